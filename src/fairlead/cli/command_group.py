@@ -9,7 +9,7 @@ __all__ = ["Commands", "run_one"]
 
 _HELP = ("-h", "--help", "help")
 
-Commands = Mapping[str, tuple[str, str]]  # description and module in `cli` of each command
+Commands = Mapping[str, tuple[str, str]]  # name -> (description, module in `cli`)
 
 
 def run_one(

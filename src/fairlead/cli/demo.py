@@ -163,7 +163,7 @@ def _outcome(*lines: str, mark: str = "✓", colour: str = "32") -> None:
 class _ShownChannel:
     """A channel that prints every message, shortened to the width of the terminal."""
 
-    quiet = False  # class-wide, so that the measurement silences it
+    quiet = False  # set on the class, so that the benchmark step silences all channels
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -24,7 +24,8 @@ __all__ = ["run"]
 
 Tools = Sequence[Mapping[str, Any]]
 
-_COLOURS = {"debug": "2", "info": "36", "notice": "36", "warning": "33"}  # others: red
+# SGR codes by log level; levels not listed here are red
+_COLOURS = {"debug": "2", "info": "36", "notice": "36", "warning": "33"}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -117,7 +118,10 @@ class _Watch:
 
 
 async def _prepare(client: MCPClient) -> Tools:
-    """Enable log messages and return the tools; a server may support neither."""
+    """Enable log messages and return the tools of the server.
+
+    Errors are ignored, because a server need not support logging or tools.
+    """
     with suppress(RpcError):
         await client.set_log_level("info")
     with suppress(RpcError):

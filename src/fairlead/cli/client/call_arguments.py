@@ -19,7 +19,7 @@ __all__ = ["CallArguments", "parse"]
 
 
 class CallArguments:
-    """Arguments from the command line; texts are converted once the tool's schema is known."""
+    """Tool arguments from the command line, converted once the schema of the tool is known."""
 
     def __init__(self, values: dict[str, Any], texts: dict[str, str]) -> None:
         self._values = values
@@ -28,7 +28,8 @@ class CallArguments:
     def fit(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments for a tool with this input schema.
 
-        A key that is not in the schema stays a text, so that the server can decide about it.
+        The value of a key that is not in the schema stays a string. The server decides whether to
+        accept the key.
 
         Raises:
             CommandError: A text cannot be converted to the type in the schema.

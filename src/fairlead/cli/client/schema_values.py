@@ -1,4 +1,4 @@
-"""JSON Schema for the command line: names of types, and conversion of texts."""
+"""Types of a JSON Schema on the command line: short names, and conversion of texts to values."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 
 
 class SchemaMismatch(ValueError):
-    """A text that does not match a schema; the message is the expected type."""
+    """A text does not match a schema. The message names the expected type."""
 
 
 def name_type(schema: Any, root: Schema) -> str:
@@ -81,7 +81,7 @@ def _options(schema: Any, root: Schema, depth: int = 0) -> Iterator[Schema]:
 
 
 def _follow(reference: str, root: Schema) -> Any:
-    """Resolve a reference within the document; return None for any other."""
+    """Resolve a reference into the same document; return None for references to other documents."""
     found: Any = root
     if not reference.startswith("#"):
         return None
@@ -131,7 +131,7 @@ def _read(text: str, kinds: set[str]) -> Any:
     """Decode a text as JSON if its type is one of `kinds`.
 
     Raises:
-        ValueError: The text is not JSON of such a type.
+        ValueError: The text is not JSON, or its type is not one of `kinds`.
     """
     if "boolean" in kinds and text.lower() in _WORDS:
         return _WORDS[text.lower()]

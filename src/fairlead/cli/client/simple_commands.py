@@ -42,7 +42,8 @@ __all__ = [
 
 CommandAction = Callable[[MCPClient, Namespace], Awaitable[int]]
 
-_STRAY = option("stray", nargs="*", help=SUPPRESS)  # a server command without `--`
+# Words of a server command without `--`, accepted only to report them with a hint.
+_STRAY = option("stray", nargs="*", help=SUPPRESS)
 
 
 def run_command(
@@ -59,8 +60,9 @@ def run_command(
 ) -> int:
     """Parse the arguments, connect, and run the action of a command.
 
-    `words` are the positional arguments besides the server, at least `needs` of them. `sample`
-    replaces them in the examples, and `more` are further examples.
+    `words` are the positional arguments besides the server. At least `needs` of them are required.
+    In the examples of the help text, `sample` stands for these arguments; `more` are further
+    examples.
     """
     own, target = split_target(argv, needs, reads=name == "read")
     lines = [f"notes {sample}", f"{sample} -- python server.py", f"{sample} http://127.0.0.1:8080"]
@@ -221,7 +223,7 @@ def show_list(
     key: str,
     facts: Callable[[Mapping[str, Any]], Iterable[object]],
 ) -> int:
-    """Print one line for each item: its key and further facts."""
+    """Print one line for each item: the value of `key`, followed by the `facts` about the item."""
     if as_json(options, list(items)):
         return 0
     rows = [

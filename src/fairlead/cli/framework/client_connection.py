@@ -41,7 +41,7 @@ async def connected(
     on_log: OnLog | None = None,
     on_elicit: OnElicit | None = None,
 ) -> AsyncIterator[MCPClient]:
-    """Connect to a server and yield the client. A process started for it ends with the block.
+    """Connect to a server and yield the client. A server process is stopped when the block ends.
 
     Raises:
         CommandError: Connecting or a request in the block failed.

@@ -41,10 +41,10 @@ class ConnectTarget:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return variables for the command that servers do not inherit.
+        """Return variables to pass to the command in addition to those that servers inherit.
 
-        The command may be one of Fairlead's (`-- fairlead tap ...`), which should use the same
-        folders.
+        The command may itself be a Fairlead command (`-- fairlead tap ...`), which must use the
+        same FAIRLEAD_HOME.
         """
         home = os.environ.get(HOME_VARIABLE)
         return {} if home is None else {HOME_VARIABLE: home}
@@ -147,11 +147,11 @@ def read_headers(texts: Sequence[str]) -> dict[str, str]:
 def split_target(
     argv: Sequence[str], needs: int = 0, *, reads: bool = False
 ) -> tuple[list[str], ConnectTarget]:
-    """Split arguments into the command's own and the server.
+    """Split arguments into those of the command itself and the server.
 
     The server is a command after `--`, the last URL, or the first word. `needs` is the minimum
-    number of words that the command itself takes: one more word is needed to name a server. With
-    `reads`, a URL after a name is the resource to read, not the server.
+    number of words that the command itself takes, so the first word names a server only if more
+    words are given. With `reads`, a URL after a name is the resource to read, not the server.
     """
     if "--" in argv:
         index = argv.index("--")
@@ -174,7 +174,7 @@ def split_target(
 def parse_with_server(
     parser: Parser, argv: Sequence[str], command: str
 ) -> tuple[Namespace, ConnectTarget]:
-    """Parse options and `SERVER | URL | -- COMMAND`; the first two are in `options.server`.
+    """Parse options and `SERVER | URL | -- COMMAND`. `options.server` is the name or URL, if given.
 
     Raises:
         CommandError: No server or more than one is given, or an option does not apply to it.
@@ -198,7 +198,7 @@ def _with_path(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return url  # connecting reports the invalid URL
+        return url  # The invalid URL is reported when the command connects.
     return url if parts.path not in ("", "/") else parts._replace(path="/ws").geturl()
 
 

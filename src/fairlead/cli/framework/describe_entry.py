@@ -12,11 +12,11 @@ from ...redaction.redact_text import REDACTED, redact
 
 __all__ = ["Need", "describe", "needs_of", "source_of"]
 
-Need = dict[str, Any]  # kind, name, whether it is set, and the field that uses it
+Need = dict[str, Any]  # keys: kind, name, whether it is set, and the field that uses it
 
 
 def describe(found: FoundServer) -> dict[str, Any]:
-    """Return the facts about an entry in display order. Literal values are hidden."""
+    """Return a description of an entry as labelled values in display order. Literals are hidden."""
     entry = found.entry
     facts: dict[str, Any]
     if isinstance(entry, MCPStdioServerConfig):
@@ -48,7 +48,7 @@ def describe(found: FoundServer) -> dict[str, Any]:
 
 
 def source_of(title: str, level: str) -> str:
-    """Return the host program and the level of an entry; titles of own files contain the level."""
+    """Return the title of a host program, followed by the level unless the title contains it."""
     return title if title.endswith(f"({level})") else f"{title} ({level})"
 
 

@@ -43,7 +43,7 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 @dataclass(frozen=True)
 class NetworkExposure:
-    """A warning that other users can use the server, and how to prevent it."""
+    """A warning that other users of this machine can use the server, with a remedy."""
 
     warning: str
     hint: str
@@ -111,7 +111,7 @@ class ListenAddress:
         )
 
     def settings(self, **more: Any) -> HttpSettings:
-        """Return the HTTP settings; an `auth_token` in `more` applies if the options have none.
+        """Return the HTTP settings. An `auth_token` in `more` is used if the options set no token.
 
         Raises:
             CommandError: Other machines could connect without a token.

@@ -17,7 +17,7 @@ _LOGGED_IN = "/run/systemd/users"  # one file per user, named by user id
 def other_users() -> list[str]:
     """Return the sorted names of other users who are logged in or run processes.
 
-    Sources that cannot be read are ignored, so an empty list is not a proof.
+    Sources that cannot be read are ignored, so the list may be incomplete.
     """
     if sys.platform == "win32":
         return []

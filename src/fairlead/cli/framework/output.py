@@ -118,7 +118,8 @@ def blocks(result: Mapping[str, Any]) -> Iterator[str]:
     content = [b for b in result.get("content") or () if isinstance(b, Mapping)]
     structured = "structuredContent" in result
     if structured and not any(block.get("text") for block in content):
-        content = [block for block in content if block.get("type") != "text"]  # drop empty texts
+        # Empty text blocks are dropped, because the structured content is shown instead.
+        content = [block for block in content if block.get("type") != "text"]
     for block in content:
         yield str(block.get("text", "")) if block.get("type") == "text" else _described(block)
     if structured and not any(block.get("text") for block in content):

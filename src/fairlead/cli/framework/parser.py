@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _PROSE = 88  # width of descriptions with their own line breaks
-TARGET = "(URL | -- COMMAND...)"  # how a server without a configured name is given
+TARGET = "(URL | -- COMMAND...)"  # usage of commands that do not accept a configured name
 
 Option = tuple[tuple[str, ...], dict[str, Any]]
 
@@ -53,7 +53,9 @@ class Parser(argparse.ArgumentParser):
         usage: str | None = None,
         examples: str = "",
     ) -> None:
-        """Create a parser; `usage` follows the command, and argparse generates a missing one."""
+        """Create a parser. `usage` is the text after the command name; argparse generates the
+        default.
+        """
         super().__init__(
             prog=f"fairlead {command}",
             description=description,

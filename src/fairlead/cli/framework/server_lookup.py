@@ -37,7 +37,7 @@ _SHORTEST = 6  # shorter values are not treated as secrets, as in the manager
 
 
 def every_server(project: str = os.curdir) -> DiscoveredServers:
-    """Return all servers configured on this machine, without filters for built-in features."""
+    """Return all servers configured on this machine, including those that filters would remove."""
     return load_all_mcp_configs(project, filter_exa=False)
 
 
@@ -66,7 +66,7 @@ def find_server(name: str, loaded: DiscoveredServers, *, or_command: bool = Fals
 
 
 def places_of(name: str, loaded: DiscoveredServers) -> list[tuple[FoundServer, str]]:
-    """Return all entries with a name, used or not, with the outcome of each.
+    """Return all entries with this name, each with the reason why it is used or not.
 
     Raises:
         CommandError: No entry has this name.

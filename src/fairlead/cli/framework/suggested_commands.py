@@ -12,8 +12,8 @@ __all__ = ["our_program", "quoted", "suggest", "suggest_any"]
 def suggest(*words: str, operands: Iterable[str] = ()) -> str:
     """Return a `fairlead` command line in backticks.
 
-    `operands` are names, paths and other words from elsewhere; `--` precedes one that looks like an
-    option.
+    `operands` are words that Fairlead did not choose, such as names and paths. If one of them looks
+    like an option, `--` is inserted before it.
     """
     return f"`{suggest_any('fairlead', *words, operands=operands)}`"
 

@@ -1,4 +1,4 @@
-"""Selection of the servers of a gateway: without the gateway itself and unapproved entries."""
+"""Selection of a gateway's servers, which excludes unapproved entries and the gateway itself."""
 
 import os
 import sys
@@ -47,7 +47,7 @@ class ChosenServers(Struct, frozen=True, kw_only=True):
     servers: Mapping[str, list[ServerSpec]]
     left_out: Sequence[SkippedServer] = ()
     problems: Sequence[str] = ()
-    files: Sequence[str] = ()  # to watch; missing files may appear
+    files: Sequence[str] = ()  # files to watch, including missing ones that may be created later
     broken: frozenset[str] = frozenset()  # files that could not be read
     demo: bool = False
     file: GatewayFile | None = None  # the gateway file
@@ -105,7 +105,7 @@ def discovered_servers(
             left_out.append(SkippedServer(name, f"{one.place} {trust.rejection_reason(one)}", hint))
         else:
             usable[name] = one
-    # Defaults of inputs stay with their entry: one file must not provide values for another.
+    # Each entry keeps the defaults of its own inputs: a file must not set values for other files.
     ready = configured_servers(DiscoveredServers(found=usable), trust=trust, inputs=inputs)
     return ChosenServers(
         servers={name: [one] for name, one in ready.items()} or (demo_servers() if or_demo else {}),

@@ -95,7 +95,7 @@ def _begin(options: Namespace) -> None:
 def _plan(
     options: Namespace, file: GatewayFile, read: Callable[[OwnAddress], ChosenServers], tape: str
 ) -> GatewayPlan:
-    """Return the plan of a gateway; `tape` is the name of a new tape."""
+    """Return the plan of a gateway. `tape` is the default name of its recordings."""
     options.tls_cert = options.tls_cert or file.tls_cert
     options.tls_key = options.tls_key or file.tls_key
     options.allow_host = [*file.allowed_hosts, *options.allow_host]
@@ -124,7 +124,7 @@ def _plan(
 
 
 def _observing(file: GatewayFile, token: str | None, *, recording: bool) -> Observability:
-    """Return what observes the traffic. A hold desk costs nothing while no message is held."""
+    """Return the observers of the traffic. The hold desk costs nothing while no message is held."""
     admin = file.settings.admin_token
     named = [admin, token, file.token, *(client.token for client in file.clients)]
     secrets = [secret for secret in named if secret is not None]

@@ -91,11 +91,11 @@ def serve(options: Namespace, make: Callable[[], "Relay"]) -> int:
 
 @dataclass(frozen=True)
 class ListenTarget:
-    """Where clients connect; the default is the process that started this command."""
+    """The address where clients connect; by default the stdin and stdout of this process."""
 
     kind: str = "stdio"  # or http, https, ws, wss, unix
     place: str = ""  # HOST:PORT, or the path of a socket
-    path: str = ""  # of the endpoint
+    path: str = ""  # path of the endpoint in the URL
 
     @classmethod
     def of(cls, text: str) -> "ListenTarget":
@@ -104,7 +104,8 @@ class ListenTarget:
             return cls()
         if text.startswith("unix:") and text != "unix:":
             return cls("unix", text.removeprefix("unix:").removeprefix("//"))
-        if re.fullmatch(r"(?:[^/]*:)?\d+", text):  # as in other commands
+        # The short form [HOST:]PORT is accepted for consistency with other commands.
+        if re.fullmatch(r"(?:[^/]*:)?\d+", text):
             text = f"http://{text}" if ":" in text else f"http://127.0.0.1:{text}"
         try:
             parts = urlsplit(text)
@@ -215,7 +216,7 @@ def _rules(path: str | None, entry: "MCPServerEntry") -> "list[RuleSet]":
 def target_of_options(
     options: Namespace, target: ConnectTarget
 ) -> "tuple[ServerTarget, MCPServerEntry]":
-    """Return the target that a command line names, and its current entry.
+    """Return the server target that the command line specifies, and its current entry.
 
     The variables of a configured server are resolved again for each connection.
     """

@@ -16,7 +16,7 @@ INTERVAL = 0.5  # seconds between checks of the files
 
 
 class GatewayReloader:
-    """Updates of a gateway from its files."""
+    """A reloader that updates the servers of a gateway when its configuration files change."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class GatewayReloader:
             self._changed(wanted)
 
     async def follow(self, files: Sequence[str]) -> None:
-        """Follow the files, and those that they refer to, until cancelled."""
+        """Watch the files, and the files that they refer to, until cancelled."""
         await follow_files(files, self._look, INTERVAL)
 
     async def _look(self, files: Sequence[str]) -> Sequence[str]:

@@ -139,8 +139,8 @@ async def _serve(
             screen.close()
             serving.cancel()
             attending.cancel()
-            # Running calls get a moment to finish; the rest of the time is for servers that stop
-            # slowly.
+            # Running calls get GRACE seconds to finish. The rest of the shutdown time is left for
+            # servers that stop slowly.
             await asyncio.wait((serving,), timeout=GRACE)
             await servers.close()
             await asyncio.wait((serving, attending))

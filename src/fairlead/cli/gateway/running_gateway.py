@@ -1,7 +1,7 @@
 """Commands that use the admin API of a running gateway.
 
-`fairlead session` and `intercept`; `fairlead mcp reload`, `reconnect`, `resources`, `prompts` and
-`notifications`.
+These are `fairlead session` and `fairlead intercept`, and the subcommands `reload`, `reconnect`,
+`resources`, `prompts` and `notifications` of `fairlead mcp`.
 """
 
 import json
@@ -39,7 +39,7 @@ def _options(
     usage: str | None = None,
     examples: str = "",
 ) -> Namespace:
-    """Parse the options of such a command; without `examples` two general ones are shown."""
+    """Parse the options of an admin command. Default examples are used if none are given."""
     named = " notes" if words else ""
     plain = f"  fairlead {command}{named}"
     shown = examples or f"{plain}\n{plain} --url http://127.0.0.1:9000 --json"
@@ -241,7 +241,7 @@ def run_notifications(argv: Sequence[str]) -> int:
 
 
 def _is_live(argv: Sequence[str]) -> bool:
-    """Return True if no server is named, so that the command concerns a gateway."""
+    """Return True if the command line names no server, so that a running gateway is queried."""
     return set(argv) <= {"--json"} or any(word.partition("=")[0] in _LIVE for word in argv)
 
 

@@ -44,7 +44,7 @@ class Screen:
         json: bool,
         exposure: NetworkExposure | None = None,
     ) -> None:
-        """Create the output; `token` is shown in hints, None if no token is required."""
+        """Create the output. `token` is shown in hints; None means that no token is required."""
         self._gateway = gateway
         self._url = url
         self._token = token

@@ -21,9 +21,10 @@ __all__ = ["record_while_running", "recording", "require_tape", "tape_control_fo
 
 
 def tape_place(options: Namespace, name: str, said: str | bool = False) -> Path | None:
-    """Return the path to record to from the start: from the options, else from the file.
+    """Return the path of the tape to record from the start; None if no recording is requested.
 
-    A name from a file, and the default `name`, are followed by the time.
+    A name in `--record` has precedence over the gateway file. The time is appended to names from
+    the file and to the default `name`.
     """
     if options.record:
         return tape_path(options.record)

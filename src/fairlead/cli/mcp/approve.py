@@ -113,7 +113,8 @@ def _show(about: dict[str, Any]) -> None:
             text = f"{field}: {text}"
             kind = ""
         lines.append(f"  {kind.ljust(9)} {text}")
-        lines += [f"      from: {origin}" for origin in origins]  # a line that no value can imitate
+        # Values are escaped, so that no value can contain a line break and imitate this line.
+        lines += [f"      from: {origin}" for origin in origins]
     lines += [f"  input     {_asked(need)}" for need in about["needs"] if need["kind"] == "input"]
     if about["approval"] == "outdated":
         lines.append(f"The entry {about['reason']}.")

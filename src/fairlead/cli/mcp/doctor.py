@@ -37,7 +37,7 @@ class DoctorFinding:
     ok: bool
     text: str
     hint: str = ""
-    odd: bool = False  # works, but is unusual
+    odd: bool = False  # a setting that works but is unusual
 
 
 def run(argv: Sequence[str]) -> int:
@@ -108,7 +108,8 @@ def _machine(loaded: DiscoveredServers, servers: list[FoundServer]) -> list[Doct
         findings.append(DoctorFinding(odd, text, hint, odd=odd))
     trust = Trust()
     for found in servers[:1]:
-        trust.trusts(found)  # reads the file of approvals
+        # Checking one server reads the file of approvals and collects its warnings.
+        trust.trusts(found)
     findings += [DoctorFinding(False, safe(warning)) for warning in trust.warnings]
     findings += _folders()
     return [*findings, *_programs(servers)]

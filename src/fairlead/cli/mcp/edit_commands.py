@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 OURS = flag("--project", help="change .fairlead/mcp.json of the project instead of your own file")
-_URL = re.compile(r"(?i)(https?|wss?|unix)://|\$\{")  # may also be a variable
+_URL = re.compile(r"(?i)(https?|wss?|unix)://|\$\{")  # A URL may begin with a variable.
 
 
 def own_file(options: Namespace) -> ConfigFile:
@@ -133,7 +133,8 @@ def _refuse(whose: str, **given: Any) -> None:
 def _is_url(text: str) -> bool:
     if not _URL.match(text):
         return False
-    if "${" in text:  # a variable may have any value
+    # The value of a variable is unknown here, so the rest of the URL is not checked.
+    if "${" in text:
         return True
     try:
         parts = urlsplit(text)

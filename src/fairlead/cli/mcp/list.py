@@ -86,7 +86,7 @@ def _rows(found: DiscoveredServers, manager: MCPManager | None, trust: Trust) ->
 
 
 def _add_state(row: Row, server: Upstream | None, before: Sequence[Any] | None) -> None:
-    """Add the state of a connecting or connected server; `before` are its cached tools."""
+    """Add the state of a connecting or connected server to its row. `before` are cached tools."""
     if server is None:
         return
     if server.state == "connected" and server.client is not None:
@@ -128,7 +128,8 @@ def _progress(manager: MCPManager, rows: Callable[[], list[Row]]) -> Iterator[No
     try:
         yield
     finally:
-        # Closing the manager changes states too, but the table is no longer shown then.
+        # Closing the manager changes the states of servers, and the table must not show these
+        # changes.
         unsubscribe()
         draw([])
 

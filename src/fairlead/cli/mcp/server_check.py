@@ -50,7 +50,7 @@ class ServerCheck:
 
     @contextmanager
     def step(self, name: str) -> Iterator[Callable[[str], None]]:
-        """Record a step and its duration, also if it fails."""
+        """Record the duration and outcome of a step, including one that raises an exception."""
         began = time.monotonic()
         said: list[str] = []
         ok = False

@@ -67,7 +67,8 @@ def _write(options: Namespace, targets: Mapping[str, ConnectTarget]) -> int:
         try:
             known = dict(read_lock(options.output).servers)  # keep all other servers
         except ConfigError as exc:
-            # A missing file is created; any other error means that it is not a valid lock file.
+            # A missing lock file is created. An invalid one is reported, because it would be
+            # overwritten.
             if not isinstance(exc.__cause__, OSError):
                 raise UsageError(safe(str(exc))) from exc
     servers = {**known, **{name: lock_tools(listed) for name, listed in tools.items()}}
@@ -147,7 +148,7 @@ def _named(options: Namespace, target: ConnectTarget) -> dict[str, ConnectTarget
 def _collect(
     targets: Mapping[str, ConnectTarget], options: Namespace
 ) -> tuple[dict[str, Tools], dict[str, str]]:
-    """Return the tools of each server that responded, and the error of each other one."""
+    """Return the tools of the servers that responded and the errors of those that did not."""
     tools: dict[str, Tools] = {}
     failed: dict[str, str] = {}
 

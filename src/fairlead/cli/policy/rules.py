@@ -52,7 +52,7 @@ def run_check(argv: Sequence[str]) -> int:
         examples="  fairlead rules check rules.toml",
     ).parse_args(argv)
     try:
-        # All actions, except that files they would write are not opened.
+        # Checking a file must not write anything, so actions that write do not open their files.
         making = ActionContext(actions={**ACTIONS, **_actions()}, unmade=WRITING)
         rules = read_rules(options.file, making)
     except RulesError as exc:
@@ -134,7 +134,7 @@ def _show(one: "DryRunResult", *, as_json: bool) -> None:
 
 
 class _Nobody:
-    """A stand-in for the tools of a gateway, which are unknown here."""
+    """A stand-in for the tools of a gateway: a rules test has no servers to list them."""
 
     def find_tool(self, exchange: object, name: str) -> None:
         return None

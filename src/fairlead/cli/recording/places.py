@@ -35,7 +35,7 @@ LOOKED_AT = 1 << 20  # bytes of a file that are checked for tape entries
 NAMED = 5  # tapes that a hint names
 QUIET: Final = 1.0  # seconds of reading before progress is shown
 AGAIN: Final = 0.2
-# The commands that record call this option `--overwrite`.
+# Commands that record name this option `--overwrite`, so both names are accepted.
 FORCE = flag("--force", "--overwrite", help="replace an existing file")
 _ENDINGS = (".tape.jsonl", ".tape.json")
 _WHEN = re.compile(r"-(\d{8}-\d{6})(?:-\d+)?$")  # suffix of automatic names
@@ -114,7 +114,7 @@ def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
             return TapeReader(place)
         if Path(name).is_file() and _looks_like_one(name):
             return TapeReader(name)
-        # a bare name, which a file in the current folder may have too
+        # A bare name is looked up in the tapes folder, even if it is also the name of another file.
         if place == tapes_folder() / name:
             others = _meant_by(name)
         if len({_WHEN.sub("", other) for other in others}) == 1 and not exactly:
@@ -160,7 +160,8 @@ def _looks_like_one(path: str) -> bool:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             msgspec.json.decode(line, type=TapeEntry)
             return True
-    return not whole and (not rest or len(rest) == LOOKED_AT)  # a very long first line
+    # the first line is longer than the checked part of the file
+    return not whole and (not rest or len(rest) == LOOKED_AT)
 
 
 def already_exists(exc: FileExistsError) -> CommandError:
@@ -210,7 +211,7 @@ class _Shown(StatusLine):
 
     def add(self, count: int) -> None:
         self._done += count
-        # Cleared before the last entries are printed, which need the line for themselves.
+        # The status line is cleared first, because the last entries are printed on the same line.
         if self._done >= self._total:
             self.clear()
         elif (now := time.monotonic()) >= self._next:

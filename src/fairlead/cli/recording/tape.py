@@ -158,7 +158,9 @@ def run_show(argv: Sequence[str]) -> int:
 
 
 def _selected(options: Any, *, opening: bool = False) -> EntrySelection:
-    """Return the selection of the options; `opening` adds the first messages of sessions."""
+    """Return the selection that the options describe; `opening` adds the first messages of
+    sessions.
+    """
     pattern = options.method
     return EntrySelection(
         first=options.first,

@@ -20,7 +20,7 @@ Times = dict[str, tuple[int, int]]
 
 
 class CodeFiles:
-    """The Python files in some folders, and their modification times."""
+    """Python files in a set of folders, checked for changes by their modification times."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         self.folders = tuple(dict.fromkeys(folders))
@@ -70,7 +70,7 @@ def _python_files(top: str) -> Iterator[str]:
 
 
 def folders_of(target: str | None, modules: Sequence[str]) -> list[str]:
-    """Return the folders with the code of a target and of modules, without importing them."""
+    """Return the folders with the code of a server and its modules, without importing them."""
     found = [_folder_of_module(name) for name in modules]
     if target is not None:
         place = target if os.path.exists(target) else target.rpartition(":")[0] or target

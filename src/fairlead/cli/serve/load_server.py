@@ -169,7 +169,7 @@ def _without_our_frames(shown: "TracebackException") -> None:
         if earlier is None:
             continue
         _without_our_frames(earlier)
-        # An exception inside Fairlead only; the later one explains it.
+        # A chained exception without frames of user code is internal to Fairlead and not useful.
         if not earlier.stack:
             setattr(shown, chained, None)
 

@@ -20,21 +20,21 @@ BEGIN, READY = b"b", b"ready\n"
 
 @dataclass(frozen=True)
 class WorkerHandoff:
-    """The socket, token and connection that a worker gets from its parent."""
+    """The listening socket, token and control connection that a worker inherits from its parent."""
 
     listening: socket.socket
     token: str | None
     _line: socket.socket
 
     def loaded(self, name: str, *, has_token: bool) -> None:
-        """Report that the code is loaded, and wait: the previous worker may still be serving."""
+        """Report that the code is loaded, and wait until the previous worker has stopped."""
         try:
             self._line.sendall(json.dumps([name, has_token]).encode() + b"\n")
             told = self._line.recv(1)
         except OSError:
             told = b""
         if told != BEGIN:
-            sys.exit(0)  # the parent exited, or dismissed this worker
+            sys.exit(0)  # the parent exited, or stopped this worker
         threading.Thread(target=self._follow, name="fairlead-follow", daemon=True).start()
 
     def ready(self) -> None:
@@ -42,7 +42,7 @@ class WorkerHandoff:
         try:
             self._line.sendall(READY)
         except OSError:
-            pass  # `_follow` notices it too
+            pass  # The parent exited; `_follow` detects this and ends the worker.
 
     def _follow(self) -> None:
         try:
@@ -55,7 +55,7 @@ class WorkerHandoff:
 def worker_variable(
     listening: socket.socket, line: socket.socket, token: str | None, *, changing: bool
 ) -> str:
-    """Return the value of `VARIABLE` for a worker; `changing` code writes no bytecode files."""
+    """Return the value of `VARIABLE` for a worker. `changing` disables bytecode files."""
     return json.dumps(
         {
             "listening": listening.fileno(),
@@ -67,7 +67,7 @@ def worker_variable(
 
 
 def read_worker_variable() -> WorkerHandoff:
-    """Read what the parent passed, and remove it from the environment of further processes."""
+    """Read the handoff of the parent, and remove it from the environment of child processes."""
     facts = json.loads(os.environ.pop(VARIABLE))
     # Bytecode is keyed by seconds and size: a change within a second that keeps the size would not
     # be noticed.

@@ -89,7 +89,7 @@ class _Process:
         writer: asyncio.StreamWriter,
     ) -> None:
         self.process = process
-        self.name = ""  # of the server, once loaded
+        self.name = ""  # name of the server, known once its code is loaded
         self.has_token = False
         self.began = time.monotonic()
         self._reader = reader
@@ -143,7 +143,7 @@ class _Supervisor:
         self._announced = False
 
     async def run(self) -> int:
-        """Serve; return an exit code only if that is impossible."""
+        """Serve until cancelled. Return an exit code only if the server cannot start."""
         if self._code is None:
             return await self._serve_many()
         return await self._serve_changing(self._code)

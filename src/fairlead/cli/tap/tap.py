@@ -19,7 +19,8 @@ def run(argv: Sequence[str]) -> int:
     if "--" in own:
         index = own.index("--")
         own, command = own[:index], own[index + 1 :]
-    first = next(iter(words_in(own, _TAKE_A_VALUE)), None)  # `tap` itself takes no words
+    # `tap` has no positional arguments, so the first word begins a command without `--`.
+    first = next(iter(words_in(own, _TAKE_A_VALUE)), None)
     options = _parser().parse_args(own[:first])
     if first is not None:
         meant = shlex.join(["fairlead", "tap", *own[:first]])
@@ -59,7 +60,7 @@ def _name_of(command: Sequence[str]) -> str:
     program = os.path.basename(command[0])
     words = [word for word in command[1:] if not word.startswith("-")]
     if words and re.fullmatch(r"(python|node|uv|uvx|npx|bunx?|deno|sh|bash)[\d.]*", program):
-        if words[0] == "run" and len(words) > 1:  # `uv run server.py`
+        if words[0] == "run" and len(words) > 1:  # skip the subcommand in `uv run server.py`
             del words[0]
         return os.path.basename(words[0].rstrip("/")) or program
     return program

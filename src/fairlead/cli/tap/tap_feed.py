@@ -17,7 +17,7 @@ from ..framework.command_errors import print_message
 __all__ = ["HEAD", "TapFeed"]
 
 # Header of each chunk: direction, length, and the times of `time.monotonic()` and `time.time()`.
-# The listener may read late, and must not take its delay for that of the peers.
+# The times are sent, because a listener that reads late would add its own delay to them.
 HEAD: Final = struct.Struct(">cIdd")
 MAX_WAITING: Final = 64 << 20  # bytes queued for the listener; further ones are dropped
 PIPE: Final = 1 << 20
@@ -63,7 +63,7 @@ class TapFeed:
         self._send(b"i", json.dumps(about).encode())
 
     def receive_bytes(self, way: bytes, chunk: bytes) -> None:
-        with self._guard:  # also keeps the timestamps in order
+        with self._guard:  # Timestamps are taken under the lock, so that they are in order.
             self._send(way, chunk)
 
     def stop(self) -> None:

@@ -51,7 +51,7 @@ async def _main() -> None:
 
 
 class _About(msgspec.Struct):
-    """The first frame from the tap."""
+    """Name, command and options of a tap, which it sends as its first frame."""
 
     name: str
     pid: int
@@ -72,7 +72,7 @@ class TapListener:
         self._journal = Journal(hangs_after=about.hangs_after, redactor=self._redactor)
         self._overheard = LineObserver(self._journal)
         self._ears = {direction: LineSplitter() for direction in _WAYS.values()}
-        self._torn: set[Direction] = set()  # directions with a gap
+        self._torn: set[Direction] = set()  # directions in which bytes were dropped
         self._tape = self._open_tape() if about.record else None
 
     async def run(self, frames: "_Frames") -> None:
@@ -110,7 +110,8 @@ class TapListener:
         for direction, ear in self._ears.items():
             for line in ear.finish():
                 self._line(direction, line)
-        self._overheard.when = None  # the end is observed in real time
+        # No frame carries the time of the end, so the current time is used.
+        self._overheard.when = None
         self._overheard.ended()
 
     def _line(self, direction: Direction, line: bytes | TooLong) -> None:
@@ -178,8 +179,8 @@ class _Frames:
                 some = os.read(self._pipe, MUCH)
             except BlockingIOError:
                 await self._readable()
-                # Not read at once: on a small machine that would take processor time from the
-                # peers.
+                # Reading is delayed, because on a small machine it would take processor time from
+                # the peers.
                 await asyncio.sleep(PAUSE)
                 continue
             self._held += some

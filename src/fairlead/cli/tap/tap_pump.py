@@ -116,10 +116,11 @@ def _copy(
     close_source: Callable[[], None],
     close_sink: Callable[[], None],
 ) -> None:
-    """Copy until either side ends, then close the other, as a single pipe would."""
+    """Copy until the source ends or the sink closes, then close the other one, as a pipe would."""
     try:
         while chunk := os.read(source, CHUNK):
-            hear(way, chunk)  # before the peer can respond to it
+            # Observed before it is forwarded, so that a request is recorded before its response.
+            hear(way, chunk)
             written = os.write(sink, chunk)
             while written < len(chunk):
                 written += os.write(sink, memoryview(chunk)[written:])

@@ -64,7 +64,7 @@ def run_with_rules(command: Sequence[str], rules: str, about: dict[str, Any]) ->
 
 
 class _Server:
-    """The command. The tap ends with it, so that the parent sees no difference."""
+    """The command that the tap runs. The tap exits when the command exits."""
 
     def __init__(self, command: Sequence[str]) -> None:
         # The parent of the tap set the whole environment for the server.
@@ -112,7 +112,7 @@ class _Server:
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of the server; 0 if it had to be stopped after its input closed."""
+        """Return the exit code of the server, or 0 if the tap itself terminated the server."""
         code = None if self._running is None else self._running.exit_code
         if code is None or -code in (signal.SIGTERM, signal.SIGKILL):
             return 0

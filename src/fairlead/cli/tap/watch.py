@@ -131,7 +131,7 @@ def _of_gateway(options: Namespace) -> Iterator[JournalRecord | None]:
     after, wait = 0, 0.0
     while True:
         answer = ask_admin(options, "GET", f"/admin/journal?after={after}&wait={wait:g}", wait=wait)
-        # The records contain raw JSON, which `ask_admin` has decoded.
+        # `ask_admin` has decoded the whole response, but the records have fields of raw JSON.
         records = msgspec.json.decode(
             msgspec.json.encode(answer["records"]), type=list[JournalRecord]
         )
