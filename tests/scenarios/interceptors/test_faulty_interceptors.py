@@ -152,7 +152,7 @@ def nothing_left(place: Scene) -> bool:
 @pytest.mark.parametrize("place", ["first", "behind", "before"])
 @pytest.mark.parametrize("what", BROKEN)
 async def test_a_faulty_interceptor_causes_one_internal_error(what: str, place: str) -> None:
-    """Place the interceptor alone, after a coroutine and before one."""
+    """Test the interceptor alone, after a coroutine interceptor, and before one."""
     journal, outer = Journal(), Half()
     passing = Led(lambda exchange, proceed: proceed(exchange))
     broken = BROKEN[what]()
@@ -231,7 +231,7 @@ async def test_a_subclass_with_overridden_methods_is_called(
 
 
 class Unsure:
-    """An interceptor whose `passes` raises, and that forwards everything."""
+    """An interceptor whose `passes` method raises; its `__call__` forwards every exchange."""
 
     seen = 0
 

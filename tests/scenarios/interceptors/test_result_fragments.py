@@ -136,7 +136,7 @@ async def test_fragments_that_a_client_receives_pass_its_interceptors(
 async def test_a_relay_or_gateway_merges_fragments_into_the_response(
     tmp_path: Path, kind: str
 ) -> None:
-    """All rules for responses therefore apply to fragments."""
+    """After the merge, all rules for responses apply to the content of the fragments."""
     recorder = Recorder(TapeWriter(tmp_path / "one"))
     chain: list[Interceptor] = [recorder, Redact(to="client")]
     async with asyncio.timeout(LIMIT), serving(make(), sse_dialect="fragments") as behind:

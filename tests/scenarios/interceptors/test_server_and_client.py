@@ -54,7 +54,7 @@ class Watch:
 
 
 class Stage:
-    """A server with several tools, and events that follow them."""
+    """A server with several tools, and the events that its tools set."""
 
     def __init__(self, *interceptors: Interceptor) -> None:
         self.begun, self.ended = asyncio.Event(), asyncio.Event()
@@ -94,7 +94,7 @@ class Stage:
 async def talking(
     stage: Stage, version: str, over: str, *interceptors: Interceptor, **callbacks: Any
 ) -> AsyncIterator[MCPClient]:
-    """Connect a client to the stage, in this process or over HTTP."""
+    """Connect a client to the server of the stage, in this process or over HTTP."""
     options: dict[str, Any] = {**callbacks, "interceptors": interceptors}
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(LIMIT))
@@ -111,7 +111,7 @@ EVERYWHERE = [(version, over) for version in BOTH for over in ("memory", "http")
 
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize(("version", "over"), EVERYWHERE)
-async def test_progress_and_log_messages_pass_the_interceptors_of_both(
+async def test_progress_and_log_messages_pass_the_interceptors_of_server_and_client(
     version: str, over: str
 ) -> None:
     here, there, heard, logs = Watch(), Watch(), [], []
@@ -138,7 +138,7 @@ async def test_progress_and_log_messages_pass_the_interceptors_of_both(
 
 
 @pytest.mark.parametrize("over", ["memory", "http"])
-async def test_requests_of_a_server_pass_the_interceptors_of_both(over: str) -> None:
+async def test_requests_of_a_server_pass_the_interceptors_of_server_and_client(over: str) -> None:
     here, there = Watch(), Watch()
     stage = Stage(there)
     roots = [{"uri": "file:///here"}]
@@ -157,7 +157,9 @@ async def test_requests_of_a_server_pass_the_interceptors_of_both(over: str) -> 
 
 
 @pytest.mark.parametrize(("version", "over"), EVERYWHERE)
-async def test_change_notifications_pass_the_interceptors_of_both(version: str, over: str) -> None:
+async def test_change_notifications_pass_the_interceptors_of_server_and_client(
+    version: str, over: str
+) -> None:
     here, there, ears = Watch(), Watch(), Ears()
     stage = Stage(there)
     async with talking(stage, version, over, here, on_notification=ears) as client:
@@ -175,7 +177,9 @@ async def test_change_notifications_pass_the_interceptors_of_both(version: str, 
 @pytest.mark.parametrize(
     ("version", "over"), [(HANDSHAKE, "memory"), (STATELESS, "memory"), (HANDSHAKE, "http")]
 )
-async def test_cancellations_pass_the_interceptors_of_both(version: str, over: str) -> None:
+async def test_cancellations_pass_the_interceptors_of_server_and_client(
+    version: str, over: str
+) -> None:
     here, there = Watch(), Watch()
     stage = Stage(there)
     async with talking(stage, version, over, here) as client:
@@ -188,7 +192,7 @@ async def test_cancellations_pass_the_interceptors_of_both(version: str, over: s
 
 
 @pytest.mark.parametrize("over", ["memory", "http"])
-async def test_the_cancellation_of_a_server_request_passes_the_interceptors_of_both(
+async def test_cancelled_server_requests_pass_the_interceptors_of_server_and_client(
     over: str,
 ) -> None:
     here, there, asked, ended = Watch(), Watch(), asyncio.Event(), asyncio.Event()
@@ -216,7 +220,7 @@ async def test_the_cancellation_of_a_server_request_passes_the_interceptors_of_b
 
 @pytest.mark.parametrize("where", ["server", "client"])
 @pytest.mark.parametrize(("version", "over"), EVERYWHERE)
-async def test_rejected_messages_are_not_received_and_changed_ones_are_received_changed(
+async def test_rejected_messages_are_dropped_and_changed_messages_arrive_changed(
     version: str, over: str, where: str
 ) -> None:
     async def change(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -245,7 +249,9 @@ async def test_rejected_messages_are_not_received_and_changed_ones_are_received_
 
 @pytest.mark.parametrize("where", ["server", "client"])
 @pytest.mark.parametrize("version", BOTH)
-async def test_slow_interceptors_delay_and_never_reorder(version: str, where: str) -> None:
+async def test_slow_interceptors_delay_notifications_and_keep_their_order(
+    version: str, where: str
+) -> None:
     pauses = iter([3, 0, 2, 0, 1])
 
     async def slow(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -264,7 +270,7 @@ async def test_slow_interceptors_delay_and_never_reorder(version: str, where: st
     ours = [slow] if where == "client" else []
     async with talking(stage, version, "memory", *ours) as client:
         await client.call("count", {"to": 5}, on_progress=hear)
-        assert heard == [1, 2, 3, 4, 5]  # before the result arrives
+        assert heard == [1, 2, 3, 4, 5]  # all progress arrives before the result
 
 
 async def test_an_interceptor_may_send_requests_while_it_handles_a_notification() -> None:

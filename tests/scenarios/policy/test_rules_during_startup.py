@@ -1,4 +1,4 @@
-"""Calls that wait for a starting server: rules on the server apply once it lists the called item."""
+"""Calls that wait for a starting server: rules on the server apply once it lists the item."""
 
 import asyncio
 

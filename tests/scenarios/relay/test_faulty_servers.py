@@ -218,7 +218,8 @@ async def test_an_unreadable_response_of_a_client_fails_the_servers_request() ->
         assert (await server.answer_to("s1"))["error"]["data"]["source"] == "proxy"
         told = await client.until(lambda message: "error" in message)
         assert told["error"]["code"] == -32700
-        assert told.get("id") is None  # not a response to a request of the client
+        # null, because the error does not answer a request of the client
+        assert told.get("id") is None
 
 
 async def test_a_flood_of_notifications_keeps_its_order_and_does_not_block_calls() -> None:
@@ -259,7 +260,7 @@ async def test_an_outbox_that_is_closed_before_it_ran_does_not_hang() -> None:
         session = next(iter(place.relay._sessions_by_peer.values()))
         waiting = session.outbox
         waiting.enqueue((Notification("notifications/vendor"), None))
-        session.outbox.close()  # its task has not run yet
+        session.outbox.close()  # closed before the task of the outbox has run
         async with asyncio.timeout(LIMIT):
             await session.outbox.flushed()
         waiting.enqueue((Notification("notifications/vendor"), None))

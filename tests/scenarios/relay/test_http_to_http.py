@@ -122,7 +122,7 @@ class Counting(SyncInterceptor):
 
 
 class Passing:
-    """A coroutine interceptor without a task."""
+    """A coroutine interceptor that is called without a task."""
 
     waits = False
 
@@ -240,7 +240,8 @@ async def test_a_broken_stream_is_resumed() -> None:
                 if "half" in event.get("data", ""):
                     last = event["id"]
             await desk.started.wait()
-        desk.go_on.set()  # the client has disconnected, which cancels nothing in this era
+        # the call continues after the disconnect, because this era cancels only on request
+        desk.go_on.set()
         async with session.stream(None, **{"Last-Event-ID": last}) as response:
             while not (event := await next_event(response)).get("data"):
                 pass

@@ -106,7 +106,7 @@ class Caller:
                 for request in list(self.open):
                     self.cancel(request)
                 break
-            # A call that never ends would block calls that wait for their turn.
+            # Cancel calls that never end, because other calls wait for their turn.
             for request in [r for r, kind in self.open.items() if kind == "never"]:
                 self.cancel(request)
             self.heard(await self.client.read())
@@ -126,8 +126,8 @@ class Caller:
         elif method is None and message["id"] in self.open:
             self.answered(self.open.pop(message["id"]), message)
         else:
-            # A message that crossed with the cancellation; no request is answered twice. A session
-            # that gets another connection is notified of list changes.
+            # The message crossed with a cancellation, so its request is no longer open. A session
+            # that gets another connection is also notified of list changes.
             assert method in ("notifications/cancelled", None) or method.endswith("/list_changed")
 
     def answered(self, kind: str, message: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ async def test_every_client_gets_its_own_responses_once(seed: int) -> None:
         async with asyncio.timeout(30):
             await asyncio.gather(*(caller.run(15) for caller in callers))
             assert sum(caller.done for caller in callers) > 40
-            # Cancelled calls have been released.
+            # Wait until the connections have released all cancelled calls.
             pool = place.relay.pool
             while not all(
                 connection.turns.free and not connection.calls for connection in pool.connections

@@ -155,7 +155,7 @@ class Flaky(SyncInterceptor):
 
 
 class ByHand:
-    """A coroutine interceptor without a task, which may await something else."""
+    """A coroutine interceptor that is called without a task, although it may sleep."""
 
     waits: ClassVar = False
 
@@ -235,8 +235,7 @@ class Caller:
 
     def _send(self, kind: str) -> None:
         number = next(self._ids)
-        # The ids collide with those of other clients; a string of digits is not the same id as the
-        # number.
+        # The ids collide with those of other clients. The id "7" differs from the id 7.
         request_id: Any = number if number % 3 else str(number - 1)
         tag = f"{self._name}/{number}"
         params: dict[str, Any] = {
@@ -270,7 +269,7 @@ class Caller:
             who, number = params["message"].split("/")
             assert (who, params["progressToken"]) == (self._name, f"t{number}"), message
             return
-        if method is not None:  # a restarted server may have other lists
+        if method is not None:  # a restarted server may announce changed lists
             assert method.endswith("/list_changed"), message
             return
         request_id = message["id"]
@@ -296,7 +295,7 @@ class Caller:
 
 
 def under_way(place: Scene) -> int:
-    """Return the number of calls at servers, without the listen requests of connections."""
+    """Return the number of calls in progress at servers, excluding listen requests."""
     connections = place.relay.pool.connections
     calls = [call for connection in connections for call in connection.calls.values()]
     asked = sum(len(connection.peer.conversation._waiting) for connection in connections)
@@ -368,7 +367,7 @@ async def test_each_request_has_exactly_one_outcome(
     era: str, arranged: str, dies: bool, tmp_path: Path
 ) -> None:
     dice = random.Random(f"{era} {arranged} {dies}")
-    before = left_over()  # of other tests
+    before = left_over()  # objects that other tests have left
     journal, flaky = Journal(), Flaky()
     write_rules(tmp_path / "rules.json", 0)
     with TapeWriter(tmp_path / "tape") as writer:

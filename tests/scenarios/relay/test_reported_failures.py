@@ -155,7 +155,7 @@ async def test_a_hundred_calls_share_a_connection_to_the_server(version: str) ->
             for number in range(100):
                 assert (await client.call("add", {"a": number, "b": 1})).text == str(number + 1)
 
-    assert accepted <= 3  # for calls, for notifications, and for the discovery
+    assert accepted <= 3  # connections for calls, for notifications, and for the discovery
 
 
 def _add(a: int, b: int) -> int:
@@ -213,10 +213,11 @@ async def test_two_hundred_ended_sessions_leave_no_objects() -> None:
             async with edge.http.delete(edge.url, headers=session.headers) as response:
                 assert response.status == 200
 
-        before = _alive()  # of other tests
+        before = _alive()  # objects that other tests have left
         for _ in range(20):
             await asyncio.gather(*(visit() for _ in range(10)))
-        while relay.pool.connections or _alive() > before:  # the last ones are still closing
+        # the last connections may still be closing
+        while relay.pool.connections or _alive() > before:
             await asyncio.sleep(0.01)
 
 
@@ -331,7 +332,7 @@ async def test_a_relay_on_pipes_ends_with_its_input_despite_listen_streams(
     async with asyncio.timeout(LIMIT):
         process.stdin.write(json.dumps(message).encode() + b"\n")
         assert await process.stdout.readline()
-    # Hosts wait about two seconds before they kill.
+    # Hosts wait about two seconds before they kill a server.
     async with asyncio.timeout(1.2):
         process.stdin.close()
         assert await process.wait() == 0
@@ -404,7 +405,7 @@ async def test_a_missing_listening_stream_is_not_requested_in_a_loop(
     ):
         said = {(await client.call("x")).text for _ in range(100)}
         assert len(said) == 1
-        assert server.sessions <= 2  # one for discovery, one for use
+        assert server.sessions <= 2  # one session for the discovery and one for the calls
         assert server.streams <= 4
 
 
@@ -427,7 +428,7 @@ async def test_progress_is_forwarded_before_the_call_ends(
 
     def on_progress(progress: float, *_: object) -> None:
         heard.append(progress)
-        go_on.set()  # only here
+        go_on.set()  # no other code releases the tool
 
     async with asyncio.timeout(LIMIT), contextlib.AsyncExitStack() as stack:
         target: Any = server

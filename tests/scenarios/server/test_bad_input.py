@@ -215,9 +215,9 @@ async def test_a_result_that_does_not_match_its_schema_is_an_error_with_the_loca
 )
 async def test_a_tool_that_raises_any_exception_is_answered(how: str, exc: BaseException) -> None:
     if how == "async" and isinstance(exc, StopIteration):
-        return  # Python converts it to another exception
+        return  # Python converts StopIteration in a coroutine to a RuntimeError
     if how == "inline" and isinstance(exc, asyncio.CancelledError):
-        return  # cannot be distinguished from a cancellation by the event loop
+        return  # looks like a cancellation by the event loop
     server = MCPServer("s")
 
     async def later() -> str:

@@ -63,7 +63,7 @@ async def test_messages_of_the_server_are_valid_in_their_revision(
     name: str, tmp_path: Path
 ) -> None:
     """Validate with the published schemas of the protocol."""
-    agreed = NEWEST_HANDSHAKE  # for responses before a handshake
+    agreed = NEWEST_HANDSHAKE  # the revision of responses before a handshake
     asked: dict[Any, dict[str, Any]] = {}
     async with asyncio.timeout(20), WIRES["memory"](tmp_path) as connection:
         for step in read_dialogue(HERE / "dialogues" / f"{name}.txt"):

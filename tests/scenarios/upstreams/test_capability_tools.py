@@ -25,7 +25,7 @@ capabilities = pytest.mark.parametrize("capability", VARYING)
 
 
 def varying(client: Client) -> Any:
-    """Return a function that lists the tools that depend on capabilities."""
+    """Return a function that lists the client's tools that depend on capabilities."""
 
     async def read() -> set[str]:
         return set(await client.tools()) & set(VARYING.values())
@@ -73,7 +73,9 @@ async def test_a_tool_for_a_capability_is_not_listed_for_other_clients(
         assert await varying(eliciting)() == {"with_elicitation"}
 
 
-async def test_a_client_is_notified_once_its_own_tools_are_known(tmp_path: Path) -> None:
+async def test_a_client_is_notified_once_the_tools_for_its_capabilities_are_listed(
+    tmp_path: Path,
+) -> None:
     """The first list may be incomplete; a list after the notification is complete."""
     log = ServerLog(tmp_path)
     entry = log.entry("notes", varying=VARYING)
@@ -116,7 +118,7 @@ async def test_merged_names_do_not_depend_on_the_client(tmp_path: Path) -> None:
         assert own.items() <= full.items()
 
 
-async def test_a_host_that_only_lists_starts_one_comparison_at_a_time(tmp_path: Path) -> None:
+async def test_lists_of_servers_are_compared_one_server_at_a_time(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     names = [f"server{n}" for n in range(6)]
     async with (
@@ -136,7 +138,9 @@ async def test_a_host_that_only_lists_starts_one_comparison_at_a_time(tmp_path: 
         assert len(log.started()) == started
 
 
-async def test_every_server_is_compared_for_a_host_that_only_lists(tmp_path: Path) -> None:
+async def test_lists_of_every_server_are_compared_for_a_host_that_only_lists(
+    tmp_path: Path,
+) -> None:
     log = ServerLog(tmp_path)
     names = [f"server{n}" for n in range(4)]
     servers = {name: log.entry(name, varying=VARYING) for name in names}

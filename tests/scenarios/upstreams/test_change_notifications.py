@@ -1,4 +1,4 @@
-"""Clients that can be asked receive the notifications that their own calls cause."""
+"""Clients that support elicitation receive the change notifications that their own calls cause."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -71,7 +71,7 @@ async def test_a_client_is_notified_of_tools_that_its_call_added(
 
 
 @sharing
-async def test_a_resource_is_read_where_it_was_changed(
+async def test_a_resource_is_read_from_the_process_that_changed_it(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     log = ServerLog(tmp_path)

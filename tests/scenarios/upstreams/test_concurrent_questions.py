@@ -9,7 +9,7 @@ import pytest
 from tests.support.observed_servers import LIMIT, ServerLog
 from tests.support.upstream_gateways import ENDPOINTS, connect, gateway_for
 
-ASKS = 3  # calls at the same time
+ASKS = 3  # number of concurrent calls
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
@@ -22,7 +22,7 @@ async def test_questions_reach_concurrent_calls_although_another_window_shares_t
     everything_asked = asyncio.Barrier(ASKS)
 
     async def answer(question: Any) -> Any:
-        await everything_asked.wait()  # all calls are in progress at the same time
+        await everything_asked.wait()  # answer only when all calls are in progress
         return {"action": "accept", "content": {"value": "yes"}}
 
     async with (

@@ -27,7 +27,7 @@ both_endpoints = pytest.mark.parametrize("endpoint", ENDPOINTS)
 
 @both_endpoints
 @pytest.mark.parametrize("second", [HANDSHAKE, OLDER])
-async def test_clients_for_which_the_server_chooses_one_revision_share(
+async def test_clients_for_which_the_server_chooses_one_revision_share_a_process(
     tmp_path: Path, endpoint: str, second: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -44,7 +44,9 @@ async def test_clients_for_which_the_server_chooses_one_revision_share(
 
 
 @both_endpoints
-async def test_clients_of_different_revisions_do_not_share(tmp_path: Path, endpoint: str) -> None:
+async def test_clients_of_different_revisions_do_not_share_a_process(
+    tmp_path: Path, endpoint: str
+) -> None:
     log = ServerLog(tmp_path)
     capabilities = {"elicitation": {}}
     async with (
@@ -190,7 +192,7 @@ async def test_subscriptions_and_log_levels_start_no_process(tmp_path: Path) -> 
         await client.mcp.set_log_level("warning")
         await log.quiet()
         assert len(log.started()) == 1
-        pid = await client.pid()  # the state moves to the process of the session
+        pid = await client.pid()  # the first call moves the state to the process of the session
         await until(lambda: log.received("resources/subscribe", pid=pid))
         await until(lambda: log.received("logging/setLevel", pid=pid))
         assert await client.call("level") == "warning"

@@ -80,7 +80,7 @@ async def test_named_hosts_share_a_server_that_cannot_run_twice_only_if_that_is_
             assert await client.pid() == log.started()[0]
 
 
-async def test_a_server_is_remembered_as_one_that_cannot_run_twice(
+async def test_the_gateway_remembers_that_a_server_cannot_run_twice(
     tmp_path: Path, person: Person
 ) -> None:
     log = ServerLog(tmp_path)
@@ -98,7 +98,7 @@ async def test_a_server_is_remembered_as_one_that_cannot_run_twice(
                 assert await one.pid() == await other.pid() == log.running()[0]
             attempts.append(len(log.started()) - before)
             assert gateway.ends() == 0
-    assert attempts[0] <= 1  # no second process is started once the fact is known
+    assert attempts[0] <= 1  # at most one process to find out that the server cannot run twice
     assert attempts[1] == 0
 
 

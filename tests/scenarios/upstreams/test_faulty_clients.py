@@ -43,7 +43,9 @@ async def test_invented_capabilities_start_no_process(tmp_path: Path, endpoint: 
         assert len(log.started()) == 1
 
 
-async def test_the_kinds_of_clients_are_bounded_by_max_connections(tmp_path: Path) -> None:
+async def test_max_connections_limits_the_processes_for_different_capabilities(
+    tmp_path: Path,
+) -> None:
     log = ServerLog(tmp_path)
     most = 5
     async with (
@@ -77,7 +79,8 @@ async def test_lists_of_every_kind_of_client_are_served_with_bounded_processes(
                 listed = {x["name"] for x in (await session.request("tools/list"))["tools"]}
                 assert "notes_pid" in listed
                 extra = {f"notes_{tool}" for can, tool in varying.items() if can not in kind}
-                assert not listed & extra  # no tools of another kind of client
+                # tools for capabilities that this client lacks are not listed
+                assert not listed & extra
         await log.quiet()
         assert len(log.started()) <= 1 + len(KINDS)
         assert len(log.running()) <= 32
@@ -156,7 +159,7 @@ async def test_calls_whose_clients_vanished_do_not_block_other_clients(
             ) as session:
                 call = asyncio.create_task(session.call("hold", until=never))
                 await until(lambda n=n: len(_held(log)) == n + 1)
-                call.cancel()  # the connection is closed, but not the session
+                call.cancel()  # closes the connection but not the session
                 await asyncio.wait({call})
             async with asyncio.timeout(2):
                 await other.pid()

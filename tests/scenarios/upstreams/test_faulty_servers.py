@@ -70,9 +70,9 @@ async def test_continuous_change_notifications_cause_a_bounded_rate_of_requests(
             before = log.counts("faulty")["tools/list"]
             end = time.monotonic() + OBSERVED
             while time.monotonic() < end:
-                await client.pid()  # calls are answered meanwhile
+                await client.pid()  # calls are answered during the notifications
                 await asyncio.sleep(0.05)
-            # Fifteen hundred announcements; the list itself never changes.
+            # The server sends fifteen hundred change notifications, but its list never changes.
             assert log.counts("faulty")["tools/list"] - before <= 20
             assert len(client.ears.drain()) <= 20
         assert log.running("faulty") == log.started("faulty")[:1]
@@ -166,13 +166,16 @@ async def test_a_server_that_exits_while_subscriptions_are_restored_is_suspended
                     return str(exc)
                 return ""
 
-            # Its processes exit during the restore; calls report that, and restarts end.
+            # The processes exit while subscriptions are restored. Calls fail with that reason, and
+            # restarts end.
             await eventually(error, lambda text: "faulty" in text)
             assert await other.pid() == unaffected
             started = await eventually(
                 lambda: _started_after(log, 1.5), lambda counts: counts[0] == counts[1]
             )
-            assert started[1] <= 2 + 2 * 7  # the default key and that of the client, each suspended
+            # The first two processes, and at most seven starts of the default key and of the
+            # client's key until each key is suspended.
+            assert started[1] <= 2 + 2 * 7
 
 
 async def _started_after(log: ServerLog, seconds: float) -> tuple[int, int]:

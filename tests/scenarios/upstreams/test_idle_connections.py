@@ -15,7 +15,7 @@ from tests.support.upstream_gateways import STATELESS, connect, gateway_for, raw
 
 __all__ = ["virtual_time"]
 
-LIMIT = 4000.0  # seconds of the clock, which the tests advance
+LIMIT = 4000.0  # seconds of virtual time
 QUIET = 61.0  # seconds after which a quiet connection may be closed for another
 
 
@@ -56,7 +56,8 @@ async def test_a_quiet_connection_is_closed_for_a_new_client(
         recent = await second.pid()
         assert await third.pid() not in (recent, log.started()[0])
         await until(lambda: len(log.running()) == 2)
-        assert recent in log.running()  # the longest quiet one was closed
+        # the connection without calls for the longest time was closed
+        assert recent in log.running()
         await virtual_time.advance(QUIET)
         await plain.pid()  # a session that lost its connection continues
         assert log.peak() <= 3
@@ -117,7 +118,8 @@ async def test_a_connection_with_calls_is_closed_after_idle_close_used(
             pid = await client.pid()
         await virtual_time.advance(900)
         await log.quiet()
-        assert log.running() == [pid]  # the default connection was never called
+        # the default connection was closed, because it was never called
+        assert log.running() == [pid]
         async with connect(served.url, "notes") as client:
             other = await client.pid()
         await virtual_time.advance(200)

@@ -51,7 +51,7 @@ def subscribed(log: ServerLog, pid: int) -> bool:
 
 
 async def told(changes: Any, kind: str) -> None:
-    """Wait until a client is notified of a change that occurred or may have been missed."""
+    """Wait until the client receives a change notification of this kind."""
     async for change in changes:
         if change.kind == kind:
             return
@@ -68,7 +68,7 @@ async def prepare(client: Client, changes: Any) -> int:
 
 
 async def pid_after(client: Client, killed: set[int]) -> int:
-    """Return the new process; a call that the old process had received may fail."""
+    """Return the id of the new process. Calls that a killed process had received may fail first."""
 
     async def read() -> int | None:
         with contextlib.suppress(RpcError):
@@ -93,7 +93,8 @@ async def test_a_subscription_is_restored_after_the_server_was_killed(
     ):
         await prepare(client, changes)
         killed = kill_all(log)
-        await told(changes, "resource")  # it may have changed during the loss
+        # sent without a change, because one may have been missed during the loss
+        await told(changes, "resource")
         pid = await pid_after(client, killed)
         await until(lambda: subscribed(log, pid))
         await client.call("touch", uri=URI)
@@ -119,7 +120,7 @@ async def test_a_client_is_notified_that_lists_may_have_changed(
         killed = kill_all(log)
         await told(changes, "tools")
         await pid_after(client, killed)
-        while "more" in await client.tools():  # the new process does not have it
+        while "more" in await client.tools():  # the new process does not have the tool
             await told(changes, "tools")
 
 

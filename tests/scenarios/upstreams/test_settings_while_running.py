@@ -75,7 +75,7 @@ async def test_an_edited_setting_restarts_nothing(
         assert "notes: disconnected" not in running.gateway.said
 
 
-async def test_an_edited_share_applies_to_sessions_opened_from_then_on(
+async def test_an_edited_share_setting_applies_to_sessions_opened_later(
     tmp_path: Path, person: Person
 ) -> None:
     log = ServerLog(tmp_path)
@@ -96,7 +96,7 @@ async def test_an_edited_share_applies_to_sessions_opened_from_then_on(
 
 
 @pytest.mark.slow
-async def test_repeated_changes_of_sharing_leave_no_extra_process(
+async def test_repeated_changes_of_the_share_setting_leave_no_extra_process(
     tmp_path: Path, person: Person
 ) -> None:
     log = ServerLog(tmp_path)

@@ -157,7 +157,8 @@ async def test_with_share_all_a_question_goes_to_the_client_whose_call_is_in_pro
             connect(gateway.url, "notes", token="bob") as bob,
         ):
             assert '"value": "yes"' in await alice.call("ask")
-            assert '"code"' in await bob.call("ask")  # refused, because this client cannot answer
+            # refused, because Bob's client does not support elicitation
+            assert '"code"' in await bob.call("ask")
             [opening] = log.received("initialize", server="notes")
             assert set(opening.params["capabilities"]) == {"elicitation"}
 

@@ -45,7 +45,8 @@ async def test_windows_that_call_in_turn_share_one_process(
     async with asyncio.timeout(LIMIT), windows(log, *declares, endpoint=endpoint) as clients:
         pids = [await client.pid() for client in clients * 3]
         assert len(set(pids)) == 1
-        await until(lambda: len(log.running()) == 2)  # including the process of the start-up
+        # one process for the windows and one from the start-up
+        await until(lambda: len(log.running()) == 2)
 
 
 async def test_windows_without_capabilities_use_the_first_process(tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ async def test_a_call_that_waits_for_a_turn_gets_another_process(tmp_path: Path)
             at for at, pid in zip(log.start_times(), log.started(), strict=True) if pid == second
         ]
         assert opened >= asked + TURN * 0.9
-        assert await clients[2].pid() == second  # its turn is free again
+        assert await clients[2].pid() == second  # the second process is free again
         await until(lambda: len(log.running()) == 3)
         release.touch()
         assert int(await holding) == first
@@ -112,7 +113,7 @@ async def test_questions_reach_the_window_whose_call_is_in_progress(tmp_path: Pa
     assert sorted(asked) == sorted("abc" * 3)
 
 
-async def test_the_process_stays_for_the_others_when_a_window_closes(tmp_path: Path) -> None:
+async def test_the_shared_process_stays_when_one_window_closes(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -127,7 +128,7 @@ async def test_the_process_stays_for_the_others_when_a_window_closes(tmp_path: P
 
 
 @pytest.mark.parametrize("capabilities", [("elicitation",), ("sampling",)])
-async def test_clients_with_different_capabilities_do_not_share(
+async def test_windows_with_different_capabilities_do_not_share_a_process(
     tmp_path: Path, capabilities: tuple[str, ...]
 ) -> None:
     log = ServerLog(tmp_path)
