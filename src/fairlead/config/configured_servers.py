@@ -27,7 +27,9 @@ def load_configured(
     loading: Mapping[str, Any] | None = None,
     **_: Any,
 ) -> DiscoveredServers:
-    """Read the files with those options of `discover_and_load_mcp_tools` that concern files."""
+    """Discover servers with the file options of `discover_and_load_mcp_tools`; ignore other
+    options.
+    """
     return load_all_mcp_configs(
         cwd,
         enable_project_config=enable_project_config,

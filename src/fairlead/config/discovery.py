@@ -21,8 +21,8 @@ from .variables.variable_syntax import looks_like_variables
 
 __all__ = ["UNUSED", "USED", "DiscoveredServers", "Filtered", "load_all_mcp_configs"]
 
-USED = "used"  # the outcome of an entry in `DiscoveredServers.places`
-UNUSED = "not used: "  # or this, followed by the reason
+USED = "used"  # outcome of an entry that is connected, in `DiscoveredServers.places`
+UNUSED = "not used: "  # prefix of the outcome of any other entry; the reason follows
 
 log = logging.getLogger("fairlead.manager")
 
@@ -40,9 +40,10 @@ class DiscoveredServers(Struct, kw_only=True):
 
     configs: dict[str, MCPServerEntry] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
-    found: dict[str, FoundServer] = field(default_factory=dict)  # the same names, with all details
+    # the servers in `configs`, with all details
+    found: dict[str, FoundServer] = field(default_factory=dict)
     disabled: dict[str, FoundServer] = field(default_factory=dict)  # servers that are disabled
-    # name -> name of the equal server that is used
+    # name -> name of an equal server, which is used instead
     duplicates: dict[str, str] = field(default_factory=dict)
     exa_api_keys: list[str] = field(default_factory=list)
     filtered: list[Filtered] = field(default_factory=list)
@@ -106,7 +107,7 @@ def _read(hosts: Sequence[Host], machine: HostPaths, files: ConfigReader) -> Ite
 
 
 class _Switches:
-    """`disabledServers` and `enabledServers` in Fairlead's own files."""
+    """Names in `disabledServers` and `enabledServers` of Fairlead's own files."""
 
     def __init__(self, machine: HostPaths, files: ConfigReader, with_project: bool) -> None:
         self.off: dict[str, str] = {}
@@ -135,7 +136,7 @@ class _Switches:
 
 
 class _ServerCollector:
-    """Servers collected so far. Entries arrive by precedence; the first entry of a name wins."""
+    """Collector of servers. Entries are added by precedence, and the first entry of a name wins."""
 
     def __init__(
         self,

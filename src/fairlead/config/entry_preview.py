@@ -20,11 +20,11 @@ __all__ = ["PreviewedValue", "preview"]
 
 
 class PreviewedValue(Struct, frozen=True):
-    """One value of an entry: its field, the text it would have, and the origins of that text."""
+    """One value of an entry: its field, its text after substitution, and its origins."""
 
     field: str  # command, args[0], env.NAME, cwd, url, headers.NAME ...
     text: str
-    origins: tuple[str, ...] = ()  # empty: written in the entry
+    origins: tuple[str, ...] = ()  # empty if the text is a literal in the entry
 
     def plain(self) -> dict[str, object]:
         """Return the value as JSON types, for `--json`."""
@@ -37,7 +37,7 @@ def preview(found: FoundServer, env: Mapping[str, str] | None = None) -> list[Pr
 
 
 class _Preview:
-    """An entry whose values are being filled in for display."""
+    """A preview of one entry, with variables, inputs and files filled in."""
 
     def __init__(self, found: FoundServer, env: Mapping[str, str]) -> None:
         self._found = found
@@ -50,7 +50,8 @@ class _Preview:
             for one in found.needs_input
             if one.default is not None
         }
-        self._scope.read_file = lambda path: REDACTED  # files mostly contain tokens
+        # The content of a file is usually a token, so it is never shown.
+        self._scope.read_file = lambda path: REDACTED
 
     def values(self) -> Iterator[PreviewedValue]:
         found, entry = self._found, self._found.entry
@@ -145,7 +146,7 @@ class _Preview:
 
     def _value(self, place: str, field: str, text: str) -> PreviewedValue:
         scope = self._scope
-        # The scope collects what one substitution used; both maps are cleared for the next one.
+        # The scope is reused: the records of the previous substitution are cleared first.
         scope.used.clear()
         scope.missing.clear()
         try:

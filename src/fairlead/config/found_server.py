@@ -22,7 +22,7 @@ Level: TypeAlias = Literal["user", "project", "local", "managed"]
 
 
 class Input(Struct, frozen=True):
-    """A value that a person must enter before the server can be connected."""
+    """A value that the user must enter before the server can be connected."""
 
     id: str
     description: str = ""
@@ -41,7 +41,7 @@ class EnvironmentReference(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """The origin of a server, as far as it is known."""
+    """The configuration file and host program of a server. Unknown fields are None."""
 
     provider: str | None = None  # the host program whose file configures it
     provider_name: str | None = None
@@ -56,14 +56,14 @@ class Problem(Struct, frozen=True):
     path: str
     line: int
     reason: str
-    harmless: bool = False  # the server works in spite of it
+    harmless: bool = False  # True if the server works in spite of the problem
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.reason}"
 
 
 class NormalizedEntry(Struct, frozen=True, kw_only=True):
-    """An entry in Fairlead's format, and facts that its struct has no field for."""
+    """An entry in Fairlead's format, and values for which `MCPServerEntry` has no field."""
 
     entry: MCPServerEntry
     enabled: bool = True
@@ -71,7 +71,7 @@ class NormalizedEntry(Struct, frozen=True, kw_only=True):
     env_file: str | None = None
     headers_helper: str | None = None
     startup_timeout: float | None = None  # milliseconds
-    only_tools: tuple[str, ...] | None = None  # None: all tools
+    only_tools: tuple[str, ...] | None = None  # None means all tools
     without_tools: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     # Settings of the connections. Not part of an approval, because they do not change what runs.
@@ -163,6 +163,6 @@ class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
 
 
 def _hash(value: Any) -> str:
-    """Hash a value without sorting: of two headers that differ only in case, the last may apply."""
+    """Hash a value. Keys are not sorted, because the order of headers can change their meaning."""
     text = json.dumps(value, separators=(",", ":"), default=repr)  # ASCII, also for surrogates
     return hashlib.sha256(text.encode()).hexdigest()

@@ -17,7 +17,7 @@ __all__ = ["HostPaths", "local_host_paths"]
 
 
 class HostPaths(Struct, frozen=True, kw_only=True):
-    """A machine and the current folder on it; not necessarily the machine this process runs on."""
+    """Platform, home, environment and current folder of a machine, which may be another one."""
 
     platform: str  # as `sys.platform`: linux, darwin, win32
     home: str
@@ -41,9 +41,9 @@ class HostPaths(Struct, frozen=True, kw_only=True):
         return self.join(self.home, *parts)
 
     def of_system(self, *parts: str, linux: str, win32: str, darwin: str = "") -> str:
-        """Return a path in a system folder, whose place depends on the platform.
+        """Return a path in a system folder, which depends on the platform.
 
-        The folder of Linux is also that of other platforms, and of macOS without its own.
+        `linux` is the default for all platforms without a folder of their own.
         """
         folder = {"darwin": darwin, "win32": win32}.get(self.platform) or linux
         return self.join(self.root + folder, *parts)

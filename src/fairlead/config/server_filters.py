@@ -25,7 +25,10 @@ class Removal(Struct, frozen=True):
 
 
 class ServerFilter(Protocol):
-    """A check of each enabled server. An exception is reported, and the server is kept."""
+    """A function that decides whether an enabled server is removed.
+
+    If the function raises an exception, the server is kept and a warning is added.
+    """
 
     def __call__(self, found: FoundServer, env: Mapping[str, str]) -> Removal | None: ...
 

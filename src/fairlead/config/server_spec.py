@@ -14,15 +14,16 @@ __all__ = ["ServerSpec", "read_spec"]
 
 
 class ServerSpec(Struct, frozen=True, kw_only=True):
-    """A server that can be connected: the entry as written in its file, and how to resolve it."""
+    """A server that can be connected: its entry as written in the file, and its resolver."""
 
     entry: MCPServerEntry
-    resolve: Callable[[], Awaitable[MCPServerEntry]] | None = None  # None: no variables
+    # None if the entry has no variables
+    resolve: Callable[[], Awaitable[MCPServerEntry]] | None = None
     source: Source = Source()
-    only_tools: tuple[str, ...] | None = None  # None: all tools
+    only_tools: tuple[str, ...] | None = None  # None means all tools
     without_tools: tuple[str, ...] = ()
-    startup_timeout: float | None = None  # milliseconds; None: that of the entry
-    digest: str = ""  # changes with the entry
+    startup_timeout: float | None = None  # milliseconds; None means the timeout of the entry
+    digest: str = ""  # hash that changes with the entry
     settings: Mapping[str, Any] = {}  # override those of all servers
 
     def has_tool(self, name: str) -> bool:

@@ -27,8 +27,8 @@ log = logging.getLogger("fairlead.manager")
 _VERSION = 2
 _OUTDATED = 1
 
-# The state of an entry: "changed" since its approval, or "outdated" if it was approved by a version
-# of Fairlead whose approvals covered less.
+# The approval state of an entry. "changed": the entry differs from the approved one. "outdated": it
+# was approved by a version of Fairlead whose approvals covered fewer parts.
 Approval: TypeAlias = Literal["approved", "missing", "changed", "outdated"]
 
 _WHY: dict[Approval, str] = {
@@ -55,7 +55,7 @@ class Trust:
         self.path = Path(path) if path is not None else _usual(local_host_paths())
         self.warnings: list[str] = []
         self._approved: dict[str, Any] | None = None
-        self._outdated: list[dict[str, Any]] = []  # approvals that no longer apply
+        self._outdated: list[dict[str, Any]] = []  # approvals of earlier versions
 
     @classmethod
     def of(cls, machine: HostPaths) -> "Trust":

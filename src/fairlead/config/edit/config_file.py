@@ -50,9 +50,10 @@ class ConfigFile:
 
     @classmethod
     def of_nearest_project(cls, machine: HostPaths | None = None) -> "ConfigFile":
-        """Return the file of the nearest folder that has one, up to the repository root.
+        """Return the project file of the nearest folder that has one, up to the repository root.
 
-        Without any, return that of the current folder, which does not exist yet.
+        If no folder has a project file, return that of the current folder, which does not exist
+        yet.
         """
         machine = machine or local_host_paths()
         files = [cls.of_project(folder) for folder in machine.upwards()]
@@ -108,7 +109,7 @@ class ConfigFile:
         self._change(change)
 
     def enable(self, name: str) -> None:
-        """Enable a server of this file or of any other program."""
+        """Enable a server of this file, or a server that another program configures."""
         self._switch(name, on=True)
 
     def disable(self, name: str) -> None:

@@ -24,7 +24,11 @@ def export(entry: MCPServerEntry, host: str, *, name: str = "server") -> str:
 
 
 def export_all(entries: Mapping[str, MCPServerEntry], host: str) -> str:
-    """Return one text for several servers. Raises the errors of `export`."""
+    """Return the text that adds several servers to the file of a program.
+
+    Raises:
+        ConfigError: The program is unknown or does not support one of the servers.
+    """
     if host not in EXPORTS:
         raise ConfigError(unknown_name("program", host, EXPORTS))
     for entry in entries.values():
@@ -42,7 +46,7 @@ def export_all(entries: Mapping[str, MCPServerEntry], host: str) -> str:
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-[^{}]*)?\}")
 _SAME = "${{{}}}"
-_ENV = "${{env:{}}}"  # variables of Cursor, VS Code and Windsurf
+_ENV = "${{env:{}}}"  # variable syntax of Cursor, VS Code and Windsurf
 
 
 def _plain(entry: MCPServerEntry, template: str = _SAME) -> dict[str, Any]:
@@ -50,7 +54,7 @@ def _plain(entry: MCPServerEntry, template: str = _SAME) -> dict[str, Any]:
 
     def text(value: str) -> str:
         if template == _SAME:
-            return value  # including the default of a variable
+            return value  # The syntax is the same, so variables keep their defaults.
         return _VARIABLE.sub(lambda match: template.format(match[1]), value)
 
     if isinstance(entry, MCPStdioServerConfig):

@@ -67,14 +67,14 @@ def _anchor(found: FoundServer, adopted: ImportedEntry) -> ImportedEntry:
 
 
 def _joined(folder: str, path: str) -> str:
-    """Return a path inside a folder; absolute paths and those that begin with a variable stay."""
+    """Return a path relative to a folder; absolute paths and paths with a leading variable stay."""
     if os.path.isabs(path) or path.startswith(("~", "$")):
         return path
     return os.path.normpath(os.path.join(folder, path))
 
 
 class _EntryImporter:
-    """Conversion of one entry."""
+    """Converter of one entry into Fairlead's format."""
 
     def __init__(self, found: FoundServer, env: Mapping[str, str]) -> None:
         self._found = found

@@ -68,7 +68,7 @@ def stamp_of(path: str) -> FileStamp:
 
 
 class ConfigReader:
-    """The files of one discovery. Each is opened and parsed once, and problems are collected."""
+    """Reader of the files of one discovery: parses each file once and collects problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []

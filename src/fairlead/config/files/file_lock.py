@@ -26,7 +26,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
     Raises:
         OSError: Another process held the lock for too long.
     """
-    if sys.platform == "win32":  # no `flock`: the last writer wins
+    # Windows has no `flock`, so concurrent changes are not prevented there.
+    if sys.platform == "win32":
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)

@@ -58,9 +58,9 @@ def parse(
 ) -> Document:
     """Parse the content of a file into JSON types; all keys are strings.
 
-    `strict=False` is for files of other programs: of duplicate keys the last one applies, as in
-    these programs (TOML allows none), and dates become strings. A strict file keeps its dates, so
-    that its reader can report the position of a misplaced one.
+    `strict=False` is for files of other programs. It accepts duplicate keys, of which the last
+    applies (TOML forbids them), and converts dates to strings. A strict file keeps its dates, so
+    that an error message can contain the position of a date where none is allowed.
 
     Raises:
         ConfigError: The text is invalid, is not a map or has a duplicate key; with the line.
@@ -174,7 +174,7 @@ def plain_json(text: str) -> str:
     """
     pieces: list[str] = []
     done = 0
-    comma = -1  # index of a comma after which only comments have followed
+    comma = -1  # index of the last comma if only comments have followed it
     for token in _TOKEN.finditer(text):
         first = text[token.start()]
         if token[0].startswith(("//", "/*")):

@@ -10,7 +10,7 @@ from .formats import Document
 
 __all__ = ["SourceLocation", "location_of"]
 
-SourceLocation = tuple[str | int, ...]  # keys and list positions from the root
+SourceLocation = tuple[str | int, ...]  # keys and list indexes on the way from the root to a value
 
 _HEADER: Final = re.compile(r"(?m)^[ \t]*(\[\[?)[ \t]*([^\[\]\r\n]+?)[ \t]*\]\]?[ \t]*(?:#.*)?$")
 _PART: Final = re.compile(r'"([^"]*)"|\'([^\']*)\'|([\w-]+)')
@@ -20,7 +20,10 @@ _STRING: Final = re.compile(
 
 
 def location_of(document: Document, where: SourceLocation) -> tuple[int, int] | None:
-    """Return line and column, counted from 1, of the last step that is found; None if none is."""
+    """Return the line and column of a value, counted from 1.
+
+    If the value does not exist, return the position of its nearest existing parent, or None.
+    """
     if document.format == "toml":
         return _in_toml(document.text, where)
     # JSON is read as YAML, which forbids tabs between tokens. Valid JSON strings contain none.
@@ -68,7 +71,8 @@ def _children(node: Any, step: str | int) -> Iterator[tuple[Any, Any]]:
 
 def _in_toml(text: str, where: SourceLocation) -> tuple[int, int] | None:
     plain, sections = _outline(text)
-    best: tuple[int, int, int, int] | None = None  # steps, header, body, end
+    # number of steps, and offsets of header, body and end
+    best: tuple[int, int, int, int] | None = None
     for path, header, body, end in sections:
         if path == where[: len(path)] and (best is None or len(path) >= best[0]):
             best = len(path), header, body, end

@@ -24,24 +24,24 @@ __all__ = [
 
 
 class ConfigLocation(Struct, frozen=True):
-    """A configuration file that may or may not exist."""
+    """The path of a configuration file, which need not exist."""
 
     path: str
     level: Level = "user"
-    folder: str | None = None  # the project folder; None: the current folder
+    folder: str | None = None  # the project folder; None means the current folder
 
 
-# Returns why an entry (name, location, fields) is disabled outside of the entry itself, or None.
+# A function that returns why a setting outside of an entry disables the entry, or None.
 WhyOff: TypeAlias = Callable[[str, ConfigLocation, dict[str, Any]], str | None]
 
-# Returns pairs of a name and an entry as found in the document; the entry may have any type.
+# A function that yields the name and the value of each entry in a document. Values are unchecked.
 Servers: TypeAlias = Callable[[Document, ConfigLocation, HostPaths], Iterable[tuple[str, Any]]]
 
 
 def servers_at(*keys: str) -> Servers:
     """Return a function that reads entries from a map or list under the first key present.
 
-    A dot in a key descends one level; a key that contains the dot literally is accepted too.
+    A dot in a key descends one level. A key that itself contains the dot is found too.
     """
 
     def servers(
@@ -83,7 +83,7 @@ class Host(Struct, frozen=True, kw_only=True):
     dialect: str = "unknown"
     timeout_unit: Literal["ms", "s"] = "ms"
     url_means: Literal["http", "sse"] = "http"  # for entries with a URL and no type
-    # Converts an entry to the common field names; None for an entry that is not an MCP server.
+    # Converts an entry to the common field names; returns None if the entry is not an MCP server.
     adapt: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
     switches: Callable[[HostPaths, ConfigReader], WhyOff] | None = None
 

@@ -104,7 +104,7 @@ def _flat(raw: dict[str, Any]) -> dict[str, Any]:
 def _kind(raw: dict[str, Any], url_key: str | None, has_command: bool, url_means: str) -> str:
     said = raw.get("type") or raw.get("transport") or raw.get("transportType")
     if said is not None:
-        # The value of another type may be anything, so the message does not show it.
+        # A value that is not a string may contain secrets, so the message does not show it.
         _refuse(not isinstance(said, str), "`type` must be a string")
         kind = _KINDS.get(said)
         _refuse(kind is None, unknown_name("type", said, ("stdio", "http", "sse", "ws")))
@@ -171,7 +171,7 @@ def _timeouts(
 
 
 def _milliseconds(said: list[tuple[Any, float]], notes: list[str]) -> float | None:
-    """Return the first value that is given, multiplied by its factor."""
+    """Return the first value that is not None, multiplied by its factor."""
     value, factor = next((pair for pair in said if pair[0] is not None), (None, 1.0))
     if value is None:
         return None

@@ -42,7 +42,8 @@ def find_servers(host: Host, machine: HostPaths, files: ConfigReader) -> Iterato
         document = files.document(place.path)
         if document is None:
             continue
-        # The switches are read from further files, so only if the host has any servers at all.
+        # The switches are in further files, which are read only if the host has a file with
+        # servers.
         if why_off is None and host.switches is not None:
             why_off = host.switches(machine, files)
         yield from _in_document(host, machine, files, document, place, why_off)

@@ -18,7 +18,7 @@ __all__ = ["CODE", "project_keys", "switches"]
 
 def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     own = _own_file(machine)
-    # The same file twice: its section for this project has precedence over its general one.
+    # The file is listed twice, because its section for this project has precedence over the rest.
     return [
         ConfigLocation(_system(machine, "managed-mcp.json"), "managed"),
         ConfigLocation(own, "local"),

@@ -104,7 +104,7 @@ ANTIGRAVITY = _host(
     "antigravity",
     "Antigravity",
     "~/.gemini/config/mcp_config.json",
-    "~/.gemini/antigravity/mcp_config.json",  # until August 2026
+    "~/.gemini/antigravity/mcp_config.json",  # path in versions before August 2026
 )
 
 
@@ -116,7 +116,7 @@ def _zed(m: HostPaths) -> list[str]:
     if m.is_windows:
         folder = m.join(m.app_data, "Zed")
     elif m.platform == "darwin":
-        folder = m.at_home(".config", "zed")  # not under Application Support
+        folder = m.at_home(".config", "zed")  # Zed does not use Application Support on macOS.
     else:
         folder = m.join(m.variable("FLATPAK_XDG_CONFIG_HOME", m.xdg_config), "zed")
     return [m.join(folder, "settings.json")]

@@ -95,7 +95,7 @@ def file_beside(found: FoundServer, path: str) -> str:
 
 
 def texts_in(value: Any, *, keys: bool = True) -> Iterator[str]:
-    """Yield every string in a value, with or without the keys of maps."""
+    """Yield every string in a nested value; `keys` includes the keys of maps."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):

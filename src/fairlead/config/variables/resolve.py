@@ -85,9 +85,7 @@ async def resolve_in_thread(found: FoundServer, **options: Any) -> Resolved:
 
 
 def _may_wait(found: FoundServer) -> bool:
-    """Return True if commands or files must be waited for; otherwise a thread is not worth its
-    cost.
-    """
+    """Return True if resolving runs commands or reads files, which would block the event loop."""
     entry = found.entry
     values = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
     return (

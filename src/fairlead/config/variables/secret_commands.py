@@ -19,7 +19,7 @@ LIMIT = 10.0  # seconds
 _MAX_OUTPUT = 1 << 20
 _SECRET_NAMES = ("FAIRLEAD_", "OTEL_")
 
-# Output per command, for this process: each run may make a password manager ask the user.
+# Output of each command. Cached, because a password manager may prompt the user on each run.
 _printed: dict[tuple[str, str, int], str] = {}
 
 
@@ -94,9 +94,9 @@ class SecretCommands:
 
 
 class _Output:
-    """Output of a process up to a limit, read by a thread: a full pipe would block the process.
+    """Output of a process up to a limit, read by a thread so that a full pipe cannot block it.
 
-    A background process that still holds the pipe is not waited for.
+    If the process started a background process that keeps the pipe open, its end is not awaited.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:

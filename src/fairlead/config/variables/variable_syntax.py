@@ -36,7 +36,7 @@ class MissingInput(ConfigError):
 
 
 class VariableScope(Struct, kw_only=True):
-    """Values that variables refer to, and records of what a substitution used and missed."""
+    """Values for variables, and records of the used and the unset variables of a substitution."""
 
     env: Mapping[str, str]
     home: str = ""
@@ -57,13 +57,13 @@ class VariableSyntax(Struct, frozen=True, kw_only=True):
     unset: Unset = "literal"
     # Whether `!cmd` and a bare variable name are replaced as whole values of `env` and `headers`.
     runs_commands: bool = False
-    # The only fields with variables; None: all fields.
+    # The only fields in which variables are replaced; None means all fields.
     fields: frozenset[str] | None = None
 
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-# A default may contain one level of braces: another variable, or a piece of JSON. Shell forms such
-# as `${name%pattern}` do not match and stay for the shell.
+# A default may contain one level of braces: another variable, or a JSON object. Shell expansions
+# such as `${name%pattern}` do not match, so that the shell can expand them.
 _BRACED = rf"\$\{{(?P<name>{_NAME})(?::-(?P<default>(?:[^{{}}]++|\{{[^{{}}]*+\}})*+))?\}}"
 _PREFIXED = r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<what>[^{}]*+))?\}|\$\{(?P<slash>/)\}"
 
