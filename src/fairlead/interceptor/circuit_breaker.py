@@ -127,14 +127,14 @@ class CircuitBreaker:
 
     def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
         stack = _entered.get()
-        # A task may enter several breakers, and one breaker more than once; the last entry ends
-        # first.
+        # A task may enter several breakers, and the same one more than once. The most recent entry
+        # is exited first.
         mine = [index for index, admission in enumerate(stack) if admission.breaker is self]
         if mine:
             _entered.set(stack[: mine[-1]] + stack[mine[-1] + 1 :])
             stack[mine[-1]].ended(exc)
         else:
-            # Left in another task than it was entered in, so the state at entry is unknown.
+            # The breaker was entered in another task, so the state at that time is unknown.
             self._ended(self._turn, exc)
 
     async def __aenter__(self) -> "CircuitBreaker":

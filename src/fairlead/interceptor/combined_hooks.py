@@ -30,7 +30,8 @@ def extra_members_hook(interceptors: Iterable[Interceptor]) -> EditExtraMembers 
         try:
             for change in wanting:
                 members = change(exchange, members)
-        # Code of users. The response is sent anyway, so the failure is only logged.
+        # Hooks are code of users and may raise anything. The response is sent anyway, so the
+        # failure is only logged.
         except Exception as exc:
             log.error("extra_members of an interceptor failed: %s", type(exc).__name__)
             return {}
@@ -55,7 +56,7 @@ def malformed_frame_hook(interceptors: Iterable[Interceptor]) -> OnMalformed | N
         for hook in wanting:
             try:
                 hook(frame)
-            except Exception as exc:  # code of users
+            except Exception as exc:  # hooks are code of users and may raise anything
                 log.error("on_malformed of an interceptor failed: %s", type(exc).__name__)
 
     return report

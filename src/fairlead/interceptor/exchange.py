@@ -34,7 +34,7 @@ class ReplyPath(Protocol):
 
     @property
     def carrier(self) -> object | None:
-        """Return the connection of the relay that forwards messages of clients here, if any."""
+        """Return the object of a relay that forwards messages on this connection, if any."""
 
     @property
     def session(self) -> SessionContext: ...
@@ -109,16 +109,18 @@ class Exchange(Struct):
     transport: TransportContext
     edge: ReplyPath
     started: float = field(default_factory=time.time)
-    related: RequestId | None = None  # own request on whose stream the message came, if any
+    # id of the outbound request whose stream carried the message, if any
+    related: RequestId | None = None
     alias: str | None = None  # name of the target as the upstream server knows it
     did: list[str] | None = None  # actions of interceptors, for tapes and journals
     server: str | None = None  # name of the server, if the endpoint belongs to one of several
     displayed: str | None = None  # the client's name of the target, if an interceptor replaced it
-    # For subscriptions: decides whether the client is notified of a URI.
+    # For subscriptions: returns True if the client may be notified about a URI.
     permits: Callable[[str], bool] | None = None
     # Returns every name of the target, if one endpoint serves several servers.
     resolver: "Callable[[Exchange], tuple[Target, ...]] | None" = None
-    delivery: Delivery | None = None  # of a notification, if an interceptor asked for it
+    # outcome of a notification, if an interceptor called `watch_delivery`
+    delivery: Delivery | None = None
 
     @property
     def method(self) -> str:
@@ -136,7 +138,7 @@ class Exchange(Struct):
         self.did.append(what)
 
     def drop(self, what: str) -> None:
-        """Record an interceptor's note that it does not forward this notification."""
+        """Record that an interceptor does not forward this notification, and why."""
         self.note(what)
         if self.delivery is not None:
             self.delivery.dropped = True

@@ -111,7 +111,8 @@ def overrides(hooks: InterceptorBase, hook: Callable[..., Any]) -> bool:
 def _describes(kind: type, name: str, *acts: str) -> bool:
     """Return True if an attribute of a class describes how its objects handle messages.
 
-    An attribute does not if `__call__`, or one of the `acts`, is overridden in a class below it.
+    An attribute of a base class no longer does if a class derived from it overrides `__call__` or
+    one of the `acts`.
     """
     for base in kind.__mro__:
         members = vars(base)
@@ -123,7 +124,7 @@ def _describes(kind: type, name: str, *acts: str) -> bool:
 
 
 class _FoundHooks(InterceptorBase):
-    """Hooks of an interceptor of another class; messages go to the interceptor itself."""
+    """Hooks that an interceptor of another class defines; the interceptor handles the messages."""
 
     def __init__(self, interceptor: Interceptor) -> None:
         for name in _FLAGS:

@@ -41,8 +41,8 @@ _learnt = 0  # number of secrets in `_redactor`
 def register_secrets(owner: object, look: Callable[[], object]) -> None:
     """Register the secrets of an object, to be removed from all log lines while it exists.
 
-    `look` is called when the next record is logged and returns the values that contain secrets
-    under the names of secrets.
+    `look` is called when the next record is logged. The structure that `look` returns contains the
+    secrets under names of secrets, such as `token`.
     """
     _owners[owner] = look
     _fresh.add(owner)
@@ -209,7 +209,7 @@ class _Budget:
 
 
 def _secrets(value: object, redactor: "Redactor", budget: _Budget, depth: int = 0) -> Iterator[str]:
-    """Yield the values in a structure whose names are names of secrets."""
+    """Yield the values of all members of a structure whose names are names of secrets."""
     # As slow to load as `Redactor`.
     from ..redaction.redact_text import is_folder
 

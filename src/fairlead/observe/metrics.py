@@ -38,7 +38,7 @@ class Series:
 
     @property
     def only_refused(self) -> bool:
-        """Return True if no call had a result, including results of tools that failed."""
+        """Return True if no call returned a result; results of tools that failed count as such."""
         return "tool" not in self.errors and self.calls == sum(self.errors.values())
 
     def add(self, other: "Series") -> None:
@@ -106,7 +106,7 @@ class Metrics:
         counts[server] = counts.get(server, 0) + by
 
     def follow(self, what: str, server: str, source: object, value: float) -> None:
-        """Increment a counter by the growth of another one, which starts at 0 for each `source`."""
+        """Add the growth of an external counter, which starts at 0 for each `source`."""
         before = self._seen.get((what, server))
         known = before[1] if before is not None and before[0] is source else 0
         self._seen[what, server] = source, value
@@ -136,7 +136,8 @@ class Metrics:
         for key in refused:
             others = self._series.setdefault((*key[:2], OTHER), Series())
             others.add(self._series.pop(key))
-        # Otherwise each call of a tool beyond the limit would empty the cache for all others.
+        # Cleared only after a merge: otherwise each call of a tool beyond the limit would empty the
+        # cache for all others.
         if refused:
             self._known.clear()
 

@@ -87,7 +87,7 @@ def _in_line(match: re.Match[str]) -> str:
 
 
 def _in_json(match: re.Match[str]) -> str:
-    if match[0] == "\r":  # possible only between values
+    if match[0] == "\r":  # a line break between values; inside a string it would be escaped
         return " "
     return json.dumps(match[0])[1:-1] if _is_hidden(match) else match[0]
 
@@ -103,7 +103,7 @@ def _is_hidden(match: re.Match[str]) -> bool:
         return False
     before = text[max(match.start() - 2, 0) : match.start()]
     after = text[match.end() : match.end() + 1]
-    if sign == _JOINER:  # as in an emoji of a family
+    if sign == _JOINER:  # joins the parts of an emoji, such as the persons of a family
         base = before[-2:-1] if before[-1:] == _AS_EMOJI else before[-1:]
         return not (_is_symbol(base) and _is_symbol(after))
     if sign in (_AS_TEXT, _AS_EMOJI):  # after a character that has a text form and an emoji form

@@ -74,9 +74,7 @@ def exists(name: str) -> bool:
 
 
 def by_era(handlers: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
-    """Split a mapping by method into that of the handshake revisions and that of the stateless
-    ones.
-    """
+    """Split a mapping by method into one for handshake revisions and one for stateless ones."""
     handshake, stateless = (
         {name: one for name, one in handlers.items() if any(find(name, each) for each in era)}
         for era in (HANDSHAKE, STATELESS)

@@ -45,9 +45,10 @@ def with_meta(
     stamp: bytes,
     trace: bytes = b"",
 ) -> Params:
-    """Encode params, with a progress token and a stamp added to their `_meta`.
+    """Encode params, and add a progress token and a stamp to their `_meta`.
 
-    `trace` is added unless the params name a trace themselves.
+    `stamp` are the encoded members that describe this client (`Identity.stamp`). `trace` is added
+    unless the params name a trace themselves.
 
     Raises:
         LocalProtocolError: -32602 if params or `_meta` are not objects.

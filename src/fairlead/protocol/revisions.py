@@ -48,7 +48,7 @@ class Revision(StrEnum):
 
     @property
     def polling(self) -> bool:
-        """Return True if such a stream starts with an id, so that the server may close it at any
+        """Return True if event streams start with an id, so that the server may close them at any
         time.
         """
         return self is Revision.V2025_11_25
@@ -102,7 +102,9 @@ class Revision(StrEnum):
 
     @property
     def rich_elicitation(self) -> bool:
-        """Return True for URL mode, titled and multiple choice, and defaults of all types."""
+        """Return True if elicitation has the URL mode, titled and multiple choice, and all
+        defaults.
+        """
         return self >= Revision.V2025_11_25
 
     @property
@@ -152,8 +154,8 @@ def find_revision(name: str) -> Revision | None:
 def negotiate_revision(requested: str) -> Revision:
     """Return the revision with which a server responds to `initialize`.
 
-    The requested revision if it is supported, else the newest one with a handshake. A stateless
-    revision is never negotiated by handshake, even if a client names one.
+    This is the requested revision if it is supported, otherwise the newest one with a handshake. A
+    stateless revision is never negotiated by handshake, even if a client names one.
     """
     revision = find_revision(requested)
     return NEWEST_HANDSHAKE if revision is None or revision.stateless else revision

@@ -10,11 +10,12 @@ from urllib.parse import quote, quote_plus
 
 __all__ = ["SHORTEST", "KnownValues"]
 
-SHORTEST: Final = 6  # characters; shorter values would be found everywhere
-# characters of a line that is treated as a secret of its own, in a value with several lines
+SHORTEST: Final = 6  # characters; shorter values would match ordinary text
+# minimum length of a line that counts as a secret by itself, in a value with several lines
 _SHORTEST_LINE: Final = 16
 
-# Characters that encoders leave unchanged: Python, encodeURIComponent and encodeURI, forms.
+# Characters that percent-encoders leave unchanged: two sets of Python, encodeURIComponent,
+# encodeURI and HTML forms.
 _SAFE: Final = ("", "/", "!'()*~", ";/?:@&=+$,#!'()*~", "*-._")
 # Text that was encoded several times has several backslashes before the `u`.
 _ESCAPED: Final = re.compile(r"\\{1,8}u([0-9A-Fa-f]{4})")
@@ -61,7 +62,7 @@ class KnownValues:
         return new
 
     def may_be_in(self, raw: bytes) -> bool:
-        """Return False if the bytes contain none of the forms; takes one pass at any length."""
+        """Return False if the bytes certainly contain none of the forms. Reads the bytes once."""
         view, size = memoryview(raw), len(raw)
         if self._eights and not self._eights.isdisjoint(view[: size & ~7].cast("Q")):
             return True
@@ -112,7 +113,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _is_secret_line(line: str) -> bool:
-    """Return True unless it is the first or last line of a PEM key, which all keys share."""
+    """Return True if the line is long enough and not the header or footer of a PEM key."""
     return len(line) >= _SHORTEST_LINE and not line.startswith("-----")
 
 
@@ -121,7 +122,8 @@ def _in_base64(raw: bytes) -> Iterator[str]:
     for before in range(3):
         encoded = b64encode(bytes(before) + raw).decode()
         first = -(-before * 8 // 6)  # characters that depend on the bytes before the value
-        last = (before + len(raw)) * 8 // 6  # from here on they depend on the bytes after it
+        # index from which characters depend on the bytes after the value
+        last = (before + len(raw)) * 8 // 6
         certain = encoded[first:last]
         yield from (certain, certain.replace("+", "-").replace("/", "_"))
         yield certain.replace("/", "\\/")

@@ -72,7 +72,7 @@ class Redactor:
         self._names = {name.lower() for name in names}
         self._keep = {name.lower() for name in keep}
         self._known = KnownValues()
-        # Weak references: a redactor does not keep those alive that follow it.
+        # Weak references, so that a redactor does not keep its followers alive.
         self._followers: WeakSet[Redactor] = WeakSet()
         self._patterns = [LinearPattern(pattern) for pattern in patterns]
         self._longest = longest
@@ -84,14 +84,14 @@ class Redactor:
         self.learn(values)
 
     def learn(self, values: Iterable[str]) -> None:
-        """Add values that must be removed, also in the redactors that follow this one."""
+        """Add values to remove, both here and in the redactors that follow this one."""
         if new := self._known.add(values):
             self._asks_more = True
             for follower in self._followers:
                 follower.learn(new)
 
     def follow(self, other: "Redactor") -> Self:
-        """Learn the values that another redactor knows and those that it learns later."""
+        """Copy the values of another redactor, including those that it learns later."""
         other._followers.add(self)
         self.learn(other._known.values)
         return self
@@ -129,7 +129,9 @@ class Redactor:
         return self._looked_into(raw) if self._asks_more and self._asks(raw) else raw
 
     def frame(self, raw: bytes) -> bytes:
-        """Return a complete message without secrets, whose parts are examined next."""
+        """Redact a complete message and remember it, if it is harmless, for the redaction of its
+        parts.
+        """
         global _harmless_frame
         clean = self.message(raw)
         _harmless_frame = raw if clean is raw is _harmless else b""
@@ -197,7 +199,7 @@ class Redactor:
         return REDACTED
 
     def _properties(self, held: Mapping[str, Any]) -> Any:
-        """Return the `properties` of a schema; the description of a password is not a secret."""
+        """Redact the `properties` of a schema, but keep the description of a secret member."""
         if not any(isinstance(name, str) and self.is_secret(name) for name in held):
             return self.value(held)
         clean = {
@@ -242,9 +244,10 @@ def _spelled(name: str) -> bytes:
 
 
 def repeats_a_name(raw: bytes | Raw, value: Any) -> bool:
-    """Return True if an object in a JSON text, decoded as `value`, has two members of one name.
+    """Return True if an object in a JSON text, decoded as `value`, has two members with the same
+    name.
 
-    Only the last of them is in the decoded value, while another program may use the first. Each
+    The decoded value contains only the last of them, while another program may use the first. Each
     member that is left out removes a colon from the encoded form, and nothing else does, unless
     colons in strings are escaped.
     """
@@ -261,7 +264,7 @@ def repeats_a_name(raw: bytes | Raw, value: Any) -> bool:
 
     try:
         json.loads(text, object_pairs_hook=count, parse_int=str, parse_float=str)
-    # Also if Python's parser rejects a text that msgspec accepts.
+    # A text that Python's parser rejects, although msgspec accepts it, counts as suspicious.
     except (ValueError, RecursionError):
         return True
     return False

@@ -20,10 +20,10 @@ _SECRET = re.compile(
     r"(?i)authorization|cookie|token|secret|passw(?:or)?d|passphrase|api[_-]?key|credential|"
     r"private[_-]?key|pwd$"
 )
-# For a whole text: a name may end anywhere in it, so `pwd$` cannot be anchored.
+# Variant for a search in a whole text, in which a name may end anywhere: `pwd` without the anchor.
 _SECRET_ANYWHERE = re.compile(_SECRET.pattern.replace("pwd$", "pwd"))
-_LONG = 2048  # characters of a text from which on the automaton is faster
-# Words of the protocol and of model APIs.
+_LONG = 2048  # length in characters from which the automaton is faster than the regular expression
+# Names of the protocol and of model APIs that look like secrets but are not.
 _KEEP = re.compile(r"(?i)progresstoken|nextcursor|max_?tokens")
 _HEADER = re.compile(r"(?i)authorization|cookie")
 # Variables of a shell. Their values are not secret if they are paths.
@@ -107,7 +107,7 @@ def _without_named(text: str) -> str:
 
 
 def _value(text: str, named: re.Match[str], *, is_header: bool) -> tuple[int, int]:
-    """Return the start and end of a value; in doubt the range is too long, not too short."""
+    """Return the start and end of a value. If the end is unclear, a later one is returned."""
     start = named.end()
     if opening := _OPENING.match(text, start):
         return opening.end(), _end_of_string(text, opening)

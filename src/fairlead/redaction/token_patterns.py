@@ -17,8 +17,8 @@ __all__ = [
 # A token begins at a word boundary. An escaped line break and a percent-encoded character end with
 # a letter or a digit, but they are boundaries, too.
 _START: Final = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f][0-9A-Fa-f]))"
-# Each pattern is a prefix and a minimum number of characters of one class, so that the search
-# leaves a text that does not match after that many characters and consumes one that does.
+# Each pattern is a prefix and a minimum number of characters of one class. The search therefore
+# rejects a text after at most that many characters, and skips a token as soon as it has matched.
 _NO_MORE: Final = r"(?![0-9A-Za-z])"
 _MANY: Final = 500  # possible starts of tokens, above which one search by an automaton is faster
 # A new pattern also needs its prefix in one of the tables below, or `may_hold_token` skips it.
@@ -34,7 +34,7 @@ _TOKENS: Final = (
     rf"A(?:KIA|SIA)[0-9A-Z]{{16}}{_NO_MORE}",  # AWS
     r"AIza[\w-]{30,}+",  # Google
     r"npm_[A-Za-z0-9]{30,}+",
-    r"pypi-AgE[\w-]{12,}+",  # all of them begin with this: a macaroon, version 2
+    r"pypi-AgE[\w-]{12,}+",  # PyPI tokens are macaroons of version 2, which start like this
     r"hf_[A-Za-z0-9]{30,}+",  # Hugging Face
     r"sbp_[a-f0-9]{40}",  # Supabase
     r"sntry[su]_[\w+/=-]{20,}+",  # Sentry
@@ -45,8 +45,8 @@ _TOKENS: Final = (
     r"tvly-[\w-]{16,}+",  # Tavily
     r"eyJ[\w-]{5,}+\.[\w-]*+\.[\w-]++(?:\.[\w-]++){0,2}",  # JWS and JWE
 )
-# Text before the first `_`, `-` or `J` of a token, keyed by its last two bytes. The length gives
-# the start of the token.
+# Text before the first `_`, `-` or `J` of a token, keyed by its last two bytes. The value is its
+# length, from which the start of the token is computed.
 _BEFORE_UNDERSCORE: Final = {
     word[-2:]: len(word)
     for word in (
@@ -68,8 +68,8 @@ _UNDERSCORE, _HYPHEN, _J, _A = b"_-JA"
 _PRIVATE_KEY: Final = r"-----BEGIN[A-Z0-9 %+]{0,40}PRIVATE(?: |%20|\+)KEY[A-Z0-9 %+]{0,20}-----"
 _END: Final = r"-----END[A-Z0-9 %+]{0,80}(?:-----)?"
 _BASIC: Final = r"(?ai)(?<![a-z])(basic\s{1,8})([a-z0-9+/_-]{4,}+={0,2})"
-# `user:password@host:5432` and `user:password@host/database` without a scheme, found from the `@`,
-# and words before a colon that are not user names.
+# Patterns for `user:password@host:5432` and `user:password@host/database` without a scheme,
+# searched for from the `@`, and words before a colon that are not user names.
 _HOST: Final = r"(?a)@[a-z0-9A-Z.-]{1,253}+(?::\d{2,5}+(?!\w)|/)"
 _USER: Final = r"(?<![\w.@-])[\w.-]{1,64}+\Z"
 _PASSWORD: Final = r"""[^\s:@/"'<>\\]{4,128}+"""
@@ -92,7 +92,7 @@ def may_hold_token(raw: bytes) -> bool:
     A single byte is found a hundred times faster than any pattern, so each format is located by a
     byte that is rare in other texts; most messages cost a few such searches.
     """
-    if len(raw) > _MANY and (  # short texts cannot have that many
+    if len(raw) > _MANY and (  # a shorter text cannot contain more starts
         raw.count(b"_") + raw.count(b"-") + raw.count(b"J") + raw.count(b"A") > _MANY
     ):
         # 60 KB of hyphens take 0.1 ms; testing the text before each hyphen takes 13 ms.
@@ -107,7 +107,7 @@ def may_hold_token(raw: bytes) -> bool:
 
 @cache
 def _token_dfa() -> LinearPattern:
-    """Return the tokens as an automaton.
+    """Return an automaton that matches all tokens.
 
     RE2 has no look-behind, so a token in the middle of a word matches as well.
     """

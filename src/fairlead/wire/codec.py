@@ -76,8 +76,8 @@ _SURROGATES = re.compile(
     rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
-# Start of a response whose members are in the usual order. If the rest is unreadable, the request
-# that waits for it can still be failed.
+# A response whose members are in the usual order starts like this. If the rest of it is unreadable,
+# the id is still enough to fail the pending request.
 _ANSWER = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"jsonrpc"\s*:\s*"2.0"\s*,'
     rb'\s*"id"\s*:\s*(0|[1-9]\d{0,17}|"[^"\\\x00-\x1f\x80-\xff]*")\s*,\s*"(?:result|error)"'
@@ -195,7 +195,7 @@ class Decoder:
 
 
 def answered_by(start: bytes) -> RequestId | None:
-    """Return the id of the request that a frame with this start responds to, None if unknown."""
+    """Return the id in the start of a response, or None if the bytes do not start like one."""
     answer = _ANSWER.match(start)
     if answer is None:
         return None
@@ -314,8 +314,8 @@ def _classify(envelope: _Envelope, extra: dict[str, Raw] | None = None) -> Messa
 def _from_members(members: dict[str, Raw]) -> Message:
     """Decode a message member by member.
 
-    Slower than decoding the envelope, but the id of a request with another invalid member is known,
-    so that the error response can carry it.
+    Slower than decoding the envelope as a whole, but the id is read even if another member is
+    invalid, so that the error response can carry it.
     """
     request_id = _read_id(members.get("id"))
     if read_json(members.pop("jsonrpc", None), str, "") != "2.0":

@@ -60,9 +60,7 @@ class NeedsHandshake(Struct, frozen=True):
 
 
 class Incompatible(Struct, frozen=True):
-    """Verdict that a stateless server shares no version with this client, or requires something
-    else.
-    """
+    """Verdict that this client cannot use a stateless server; `why` names the reason."""
 
     why: str
 
@@ -79,7 +77,7 @@ EraVerdict: TypeAlias = Agreement | NeedsHandshake | Incompatible
 
 
 def judge_discover(answer: Success | Failure) -> EraVerdict:
-    """Return the verdict that the response to `server/discover` allows."""
+    """Return the verdict about a server from its response to `server/discover`."""
     if isinstance(answer, Failure):
         return _judge_refusal(answer)
     try:
@@ -114,9 +112,10 @@ def offers_our_version(refusal: Failure) -> bool:
 
 
 def judge_lost_probe(error: FairleadError) -> NeedsHandshake | None:
-    """Return the verdict for a `server/discover` that failed, as a single HTTP request can.
+    """Return the verdict about a server after a `server/discover` without a response.
 
-    None means no verdict: the failure would also affect `initialize`, so it should be raised.
+    None means no verdict: the failure would also affect `initialize`, so the caller should raise
+    it.
     """
     if isinstance(error, RemoteProtocolError):
         return NeedsHandshake(f"the response to server/discover is invalid: {error}")

@@ -24,7 +24,10 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 class InvalidArguments(ValueError):
-    """Arguments that do not match; `errors` has the first problems and the number of the others."""
+    """Arguments that do not match their schema.
+
+    `errors` contains the first problems, and the number of further ones.
+    """
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
         shown = bounded(errors)
@@ -45,7 +48,7 @@ def bounded(errors: Sequence[FieldError]) -> list[FieldError]:
 
 
 class Checker(msgspec.Struct):
-    """Checker that finds all problems of a value by its schema."""
+    """Validator that lists the problems of a value, each with the field that it concerns."""
 
     schema: dict[str, Any]
     root: str = "arguments"  # name of the value as a whole
@@ -85,14 +88,14 @@ class Checker(msgspec.Struct):
         return self._validator.errors(value)
 
     def _explain(self, value: Any, errors: list[Any] | None) -> list[FieldError]:
-        """Return the problems behind errors, or the invalid members if errors are unknown."""
+        """Convert validation errors to problems. If `errors` is None, validate each member."""
         if errors is None:
             return self._outline(value) or [FieldError(self.root, UNKNOWN)]
         facts = chain.from_iterable(map(self._explained, errors))
         return list(islice(facts, COUNTED))
 
     def _outline(self, value: Any) -> list[FieldError]:
-        """Return the invalid members of an object, each as a whole."""
+        """Return one problem for each invalid or missing member of an object."""
         named = self.schema.get("properties")
         if not isinstance(value, dict) or not isinstance(named, dict):
             return []
@@ -112,7 +115,9 @@ class Checker(msgspec.Struct):
         return found[:COUNTED]
 
     def _fits(self, name: str, value: Any) -> bool:
-        """Return True if a member is valid, as far as that can be decided without the others."""
+        """Return True if a member is valid, as far as that can be decided without the other
+        members.
+        """
         if name not in self._members:
             kept = ("$defs", "definitions", "$schema")
             shared: dict[str, Any] = {key: self.schema[key] for key in kept if key in self.schema}

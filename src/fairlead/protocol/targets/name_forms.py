@@ -77,7 +77,7 @@ def fold(text: str) -> str:
 
 
 def is_short(text: str) -> bool:
-    """Return True if a text is short enough to be examined; otherwise count the limit."""
+    """Return True if a text is short enough to be examined; otherwise count a hit of the limit."""
     if len(text) > TARGET_LENGTH.value:
         TARGET_LENGTH.hit()
         return False

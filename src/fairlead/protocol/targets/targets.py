@@ -91,7 +91,7 @@ class Target(Struct, frozen=True, dict=True):
         return self.server, self.kind, normalize_name(self.own).casefold()
 
     def forms_of(self, name: str) -> tuple[str, ...] | None:
-        """Return the forms of one of its names; None if they are unclear."""
+        """Return the forms of one name of this target; None if they are unclear."""
         return uri_forms(name) if self.kind == "resource" else name_forms(name)
 
     def any_form(self, test: Callable[[str], bool]) -> bool:
@@ -202,12 +202,13 @@ _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
 def _repeats_a_member(params: Raw) -> bool:
-    """Return True if `ref` or `notifications` has two members of one name."""
+    """Return True if the object `ref` or `notifications` has two members with the same name."""
     for name in ("ref", "notifications"):
         inner = _MEMBERS.decode(params).get(name)
         if inner is None or memoryview(inner)[0] != _BRACE:
             continue
-        # Decoding keeps only the last of two equal names, so the encoded form becomes shorter.
+        # Decoding keeps only the last of two members with the same name, so the encoded form is
+        # shorter.
         once = msgspec.json.encode(_MEMBERS.decode(inner))
         if len(once) < len(msgspec.json.format(inner, indent=-1)):
             return True
@@ -274,13 +275,14 @@ class Patterns:
 
     @cached_property
     def _form_of_uri(self) -> "_Match":
-        # A wildcard `?` may be meant as the start of a query. A folder that is allowed with its
-        # contents may be read with and without a slash.
+        # The pattern is also read with `?` as the start of a query instead of a wildcard. A pattern
+        # for the contents of a folder also matches the folder without its slash.
         patterns = [*self._patterns, *(one[:-2] for one in self._patterns if one.endswith("/*"))]
         several = list(patterns)
         for one in patterns:
             rewritten = (*_rewritten([one], _uris), *_rewritten([one], _uris, query=""))
-            # With a wildcard as its scheme, an authority may have been taken for a path.
+            # Rewriting a pattern whose scheme is a wildcard may turn its authority into a path;
+            # these results are left out.
             located = _PATTERN_START.match(one)
             several += [each for each in rewritten if not located or _PATTERN_START.match(each)]
         return _authority_matcher(several)

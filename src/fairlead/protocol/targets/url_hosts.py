@@ -12,13 +12,14 @@ from typing import Final
 __all__ = ["host_forms", "place_forms", "plain_port", "without_final_dot"]
 
 _PORT: Final = re.compile(r"(.*?)(?::([0-9]*))?", re.DOTALL)
-# according to the WHATWG URL Standard
+# characters that the WHATWG URL Standard forbids in a host
 _FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f#%/:<>?@\[\\\]^|]")
 # ideographic, full-width and half-width dots
 _DOTS: Final = str.maketrans("\u3002\uff0e\uff61", "...")
 _WILDCARD: Final = re.compile("[\U00100000-\U0010ffff]")  # replaces a wildcard of a pattern
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_DEVIATING: Final = re.compile("[\xdf\u03c2]")  # `ss` and another sigma in IDNA 2003 only
+# IDNA 2003 maps these two letters (sharp s, final sigma) to others; IDNA 2008 keeps them
+_DEVIATING: Final = re.compile("[\xdf\u03c2]")
 _LABEL: Final = 63  # characters, as in the DNS
 _HOST: Final = 253
 _HIGHEST_PORT: Final = 65535

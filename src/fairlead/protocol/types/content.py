@@ -28,7 +28,7 @@ __all__ = [
 
 
 class _Block(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"):
-    """Options of all blocks."""
+    """Base class with the encoding options of all blocks."""
 
 
 class TextContent(_Block, frozen=True, kw_only=True, tag="text"):

@@ -13,8 +13,8 @@ __all__ = ["UriTemplate"]
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 _NAME = re.compile(r"(?:\w|%[0-9A-Fa-f]{2})+(?:\.(?:\w|%[0-9A-Fa-f]{2})+)*")
-_ENDS = "/?#"  # never in the value of a simple variable, where they are escaped
-_JOINTS = 3  # number of variables without a delimiter after them that is too ambiguous
+_ENDS = "/?#"  # delimiters; the value of a simple variable contains them only as escapes
+_JOINTS = 3  # A template with this many variables of ambiguous length is refused.
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
 _NOT_IN_URIS = re.compile(r"[^A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 
@@ -130,7 +130,7 @@ class UriTemplate:
             self._parts.append(text)
 
     def _joints(self) -> int:
-        """Return the number of variables without a delimiter after them, whose end is ambiguous."""
+        """Return the number of variables whose end is ambiguous: no delimiter follows them."""
         joints = 0
         for part, following in zip(self._parts, [*self._parts[1:], ""], strict=True):
             if isinstance(part, str) or part[0].named:
