@@ -176,7 +176,7 @@ class Gateway(HttpRunnable):
             self._listeners += self._observe(observing)
 
     def _with_own(self, interceptors: Sequence[Interceptor]) -> tuple[Interceptor, ...]:
-        """Return the interceptors: those that observe, the target resolver, and the given ones."""
+        """Return the interceptors of the gateway: its own ones around the given `interceptors`."""
         observing = self.observing
         if observing is not None:
             interceptors = (*interceptors, *observing.innermost)
@@ -184,7 +184,8 @@ class Gateway(HttpRunnable):
         if interceptors:
             interceptors = (self._resolver, *interceptors)
         if observing is not None:
-            # Tape and journal are outermost, so they see what clients sent and received.
+            # Tape and journal are outermost, so they see messages exactly as clients send and
+            # receive them.
             interceptors = (*observing.interceptors, *interceptors)
         return tuple(interceptors)
 
@@ -275,13 +276,13 @@ class Gateway(HttpRunnable):
     def _variant_changed(
         self, whose: VariantKey | UpstreamConnection, kinds: set[ListKind]
     ) -> None:
-        """Notify the clients whose lists of a server differ from before."""
+        """Notify the clients that see a changed variant of a server's lists."""
         edges = {*self._clients.seeing(whose), *self.subscriptions.listening(whose)}
         for method in {LIST_CHANGED[kind] for kind in kinds}:
             self.changes.changed_for(edges, method)
 
     def _observe(self, observing: "Observability") -> list[Callable[[], None]]:
-        # Imported on demand: only gateways that observe need the lookup.
+        # Imported on demand: the lookup is needed only if the gateway is observed.
         from .operations.tool_lock_lookup import ToolOriginLookup
 
         tools = ToolOriginLookup(

@@ -68,7 +68,7 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
     rules: str | None = None  # path of the rules file
     lock: str | None = None  # path of the lock file of tools
     lock_policy: Literal["refuse", "warn", "ask"] = "refuse"
-    warnings: tuple[str, ...] = ()  # about deprecated keys
+    warnings: tuple[str, ...] = ()  # warnings about deprecated keys in the file
 
     @property
     def views(self) -> dict[str, View]:
@@ -120,7 +120,7 @@ _PLACE: Final[dict[str, Any]] = {
     "lock": str,
     "lock_policy": Literal["refuse", "warn", "ask"],
 }
-# Keys that are not fields of `GatewayFile`, or not with the same value.
+# Keys that need a conversion, because `GatewayFile` has another name or value for them.
 _CONVERTED: Final = ("listen", "path", "include", "rules", "lock")
 _TABLES: Final = ("servers", "views", "clients")
 # Deprecated keys: the new key, and the new values if those were renamed too.
@@ -134,7 +134,7 @@ _VIEW: Final[dict[str, Any]] = {
     "rename": dict[str, str],
 }
 _CLIENT: Final[dict[str, Any]] = {"token": str, "token_env": str, "view": str}
-# Keys of other programs that are accepted besides those of the entry types.
+# Further keys of an entry, some of them from other programs, that the entry types do not have.
 _ENTRY_TOO: Final = (
     *("replicas", "disabled", "envFile", "includeTools", "excludeTools", "disabledTools"),
     *("headersHelper", "transport", "endpoint", "requestTimeoutMs", "connectionTimeout"),
@@ -296,7 +296,8 @@ class _GatewayFileParser:
         found = {one.name: one for one in find_servers(host, machine, files)}
         lines = {own: self._line(("servers", own.partition("#")[0])) for own, _ in entries}
         for problem in files.problems:
-            # The first entry that was not read is the one that the first problem is about.
+            # Problems do not name their entry. The first problem belongs to the first entry that is
+            # missing.
             failed = next((own for own, _ in entries if own not in found), "")
             raise ConfigError(problem.reason, path=path, line=lines.get(failed) or problem.line)
         return {own: structs.replace(one, line=lines[own] or 1) for own, one in found.items()}
@@ -422,7 +423,7 @@ class _GatewayFileParser:
 
 
 class _OneFile(ConfigReader):
-    """Reader that contains one document, which was parsed already."""
+    """Configuration reader that contains one document, which was parsed already."""
 
     def __init__(self, document: Document) -> None:
         super().__init__()

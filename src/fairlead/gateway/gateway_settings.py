@@ -13,7 +13,8 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     """Settings of a gateway that offers many servers as one."""
 
     name: str = "fairlead-gateway"
-    instructions: str | None = None  # None: those of all servers, each under its name
+    # None: the instructions of all servers, each under the server's name
+    instructions: str | None = None
     # The view of clients that have no view of their own.
     view: View = field(default_factory=View.everything)
     search: bool = False  # list three tools for searching instead of all tools

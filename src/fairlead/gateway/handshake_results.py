@@ -41,7 +41,7 @@ class HandshakeResults:
         views: ClientViews,
         changes: ChangeBroadcaster,
     ) -> None:
-        """`instructions` replaces the instructions of the servers; None merges those."""
+        """`instructions` are those of the gateway; None merges the instructions of the servers."""
         self._info = info
         self._own_instructions = instructions
         self._envelope = envelope
@@ -51,7 +51,7 @@ class HandshakeResults:
         self._changes = changes
 
     async def initialize(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
-        """Answer `initialize`, and keep its params for the servers."""
+        """Answer `initialize`, and keep its params for the handshakes with servers."""
         params = exchange.message.params
         if client is not None and isinstance(params, Raw):
             # A copy, because `params` refers to the buffer of a message and the client outlives it.
@@ -79,8 +79,8 @@ class HandshakeResults:
         if self._own_instructions is not None:
             return {"instructions": self._own_instructions}
         if not exchange.caller.stateless:
-            # Sent only once in the handshake era, so it must be complete. Stateless clients can
-            # request the instructions again.
+            # A client of the handshake era gets instructions only once, so they must be complete. A
+            # stateless client can request them again.
             await self._lists.ready()
         view = self._views.view_of(exchange.caller)
         found: dict[str, str] = {}

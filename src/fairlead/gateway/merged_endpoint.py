@@ -48,7 +48,7 @@ _Handle: TypeAlias = Callable[[Exchange, ConnectedClient | None], Awaitable[Answ
 
 
 class MergedEndpoint(EndpointHandler):
-    """Endpoint that serves the clients of all servers. Their names may belong to any server."""
+    """Endpoint `/mcp`, at which clients use all servers under merged names."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class MergedEndpoint(EndpointHandler):
         until_disconnected: Callable[[Exchange, Awaitable[Answer]], Awaitable[Answer]],
         input_timeout: float,
     ) -> None:
-        """`until_disconnected` waits for the result of a call that arrived without a connection."""
+        """`until_disconnected` waits for the result of a call that belongs to no connection."""
         self.handler: Handler = chain(interceptors, self._handle)
         # With interceptors, no method is inline: interceptors must see every request.
         self.inline_methods: set[str] = set() if interceptors else {"ping", "tools/list"}
@@ -258,11 +258,11 @@ async def _ping(exchange: Exchange, client: ConnectedClient | None) -> Answer:
 
 
 def _forward_notification(client: ConnectedClient, note: Notification) -> None:
-    # Belongs to the handshake with the gateway, which servers do not take part in.
+    # The client's handshake is with the gateway, which has its own handshakes with servers.
     if note.method == "notifications/initialized":
         return
     for session in list(client.sessions.values()):
         connection = session.connection
-        # The default connection is shared and was opened without the capabilities of this client.
+        # The default connection is shared, so notifications of one client are not sent on it.
         if connection is not None and not connection.stateless and not connection.borrowed:
             connection.outbox.put(note)

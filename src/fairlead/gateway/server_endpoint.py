@@ -47,7 +47,7 @@ __all__ = ["SingleServerEndpoint"]
 GRACE: Final = 1.0  # seconds for the last responses of a server that was removed
 
 _NAMED: Final = {"tools/call": ListKind.TOOLS, "prompts/get": ListKind.PROMPTS}
-# Methods that name no item, or cannot disclose one.
+# Methods that are allowed in any view, because they do not name an item or cannot disclose one.
 _UNCHECKED: Final = (
     "initialize",
     "logging/setLevel",
@@ -77,7 +77,7 @@ class SingleServerEndpoint(EndpointHandler):
         until_disconnected: Callable[[Exchange, Awaitable[Answer]], Awaitable[Answer]],
         input_timeout: float,
     ) -> None:
-        """`until_disconnected` waits for the result of a call that arrived without a connection."""
+        """`until_disconnected` waits for the result of a call that belongs to no connection."""
         self._member = member
         self._info = info
         self._catalog = catalog
@@ -188,7 +188,7 @@ class SingleServerEndpoint(EndpointHandler):
     # Clients
 
     def end_listen_streams(self, principals: Container[Principal]) -> None:
-        """End the listen streams of these principals, which may open new ones."""
+        """End the listen streams of these principals. The principals may open new streams."""
         for edge, name in self.listeners.values():
             if name in principals:
                 for relay in self._member.replicas:
@@ -306,7 +306,7 @@ class SingleServerEndpoint(EndpointHandler):
         client = self.clients.get(exchange.edge)
         answer = await self._member.replicas.answer(exchange, client)
         if client is not None:
-            # Set after the server has accepted the level: a refused level must not change the
+            # After the response, because a level that the server refused must not change the
             # session.
             level = level_of(exchange)
             client.level = level if level in LEVELS else client.level

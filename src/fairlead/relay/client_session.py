@@ -43,7 +43,7 @@ class ClientSession:
         # Set by `connect`, because the callbacks of the peer refer to the session.
         self.peer: Peer
         self.outbox: PeerOutbox
-        # Handshake era: the connection to the server.
+        # The connection to the server, in the handshake era only.
         self.connection: UpstreamConnection | None = None
         self.introduction: Raw | None = None  # the params of the client's `initialize`
         self.level: str | None = None  # handshake era: the log level that the client has set
@@ -51,7 +51,8 @@ class ClientSession:
         self.asked = 0  # requests of servers that the client has not answered yet
         # Held while a lost connection is replaced, so that concurrent requests open only one.
         self.opening = asyncio.Lock()
-        # Requests that wait for the lock. Later requests wait as well, so that none is overtaken.
+        # Number of requests that wait for the lock. While it is not 0, later requests wait as well,
+        # so that they do not overtake.
         self.joining = 0
         self.passage = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
         # requests of servers, by the ids sent to the client

@@ -60,7 +60,7 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class Rank(IntEnum):
-    """The likelihood that a call to a server succeeds; lower values are better."""
+    """Rank of a server among equal ones. Servers with a lower value are tried first."""
 
     CONNECTED = 0
     STARTING = 1
@@ -176,7 +176,8 @@ class Relay(StandInServer):
             ),
             on_cancelled=lambda note, cancel: session.passage.cancel(note, session.peer, cancel),
             on_close=lambda _: self._left(session),
-            # Open subscriptions would keep the connection open after the client has ended its side.
+            # Ends subscriptions, which would keep the connection open after the client has closed
+            # its side.
             on_eof=self.hang_up,
             input_timeout=self.settings.input_timeout,
             take=partial(self._forwarder.take, session) if self._forwarder.possible else None,
@@ -231,7 +232,8 @@ class Relay(StandInServer):
         self._alone.put_stateless(note, caller, context, self._forward_stateless)
 
     def _forward_stateless(self, note: Notification) -> None:
-        # On the shared connection, the id or token may belong to a request of another client.
+        # The notification names a request by id or token. On the shared connection, that request
+        # may belong to another client.
         if note.method in _NAMING_A_REQUEST:
             return
         connection = next((one for one in self.pool.all_connections if one.stateless), None)
@@ -253,7 +255,7 @@ class Relay(StandInServer):
 
     async def _handle(self, exchange: Exchange) -> Answer:
         session = self._sessions_by_peer.get(exchange.edge)
-        # Notifications precede later requests. `initialize` is first, so they arrived after it.
+        # Notifications that arrived earlier take effect first. None can precede `initialize`.
         if session is not None and session.passage.busy and exchange.method != "initialize":
             await session.passage.passed()
         try:
@@ -295,7 +297,7 @@ class Relay(StandInServer):
         if exchange.method == "initialize" and session is not None:
             return await self._initialize(exchange, session)
         for again in (True, False):
-            if session is None:  # a message outside of any session
+            if session is None:  # the request does not belong to a session
                 connection = await self.pool.for_caller(caller)
             else:
                 connection = await self._sessions.connection_of(session, caller)
@@ -361,7 +363,7 @@ class Relay(StandInServer):
         async with session.opening:
             connection = await self.pool.for_session(session, introduction, exchange.caller)
             session.connection = connection
-        # The server is stateless, or the connection was not opened for a session.
+        # Without a result of `initialize` from the server, the bridge builds one.
         if connection.introduction is None:
             return self._bridge(connection).initialized(exchange)
         return self._same_era.initialized(exchange, session, connection)
@@ -387,7 +389,8 @@ class Relay(StandInServer):
                 connection.activate(note)
         elif connection is None:
             self._forward_stateless(note)
-        # A stateless server may know notifications of extensions, but none of the handshake era.
+        # A stateless server does not know notifications of the handshake era, but may know those of
+        # extensions.
         elif not connection.stateless or not exists(note.method):
             connection.outbox.put(note)
 
@@ -446,7 +449,9 @@ class Relay(StandInServer):
         log.log(level, "%s: the connection was lost: %s", self.name, end)
 
     def _listens_now(self, session: ClientSession) -> bool:
-        """Return True for a gateway's client with a stream; others reconnect with a request."""
+        """Return True if a session can receive notifications now and has to be reconnected without
+        a request.
+        """
         return self.upstream is not None and session.listens and session.peer.channel.has_stream
 
     async def _reconnect_later(self, session: ClientSession) -> None:

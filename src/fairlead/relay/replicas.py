@@ -55,7 +55,8 @@ class Replicas(Sequence[Relay]):
         self._states = states or RoundStates()
         self._next = 0
         self._sticky: dict[SessionHolder, Relay] = {}
-        # Replaced when a server connects, so that each listener waits for the next connection.
+        # Replaced by a new event when a server connects, because listeners wait for the next
+        # connection.
         self._connected = asyncio.Event()
         self._retired = False
 
@@ -89,7 +90,8 @@ class Replicas(Sequence[Relay]):
             exchange, asked_by = self._states.open(exchange, self.name)
         while True:
             failure: Exception | None = None
-            if len(self._relays) > 1:  # a single relay waits itself where it needs a connection
+            # a single relay waits by itself, only for requests that need a connection
+            if len(self._relays) > 1:
                 failure = await self._wait_for_first()
             for relay in self._order(client, asked_by) if failure is None else ():
                 try:
@@ -104,19 +106,19 @@ class Replicas(Sequence[Relay]):
                             answer = await relay.answer(exchange, session)
                 except RpcError:
                     raise
-                # The other replicas are not faster, and each would be waited for as long again.
+                # Not tried at other replicas, which are starting too and would take as long.
                 except StillStarting as exc:
                     failure = exc
                     break
-                # An open circuit is reported only if no replica fails in another way.
+                # Another failure is more specific than an open circuit, so it is reported instead.
                 except CircuitOpenError as exc:
                     failure = failure or exc
                 except TransportError as exc:
                     failure = exc
                     if exc.delivered and method == LISTEN:
                         return _ended_subscription(exchange)
-                    # The server may have processed the request, so another replica must not receive
-                    # it.
+                    # The server may have processed the request, so the request is not sent to
+                    # another replica.
                     if exc.delivered:
                         break
                 except FairleadError as exc:
@@ -139,7 +141,8 @@ class Replicas(Sequence[Relay]):
             if method != LISTEN or not isinstance(failure, TransportError):
                 log.warning("%s: %s: %s", self.name, method, failure)
                 raise unavailable_error(self.name, failure) from None
-            # A subscription stays open without a server. It continues when one is connected again.
+            # A subscription stays open while no server is connected, and continues with the next
+            # connection.
             await self._connected.wait()
             if self._retired:
                 return _ended_subscription(exchange)

@@ -110,7 +110,7 @@ def with_members(exchange: Exchange, **members: Any) -> Exchange:
         head=read_params_head(new),
     )
     if "name" in members:
-        changed.alias = changed.displayed = None  # Both were resolved from the previous name.
+        changed.alias = changed.displayed = None  # both were derived from the previous name
     return changed
 
 

@@ -81,7 +81,7 @@ def _state_in(params: Any) -> str | None:
     if params is None or isinstance(params, UnsetType):
         return None
     text = bytes(params)
-    # A key may be written with `\u` escapes, so texts with escapes are decoded.
+    # A key may contain `\u` escapes, so the search for its text is not sufficient if there are any.
     if b"requestState" not in text and b"\\u" not in text:
         return None
     try:

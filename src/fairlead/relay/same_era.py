@@ -48,7 +48,7 @@ class SameEraForwarder:
         quota: SubscriptionQuota,
         move: Callable[[ClientSession, Caller], Awaitable[UpstreamConnection]],
     ) -> None:
-        """`move` gives a session another connection."""
+        """`move` moves a session to another connection and returns that connection."""
         self._move = move
         self._settings = settings
         self._quota = quota
@@ -78,7 +78,8 @@ class SameEraForwarder:
             return _with_our_versions(await connection.pass_on(call, passing, timeout=timeout))
         headers = exchange.transport.headers
         channel = connection.peer.channel
-        # Only requests over HTTP can have these headers, and only their headers are a `HeaderMap`.
+        # Only headers of HTTP requests are a `HeaderMap`; other transports cannot have these
+        # headers.
         on_sent: Callable[[RequestId], None] | None = None
         if (
             channel.carries_headers
@@ -153,8 +154,8 @@ class SameEraForwarder:
         try:
             timeout = self._settings.call_timeout
             result = await connection.pass_on(call, passing, timeout=timeout, turn=turn)
-        # `BaseException`, because a cancelled request must be undone too: the session does not have
-        # a subscription or level that the server has not confirmed.
+        # `BaseException`, because the record has to be undone after a cancellation, too: the server
+        # has not confirmed the subscription or level.
         except BaseException:
             if method == "resources/subscribe" and session is not None and not watched:
                 stop_watching(exchange.target, session, connection)
@@ -221,13 +222,13 @@ def _note_wishes(
         case "logging/setLevel":
             level = string_of((passing.members or {}).get("level"))
             if level not in LEVELS:
-                return None  # the server refuses the request
+                return None  # an unknown level is forwarded, and the server refuses it
             session.level = level
             others = [
                 f.level for f in connection.sessions if f is not session and f.level is not None
             ]
-            # The server has one level for the connection. Each session drops messages below its own
-            # level.
+            # A connection has one level, the lowest of its sessions. Each session drops messages
+            # below its own.
             if others:
                 passing.replace("level", min((level, *others), key=LEVELS.index))
         case "resources/subscribe" if exchange.target is not None:

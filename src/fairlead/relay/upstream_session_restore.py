@@ -18,9 +18,9 @@ from .client_session import ClientSession
 
 __all__ = ["UpstreamSessionRestorer"]
 
-# seconds that the first request waits for a server that is known to request roots
+# seconds that the first request waits for a request for roots, if the server is known to send one
 ROOTS_KNOWN = 2.0
-ROOTS_UNKNOWN = 0.05  # seconds that the first request waits for any other server
+ROOTS_UNKNOWN = 0.05  # the same for a server that is not known to request roots
 
 log = logging.getLogger("fairlead.gateway")
 

@@ -48,7 +48,9 @@ th { color: var(--dim); font-weight: 500; border-top: 0; } td.n { text-align: ri
 
 
 class _Page(Struct, frozen=True):
-    """A response that is not JSON with status 200."""
+    """A complete response of a page. Handlers return it unless their response is JSON with status
+    200.
+    """
 
     body: bytes
     kind: bytes = JSON
@@ -57,15 +59,15 @@ class _Page(Struct, frozen=True):
 
 
 class _Forbidden(ConfigError):
-    """Access to a page is refused."""
+    """Error for a caller that may not access a page. It becomes status 403."""
 
 
-# In this order, because the first two are subclasses of `ConfigError`.
+# The first match is used, so the subclasses of `ConfigError` precede it.
 _STATUS: Final = ((BadRequest, 400), (_Forbidden, 403), (ConfigError, 404), (FairleadError, 502))
 
 
 class GatewayPages:
-    """Handler of the paths besides the MCP endpoints. The HTTP app admits callers before."""
+    """Handler of all paths except the MCP endpoints. The HTTP app has authenticated the caller."""
 
     def __init__(
         self,
@@ -158,7 +160,8 @@ class GatewayPages:
 
     def _home(self, request: PageRequest) -> _Page:
         call = request.call
-        # A caller that sent a token was admitted with it.
+        # The example on the page contains a token header only if this caller was authenticated
+        # with one.
         needs_token = b"authorization" in call.headers
         now = self._status.public(request.principal)
         page = render(now, self._url(call), needs_token=needs_token)

@@ -43,14 +43,14 @@ class _Start(Struct, forbid_unknown_fields=True):
 
 
 async def read_journal(journal: Journal, request: PageRequest) -> Any:
-    """Return the records after `?after=ID`. `&wait=SECONDS` waits until there are some."""
+    """Return the records after `?after=ID`. `&wait=SECONDS` waits until a record arrives."""
     query = request.query
     after = number_of(query.get("after", "0"))
     try:
         wait = min(float(query.get("wait", "0")), MAX_WAIT)
     except ValueError:
         wait = nan
-    # Written so that NaN is refused too.
+    # `not wait >= 0` instead of `wait < 0`, because every comparison with NaN is False.
     if not wait >= 0:
         raise BadRequest("`wait` must be a number of seconds, 0 or more")
     found = journal.records(after)
@@ -64,7 +64,7 @@ async def read_journal(journal: Journal, request: PageRequest) -> Any:
         finally:
             reader.close()
     else:
-        # The wait above does this itself.
+        # `journal.flag_hanging` is part of the wait in the other branch.
         journal.flag_hanging()
     return {"records": found, "dropped": journal.dropped}
 
@@ -151,7 +151,7 @@ def _with(
 
 
 def message_routes(observing: Observability) -> tuple[Route, ...]:
-    """Return the routes. Those of disabled parts have no handler."""
+    """Return the routes for messages. The routes of disabled parts have no handler."""
     journal, desk, tapes = observing.journal, observing.desk, observing.tapes
     return (
         Route("GET", "/admin/journal", _with(journal, read_journal)),

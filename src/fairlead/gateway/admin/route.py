@@ -78,10 +78,10 @@ class PageRequest(Struct, frozen=True):
 
 
 class Route:
-    """A method and a path with the function that handles them.
+    """An HTTP method and a path with the function that handles them.
 
-    `{name}` in the path matches one segment, `{name:path}` for any number of segments. The
-    handler returns the value to send as JSON, or an awaitable of it. Without a handler the route is
+    `{name}` in the path matches one segment, and `{name:path}` any number of segments. The handler
+    returns the value to send as JSON, or an awaitable of it. Without a handler the route is
     disabled.
     """
 

@@ -19,7 +19,8 @@ from ..clients.client_views import ClientViews
 
 __all__ = ["GatewayStatus"]
 
-SHORTAGE_GRACE: Final = 5.0  # seconds before a shortage of descriptors or memory counts
+# seconds that a shortage of descriptors or memory may last before the gateway is not ready
+SHORTAGE_GRACE: Final = 5.0
 
 
 class GatewayStatus:
@@ -68,8 +69,9 @@ class GatewayStatus:
         return found
 
     def health(self, principal: Principal) -> dict[str, Any]:
-        """Return the number of servers in a client's view. The gateway is healthy without servers,
-        too.
+        """Return the health of the gateway with the number of servers in a client's view.
+
+        A gateway without servers is healthy.
         """
         members = self._registry.within(self._views.view_for(principal))
         servers = [name for member in members for name in member.names]
@@ -111,14 +113,14 @@ class GatewayStatus:
 
     def _server(self, member: Member, upstream: Upstream, public: bool) -> dict[str, Any]:
         health = upstream.health
-        assert health is not None  # each upstream of a gateway has one
+        assert health is not None  # set by `create_relay` for each upstream of a gateway
         reason = public_reason if public else owner_reason
         source = upstream.spec.source
         current = upstream.client
         revision = None if current is None else current.protocol_version
         error = None if upstream.status == "connected" else upstream.error
         if error is None and current is not None:
-            # Connected, but its lists failed.
+            # The server is connected, but its lists could not be read.
             error = member.error
         return {
             "name": upstream.name,

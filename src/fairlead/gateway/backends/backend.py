@@ -40,9 +40,9 @@ class Member:
         self.name = name
         self.replicas = replicas
         self.listed = asyncio.Event()  # lists are known, or the listing failed
-        self.introduced = asyncio.Event()  # as `listed`, but not for lists from the last run
+        self.introduced = asyncio.Event()  # like `listed`, but not set for lists from the last run
         self.began = time.monotonic()
-        self.error: BaseException | None = None  # of the last listing
+        self.error: BaseException | None = None  # the error of the last listing
         self._catalog = catalog
         self._changed = changed
         self._known = False  # lists were received at least once

@@ -74,7 +74,8 @@ class BackendConnector:
             ConfigError: An entry is invalid. Nothing has changed.
         """
         while leaving := [self._leaving[name] for name in servers if name in self._leaving]:
-            # Otherwise the removal of a server of the same name would remove the new one.
+            # A removal in progress would remove the new server of the same name, so it must end
+            # first.
             await asyncio.wait(leaving)
         specs = self._read(servers)
         self._servers.add_servers({own: one for of in specs.values() for own, one in of.items()})
@@ -108,7 +109,7 @@ class BackendConnector:
         return found
 
     def _add(self, name: str, servers: list[str]) -> None:
-        """Add a member for servers that were just added, with the state that is already known."""
+        """Add a member for servers that were just added, and apply their current state."""
         upstreams = [self._servers.upstreams[own] for own in servers]
         changed = partial(self._events.list_changed, server=name)
         relays = [self._new_relay(upstream) for upstream in upstreams]

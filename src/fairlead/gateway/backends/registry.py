@@ -13,9 +13,10 @@ class BackendRegistry:
     """Members of a gateway and their endpoints. `BackendConnector` adds and removes them."""
 
     def __init__(self) -> None:
-        self.members: dict[str, Member] = {}  # in order: the first that lists a URI owns it
+        # in order: if several members list a URI, the first one owns it
+        self.members: dict[str, Member] = {}
         self.endpoints: dict[str, SingleServerEndpoint] = {}
-        self._owners: dict[str, Member] = {}  # by the names of their upstreams
+        self._owners: dict[str, Member] = {}  # members by the names of their upstreams
 
     @property
     def is_ready(self) -> bool:

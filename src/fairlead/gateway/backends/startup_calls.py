@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def wait_until_found(look: Callable[[], T | None], members: Iterable[Member]) -> T | None:
-    """Return the result of `look`. While that is None, call it again whenever a member has listed.
+    """Return the result of `look`. While it is None, repeat `look` after each member has listed.
 
     Raises:
         RpcError: `look` found nothing, and some members are still starting.

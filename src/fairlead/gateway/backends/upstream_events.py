@@ -64,7 +64,7 @@ class UpstreamEvents:
             elif event.kind == "connected":
                 member.replicas.connected()
                 self._subscriptions.connected(member, name)
-                # Changes during the interruption were not announced.
+                # The server could not announce changes while it was disconnected.
                 for uri in self._subscriptions.uris(member):
                     self._changes.changed(UPDATED, uri)
             elif event.kind == "failed":
@@ -88,7 +88,7 @@ class UpstreamEvents:
                 self._changes.changed(UPDATED, watched)
 
     def connection_opened(self, upstream: Upstream, connection: UpstreamConnection) -> None:
-        """Listen to a connection that was opened for clients which do not use the default one."""
+        """Observe a new connection that is not the default one."""
         connection.listeners.append(partial(self._connection_notified, connection))
         self.comparison.connection_opened(upstream, connection)
 
@@ -107,7 +107,9 @@ class UpstreamEvents:
                 self._changes.changed_for((session.peer,), UPDATED, watched)
 
     def list_changed(self, kind: ListKind, server: str | None = None) -> None:
-        """Notify clients of a changed list; with `server`, only those that may see it."""
+        """Notify clients of a changed list. With `server`, notify only clients that may see that
+        server.
+        """
         audience = None if server is None else self._audience_of(server)
         if audience is None:
             self._changes.changed(LIST_CHANGED[kind])

@@ -33,7 +33,7 @@ class CatalogItem:
         """Return the encoded item for a revision, under its displayed name."""
         text = self._written.get((revision, shown))
         if text is None:
-            # Bounded, because entries for removed views are not deleted otherwise.
+            # Cleared at a limit, because entries for removed views are never deleted one by one.
             if len(self._written) >= 4 * len(Revision):
                 self._written.clear()
             start = b'{"%b":[' % self.kind.value.encode()
@@ -88,7 +88,7 @@ class CatalogItem:
 
 
 def read_item(server: str, kind: ListKind, raw: Raw) -> CatalogItem | None:
-    """Decode an item; return None if it is not an object, has no name, or would break its list."""
+    """Decode an item; return None if it is too large, not an object, unnamed, or not UTF-8."""
     text = bytes(raw)
     if len(text) > ITEM_BYTES.value:
         ITEM_BYTES.hit()
@@ -98,7 +98,7 @@ def read_item(server: str, kind: ListKind, raw: Raw) -> CatalogItem | None:
     if not key:
         return None
     try:
-        # Checked here, because the other members are never decoded.
+        # Checked here, because members other than the name are never decoded.
         text.decode()
     except UnicodeDecodeError:
         return None

@@ -28,11 +28,11 @@ from .merged_catalog import MergedCatalog
 
 __all__ = ["ListComparison", "VariantChanged"]
 
-FIRST_PAUSE = 0.05  # seconds between two listings of one connection, at first
+FIRST_PAUSE = 0.05  # initial pause in seconds between two listings on one connection
 
 log = logging.getLogger("fairlead.gateway")
 
-# Called with the key or connection whose clients see other lists now, and the changed kinds.
+# Called with the key or connection whose clients now see different lists, and the changed kinds.
 VariantChanged: TypeAlias = Callable[[VariantKey | UpstreamConnection, set[ListKind]], None]
 
 
@@ -49,8 +49,9 @@ class ListComparison:
         self._one_at_a_time = asyncio.Lock()
         self._comparing: dict[tuple[Upstream, VariantKey], asyncio.Task[None]] = {}
         self._relisting: dict[UpstreamConnection, asyncio.Task[None]] = {}
-        # Each event is set once lists were read that were requested after the announcement.
-        self._stale: dict[UpstreamConnection, asyncio.Event] = {}  # announced, not requested yet
+        # Both contain events for list changes that a connection announced. An event is set once the
+        # lists have been read again.
+        self._stale: dict[UpstreamConnection, asyncio.Event] = {}  # lists not requested yet
         self._requested: dict[UpstreamConnection, asyncio.Event] = {}
 
     # Variants of clients
@@ -102,7 +103,8 @@ class ListComparison:
                 await self._take_in(upstream, key, connection, caller)
             except (FairleadError, TimeoutError) as exc:
                 log.info("%s: comparing the lists failed: %s", upstream.name, exc)
-                # Without an assignment, each further list request would start another attempt.
+                # Recorded as compared, so that each further list request does not start another
+                # attempt.
                 known = upstream.variants.of_key(key) or DEFAULT_VARIANT
                 upstream.variants.assign(key, known, upstream.lists.version)
 
@@ -167,7 +169,7 @@ class ListComparison:
             if connection in self._stale:
                 RELISTING.hit()
                 pause = min(2 * pause, RELISTING.value)
-        # The connection is closed. Requests must not wait for a listing that never comes.
+        # The connection is closed, so requests must not wait for its next listing.
         if (left := self._stale.pop(connection, None)) is not None:
             left.set()
 
@@ -225,7 +227,7 @@ class ListComparison:
 
 
 def _is_comparable(upstream: Upstream, caller: Caller, introduction: Raw | None) -> bool:
-    """Return True if clients of this kind may see other lists and the lists can be compared."""
+    """Return True if a client may see a variant of the lists and they can be compared."""
     if upstream.state != "connected" or upstream.settings.share == "all":
         return False
     if upstream.spec.entry.lazy:

@@ -57,13 +57,14 @@ class MergedLists:
                     await member.listed.wait()
 
     def is_ready_for(self, exchange: Exchange, client: ConnectedClient | None) -> bool:
-        """Return True if the lists of a client are known. Otherwise, start comparing them."""
+        """Return True if the lists for a client are known. Otherwise, start comparing them."""
         return not self._comparisons(exchange.caller, client) and not self._relisted(client)
 
     async def ready_for(self, exchange: Exchange, client: ConnectedClient | None) -> None:
-        """Wait until all servers have listed their items, both in general and for this client.
+        """Wait until all servers have listed their items, and the variants for this client are
+        known.
 
-        Clients are notified later of items that are not known by the deadline.
+        The wait ends at the deadline. Items that arrive later are announced to clients as a change.
         """
         await self.ready()
         if comparing := self._comparisons(exchange.caller, client):
@@ -74,7 +75,9 @@ class MergedLists:
                     await listed.wait()
 
     def _relisted(self, client: ConnectedClient | None) -> list[asyncio.Event]:
-        """Return events that are set once changes on the client's own connections are listed."""
+        """Return events that are set once the lists of the client's changed connections are read
+        again.
+        """
         sessions = () if client is None else client.sessions.values()
         events = (self._comparison.relisted(session.connection) for session in sessions)
         return [event for event in events if event is not None]
@@ -95,7 +98,7 @@ class MergedLists:
         return found
 
     def sees_variant(self, client: ConnectedClient, server: str) -> bool:
-        """Return True if the lists of a server that a client sees are not the default ones."""
+        """Return True if a client sees a variant of a server's lists, not the default lists."""
         caller, member = client.peer.conversation.peer, self._members.get(server)
         return (
             caller is not None and member is not None and self._variant(member, caller, client) > 0

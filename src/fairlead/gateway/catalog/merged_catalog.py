@@ -50,7 +50,7 @@ class MergedCatalog:
         self._names: dict[ListKind, dict[Pair, str]] = {}
         self._spellings: dict[tuple[str, ListKind], dict[str, list[str]]] = {}
         self._view_lists: dict[tuple[ListKind, View, Selection], ViewList] = {}
-        # Lists that some clients see instead of those above, by server and number.
+        # Variants: lists that some clients see instead of the default ones, by server and number.
         self._variants: dict[str, dict[int, dict[ListKind, dict[str, CatalogItem]]]] = {}
 
     def expect(self, server: str) -> None:
@@ -96,7 +96,7 @@ class MergedCatalog:
         return True
 
     def put_variant(self, server: str, number: int, lists: Mapping[ListKind, list[Raw]]) -> None:
-        """Add lists that some clients see instead of those of `put`.
+        """Add a variant: lists that some clients see instead of the default lists from `put`.
 
         Raises:
             ListTooLarge: The lists exceed a limit.
@@ -121,7 +121,7 @@ class MergedCatalog:
                 self._changed(kind)
 
     def drop_variant(self, server: str, number: int) -> None:
-        """Remove lists that `put_variant` added."""
+        """Remove a variant that `put_variant` added."""
         if self._variants.get(server, {}).pop(number, None) is not None:
             for kind in ListKind:
                 self._changed(kind)
@@ -161,11 +161,11 @@ class MergedCatalog:
         return found.page(revision, cursor, self._settings.page_size) if page is None else page
 
     def tool(self, name: str, view: View) -> Target | None:
-        """Return the tool of that name, if the view has it."""
+        """Return the tool with this name in a view, or None."""
         return self._view_list(ListKind.TOOLS, view).target(name)
 
     def prompt(self, name: str, view: View) -> Target | None:
-        """Return the prompt of that name, if the view has it."""
+        """Return the prompt with this name in a view, or None."""
         return self._view_list(ListKind.PROMPTS, view).target(name)
 
     def owner(self, uri: str, view: View) -> str | None:

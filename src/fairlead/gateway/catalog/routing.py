@@ -58,7 +58,7 @@ class Router:
         uri, caller = exchange.head.uri, exchange.caller
         if isinstance(uri, UnsetType):
             raise own_error(INVALID_PARAMS, "params.uri is required: the URI of a resource")
-        # A starting server may precede the owner in the order of servers.
+        # Wait for all servers: one that is still starting may also list the URI and come first.
         if not self._registry.is_ready:
             await self._lists.ready()
         member = await self._with_uri(self._catalog.owner, uri, caller)
@@ -110,7 +110,8 @@ class Router:
     ) -> Member | None:
         view = self._view_of(caller)
         owner = look(uri, view)
-        # Without this check, a client could make a denied request wait for all servers.
+        # A client must not be able to make requests wait for starting servers if its view denies
+        # the URI.
         if owner is None and view.permits_uri(uri):
             members = self._registry.within(view)
             owner = await wait_until_found(lambda: look(uri, self._view_of(caller)), members)

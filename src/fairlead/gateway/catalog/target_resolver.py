@@ -31,8 +31,8 @@ _KINDS: Final = {"tool": ListKind.TOOLS, "prompt": ListKind.PROMPTS}
 _WITH_URI: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")
 # Requests with a name or URI in their params, which is enough to identify the target.
 _REMEMBERED: Final = frozenset({"tools/call", "prompts/get", *_WITH_URI})
-_LONGEST: Final = 256  # characters of a name that is kept
-_MOST_KNOWN: Final = 4096  # targets that are kept; clients choose the names
+_LONGEST: Final = 256  # targets of requests with longer names or URIs are not cached
+_MOST_KNOWN: Final = 4096  # limit of cached targets, because clients choose the names
 
 
 class TargetResolver:
@@ -97,7 +97,7 @@ class TargetResolver:
         if found is None:
             found = self._resolve(exchange)
             lengths = len(name) if type(name) is str else 0, len(uri) if type(uri) is str else 0
-            # The key does not contain the connection, on which targets of server requests depend.
+            # Targets of server requests depend on the connection, which is not part of the key.
             if sum(lengths) <= _LONGEST and exchange.direction is Direction.CLIENT_TO_SERVER:
                 if len(self._known) >= _MOST_KNOWN:
                     self._known.clear()
@@ -113,7 +113,7 @@ class TargetResolver:
         return tuple([self._resolved(one, exchange, view, server) for one in given])
 
     def server_of(self, exchange: Exchange) -> str | None:
-        """Return the server that receives or sent a message; None if there is not exactly one."""
+        """Return the server that receives or sent a message; None if it cannot be determined."""
         server = self._endpoint(exchange)
         if server is not None:
             return server
@@ -134,8 +134,8 @@ class TargetResolver:
             await look_up(exchange)
         except RpcError as exc:
             if isinstance(exc.data, dict) and exc.data.get("starting"):
-                # The server may be ready a moment later. The call must not pass the policies
-                # unresolved.
+                # The server is still starting. Without its names, the call would bypass the
+                # policies.
                 raise
 
     def _is_unknown(self, exchange: Exchange) -> bool:
@@ -172,11 +172,12 @@ class TargetResolver:
         kind = _KINDS.get(target.kind)
         if kind is None:
             if server is None and target.kind == "resource":
-                # A template is found by its text, a resource also by a template that it matches.
+                # Resources are found by URI or by a matching template, templates by their text.
                 server = catalog.template_owner(name, view)
             return replace(target, server=server)
         if server is not None:
-            own = exchange.alias or name  # At this endpoint, calls have their merged name already.
+            # The call has the merged name by now; `alias` is the server's own name.
+            own = exchange.alias or name
             return catalog.target(kind, server, own, view)
         found = catalog.tool(name, view) if kind is ListKind.TOOLS else catalog.prompt(name, view)
         return target if found is None else found

@@ -33,7 +33,7 @@ class ViewList:
         self._targets: dict[str, Target] = {}  # targets of tools and prompts, by displayed name
         self.pages: dict[tuple[Revision, str | None], bytes] = {}
         self._by_server: dict[str, dict[str, tuple[CatalogItem, str]]] | None = None
-        self._continues = False  # a page was full, so there are cursors
+        self._continues = False  # True if a page was full, so cursors were issued
 
     def take_named(self, items: Iterable[CatalogItem], names: dict[Pair, str], view: View) -> None:
         merged = {names[item.server, item.key]: item for item in items}
@@ -60,7 +60,7 @@ class ViewList:
         routes = []
         for item in items:
             if self.kind is ListKind.TEMPLATES and not view.denies_uri(item.key):
-                routes.append(item)  # The view decides for each URI when it is read.
+                routes.append(item)  # the view is applied to each URI that is read
             if view.permits_uri(item.key):
                 self.items.setdefault(item.key, item)
         self.listed = sorted(
@@ -68,7 +68,8 @@ class ViewList:
         )
         counts: dict[str, int] = {}
         matched = []
-        # Limited, because all templates are tried for a URI that no server lists.
+        # The number of templates per server is limited, because a URI that no server lists is
+        # compared with all of them.
         for item in routes:
             counts[item.server] = counts.get(item.server, 0) + 1
             if counts[item.server] <= TEMPLATES.value:

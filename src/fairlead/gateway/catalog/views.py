@@ -72,7 +72,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         return self.permits(Target("resource", uri, uri))
 
     def denies_uri(self, uri: str) -> bool:
-        """Return True if a `deny` matches a URI, as opposed to no `allow`."""
+        """Return True if a `deny` pattern matches a URI, regardless of the `allow` patterns."""
         return self._deny.deny(Target("resource", uri, uri))
 
     def hides(self, target: Target) -> bool:

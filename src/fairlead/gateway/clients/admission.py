@@ -26,7 +26,7 @@ class ClientAccess:
     """The client of each token and the view of each client, as in the current file."""
 
     def __init__(self, file: GatewayFile, *, names_only: bool = False) -> None:
-        """`names_only` ignores the `token` of the file, which is for unnamed clients."""
+        """`names_only` ignores the `token` of the file, which admits clients without a name."""
         self._names_only = names_only
         self._tokens = self._of(file)
         self._removed: dict[str, View] = {}  # clients that were in an earlier version of the file

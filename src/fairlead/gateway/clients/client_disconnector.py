@@ -19,7 +19,7 @@ _WITHDRAWN: Final = "the token is no longer valid"
 
 
 class _Call:
-    """A call that arrived without a connection."""
+    """A call in progress that belongs to no connection, such as a stateless POST."""
 
     __slots__ = ("disconnected", "principal", "task")
 
@@ -30,7 +30,10 @@ class _Call:
 
 
 class ClientDisconnector:
-    """Tracker of calls without a connection, which disconnects principals."""
+    """Disconnection of principals.
+
+    Closing a connection ends its calls. Calls that belong to no connection are tracked here.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class ClientDisconnector:
     def until_disconnected(
         self, exchange: Exchange, answer: Awaitable[Answer]
     ) -> Awaitable[Answer]:
-        """Wait for the result of a call that arrived without a connection.
+        """Wait for the result of a call that belongs to no connection.
 
         Raises:
             RpcError: The client was disconnected first.

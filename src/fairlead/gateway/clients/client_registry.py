@@ -13,11 +13,11 @@ __all__ = ["ClientRegistry"]
 
 
 class ClientRegistry:
-    """Clients at all endpoints of a gateway whose connections outlive a request."""
+    """Connected clients at all endpoints of a gateway. Stateless requests are not registered."""
 
     def __init__(self, endpoints: Mapping[str, SingleServerEndpoint]) -> None:
-        """`endpoints` are those of single servers, which register their clients themselves."""
-        self.merged: dict[object, ConnectedClient] = {}  # at the merged endpoint, by peer
+        """`endpoints` are the endpoints of single servers, which register their own clients."""
+        self.merged: dict[object, ConnectedClient] = {}  # clients of the merged endpoint, by peer
         self._endpoints = endpoints
 
     def __iter__(self) -> Iterator[ConnectedClient]:
@@ -29,7 +29,7 @@ class ClientRegistry:
         return sum(1 for _ in self)
 
     def seeing(self, whose: VariantKey | UpstreamConnection) -> Iterator[object]:
-        """Yield the connections of merged clients that see the lists of a variant or of a
+        """Yield the connections of merged clients whose lists depend on a variant key or a
         connection.
         """
         for client in self.merged.values():

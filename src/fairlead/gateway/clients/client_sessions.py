@@ -33,9 +33,10 @@ class ConnectedClient:
         self.introduction: Raw | None = None  # params of its `initialize`
         self.level: str | None = None
         self.uris: dict[str, str] = {}  # subscriptions: the server of each resource
-        self.sessions: dict[object, ClientSession] = {}  # by relay
+        self.sessions: dict[object, ClientSession] = {}  # sessions with servers, by relay
         self.incoming = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
-        # For notifications of the gateway. Those of servers have passed the interceptors before.
+        # For notifications of the gateway itself. Notifications of servers pass the interceptors
+        # earlier.
         self.outgoing = NotificationPipeline(interceptors, Direction.SERVER_TO_CLIENT)
         self.on_attached: Callable[[ClientSession], None] = lambda session: None
         self.on_lost: Callable[[ClientSession], None] = lambda session: None
@@ -53,7 +54,7 @@ class ConnectedClient:
 
     def _receive_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         for session in self.sessions.values():
-            # Every session gets them, but only one has sent a request with that id.
+            # The members are passed to every session, but only one has sent a request with that id.
             session.members_came(request_id, members)
 
     def session_with(self, relay: object) -> ClientSession:
@@ -63,7 +64,7 @@ class ConnectedClient:
             session = self._new_session()
             session.peer, session.outbox = self.peer, self._outbox
             session.introduction = self.introduction
-            # A session of a client that has disconnected would never be removed.
+            # Not registered after the client has disconnected, because it would never be removed.
             if not self.gone:
                 self.sessions[relay] = session
         session.level = self.level
@@ -71,7 +72,8 @@ class ConnectedClient:
 
     def _new_session(self) -> ClientSession:
         session = _MergedSession(self.principal, self._input_timeout, self._interceptors)
-        # A plain set, because the quota counts them where the client subscribes.
+        # A plain set without a quota: the subscriptions were counted when the client requested
+        # them.
         session.uris = set()
         session.on_attached = lambda: self.on_attached(session)
         session.on_lost = lambda: self.on_lost(session)
@@ -138,7 +140,7 @@ class _MergedSession(ClientSession):
 
     on_attached: Callable[[], None]
     on_lost: Callable[[], None]
-    # On the default connection the gateway subscribes for all clients.
+    # On the default connection, the gateway restores the subscriptions of all clients.
     restores_default = False
 
     def attached(self) -> None:

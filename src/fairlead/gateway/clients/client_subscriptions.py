@@ -79,7 +79,7 @@ class ClientSubscriptions:
         # Before the request to the server, because the first notification may precede its response.
         self._changes.subscribe(exchange.edge, uri)
         if client is not None and not client.gone and client.uris.get(uri) != member.name:
-            # Another server owned the resource before.
+            # If another server owned the resource before, the subscription there ends.
             self.unwatch(client, uri)
             client.uris[uri] = member.name
             subscribed = False
@@ -96,18 +96,20 @@ class ClientSubscriptions:
         return b"{}"
 
     async def _subscribe_at(self, member: Member, uri: str, client: ConnectedClient) -> bool:
-        """Subscribe on the client's own connection, if it has one, because its calls use that."""
+        """Subscribe on the client's own connection, which its calls use, or on the default one."""
         for relay in member.replicas:
             session = client.sessions.get(relay)
             if session is not None and _has_own_connection(session):
                 return await _subscribe_in_session(session, uri)
         for relay in member.replicas:
-            # Remembered for a connection of its own, which may be opened later.
+            # If the session gets its own connection later, the subscription is restored there.
             client.session_with(relay).uris.add(uri)
         return await self._upstream.add(member, uri, client, self._deadline)
 
     def session_attached(self, client: ConnectedClient, session: ClientSession) -> None:
-        """End subscriptions on the default connection that were moved to the client's own one."""
+        """End subscriptions on the default connection if the client has a connection of its own
+        now.
+        """
         if _has_own_connection(session):
             for uri in session.uris:
                 if (owner := client.uris.get(uri)) is not None:
@@ -131,7 +133,7 @@ class ClientSubscriptions:
         return b"{}"
 
     def unwatch(self, client: ConnectedClient | None, uri: str) -> None:
-        """End the subscription that a server has because of this client."""
+        """End the client's subscription to a resource at the server that owns it."""
         if client is not None and (owner := client.uris.pop(uri, None)) is not None:
             self._upstream.remove(owner, uri, client)
             member = self._registry.members.get(owner)
@@ -155,7 +157,7 @@ class ClientSubscriptions:
             RpcError: -32602, the client has too many streams or resources.
         """
         uris = uris_of(exchange)
-        # All requested URIs count, even those that no server has, because each is looked up.
+        # Each URI is looked up, so URIs without a server count as well.
         with self._changes.admitted(exchange, len(uris)):
             if uris and not self._registry.is_ready:
                 await self._lists.ready()
@@ -218,7 +220,7 @@ async def _subscribe_in_session(session: ClientSession, uri: str) -> bool:
     if first:
         try:
             await connection.peer.request("resources/subscribe", {"uri": uri})
-        # Also after a cancellation the session must not stay registered.
+        # A session must not stay registered after a cancellation either.
         except BaseException as exc:
             stop_watching(uri, session, connection)
             if isinstance(exc, RpcError | LocalProtocolError):

@@ -26,7 +26,7 @@ class LogLevels:
         clients: Mapping[object, ConnectedClient],
         tasks: BackgroundTasks,
     ) -> None:
-        """`clients` are those of the merged endpoint."""
+        """`clients` are the clients of the merged endpoint, by peer."""
         self._registry = registry
         self._clients = clients
         self._tasks = tasks

@@ -35,7 +35,8 @@ class UpstreamSubscriptions:
         self._watchers: dict[_Key, set[object]] = {}
         self._by_member: dict[str, dict[str, None]] = {}  # watched URIs by the name of the member
         self._asking: dict[_Key, asyncio.Task[bool]] = {}  # subscriptions in progress
-        self._asked: set[tuple[str, str]] = set()  # name of a replica and URI, subscribed
+        # completed subscriptions: the name of a replica, and the URI
+        self._asked: set[tuple[str, str]] = set()
 
     def __len__(self) -> int:
         return len(self._watchers)
@@ -52,7 +53,7 @@ class UpstreamSubscriptions:
             return list(watched)
         if changed in watched:
             return [changed]
-        # The cheaper of two searches, because a server decides how often this runs.
+        # The smaller of both is searched, because a server decides how often this runs.
         if len(changed) < len(watched):
             return [start for end in range(len(changed)) if (start := changed[:end]) in watched]
         return [uri for uri in watched if changed.startswith(uri)]
@@ -116,13 +117,14 @@ class UpstreamSubscriptions:
         for own in () if member is None else member.names:
             self._asked.discard((own, uri))
             upstream = self._upstreams.get(own)
-            # A running task checks for watchers itself when it is done.
+            # A subscription in progress checks for watchers itself when it is complete.
             if upstream is not None and key not in self._asking:
                 self._tasks.start(log_failure(upstream.unsubscribe(uri)))
 
     def forget(self, member: Member) -> None:
-        """Forget the subscriptions of a removed server. Watchers stay for another server of its
-        name.
+        """Forget the subscriptions of a removed server.
+
+        Its watchers stay registered, in case a server with the same name is added.
         """
         self._asked = {pair for pair in self._asked if pair[0] not in member.names}
 

@@ -28,9 +28,7 @@ class ViewUpdater:
         has_variants: Callable[[], bool] = lambda: False,
         sees_variant: Callable[[ConnectedClient, str], bool] = lambda client, server: False,
     ) -> None:
-        """`sees_variant` returns True if a client sees other lists of a server than the default
-        ones.
-        """
+        """`sees_variant` returns True if a client sees a variant of a server's lists."""
         self._has_variants = has_variants
         self._sees_variant = sees_variant
         self._views = views
@@ -76,8 +74,8 @@ class ViewUpdater:
             if listener.principal in affected:
                 edges.add(listener.edge)
                 view = view_for(listener.principal)
-                # The filter of a listen stream cannot be changed. The client has to open another
-                # one.
+                # The filter of a listen stream cannot be changed, so the client has to open a new
+                # stream.
                 if not all(view.permits_uri(uri) for uri in listener.uris):
                     self._changes.stop(listener.edge)
         self._changes.all_lists_changed(edges)

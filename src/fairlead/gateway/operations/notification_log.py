@@ -7,12 +7,13 @@ from typing import Any, Final
 __all__ = ["NotificationLog"]
 
 MAX_ENTRIES: Final = 200
-# Sent with every subscription and call, so they would displace all other entries.
+# Methods that are not logged: they occur with every subscription and call, and would displace all
+# other entries.
 _IGNORED: Final = ("notifications/subscriptions/acknowledged", "notifications/progress")
 
 
 class NotificationLog:
-    """The method and URI of each notification; other params are not kept."""
+    """Log of the latest notifications of servers: method and URI, without other params."""
 
     def __init__(self) -> None:
         self._entries: deque[dict[str, Any]] = deque(maxlen=MAX_ENTRIES)

@@ -37,9 +37,9 @@ class Observability:
         lock_policy: ToolLockPolicy = "refuse",
         redactor: Redactor | None = None,
     ) -> None:
-        """`lock` contains the approved definitions of tools; the policy `ask` needs a `desk`.
-        `redactor` is that of the journal and the desk, and learns the secrets of connected
-        servers.
+        """`lock` contains the approved definitions of tools. The `lock_policy` "ask" needs a
+        `desk`. `redactor` is the redactor of the journal and the desk, to which the secrets of
+        connected servers are added.
         """
         self.journal = journal
         self.metrics = metrics
@@ -71,8 +71,8 @@ class Observability:
     @property
     def innermost(self) -> Sequence[Interceptor]:
         """The interceptors that run after all others."""
-        # The lock compares names and definitions as the server has them, after all changes by
-        # others.
+        # The lock compares names and definitions as the server sent them, after all other
+        # interceptors have changed the request.
         return () if self._lock is None else (self._lock,)
 
     def observe_gateway(
@@ -84,7 +84,7 @@ class Observability:
         server_of: ServerOf,
         tools: ToolOriginLookup,
     ) -> list[Callable[[], None]]:
-        """Observe the parts of a gateway, and return functions that stop the observation."""
+        """Observe a gateway, and return functions that end the observation."""
         self._registry, self._tools = registry, tools
         ends = [] if self.tapes is None else [self.tapes.observe_gateway(upstreams, server_of)]
         if self.redactor is not None:

@@ -26,7 +26,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 class TapeControl(InterceptorBase):
-    """Interceptor that records while a tape is started, and the folder of the tapes."""
+    """Interceptor that records messages on tapes on request, and manages the folder of tapes."""
 
     waits: ClassVar = False
 
@@ -56,7 +56,7 @@ class TapeControl(InterceptorBase):
     def observe_gateway(
         self, upstreams: UpstreamRegistry, server_of: ServerOf
     ) -> Callable[[], None]:
-        """Record the gateway of these servers, and return a function that stops the recording."""
+        """Prepare recordings of a gateway. Return a function that ends the current recording."""
         self._server_of = server_of
         stop_learning = learn_secrets(upstreams, self._redactor)
 
@@ -143,7 +143,7 @@ class TapeControl(InterceptorBase):
             try:
                 found.append(about_tape(TapeReader(place)))
             except (ConfigError, OSError):
-                continue  # of another version, or just deleted
+                continue  # the tape has another version, or was just deleted
         return found
 
     def open(self, name: str) -> TapeReader:
@@ -170,7 +170,9 @@ class TapeControl(InterceptorBase):
 
 
 def learn_secrets(upstreams: UpstreamRegistry, redactor: Redactor) -> Callable[[], None]:
-    """Redact the secrets of each server that gets connected. Return a function that stops this."""
+    """Add the secrets of each server that connects to a redactor. Return a function that stops
+    this.
+    """
 
     return upstreams.on_resolved(lambda entry: redactor.learn(secrets_of(entry)))
 

@@ -1,1 +1,1 @@
-"""Search mode: two tools that find and call the tools of many servers."""
+"""Search mode: three tools that find, describe and call the tools of many servers."""

@@ -136,7 +136,8 @@ class _Index:
         self.documents: dict[bytes, _Document] = {}
         self._listed: list[_Document] = []
         definitions = list(definitions)
-        # All indexed texts are in memory as words, so with many tools less text of each is indexed.
+        # The index keeps all words in memory, so the more tools there are, the less text of each is
+        # indexed.
         longest = min(MAX_TEXT, max(SHORTEST_TEXT, SEARCHED_TEXT.value // max(len(definitions), 1)))
         if longest < MAX_TEXT:
             SEARCHED_TEXT.hit()
@@ -163,7 +164,7 @@ class _Index:
         scores = self._bm25.get_scores(words).tolist() if words else [0.0] * len(self.names)
         best = max(scores)
         for at in self._named(query):
-            # Above the best score of any other tool.
+            # A tool that the query names ranks above the best other match.
             scores[at] += best + 1
         hits = [at for at, score in enumerate(scores) if score > 0]
         hits.sort(key=lambda at: (-scores[at], self.names[at]))
@@ -240,7 +241,8 @@ _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 def _words(text: str) -> Iterator[str]:
     for word in _WORD.findall(nfkc(without_long_mark_runs(text)) or ""):
-        # Scripts without spaces between words: pairs of characters work nearly as well.
+        # Scripts without spaces between words are indexed as pairs of characters, which finds
+        # nearly as much as real words.
         if _UNSPACED.search(word):
             yield from (word[at : at + 2] for at in range(max(1, len(word) - 1)))
             continue

@@ -39,9 +39,9 @@ class SearchTools:
         listed: Callable[[], Awaitable[None]],
         expect: Callable[[str, Caller], Awaitable[None]],
     ) -> None:
-        """The hook `shown` of an interceptor returns a tool as a list would show it, or None to
-        leave it out. `listed` waits briefly for starting servers, `expect` for the server that has
-        a certain tool.
+        """Interceptors with the hook `shown` change or omit definitions, as they would in a list.
+        `listed` waits briefly for starting servers, `expect` for the server that has a certain
+        tool.
 
         Raises `ConfigError` if the library for searching is not installed.
         """
@@ -54,7 +54,9 @@ class SearchTools:
         self._indexes = {everything: self._new(everything)}
 
     async def answer(self, exchange: Exchange, view: View) -> bytes | Exchange | None:
-        """Return the result of a call, or the call in a `call_tool`; None for any other tool."""
+        """Return the result of a search tool, or the call inside a `call_tool`; None for other
+        tools.
+        """
         given = exchange.head.arguments
         try:
             wanted = read_arguments(
@@ -71,7 +73,8 @@ class SearchTools:
             return search_result(wanted.query, found, len(index))
         await self._expect(wanted.name, exchange.caller)
         definition = self._catalog.definition(wanted.name, view)
-        # Only a description shows the definition. The call passes the interceptors itself.
+        # `call_tool` does not return the definition, and its inner call passes the interceptors
+        # itself.
         if isinstance(wanted, DescribeToolArguments) and definition is not None:
             definition = self._as_shown(exchange, definition)
         if definition is None:
@@ -94,7 +97,7 @@ class SearchTools:
             shown = None if definition is None else self._as_shown(exchange, definition)
             if shown is definition:
                 visible.append(one)
-            # Interceptors may change what clients read, so the description must be the changed one.
+            # An interceptor changed the definition, so its new description is shown.
             elif shown is not None:
                 described = string_of((members_of(shown) or {}).get("description")) or ""
                 visible.append(structs.replace(one, description=described))

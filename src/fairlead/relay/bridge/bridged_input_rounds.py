@@ -31,7 +31,7 @@ __all__ = ["BridgedInputRounds", "kind_of", "needed_capability", "requests_input
 
 MAX_ROUNDS: Final = 20
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry without input
-PATIENCE: Final = 600.0  # seconds of retries, for a user who visits a page
+PATIENCE: Final = 600.0  # seconds of retries while the user visits a page
 
 
 class _Kind(Struct, rename="camel"):
@@ -83,7 +83,7 @@ class BridgedInputRounds:
         self._call = call
         self._connection = connection
         self._visited: set[str] = set()  # URLs of pages that the user has agreed to visit
-        self._visits: list[str] = []  # the ids of visits
+        self._visits: list[str] = []  # ids of these visits, created by the relay
 
     async def finish(self, result: Raw, again: Callable[[RawMembers], Awaitable[Raw]]) -> Raw:
         """Return the complete result. `again` sends the request with additional params.
@@ -102,8 +102,8 @@ class BridgedInputRounds:
                 added["inputResponses"] = encoded(given)
             if not isinstance(wanted.request_state, UnsetType):
                 added["requestState"] = wanted.request_state
-            # A result without new input requests is a request to wait, which does not count as a
-            # round.
+            # A result without new input requests means that the client has to wait. It does not
+            # count as a round.
             if quiet or not wanted.input_requests:
                 if waited > PATIENCE:
                     break
@@ -169,7 +169,7 @@ class BridgedInputRounds:
         if url is not None:
             params, visit = _with_id(params)
             self._visits.append(visit)
-        # Checked before the interceptors, which need not see a request that cannot be sent.
+        # Fails if the request cannot be sent to this client, before the interceptors see it.
         self._worded(method, params)
         request = Request(f"{self._call.sent_as}/{key}", method, params)
         try:

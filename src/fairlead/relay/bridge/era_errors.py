@@ -11,8 +11,8 @@ from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOU
 
 __all__ = ["for_handshake_client", "for_stateless_client"]
 
-# Codes of the stateless era about headers and revisions, which concern only the relay and the
-# server. A client of the handshake era does not know them.
+# Error codes of the stateless era about headers and revisions. They concern only the relay and the
+# server, and clients of the handshake era do not know them.
 _BETWEEN_US: Final = (-32020, -32022)
 
 

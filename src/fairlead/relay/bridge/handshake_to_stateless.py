@@ -99,8 +99,8 @@ class HandshakeToStateless:
         return await self._pass_on(exchange, session)
 
     async def _pass_on(self, exchange: Exchange, session: "ClientSession | None") -> Answer:
-        # The server may restart its progress in each round, but the progress of a request must
-        # increase.
+        # `rising`: each round of the server may restart at zero, but the progress of the client's
+        # request must increase.
         call = RelayedCall(exchange, session, rising=True)
         stamp = self._stamp(exchange, session)
 
@@ -121,7 +121,7 @@ class HandshakeToStateless:
                 result = await BridgedInputRounds(call, self._connection).finish(result, ask)
         except RpcError as exc:
             raise for_handshake_client(exchange.method, exc) from None
-        await call.flushed()  # notifications of the call precede its result
+        await call.flushed()  # all notifications of the call must be sent before its result
         return _with_visible_cursor(
             downgrade_result(exchange.method, result, exchange.caller.revision)
         )
@@ -168,12 +168,13 @@ class HandshakeToStateless:
         if not _can(self._connection, "resources.subscribe"):
             raise own_error(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
         if session is None:
-            return b"{}"  # a request outside of any session, which cannot receive notifications
+            return b"{}"  # without a session there is no stream for notifications
         if exchange.method == "resources/subscribe":
             session.uris.add(uri)
         else:
             session.uris.discard(uri)
-        # Recorded before `follow`, which subscribes to the resources of all sessions.
+        # `session.uris` is changed first, because `follow` subscribes to the resources of all
+        # sessions.
         followed = await self.follow()
         if followed and (uri not in session.uris or self._granted is None or uri in self._granted):
             return b"{}"
@@ -191,12 +192,12 @@ class HandshakeToStateless:
         self._listening.set_uris(wanted)
         if await self._listen():
             return True
-        # The earlier subscriptions stay active, so the record has to match them.
+        # The server keeps the earlier subscriptions, so the record of them is restored.
         self._listening.set_uris(before)
         return False
 
     async def _listen(self) -> bool:
-        # Set before the request, so that concurrent sessions do not send the same one.
+        # Set before the request, so that concurrent sessions do not send a second one.
         self._heard = True
         try:
             await self._listening.listen(self._connection.peer, ACKNOWLEDGED_IN)
@@ -218,7 +219,8 @@ class HandshakeToStateless:
                 self._granted = _granted(params)
             self._listening.heard(note.method, msgspec.json.decode(params))
             return
-        # The id of the subscription is one of the relay, and unknown in the handshake era.
+        # The subscription id belongs to the relay's request and does not exist in the handshake
+        # era.
         plain = with_subscription_id(note, None)
         updated = note.method == "notifications/resources/updated"
         members = members_of(note.params) if updated and isinstance(note.params, Raw) else None
@@ -248,7 +250,7 @@ class _Acknowledged(Struct):
 def _granted(params: Raw | bytes) -> set[str] | None:
     try:
         honoured = msgspec.json.decode(params, type=_Acknowledged).notifications
-    # Without a readable list, it is unknown which resources were acknowledged.
+    # The acknowledgement cannot be read, so the acknowledged resources are unknown.
     except (msgspec.DecodeError, RecursionError):
         return None
     return None if honoured is None else set(honoured.resource_subscriptions)

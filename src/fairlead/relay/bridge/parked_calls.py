@@ -65,7 +65,7 @@ class ParkedCall:
         self.round = 0
         self.call = call
         self.work = work
-        self.heard = True  # a request of the client waits for the call now
+        self.heard = True  # True while a request of the client waits for this call
         self._lot = lot
         self._asked: dict[str, _Question] = {}  # input requests without a response
         self._news = asyncio.Event()
@@ -109,7 +109,7 @@ class ParkedCall:
         Raises:
             RpcError: The server refused the call.
         """
-        # The outcome and notifications belong to the latest request of the client.
+        # From now on, notifications and the outcome are sent as part of this request.
         self._wake(exchange)
         try:
             while True:
@@ -125,14 +125,14 @@ class ParkedCall:
                 await asyncio.wait((self.work,), timeout=self._lot.settings.collect)
                 # Waiting and flushing may take time, so the state is checked again after each.
                 if self._asked and not self.work.done():
-                    await self.call.flushed()  # notifications precede the result
+                    await self.call.flushed()  # notifications must be sent before the result
                 if self._asked and not self.work.done():
                     return self._input_required()
                 if not self._asked:
                     self._news.clear()
         except asyncio.CancelledError as exc:
-            # Only the client's request was cancelled, so the call to the server has to be cancelled
-            # here.
+            # The call runs in a task of its own, so the cancellation of the client's request has to
+            # be passed on to it.
             why = exc.args[0] if exc.args else None
             self.give_up(why if isinstance(why, str) else "the client disconnected")
             raise
@@ -205,7 +205,7 @@ class ParkedCalls:
         return len(self._parked)
 
     def full(self, mine: ParkedCall) -> bool:
-        # A call that a request of the client waits for is not parked now.
+        # A call is not parked while a request of the client waits for it.
         others = (p for p in self._parked.values() if p is not mine and not p.heard)
         same = sum(p.principal == mine.principal for p in others)
         if same < self.settings.max_parked:
@@ -252,8 +252,8 @@ class ParkedCalls:
             _check_visited(members)
             return None
         key = said.id, said.round
-        # A client that lost the connection may repeat its request. The server must receive one
-        # response.
+        # A client that lost the connection may repeat its request. The repetition gets the same
+        # outcome, and the server gets only one response.
         known = self._recent.get(key)
         if known is not None and (not known[1].done() or known[0] > time.monotonic()):
             # shielded, because the first request still waits for it

@@ -54,7 +54,7 @@ _GONE: Final = frozenset(
 )
 
 
-# Methods that the relay handles itself.
+# Methods that the relay answers or refuses itself.
 _OURS: Final = _GONE | {"server/discover", "subscriptions/listen"}
 
 
@@ -110,7 +110,8 @@ class StatelessToHandshake:
         round.
         """
         method, caller = exchange.message.method, exchange.caller
-        # A log level has to be set on the server before the request.
+        # A request with a log level is not forwarded directly: the level has to be set at the
+        # server first.
         if method in _OURS or caller.log_level is not None or can_be_asked(caller.capabilities):
             return None
         connection = self._pool.handshake_connection(caller)
@@ -223,7 +224,7 @@ class StatelessToHandshake:
             changes = ChangeBroadcaster(notifier if connection.interceptors else None, self._quota)
             connection.changes = changes
         declared = declared_by(connection)
-        # Subscribers are compared by identity. Each stream is one.
+        # Each listen stream is a subscriber of its own, compared by identity.
         mine = object()
         uris = uris_of(exchange) if has_capability(declared, "resources.subscribe") else []
         with changes.admitted(exchange, len(uris)):
@@ -249,7 +250,10 @@ class _Refusal(Struct):
 
 
 async def _watch(connection: "UpstreamConnection", uri: str, who: object) -> bool:
-    """Subscribe to a resource, unless the connection is subscribed. Return True if it is."""
+    """Add a subscriber of a resource, and subscribe at the server if it is the first one.
+
+    Return False if the server refuses.
+    """
     watchers = connection.uris.setdefault(uri, set())
     first = not watchers
     # Added before the request, so that concurrent streams do not send another one.

@@ -35,7 +35,8 @@ __all__ = ["TasklessForwarder"]
 
 log = logging.getLogger("fairlead.gateway")
 
-_ACTIVE: Final = SessionState.ACTIVE  # looking up a member of an enumeration is slow
+# stored in a constant, because looking up a member of an enumeration is slow
+_ACTIVE: Final = SessionState.ACTIVE
 # Methods for which a relay keeps state, or whose result it creates or changes.
 _USUAL_WAY: Final = frozenset(
     {
@@ -165,7 +166,8 @@ class TasklessForwarder:
         peer = connection.peer
         if not peer.connected or peer.congested:
             return None
-        # The relay learns from this result which arguments are repeated in headers.
+        # The result of `tools/list` is read in a task: it names the arguments that are repeated in
+        # headers.
         if connection.param_headers is not None and exchange.message.method == "tools/list":
             return None
         if peer.conversation.state is not _ACTIVE:
@@ -176,7 +178,7 @@ class TasklessForwarder:
         try:
             passed.send(self._timeout)
         except FairleadError:
-            return None  # The task reports the error or reconnects.
+            return None  # the request continues in a task, which reports the error or reconnects
         return passed
 
     def _connection_for(
@@ -224,7 +226,9 @@ class TasklessForwarder:
             session.peer.delegated.answer(passed, exchange.request_id, self._refusal(error))
 
     def clean(self, outcome: Exception) -> Exception:
-        """Return the error for the client, or the same error if the request can be repeated."""
+        """Return the error to send to the client. An undelivered request can be repeated, so its
+        error stays unchanged.
+        """
         if isinstance(outcome, TransportError) and not outcome.delivered:
             return outcome
         return self._refusal(outcome)
@@ -257,7 +261,7 @@ class TasklessForwarder:
 
 
 class _TaskedCall:
-    """A request that was taken over but cannot be forwarded without a task."""
+    """A request that continues in a task after the forwarder has accepted it."""
 
     __slots__ = ("_over", "_task", "_tell", "exchange", "known_as", "session")
 
@@ -273,13 +277,14 @@ class _TaskedCall:
         self._over = False
         self.exchange = exchange
         self.session = session
-        # The object under which the connection has registered the request, if not this one.
+        # The object under which the connection has registered the request, if it is another one.
         self.known_as: DelegatedRequest | None = None
 
     def refuse(self, afters: list[After], cause: Exception | asyncio.CancelledError) -> None:
         """Deliver the error of a synchronous interceptor."""
         refused = unwind(afters, without_stray_cancellation(cause))
-        # Later, because the connection registers the request only after it was taken over.
+        # In the next iteration of the loop, because the connection has not registered the request
+        # yet.
         asyncio.get_running_loop().call_soon(self._done, refused)
 
     def go_on(self, handler: Handler, exchange: Exchange, afters: list[After]) -> None:
@@ -350,8 +355,8 @@ class _ForwardedCall:
             # server must receive the value that the interceptors have read.
             if not self._forwarder.chain.empty:
                 fill = params_as_decoded(exchange)
-            # Params without `_meta` contain no progress token and are forwarded without decoding
-            # them.
+            # Params without `_meta` contain no progress token, so their bytes are forwarded
+            # unchanged.
             elif exchange.head.meta is UNSET and exchange.head is not NO_HEAD:
                 fill = message.params
         if fill is None:
@@ -364,7 +369,7 @@ class _ForwardedCall:
             self._settled,
             extra=message.extra,
             timeout=timeout,
-            # The same factor as in `UpstreamConnection`.
+            # `UpstreamConnection` limits the total time with the same factor.
             max_total=timeout * 24,
             overhear=overhear,
         )
@@ -377,7 +382,7 @@ class _ForwardedCall:
 
     def cancel(self, reason: str) -> None:
         """Cancel the request at the server, and notify the interceptors."""
-        # Reset, because the task refers to this object: a reference cycle would remain.
+        # Reset to break the reference cycle between the task and this object.
         again, self._again = self._again, None
         if again is not None:
             again.cancel(reason)
@@ -386,7 +391,7 @@ class _ForwardedCall:
             self._leave()
             self._connection.peer.outbound.cancel_forwarded(self._id, reason)
             self._connection.on_unanswered()
-        # The function is replaced, because a late outcome must not reach the client.
+        # A late outcome must not reach the client, so the callback is replaced.
         if self._done is not None:
             self._done = _ignore_outcome
         afters, self._afters = self._afters, None
@@ -436,7 +441,7 @@ class _ForwardedCall:
             # Most interceptors and the encoder work on `bytes`.
             found = unwind(afters, bytes(outcome))
         elif isinstance(outcome, TransportError) and not outcome.delivered:
-            self._try_again(exchange, afters)  # the task may reconnect to the server
+            self._try_again(exchange, afters)  # a task may reconnect to the server
             return
         else:
             found = unwind(afters, self._forwarder.clean(outcome))
@@ -451,7 +456,7 @@ class _ForwardedCall:
 
     def _try_again(self, exchange: Exchange, afters: list[After]) -> None:
         shortcut = self._forwarder
-        self._afters = None  # the task calls them
+        self._afters = None  # the task calls the `after` functions
         self._again = led = _TaskedCall(exchange, self._session, self._done)
         led.known_as = self
         led.go_on(shortcut.chain.usual, exchange, afters)
