@@ -30,13 +30,14 @@ class MCPClientConfig:
     retry_tool_calls: bool = False
     probe_timeout: float = 1.0
     max_total_seconds: float = 600.0
-    input_timeout: float = 600.0  # for answers of the user of this client
-    max_rounds: int = 20  # how often a stateless server may request input during one request
+    input_timeout: float = 600.0  # limit for input of the user
+    # maximum number of times that a stateless server may request input during one request
+    max_rounds: int = 20
     cache: bool = True  # keep results for the time that the server allows (stateless era)
-    stale_seconds: float = 0.0  # return expired results for that long, while they are refreshed
+    stale_seconds: float = 0.0  # how long expired results may be returned while they are refreshed
     validate_output: bool = True  # check results against the listed output schemas
     strict: bool = False  # a result that is not a valid tool response is an error
-    max_list_bytes: int = LIST_BYTES.value  # of one list, all pages together
+    max_list_bytes: int = LIST_BYTES.value  # size of one list, including all pages
     max_list_items: int = LIST_ITEMS.value
 
 

@@ -11,12 +11,13 @@ from .inbound_in_flight import InFlight
 
 __all__ = ["FEW", "ConnectionState", "copy_of"]
 
-FEW = 4  # with more requests than this in progress, joining their writes pays off
+# With more requests in progress than this, it is faster to send several messages in one write.
+FEW = 4
 LAST_WORDS = 1.5  # seconds that a channel may take to determine why it has ended
 
 
 class ConnectionState:
-    """The state of one connection."""
+    """State of one connection, which all parts of a `Peer` share."""
 
     def __init__(self, channel: Channel, conversation: Conversation, work: InFlight) -> None:
         self.channel = channel
@@ -29,7 +30,7 @@ class ConnectionState:
             else Direction.SERVER_TO_CLIENT
         )
         self.owner: asyncio.Task[None] | None = None  # the task that runs the channel
-        self.open = False  # started and not ended
+        self.open = False  # True from `begin` to the end of the connection
         self.end: ChannelClosed | None = None  # why the connection ended
 
     def begin(self, owner: asyncio.Task[None]) -> None:
@@ -56,9 +57,10 @@ class ConnectionState:
         return error
 
     async def wait_for_close_reason(self, error: ChannelClosed) -> ChannelClosed:
-        """Return the reason of the end after a failed write.
+        """Return the reason why the connection ended, after a write has failed.
 
-        A write fails as soon as the other end is gone; the cause is known a moment later.
+        A write fails as soon as the other end is gone; the channel learns the reason a moment
+        later.
         """
         owner = self.owner
         # The owner waits for the tasks of requests, so none of them may wait for the owner.
@@ -69,7 +71,10 @@ class ConnectionState:
 
 
 def copy_of(end: ChannelClosed) -> ChannelClosed:
-    """Return another error for the same end: a raised one references the frames of its caller."""
+    """Return a new error for the same end of a connection.
+
+    An error that was raised must not be shared, because it keeps the frames of its caller alive.
+    """
     return ChannelClosed(
         end.reason,
         delivered=end.delivered,

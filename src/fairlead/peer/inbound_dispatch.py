@@ -27,7 +27,7 @@ from .outbound_requests import OutboundRequests
 
 __all__ = ["InboundDispatcher"]
 
-# A server that wrote this much without one valid message is disconnected.
+# A server that wrote this many lines or bytes without one valid message is disconnected.
 GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10
 
 log = logging.getLogger("fairlead.peer")
@@ -36,7 +36,7 @@ _MESSAGES = (Success, Notification, Failure, Request)
 
 
 class InboundDispatcher:
-    """Receives all items that a channel delivers."""
+    """Receiver of all items that a channel delivers."""
 
     def __init__(
         self,
@@ -151,7 +151,8 @@ class InboundDispatcher:
         if self._conversation.role is ConversationRole.SERVER:
             self._refuse_unreadable(error)
             return
-        from ..redaction.redact_text import redact  # rarely needed, and slow to import
+        # imported here: rarely needed, and slow to import
+        from ..redaction.redact_text import redact
 
         log.warning("skipped a frame that is not a message: %.100r", redact(error.excerpt))
         self.report(error)

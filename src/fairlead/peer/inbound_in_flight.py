@@ -8,7 +8,7 @@ from ..wire import RequestId
 __all__ = ["DelegatedRequest", "InFlight"]
 
 
-# Long-lived requests that do not count against the limit.
+# maximum number of long-lived requests that do not count against the limit
 MAX_LASTING = 64
 
 
@@ -30,11 +30,12 @@ class InFlight:
         self._loop = asyncio.get_running_loop()
         self.most = most  # maximum number of concurrent requests
         self.running: dict[RequestId, asyncio.Task[None]] = {}
-        self.leaving: set[asyncio.Task[None]] = set()  # cancelled by the peer, cleaning up
+        # tasks that the peer has cancelled and that still clean up
+        self.leaving: set[asyncio.Task[None]] = set()
         self.taken: dict[RequestId, DelegatedRequest] = {}
-        # those of the running tasks that only listen for changes
+        # running tasks of requests that only listen for changes
         self.lasting: set[asyncio.Task[None]] = set()
-        # set when no request is delegated, if a task waits for that
+        # resolved when the last delegated request has ended; None if no task waits for that
         self.awaited: asyncio.Future[None] | None = None
 
     @property
@@ -44,7 +45,7 @@ class InFlight:
         return busy >= self.most and busy - min(len(self.lasting), MAX_LASTING) >= self.most
 
     def mark_long_lived(self, task: asyncio.Task[None]) -> None:
-        """Mark a request that is answered only when it ends."""
+        """Mark the task of a long-lived request, such as `subscriptions/listen`."""
         self.lasting.add(task)
         task.add_done_callback(self.lasting.discard)
 
@@ -52,11 +53,14 @@ class InFlight:
         return {*self.running.values(), *self.taken.values(), *self.leaving}
 
     def has_task(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return True if this task handles a request, or one that the peer has cancelled."""
+        """Return True if this task handles a request of the peer, even one that was cancelled."""
         return task in self.leaving or task in self.running.values()
 
     def cancel_tasks(self, current: asyncio.Task[Any] | None) -> None:
-        """Cancel each other task once: a second cancellation would end its clean-up."""
+        """Cancel all tasks except the current one, each only once.
+
+        A second cancellation would interrupt the clean-up of a task.
+        """
         for task in (*self.running.values(), *self.leaving):
             if task is not current and not task.cancelling():
                 task.cancel()

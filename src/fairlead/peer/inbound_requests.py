@@ -24,7 +24,7 @@ __all__ = ["InboundRequests", "InlineHandler", "OnCancelled"]
 # Answers a request immediately, or returns None to have a task started.
 InlineHandler = Callable[[Exchange], Answer]
 
-# Called with the notification when the peer cancels a request. The callable performs the
+# Called when the peer cancels a request, with the notification and a function that performs the
 # cancellation.
 OnCancelled = Callable[[Notification, Callable[[str], object]], None]
 
@@ -32,7 +32,7 @@ _ANSWERS = (Raw, bytes, type(None))
 
 
 class InboundRequests:
-    """Routes each request to the inline handler, to a delegate or to a task."""
+    """Router of inbound requests to the inline handler, to a delegate or to a task."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class InboundRequests:
             self.delegated.preserve_order()
         method, opening = exchange.message.method, self._opening
         if opening is not None and (exchange.caller.stateless or method == "ping"):
-            opening = None  # neither needs a handshake
+            opening = None  # stateless requests and pings do not need a handshake
         task = self._line.loop.create_task(self._serve(exchange, request_id, opening))
         self._running[request_id] = task
         if method == "initialize":
@@ -183,7 +183,7 @@ class InboundRequests:
         self._channel.finish(event.request_id)
 
     def _let_go(self, request_id: RequestId) -> Callable[[str], object]:
-        """Forget a request of the peer and return the function that cancels it."""
+        """Remove a request of the peer from the tables and return the function that cancels it."""
         self.responses.members.pop(request_id, None)
         task = self._running.pop(request_id, None)
         if task is not None:
@@ -211,7 +211,7 @@ class InboundRequests:
 
 
 def _not_ours(error: asyncio.CancelledError) -> Exception:
-    """Return the error for a cancellation that was not aimed at the request."""
+    """Return the error for a handler that raised CancelledError although it was not cancelled."""
     failed = RuntimeError("an awaited operation was cancelled")
     failed.__cause__ = error
     return failed

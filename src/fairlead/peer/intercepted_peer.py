@@ -113,7 +113,7 @@ class InterceptedPeer(Peer):
         note: Notification,
         related: RequestId | None = None,
     ) -> None:
-        """Receive a notification that did not arrive as a message of its own."""
+        """Pass a notification to the interceptors that did not arrive as a separate message."""
         self._inbound_notes.put(note, self, deliver, related)
 
     def _withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
@@ -207,7 +207,8 @@ class _InterceptedRequests(OutboundRequests):
         def deliver(note: Notification) -> None:
             if event.request_id in self.pending:
                 OutboundRequests.progressed(self, ProgressReceived(event.request_id, note))
-            # The response has already arrived and waits for this notification.
+            # The response has already arrived and is held back until this notification is
+            # delivered.
             else:
                 pending.progressed(note)
 
@@ -234,10 +235,9 @@ class _InterceptedRequests(OutboundRequests):
 
 
 class InterceptedNotifier(Struct):
-    """Notifications that a server sends unsolicited, on connections that may lack interceptors.
+    """Sender of unsolicited notifications of a server, on connections that may lack interceptors.
 
-    Notifications pass the given interceptors one at a time; a notification that they refuse is not
-    sent.
+    Notifications pass the given interceptors one at a time. Refused notifications are not sent.
     """
 
     interceptors: Sequence[Interceptor]

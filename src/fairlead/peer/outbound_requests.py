@@ -90,8 +90,8 @@ class OutboundRequests:
     ) -> Raw:
         """Forward a request of another connection and wait for its result.
 
-        The differences to `request`: `fill` returns the params for the id of the new request, and
-        `overhear` gets the unchanged progress notifications.
+        Unlike in `request`, `fill` builds the params for the id of the new request, and `overhear`
+        is called with the unchanged progress notifications.
         """
         if not self._line.open:
             raise self._line.not_connected_error()
@@ -115,7 +115,7 @@ class OutboundRequests:
         max_total: float = 0.0,
         overhear: OnProgressNotification | None = None,
     ) -> RequestId:
-        """Forward a request without a task; `done` gets what `forward` returns or raises, once.
+        """Forward a request without a task; `done` is called once with the result or the exception.
 
         Raises:
             ChannelClosed: The request was certainly not sent.
@@ -239,14 +239,14 @@ class OutboundRequests:
         pending.progressed(event.message)
 
     def fail_request(self, request_id: RequestId, error: FairleadError, reason: str) -> None:
-        """Fail a request that will not get a response, or not a readable one."""
+        """Fail a request whose response is missing or unreadable."""
         pending = self.pending.get(request_id)
         if pending is not None:
             self._abandon(request_id, reason, quiet=True)
             pending.settle(error)
 
     def fail_all(self, end: ChannelClosed) -> None:
-        """Fail all pending requests, once, with the reason of the end."""
+        """Fail all pending requests with the reason why the connection ended."""
         pending, self.pending = self.pending, {}
         for waiting in pending.values():
             again = copy_of(end)
@@ -282,8 +282,8 @@ class OutboundRequests:
     def pause_deadlines(self, question: asyncio.Task[None]) -> None:
         """Pause all deadlines while a user or a model is asked for input (PRO-37).
 
-        The call that caused the question is not known here, so the pause applies to all of them,
-        for at most `input_timeout` seconds.
+        The request that caused the question is not known here, so the deadlines of all requests are
+        paused, for at most `input_timeout` seconds.
         """
         self._deadlines.pause()
         limit = self._loop.call_later(self._input_timeout, self._go_on)

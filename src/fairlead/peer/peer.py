@@ -1,10 +1,11 @@
 """One connection: a channel, its conversation and the requests in flight.
 
-The owner task runs the channel and, in its `finally`, settles and cleans up everything. Any task
-may therefore open, share and close a connection, in any order. Messages are handled by the parts:
-`inbound_dispatch` receives them, `outbound_requests` handles requests to the peer,
-`inbound_requests` those of the peer, and `taskless_requests` those of the latter that need no task.
-The parts share one `ConnectionState`; two of them are attributes, for code that forwards messages.
+The owner task runs the channel and, in its `finally`, settles all requests and cleans up. Any task
+may therefore open, share and close a connection, in any order. Several modules handle the messages:
+`inbound_dispatch` receives them, `outbound_requests` sends requests to the peer, `inbound_requests`
+handles requests of the peer, and `taskless_requests` handles those that need no task. Their objects
+share one `ConnectionState`; `outbound` and `delegated` are attributes of the peer, for code that
+forwards messages.
 """
 
 import asyncio
@@ -234,7 +235,7 @@ class Peer(ReplyPathBase):
             await self.channel.run(self._inbound_dispatcher.deliver)
             if self._on_eof is not None:
                 self._on_eof(self)
-            # A client that ended its side still reads the responses to its requests.
+            # A client that has closed its sending side still reads the responses to its requests.
             if self.conversation.role is ConversationRole.SERVER and self._line.end is None:
                 while await self._got_on(EOF_GRACE):
                     pass
@@ -259,7 +260,7 @@ class Peer(ReplyPathBase):
                     log.exception("on_close failed")
 
     async def _got_on(self, seconds: float) -> bool:
-        """Wait for work in progress; return True if some of it was completed and more is left.
+        """Wait for requests in progress; return True if some have completed and others are left.
 
         A client that pipes many requests into a server expects all responses.
         """
@@ -321,9 +322,9 @@ class Peer(ReplyPathBase):
 
     @property
     def related_request_id(self) -> RequestId | None:
-        """The outbound request whose stream carried the message that is being delivered.
+        """The id of the outbound request whose stream carried the message that is being delivered.
 
-        Only HTTP channels know it; on other channels all requests share one stream.
+        Only HTTP channels have one stream per request; other channels return None.
         """
         return self.channel.related_request_id
 
@@ -359,7 +360,7 @@ class Peer(ReplyPathBase):
             await channel.drain()
 
     def detach(self, exchange: Exchange) -> None:
-        """Close the stream that waits for the response of this exchange, if it has its own."""
+        """Close the stream that waits for the response to this request, if it has one."""
         self.channel.detach(exchange.request_id)
 
     async def request_caller(

@@ -52,12 +52,12 @@ class Responses:
 
 
 def error_response(exchange: Exchange, error: Exception) -> RpcError:
-    """Return the error response for a failed request, and log hidden details."""
+    """Return the error response for a failed request, and log details that the response omits."""
     if isinstance(error, RpcError):
         return error
     if isinstance(error, LocalProtocolError | RemoteProtocolError):
         return RpcError(error.code, str(error))
-    if isinstance(error, ChannelClosed):  # another connection, used by the handler
+    if isinstance(error, ChannelClosed):  # of another connection that the handler used
         log.warning("%s failed: %s", exchange.method, error)
     else:
         about = {ABOUT: exchange.message.params}

@@ -15,7 +15,7 @@ from .responses import Responses
 
 __all__ = ["Delegate", "DelegatedRequests"]
 
-MAX_LET_GO = 256  # cancelled by the peer, and kept until the delegate was notified
+MAX_LET_GO = 256  # maximum number of cancelled requests whose delegate was not notified yet
 
 # Takes over a request, to answer it with `DelegatedRequests.answer`, or returns None to have a task
 # started. The returned object is compared by identity, because another request may reuse the id.
@@ -43,8 +43,10 @@ class DelegatedRequests:
         self._queue = queue
         self._queued = queue.items
         self._begin = begin
-        self.behind = 0  # tasks started in this turn of the loop, which must not be overtaken
-        # Cancelled by the peer, but `cancel` was not called yet; limited to the latest.
+        # number of tasks started in this turn of the loop, which delegates must not overtake
+        self.behind = 0
+        # Requests that the peer has cancelled, but whose `cancel` was not called yet. Only the
+        # latest are kept.
         self._let_go_of: deque[DelegatedRequest] = deque(maxlen=MAX_LET_GO)
 
     def answer(
@@ -52,7 +54,7 @@ class DelegatedRequests:
     ) -> None:
         """Answer a delegated request. The first outcome wins."""
         if self._taken.get(request_id) is not taken:
-            return  # cancelled, and the id may belong to another request
+            return  # the request was cancelled, and its id may belong to another request
         del self._taken[request_id]
         if isinstance(outcome, RpcError):
             self._replies.fail(request_id, outcome)
@@ -79,7 +81,7 @@ class DelegatedRequests:
             self._work.notify_idle_waiter()
 
     def preserve_order(self) -> None:
-        """Give a task to all requests of this turn of the loop.
+        """Let all further requests of this turn of the loop have a task.
 
         A request with a task is handled in the next turn; delegated requests would overtake it.
         """

@@ -141,7 +141,10 @@ class CallMixin(ListMixin):
         on_sent: Callable[[RequestId], None] | None,
         retry: bool | None,
     ) -> _Ask:
-        """Return a function that sends `tools/call` with other params; few calls need it."""
+        """Return a function that repeats the `tools/call` with other params.
+
+        Built only for the few calls that are repeated, because of input rounds or visits to pages.
+        """
         return partial(
             self.request,
             "tools/call",
@@ -183,7 +186,7 @@ class CallMixin(ListMixin):
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, *, rounds: bool = True
     ) -> dict[str, Any]:
-        """Return a prompt with its arguments filled in; `rounds` as for `read_resource`."""
+        """Return a prompt with its arguments filled in. `rounds` works as in `read_resource`."""
         params = {"name": name, "arguments": dict(arguments or {})}
         return await self._finished(
             "prompts/get", params, self.request("prompts/get", params), rounds
@@ -194,7 +197,7 @@ class CallMixin(ListMixin):
     async def _finished(
         self, method: str, params: dict[str, Any], first: Awaitable[Raw], rounds: bool
     ) -> dict[str, Any]:
-        """Return the result after all requests for input and visits of pages."""
+        """Return the final result, after all requests for input and all visits to pages."""
         try:
             raw = await first
         except UrlElicitationRequired as exc:

@@ -44,7 +44,7 @@ class SubscriptionMixin(ListMixin):
                 await self._listening.listen(self.transport.peer, self.transport.timeout)
             else:
                 await self.request("resources/subscribe", {"uri": uri})
-        # Also after a cancellation: a later call must send the request again.
+        # Includes cancellations, because a later call must send the request again.
         except BaseException:
             self._listening.remove(uri)
             raise

@@ -8,7 +8,7 @@ from ...wire.error_codes import INVALID_REQUEST
 
 __all__ = ["ListBudget", "ListTooLarge"]
 
-SPARSE = 6  # bytes per comma, the minimum for a list of objects with names
+SPARSE = 6  # A list of objects with names has at least this many bytes per comma.
 
 
 class ListTooLarge(RemoteProtocolError):
@@ -37,7 +37,8 @@ class ListBudget(Struct):
             raise self._too_large(LIST_PAGES, f"{LIST_PAGES.value} pages")
         if self._bytes > self.max_bytes:
             raise self._too_large(LIST_BYTES, f"{self.max_bytes} bytes")
-        # Items that are not objects would take forty times their size when decoded.
+        # Many commas in few bytes mean items that are not objects. Decoded, they would take forty
+        # times their size.
         if page.count(b",") * SPARSE > len(page) + SPARSE * self.max_items:
             raise self._too_large(LIST_ITEMS, f"{self.max_items} items")
 

@@ -31,7 +31,7 @@ log = logging.getLogger("fairlead.client")
 
 
 class ListMixin(RequestMixin):
-    """The part of a client that stores what is known about the server and reads its lists."""
+    """The part of a client that reads the lists of the server and stores facts about its tools."""
 
     def __init__(
         self, transport: ChannelTransport, config: MCPClientConfig, keeper: Reconnector

@@ -101,7 +101,7 @@ class RequestMixin:
         wanted: bool | None,
     ) -> bool:
         if not self.transport.connected and not self._reconnector.can_renew:
-            # A closed transport without a replacement stays closed.
+            # A closed transport cannot be reopened, and this client cannot create another one.
             return False
         harmless = method == "tools/call" and self._known.harmless((params or {}).get("name"))
         return self._retry.allows(method, failure, harmless=harmless, wanted=wanted)

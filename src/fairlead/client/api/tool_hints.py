@@ -18,7 +18,7 @@ __all__ = ["ToolHints", "is_harmless"]
 
 
 class ToolHints:
-    """The tools of the last `tools/list`, as far as later calls depend on them."""
+    """Facts about the tools of the last `tools/list` that later calls need."""
 
     def __init__(self) -> None:
         self.schemas: dict[str, Any] = {}  # output schemas by tool name; decoded when needed

@@ -39,7 +39,8 @@ class TypedCallMixin(CallMixin):
 
         first = True
         async for page in self._items("tools/list", "tools", Tool, cache):
-            # Only when the first page arrives: a list that fails leaves the known tools unchanged.
+            # The known tools are replaced only when the first page arrives, so that they stay if
+            # the list fails.
             if first:
                 self._known.forget()
             first = False

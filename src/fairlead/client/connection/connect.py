@@ -30,7 +30,7 @@ class ConnectionAttempt(Generic[C]):
     """A connection to be opened: use `async with`, or `await` it and close the client yourself."""
 
     def __init__(self, make: Callable[[], C], server_key: Hashable = None) -> None:
-        """A `server_key` identifies a server that can be started or connected again."""
+        """`server_key` identifies a server that can be started or connected to again."""
         self._make = make
         self._server_key = server_key
         self._client: C | None = None
@@ -83,8 +83,8 @@ class ConnectionAttempt(Generic[C]):
             if remembered is False or not self._died_of_it(exc):
                 known_eras.forget(self._server_key)
                 raise _lost(exc) from exc
-        # Some servers exit when the first message is unknown. Their era is still open then:
-        # start the server again, and open with the handshake that it expects.
+        # Some servers exit when they receive an unknown first message, before their era is known.
+        # Start the server again, and send `initialize` first.
         log.debug("the server exited during the probe; connecting again with initialize")
         client = await self._anew(client)
         try:

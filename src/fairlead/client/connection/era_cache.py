@@ -58,7 +58,7 @@ class EraCache:
                 self._store.save(key, None)
 
     def clear(self) -> None:
-        """Forget all eras and the store, whose contents are kept."""
+        """Forget all eras and detach the store, whose contents stay unchanged."""
         self._stateless.clear()
         self._store = self._kept = None
 
@@ -73,4 +73,4 @@ def fingerprint(server: Hashable) -> str:
     return hashlib.sha256(repr(server).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-known_eras = EraCache()  # of this process
+known_eras = EraCache()  # shared by all clients of this process

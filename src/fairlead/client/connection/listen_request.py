@@ -18,18 +18,18 @@ __all__ = ["ACKNOWLEDGED", "CANCELLED", "ListenRequest", "WatchedChanges"]
 log = logging.getLogger("fairlead.client")
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-CANCELLED = "notifications/cancelled"  # the other way in which a server may end a subscription
+CANCELLED = "notifications/cancelled"  # sent by a server that ends a subscription without a result
 WatchedChanges: TypeAlias = Literal["tools", "prompts", "resources"]
 
 
 class ListenRequest:
     """The subscribed resources and lists, independent of a connection.
 
-    A request names all of its items and cannot be changed, so a new one is opened before the old
-    one is closed. Each request has a limited number of resources, so that the cost of another one
-    does not depend on their total. A request that the server ends is reopened: soon if it lasted
-    long, otherwise with growing delays. Changes in between are not reported, so `missed` is called.
-    A rejected request is not repeated.
+    The items of a `subscriptions/listen` request cannot be changed, so a new request is opened
+    before the previous one is closed. Each request has a limited number of resources, so that the
+    cost of a further subscription does not depend on the total. A request that the server ends is
+    reopened: soon if it lasted long, otherwise with growing delays. Changes in between are not
+    reported, so `missed` is called. A rejected request is not repeated.
     """
 
     def __init__(self, delay: float = 0.5, missed: Callable[[], None] = lambda: None) -> None:
@@ -40,7 +40,7 @@ class ListenRequest:
         self._parts: list[_Part] = []
         self._changing = asyncio.Lock()
         self._changes = 0  # incremented with each change of the subscribed items
-        # the value of `_changes` that was last requested, and on which connection
+        # the value of `_changes` at the last request, and the connection of that request
         self._asked: tuple[int, Peer] | None = None
 
     @property

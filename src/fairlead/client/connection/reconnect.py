@@ -120,7 +120,7 @@ class Reconnector:
                 await self._over.wait()
         except TimeoutError:
             return
-        # An earlier attempt may have been delivered.
+        # `delivered`, because an earlier attempt of the same request may have reached the server.
         raise _client_closed(delivered=True)
 
     async def run_until_closed(self, work: Coroutine[Any, Any, T]) -> T:

@@ -25,7 +25,8 @@ __all__ = [
 TRANSIENT = (TimeoutError, OSError, ConnectFailed)
 SHORTEST_DELAY, LONGEST_DELAY = 0.05, 30.0  # seconds
 
-# All other requests of a client only read, or set a value that may be set twice.
+# Methods with side effects. All other requests of a client only read, or set a value that may be
+# set twice.
 _HAS_EFFECTS = frozenset(("tools/call", "tasks/update"))
 
 

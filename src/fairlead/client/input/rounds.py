@@ -32,12 +32,12 @@ def is_input_required(result: Raw) -> bool:
 
 
 class ClientInputRounds(Struct):
-    """Repeats a request with answers until the server returns a complete result."""
+    """Runner of input rounds: repeats a request until the server returns a complete result."""
 
     answers: InputCallbacks
     limit: int = 20
-    input_timeout: float = 600.0  # seconds for answers
-    max_total: float = 600.0  # seconds for everything else
+    input_timeout: float = 600.0  # seconds to wait for answers, in all rounds together
+    max_total: float = 600.0  # seconds for all rounds together, without the wait for answers
 
     async def finish(
         self,

@@ -31,9 +31,10 @@ class UrlElicitations(Struct):
     answers: InputCallbacks
     limit: int = 20  # rounds
     input_timeout: float = 600.0  # seconds
-    # By URL, because two calls may require the same page.
+    # Running questions to the user, by URL, because two calls may require the same page.
     _asking: dict[str, SharedTask[str]] = {}
-    # For each request: the names of its pages, and the event that one of the visits is complete.
+    # For each waiting request: the names of its pages, and an event that is set when one of the
+    # visits is complete.
     _waiting: list[tuple[set[str], asyncio.Event]] = []
 
     def completed(self, elicitation_id: Any) -> None:
@@ -50,7 +51,8 @@ class UrlElicitations(Struct):
         Raises:
             UrlElicitationRequired: Pages were not visited; the error lists them and the reason.
         """
-        # Registered before the first visit, because a completion may be announced at any time.
+        # The request is registered before the first visit, because a completion may be announced
+        # early.
         seen: set[str] = set()
         over = asyncio.Event()
         waiting = (seen, over)

@@ -49,7 +49,7 @@ class ChannelTransport(MCPTransport):
         entry: MCPServerEntry | None = None,
         **options: Unpack[ChannelOptions],
     ) -> None:
-        """`entry` has the format of request ids, and the timeout unless `timeout` is given."""
+        """`entry` sets the format of request ids, and the timeout unless `timeout` is given."""
         timeout = options.get("timeout")
         if timeout is None and entry is not None and entry.timeout is not None:
             timeout = entry.timeout / 1000
@@ -62,16 +62,16 @@ class ChannelTransport(MCPTransport):
             options.get("identity"),
             id_format="integer" if entry is None else entry.request_id_format,
             gated=options.get("gated", False),
-            principal=ANONYMOUS,  # a server is not authenticated by a token
+            principal=ANONYMOUS,  # the principal of a server is not authenticated
         )
-        # called immediately, before any listener
+        # called with each notification at once, before any listener
         self.overhear: Callable[[Notification], None] | None = None
         # Returns a handler that answers a request of the server instead of `on_request`, or None.
         self.answer_with: Callable[[Exchange], Handler | None] | None = None
-        # called before `on_close`; not after `close()`
+        # called when the connection is lost, before `on_close`; not called after `close()`
         self.on_lost: Callable[[], None] | None = None
         self.on_malformed: OnMalformed | None = None
-        self.interceptors: Sequence[Interceptor] = ()  # read by `connect`
+        self.interceptors: Sequence[Interceptor] = ()  # must be set before `connect`
         self._peer: Peer | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._closed = False

@@ -21,7 +21,7 @@ log = logging.getLogger("fairlead.client")
 
 
 class NotificationQueue(WorkQueue[Notification | Awaitable[None]]):
-    """Keeps notifications until a listener is set, then passes on each as it arrives.
+    """Queue that keeps notifications until a listener is set, then passes each on as it arrives.
 
     A listener that is a coroutine function is awaited, one notification at a time, by the task of
     the queue. A listener that is too slow misses the oldest notifications; `dropped` counts them.
@@ -51,7 +51,8 @@ class NotificationQueue(WorkQueue[Notification | Awaitable[None]]):
         if listener is None or self.busy:
             self.enqueue(notification)
             return
-        # Without a queue a listener is called directly, so that a plain function costs no task.
+        # If the queue is empty, the listener is called directly, so that a plain function costs no
+        # task.
         pending = self._call(listener, notification)
         if pending is not None:
             self.enqueue(pending)
