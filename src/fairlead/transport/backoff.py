@@ -6,8 +6,9 @@ __all__ = ["Backoff", "exponential"]
 
 
 def exponential(initial: float, attempt: int, maximum: float) -> float:
-    """Return the delay after `attempt` earlier delays, without jitter. Each doubles the previous
-    one.
+    """Return the delay that follows `attempt` earlier delays, each twice as long as the one before.
+
+    The result has no jitter.
     """
     # A larger exponent would overflow a float.
     return min(initial * 2.0 ** min(attempt, 64), maximum)

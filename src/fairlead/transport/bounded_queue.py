@@ -11,8 +11,9 @@ T = TypeVar("T")
 
 
 class BoundedQueue(Generic[T]):
-    """A queue with limits. An item without a size is a marker, which is neither counted nor
-    dropped.
+    """A queue with limits in items and bytes.
+
+    An item without a size is a marker, which is neither counted nor dropped.
     """
 
     def __init__(self, size: Callable[[T], int | None], max_items: int, max_bytes: int) -> None:

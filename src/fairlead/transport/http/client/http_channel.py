@@ -76,7 +76,8 @@ class HttpChannel(SharedStream):
         self.on_renewed: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()  # all tasks of the channel
-        self._last: set[asyncio.Task[None]] = set()  # those that may finish on close
+        # tasks that may finish while the channel closes
+        self._last: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[ChannelClosed | None] = self._loop.create_future()
         self._closing: asyncio.Task[None] | None = None
         self._door = HttpClient(address, **tls)
@@ -102,8 +103,7 @@ class HttpChannel(SharedStream):
         )
         self._teardown = SessionTeardown(self._door, self._request_headers.ending)
         self._renewal = SessionRenewal(
-            # The hooks below are methods and lambdas because the parts refer to each other in a
-            # cycle.
+            # The hooks below are methods and lambdas because these objects refer to each other.
             self._door,
             self._request_headers,
             self._teardown,
@@ -181,12 +181,12 @@ class HttpChannel(SharedStream):
 
     @property
     def related_request_id(self) -> RequestId | None:  # type: ignore[override]
-        """During a delivery: the id of the request whose stream carried the message."""
+        """Id of the request whose stream carried the message that is being delivered."""
         return self._receiver.related_request_id
 
     @property
     def on_auth_error(self) -> OnAuthError | None:
-        """Hook for 401 and 403; the headers it returns are used to repeat the request once."""
+        """Hook for 401 and 403; the request is repeated once with the headers that it returns."""
         return self._request_headers.on_auth_error
 
     @on_auth_error.setter
@@ -227,9 +227,7 @@ class HttpChannel(SharedStream):
         await self._queue.post_within(encode(notification), seconds, notification.method)
 
     async def start_listening(self, seconds: float = LISTEN_GRACE) -> None:
-        """Open the listening stream and wait up to `seconds` until it is open or known to be
-        missing.
-        """
+        """Open the listening stream, and wait up to `seconds` until it is open or has failed."""
         if self._closing is not None:
             raise ChannelClosed(delivered=False)
         await self._listener.open(seconds)
@@ -247,7 +245,7 @@ class HttpChannel(SharedStream):
             await self.start_listening()
 
     async def _mend(self, error: HttpError) -> bool:
-        """Return True if the cause of a refused listening stream was removed."""
+        """Renew session or credentials after a refused listening stream; return True on success."""
         if error.status == 404 and self._request_headers.session_id is not None:
             await self._renewal.renewed(self._request_headers.session_id, error)
             return True

@@ -40,9 +40,9 @@ from .request_headers import RequestHeaders
 
 __all__ = ["LegacySseChannel", "open_legacy_sse"]
 
-HIGH_WATER = 1 << 20  # bytes queued for sending
+HIGH_WATER = 1 << 20  # bytes queued for sending above which senders wait
 LINGER = 1.0  # seconds for queued messages to be sent on close
-POST_TIMEOUT = 30.0  # seconds for a message to be accepted
+POST_TIMEOUT = 30.0  # seconds for the server to accept a message
 
 log = logging.getLogger("fairlead.transport")
 

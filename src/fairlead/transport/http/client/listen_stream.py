@@ -14,9 +14,9 @@ from .http1.http_client import HttpClient, HttpResponse
 
 __all__ = ["ListenStream", "OnEvent", "SessionListener", "backoff", "read_events"]
 
-LASTED = 5.0  # seconds after which an ended stream counts as a success
-SHORTEST, LONGEST = 0.5, 30.0  # seconds between two attempts
-LEAST = 0.05  # seconds at least, even if the `retry` field of the server is shorter
+LASTED = 5.0  # seconds that a stream must last to count as a success
+SHORTEST, LONGEST = 0.5, 30.0  # seconds between two attempts, at least and at most
+LEAST = 0.05  # seconds between two attempts, even if the server's `retry` field is shorter
 TRIES = 8  # consecutive failures before the stream is given up
 
 log = logging.getLogger("fairlead.transport")
@@ -60,10 +60,12 @@ class ListenStream:
         on_error: Callable[[Exception], None],
         limit: int = MAX_MESSAGE,
     ) -> None:
-        """`headers` is called with the id of the last event. `refused` returns True if it removed
-        the cause of a refusal; the stream is then opened once more.
+        """`headers` is called with the id of the last event and returns the headers of the GET.
+
+        `refused` is called if the server refuses the stream. If it returns True, the stream is
+        requested once more.
         """
-        self.settled = asyncio.Event()  # set once the stream is open or known to be missing
+        self.settled = asyncio.Event()  # set once the stream is open or has failed
         self._door = door
         self._headers = headers
         self._take = take
@@ -74,7 +76,7 @@ class ListenStream:
         self._retry: int | None = None
         self._opened = False
         self._heard = False
-        self.mending = False  # `refused` is running
+        self.mending = False  # True while `refused` runs
 
     async def run(self) -> None:
         """Follow the stream until the server no longer offers it.
@@ -122,8 +124,8 @@ class ListenStream:
             await read_events(reply, parser, self._event)
             return True
         error, _ = await reply.refusal()
-        # 405 is the specified response of a server without the stream. Other errors count as such
-        # until the stream was open once.
+        # A server without the stream responds with 405. Before the stream was open once, any other
+        # error is taken to mean the same.
         if reply.status == 405 or (not self._opened):
             if reply.status != 405:
                 log.debug("the server does not offer a listening stream: %s", error)
@@ -178,9 +180,7 @@ class SessionListener:
         return self.task is not None and not self.task.done()
 
     async def open(self, seconds: float) -> None:
-        """Start to listen, and wait up to `seconds` until the stream is open or known to be
-        missing.
-        """
+        """Start to listen, and wait up to `seconds` until the stream is open or has failed."""
         if not self.active:
             self._begin()
         assert self._stream is not None
@@ -193,7 +193,7 @@ class SessionListener:
     def reopen(self) -> None:
         """Open a stream in the new session.
 
-        A stream that is waiting for the renewal itself reopens on its own.
+        A stream whose own refusal caused the renewal reopens without this call.
         """
         if self.task is None or self._stream is None or self._stream.mending:
             return

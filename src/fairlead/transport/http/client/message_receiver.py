@@ -31,7 +31,7 @@ class MessageReceiver(BufferedDelivery):
         """
         super().__init__()
         self.pending: dict[RequestId, PendingPost] = {}
-        # During a delivery: the id of the request whose stream carried the message.
+        # Id of the request whose stream carried the message that is being delivered.
         self.related_request_id: RequestId | None = None
         self._succeeded = succeeded
         self._on_fragment = on_fragment
@@ -54,7 +54,7 @@ class MessageReceiver(BufferedDelivery):
                 message = self._decode(event.data)
                 if posted is not None:
                     if isinstance(message, Request):
-                        # If the request is cancelled, the server cannot cancel these on the closed
+                        # Recorded, because the server cannot cancel its own requests on a closed
                         # stream.
                         posted.questions.append(message.id)
                     self.related_request_id = posted.message.id
@@ -62,8 +62,8 @@ class MessageReceiver(BufferedDelivery):
             elif posted is not None and event.event in EVENTS:
                 self._receive_fragment(event, posted)
         except RemoteProtocolError as exc:
-            # Such a request would otherwise wait for a response that was probably the unreadable
-            # event.
+            # The unreadable event was probably the response, so its request fails instead of
+            # waiting.
             if posted is not None and not posted.answered:
                 raise
             if isinstance(event, Event):

@@ -60,7 +60,7 @@ class NegotiatingChannel(HttpChannel):
         self._url = url
         self._options = options
         self._told: Deliver | None = None
-        self._initialize: Request | None = None  # until it has a response
+        self._initialize: Request | None = None  # the `initialize` request, until it has a response
         self._changing: asyncio.Task[None] | None = None
         self._legacy: LegacySseChannel | None = None
 
@@ -134,7 +134,7 @@ class NegotiatingChannel(HttpChannel):
         self._legacy = legacy
         try:
             legacy.send(first)
-            # Ends `HttpChannel.run`; `run` then continues with the legacy channel.
+            # Closing ends `HttpChannel.run`; `run` of this class continues with the legacy channel.
             await super().close()
         except ChannelClosed as exc:
             self._told(RequestLost(first.id, exc))

@@ -31,7 +31,7 @@ from .session_teardown import SessionTeardown
 
 __all__ = ["NOTIFY_TIMEOUT", "ConcurrencyLimit", "OutgoingQueue", "StartTask"]
 
-NOTIFY_TIMEOUT = 30.0  # seconds for a message without a response to be accepted
+NOTIFY_TIMEOUT = 30.0  # seconds for the server to accept a notification or response
 ORDER = 5.0  # seconds for which requests wait for a notification sent before them
 HIGH_WATER = 1 << 20  # bytes queued before senders are asked to wait
 
@@ -42,7 +42,7 @@ _UNCOUNTED = frozenset(("subscriptions/listen", "server/discover", "ping"))
 
 
 class StartTask(Protocol):
-    """Starter of the channel's tasks; with `last`, a task may finish when the channel closes."""
+    """Function that starts a task of the channel; with `last`, closing waits for the task."""
 
     def __call__(
         self, work: Coroutine[Any, Any, None], *, last: bool = False
@@ -130,8 +130,9 @@ class OutgoingQueue:
         self._initialized = initialized
         self._on_error = on_error
         self._limit = limit
-        self._gate: asyncio.Task[None] | None = None  # later requests wait for it
-        self._stateless_version: str | None = None  # of the last request that declared one
+        # the last notification, for which later messages wait
+        self._gate: asyncio.Task[None] | None = None
+        self._stateless_version: str | None = None  # protocol version of the last stateless request
 
     def send_request(self, message: Request) -> None:
         posted = PendingPost(message, read_params_head(message.params))
@@ -139,7 +140,8 @@ class OutgoingQueue:
             self._stateless_version = posted.version
         elif message.method == "initialize":
             self._renewal.opening(message)
-        # Registered before the task starts: `add_headers` looks it up right after this call.
+        # Registered before the task starts: `add_headers` looks up the request right after this
+        # call.
         self._receiver.pending[message.id] = posted
         posted.task = self._start(self._request(posted))
 
@@ -151,7 +153,7 @@ class OutgoingQueue:
         self._gate = self._start(self._notify(message, first), last=True)
 
     def send_body(self, body: bytes) -> None:
-        """Send a message that has no response and needs no order."""
+        """Send a message that has no response and whose order does not matter."""
         self._start(self._send(body), last=True)
 
     async def post(self, body: bytes) -> None:
@@ -196,12 +198,12 @@ class OutgoingQueue:
         posted = None if request_id is None else self._receiver.pending.pop(request_id, None)
         if posted is not None and posted.task is not None:
             posted.task.cancel()
-            # The server would cancel its own requests to the client on the stream that is closed
+            # The server cannot cancel its own requests on the closed stream, so they are cancelled
             # here.
             loop = asyncio.get_running_loop()
             for question in posted.questions:
                 loop.call_soon(self._receiver.hand_over, cancelled_notification(question))
-        # In the stateless era closing the stream is the cancellation.
+        # In the stateless era closing the stream cancels the request.
         told = posted.sent and not posted.stateless if posted else self._headers.version is not None
         if told:
             self.send_body(encode(message))
@@ -262,7 +264,7 @@ class OutgoingQueue:
             posted.sent = True
             opens = message.method == "initialize" and not posted.stateless
             if opens:
-                # Opened by the teardown, which ends the session even if this task is cancelled.
+                # Sent by the teardown, which ends the new session even if this task is cancelled.
                 reply = await self._teardown.open(headers, posted.body)
             else:
                 reply = await self._door.open("POST", headers, posted.body)

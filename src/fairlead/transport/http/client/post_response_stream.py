@@ -17,7 +17,7 @@ from .response_messages import with_request_id
 __all__ = ["PendingPost", "ResponseReader"]
 
 DRAIN = 0.5  # seconds for which a stream may continue after the response
-RESUMES = 5  # consecutive failures before a stream is not resumed again
+RESUMES = 5  # consecutive failures after which a stream is no longer resumed
 
 
 class PendingPost:
@@ -26,7 +26,8 @@ class PendingPost:
     def __init__(self, message: Request, head: ParamsHead) -> None:
         self.message = message
         self.head = head
-        self.version: str | None = None  # stated in its own params (stateless era)
+        # protocol version in the params of the request (stateless era)
+        self.version: str | None = None
         if not isinstance(head.meta, UnsetType):
             version = head.meta.protocol_version
             self.version = None if isinstance(version, UnsetType) else version
@@ -110,7 +111,7 @@ class ResponseReader:
             broken = exc
         if posted.answered:
             return
-        # A resumed stream may last for minutes; the slot is needed by other calls.
+        # Free the slot for other calls, because a resumed stream may last for minutes.
         self.release(posted)
         if posted.stateless or not reading.last_id:
             raise _no_answer(posted) from broken
@@ -135,7 +136,7 @@ class ResponseReader:
     async def _take_up(
         self, posted: PendingPost, reading: "_ResponseStream"
     ) -> TransportError | None:
-        """Follow the resumed stream; return an error if another attempt is worthwhile."""
+        """Follow the resumed stream; return the error if another attempt may succeed."""
         if posted.answered:
             return None  # the response arrived on another stream
         try:

@@ -30,12 +30,12 @@ _GET = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Con
 ParamHeadersOf = Callable[[str], tuple[ParamHeader, ...]]
 
 _Headers: TypeAlias = Mapping[str, str] | None
-# Called for a 401 or 403; the headers it returns are used to repeat the request once.
+# Hook for 401 and 403; the request is repeated once with the headers that it returns.
 OnAuthError: TypeAlias = Callable[[HttpError], _Headers | Awaitable[_Headers]]
 
 
 class RequestHeaders:
-    """Headers for each kind of request, prepared once and copied where one is added.
+    """Headers for each kind of request, prepared once and copied if a request needs others.
 
     Generated headers replace configured ones, regardless of case.
     """
@@ -54,7 +54,7 @@ class RequestHeaders:
         self._prepare()
 
     def configure(self, fresh: Mapping[str, str]) -> None:
-        """Add configured headers; those of the same name are replaced."""
+        """Add configured headers, and replace existing ones of the same name."""
         self._configured = _over(self._configured, fresh)
         self.generation += 1
         self._prepare()
@@ -89,7 +89,7 @@ class RequestHeaders:
         return self._get
 
     def ending(self, session_id: str) -> dict[str, str]:
-        """Return the headers that terminate a session, which need not be the current one."""
+        """Return the headers of the DELETE for a session, which need not be the current one."""
         return _over(self._delete, {"Mcp-Session-Id": session_id})
 
     def told(self, version: str | None) -> dict[str, str]:
@@ -134,16 +134,18 @@ class RequestHeaders:
         return headers
 
     async def refreshed(self, error: HttpError, generation: int) -> bool:
-        """Return True if there are newer credentials than `generation`, which `error` refused.
+        """Return True if the request can be repeated with newer credentials.
+
+        `generation` identifies the credentials that the server refused with `error`.
 
         Raises:
             HttpError: The hook failed; `error` is raised.
-            FairleadError: The hook raised it.
+            FairleadError: Raised by the hook itself.
         """
         if error.status not in (401, 403):
             return False
         if generation != self.generation:
-            return True  # another request has refreshed them
+            return True  # another request has already obtained new credentials
         if self.on_auth_error is None:
             return False
         try:

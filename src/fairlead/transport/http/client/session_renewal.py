@@ -88,7 +88,7 @@ class RestorableState:
 
 
 class SessionRenewal:
-    """Opener of a new session, shared by all requests that find the old one unknown."""
+    """Renewal of a session that the server no longer knows; concurrent requests share one."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class SessionRenewal:
         over: Callable[[Exception | None], None],
         limit: int = MAX_MESSAGE,
     ) -> None:
-        """`take` receives events other than the responses; `over` is called after each renewal."""
+        """`take` receives events other than responses to the renewal. `over` is called after it."""
         self._state = RestorableState()
         self.task: asyncio.Task[None] | None = None  # the renewal in progress
         self._door = door
@@ -113,7 +113,7 @@ class SessionRenewal:
         self._limit = limit
 
     def opening(self, initialize: Request) -> None:
-        """Start with a new session instead of the current one."""
+        """Forget the current session, because `initialize` opens a new one."""
         self._state = RestorableState(initialize)
         self._request_headers.opened(None, None)
 
@@ -131,15 +131,15 @@ class SessionRenewal:
             self._state.succeeded(posted.message)
 
     async def renewed(self, stale: str, error: HttpError) -> None:
-        """Wait for a session other than `stale`.
+        """Renew the session, unless another request has already replaced `stale`.
 
         Raises:
-            HttpError: The renewal failed; this is `error`.
+            HttpError: The renewal failed; `error` is raised.
             ChannelClosed: The channel was closed in the meantime.
         """
         if self.task is None:
             if self._request_headers.session_id != stale:
-                return  # another request has renewed it
+                return  # another request has already renewed the session
             self.task = asyncio.get_running_loop().create_task(self._renew())
             self.task.add_done_callback(self._ended)
         renewing = self.task

@@ -23,7 +23,7 @@ log = logging.getLogger("fairlead.transport")
 
 
 class SessionTeardown:
-    """Opener and terminator of sessions that leaves none behind on cancellation."""
+    """Opening and termination of sessions; a cancelled opening leaves no session behind."""
 
     def __init__(self, door: HttpClient, headers: Callable[[str], dict[str, str]]) -> None:
         """`headers` returns the headers of the DELETE for a session id."""
@@ -48,7 +48,7 @@ class SessionTeardown:
             self._start(self._delete(session_id))
 
     async def wait(self) -> None:
-        """Wait until all terminations are done or timed out."""
+        """Wait until all terminations have completed or timed out."""
         # A loop, because an abandoned `initialize` may add another task.
         while self._tasks:
             await asyncio.wait(self._tasks)

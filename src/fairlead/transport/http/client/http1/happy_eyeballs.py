@@ -55,7 +55,7 @@ async def _connect(address: _Found) -> socket.socket:
         made.close()
         missing = isinstance(exc, OSError) and exc.errno == errno.EADDRNOTAVAIL
         if missing and family == socket.AF_INET6:
-            # IPv6 is missing on this machine. EADDRNOTAVAIL would be reported as a shortage of
+            # Without IPv6 the error is EADDRNOTAVAIL, which would be reported as a shortage of
             # ports.
             raise OSError(errno.EHOSTUNREACH, "IPv6 is not available on this machine") from exc
         raise

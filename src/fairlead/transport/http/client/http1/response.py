@@ -10,7 +10,7 @@ from .decompression import Decompressor
 
 __all__ = ["BodySource", "HttpResponse", "media_type"]
 
-MAX_ERROR_BODY = 1 << 20  # maximum number of bytes read from the body of an error response
+MAX_ERROR_BODY = 1 << 20  # bytes that are read at most from the body of an error response
 MAX_UNREAD = 256 << 10  # bytes of a body that are buffered before reading from the socket is paused
 
 
