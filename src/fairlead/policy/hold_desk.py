@@ -18,14 +18,14 @@ from ..wire import to_json
 __all__ = ["HeldMessage", "HoldDecision", "HoldDesk", "HoldOutcome", "NotHeld"]
 
 MAX_HELD: Final = HELD_MESSAGES.value
-SHOWN: Final = 64 << 10  # bytes of a message that is shown; of a longer one only the size
+SHOWN: Final = 64 << 10  # bytes; of a longer message, operators see only the size
 
 log = logging.getLogger("fairlead.gateway")
 
 HoldOutcome: TypeAlias = Literal["resume", "block"]
 HoldPhase: TypeAlias = Literal[
     "request", "answer", "error", "notification"
-]  # "error" is a response, too
+]  # "answer" is a result; "error" is a response with an error
 
 
 class NotHeld(ConfigError):
@@ -37,17 +37,17 @@ class HeldMessage(Struct, omit_defaults=True, kw_only=True):
 
     id: int
     at: float  # seconds since the epoch
-    until: float  # seconds since the epoch, when `otherwise` applies
-    otherwise: HoldOutcome  # the outcome without a decision
+    until: float  # seconds since the epoch at which `otherwise` applies
+    otherwise: HoldOutcome  # the outcome if no operator decides in time
     phase: HoldPhase
     dir: Direction
     method: str
     target: str | None = None
     principal: str | None = None
     reason: str | None = None
-    message: Raw | UnsetType = UNSET  # params, the result, or the error
+    message: Raw | UnsetType = UNSET  # the params, the result or the error, depending on the phase
     size: int = 0
-    question: bool = False  # may only be resumed or blocked
+    question: bool = False  # True if the message can only be resumed or blocked, not changed
 
 
 class HoldDecision(Struct, frozen=True):
@@ -55,8 +55,8 @@ class HoldDecision(Struct, frozen=True):
 
     action: Literal["resume", "change", "block"]
     reason: str = ""
-    params: Raw | None = None  # replace those of the message
-    result: Raw | None = None  # replaces the response; the request is not forwarded
+    params: Raw | None = None  # new params of the message
+    result: Raw | None = None  # new response; a held request with a new response is not forwarded
 
 
 class HoldDesk:

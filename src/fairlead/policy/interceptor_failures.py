@@ -28,8 +28,8 @@ __all__ = ["FailurePolicy", "with_failure_policy"]
 
 FailurePolicy = Literal["fail_closed", "fail_open", "skip"]
 
-LIMIT: Final = 30.0  # seconds that an interceptor may use itself
-REST: Final = 60.0  # seconds during which a failed interceptor is skipped, with "skip"
+LIMIT: Final = 30.0  # seconds that an interceptor may take, without the time inside of `proceed`
+REST: Final = 60.0  # seconds for which the policy "skip" skips an interceptor that failed
 
 log = logging.getLogger("fairlead.gateway.interceptors")
 
@@ -57,8 +57,8 @@ def with_failure_policy(
     return _Guard(interceptor, policy, timeout, rest, name, clock)
 
 
-# Hooks besides `__call__`. Without them, a guarded `Redact` would not redact the members beside a
-# result.
+# Hooks of interceptors that the guard forwards. Without them, a guarded `Redact` would not redact
+# the members beside a result.
 _PASSED_ON: Final = (
     InterceptorBase.on_malformed,
     InterceptorBase.extra_members,
@@ -89,11 +89,11 @@ class _Guard(InterceptorBase):
         self._rest = rest
         self._name = name
         self._clock = clock
-        self._until = float("-inf")  # skipped until this time
+        self._until = float("-inf")  # time until which the interceptor is skipped
 
     @property
     def waits(self) -> bool:  # type: ignore[override]
-        """False if the interceptor cannot hang, because it never waits."""
+        """True if the interceptor may wait, and therefore may hang."""
         return self._hooks.waits
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
@@ -154,7 +154,7 @@ class _Guard(InterceptorBase):
 
 
 class _Behind(Struct, eq=False):
-    """The `proceed` of a guarded interceptor, with its outcome and without its time."""
+    """The `proceed` of a guarded interceptor. Records the outcome and pauses the timeout."""
 
     asked: Exchange
     proceed: Proceed
@@ -162,7 +162,8 @@ class _Behind(Struct, eq=False):
     left: float = 0.0
     answer: Answer = None
     failure: Exception | None = None
-    end: BaseException | None = None  # the exception that ended the call early
+    # the exception other than `Exception`, such as a cancellation, that ended the call
+    end: BaseException | None = None
     done: bool = False
     entered: int = 0
 
@@ -206,7 +207,7 @@ class _Misbehaviour(Exception):
 
 
 def _is_an_end(exc: BaseException) -> bool:
-    """Return True if the task is being ended, as opposed to a failure of the interceptor.
+    """Return True if the current task is being cancelled; False if the interceptor failed.
 
     Code can raise CancelledError without being cancelled itself, if it awaits a cancelled task.
     Passing that on would leave the caller without a response.

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["TapedServer"]
 
-_FRESH = ".recording"  # suffix until the test has passed
+_FRESH = ".recording"  # suffix of a new recording until its test has passed
 
 
 class TapedServer:
-    """Server that clients can attach to, like an `MCPServer`."""
+    """Server that clients attach to like an `MCPServer`: the recorded server, or its tape."""
 
     def __init__(self, place: Path, target: Any, mode: str, options: dict[str, Any]) -> None:
         """`place` is the path of the tape, `target` the server to record.

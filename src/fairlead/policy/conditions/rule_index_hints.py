@@ -60,7 +60,7 @@ def hints_of_value(wanted: Any) -> Hints:
 
 
 def most_selective(several: Sequence[Hooks]) -> Hooks:
-    """Return the hooks that probably match least often, from several conditions that must all hold."""
+    """Return the hooks of several required conditions that probably match least often."""
     found = [hooks for hooks in several if hooks is not None]
     return min(found, key=_weight) if found else None
 

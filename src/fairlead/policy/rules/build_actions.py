@@ -32,9 +32,9 @@ __all__ = [
     "parse_actions",
 ]
 
-# Parameters of factories that a file cannot set.
+# Parameters of factories that Fairlead sets itself; a rule file cannot set them.
 _OURS: Final = ("answers", "clock", "folder", "known", "write")
-_SHOWN: Final = 60  # characters of an option in messages and listings
+_SHOWN: Final = 60  # characters of an option's value that messages and listings show
 
 
 class Action(Struct, frozen=True):
@@ -42,9 +42,9 @@ class Action(Struct, frozen=True):
 
     name: str
     options: Mapping[str, Any]
-    interceptor: Interceptor  # with its failure policy, if there is one
+    interceptor: Interceptor  # wrapped in its failure policy, if the rule has one
     bare: Interceptor
-    hooks: InterceptorBase  # those of the bare interceptor
+    hooks: InterceptorBase  # hooks of the interceptor without its failure policy
 
     def __str__(self) -> str:
         said = []
@@ -67,15 +67,16 @@ class _Unmade(InterceptorBase):
 
 
 class ActionContext(Struct, frozen=True):
-    """Values for actions that do not come from the file."""
+    """Values that actions need and that do not come from the rule file."""
 
     folder: str = ""
     clock: Callable[[], float] | None = None
     actions: Mapping[str, Factory] = field(default_factory=lambda: ACTIONS)
-    unmade: frozenset[str] = frozenset()  # actions that are not created, because they write files
-    looks: bool = True  # False to skip the check that their files can be written
+    # names of actions that are only checked, not created, because they write files
+    unmade: frozenset[str] = frozenset()
+    looks: bool = True  # False to skip the check that the files of actions can be written
     known: Redactor | None = None  # redactor that has registered secret values
-    # Actions that already write, by name and options, so that an open file is not opened again.
+    # Existing actions with an open file, by name and options; they are reused, not opened again.
     writing: Mapping[tuple[str, bytes], Action] = field(default_factory=dict)
 
 
@@ -91,7 +92,7 @@ class ActionBuilder:
         timeout: float | None = None,
         answers: bool = False,
     ) -> None:
-        """Set the context and the failure policy; `answers` if the rule is about responses."""
+        """Set the context and the failure policy. `answers` is True for a rule about responses."""
         self._making = making
         self._report = report
         self._policy: FailurePolicy | None = policy
@@ -261,7 +262,7 @@ def _shown(value: Any) -> str:
 
 # Files that actions write
 
-_FILES: Final = {"audit": "path", "record": "tape"}  # the option with the path of the file
+_FILES: Final = {"audit": "path", "record": "tape"}  # the option that names the file, by action
 
 
 def find_unwritable(action: str, options: Mapping[str, Any], folder: str) -> tuple[str, str] | None:

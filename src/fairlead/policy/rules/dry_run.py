@@ -27,25 +27,26 @@ from .ruleset import RuleSet
 
 __all__ = ["DryRunResult", "dry_run_tape"]
 
-MAX_WAITING: Final = 10_000  # messages that are held until the oldest has its response
-MAX_BYTES: Final = 32 << 20  # bytes of these messages together
-MAX_SESSIONS: Final = 10_000  # sessions whose opening is remembered
+# number of messages that are held until the response of the oldest is found
+MAX_WAITING: Final = 10_000
+MAX_BYTES: Final = 32 << 20  # total bytes of the held messages
+MAX_SESSIONS: Final = 10_000  # number of sessions whose client and transport are remembered
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class DryRunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The outcome that rules would have had for one message."""
+    """The outcome that the rules would have had for one message."""
 
     seq: int
     dir: Direction
     method: str
     target: str | None = None
-    rules: list[str] = []  # rules that would have applied, in order
-    did: list[str] = []  # notes of their actions
+    rules: list[str] = []  # names of the rules that would have applied, in order
+    did: list[str] = []  # notes that their actions added
     outcome: str  # passed, blocked, dropped, answered or changed
-    reason: str | None = None  # message of the error, if blocked
+    reason: str | None = None  # error message of a blocked request
 
 
 def dry_run_tape(
@@ -53,9 +54,9 @@ def dry_run_tape(
 ) -> Iterator[DryRunResult]:
     """Yield the outcome of each request and notification of a tape under the rules of a file.
 
-    No messages are sent, no action waits or writes; such actions are only named. The clock is that
-    of the tape. The function runs an event loop of its own, so call it in a thread if a loop is
-    running.
+    No messages are sent. Actions that wait or write are named in the outcome, but not run. Actions
+    that measure time use the recorded times. The function runs an event loop of its own, so call it
+    in a thread if a loop is running.
 
     Raises:
         RulesError: The file has mistakes.
@@ -70,7 +71,8 @@ def dry_run_tape(
         interval=float("inf"),
     )
     known = _Known()
-    waiting: deque[_Turn] = deque()  # for their responses, which rules may depend on
+    # messages whose responses are not read yet; rules may depend on the responses
+    waiting: deque[_Turn] = deque()
     open_turns: dict[object, _Turn] = {}
     held = 0  # bytes of the waiting messages
     with asyncio.Runner() as runner:
@@ -187,7 +189,7 @@ class _Clock:
 
 
 class _RecordedReplyPath(ReplyPathBase):
-    """Reply path without a peer, which has only the recorded session."""
+    """Reply path that provides the recorded session and cannot send messages."""
 
     log_level: str | None = None
 
@@ -232,7 +234,7 @@ class _Opening(Struct, rename="camel"):
 
 
 class _Known:
-    """State from earlier entries that later ones do not repeat."""
+    """Clients, sessions and transports from earlier entries, which later entries do not repeat."""
 
     def __init__(self) -> None:
         self.callers: dict[str | None, Caller] = {}
@@ -240,7 +242,7 @@ class _Known:
         self._transports: dict[tuple[Direction, str | None], dict[str, Any]] = {}
 
     def transport(self, entry: TapeEntry) -> dict[str, Any]:
-        """Return the transport of an entry; a tape records it once per connection."""
+        """Return the transport of an entry, which a tape records only once per connection."""
         to_server = entry.dir is Direction.CLIENT_TO_SERVER
         whose = entry.dir, entry.session if to_server else entry.server
         if entry.transport is not None:

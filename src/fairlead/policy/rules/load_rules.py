@@ -41,8 +41,8 @@ _RULE: Final[dict[str, Any]] = {
 }
 _POLICIES: Final = '"fail_closed", "fail_open" or "skip"'
 
-# Actions of unchanged rules, which keep their state: by the name of the rule and a digest of its
-# actions.
+# Actions of unchanged rules, which keep their state. The key is the name of the rule and a digest
+# of its actions.
 KeptActions = dict[tuple[str, bytes], list[Action]]
 
 
@@ -52,15 +52,17 @@ class Rule(Struct, frozen=True, eq=False):
     name: str
     condition: Condition
     actions: tuple[Action, ...]
-    answers: bool = False  # evaluated with the response
-    about_server: bool = False  # uses the server, which may have to start first
-    stop: bool = False  # skip later rules
+    answers: bool = False  # True if the rule is evaluated when the response arrives
+    # True if the condition depends on the server, which may still be starting
+    about_server: bool = False
+    stop: bool = False  # True if later rules are skipped when this one applies
     # The same condition in strict mode: a rule that permits must not match more than it says.
     strict: Condition | None = None
     priority: int = 0
     order: int = 0  # position among all rules
     line: int | None = None
-    also: frozenset[str] = frozenset()  # methods that actions see regardless of the condition
+    # methods that the actions see even if the condition does not hold
+    also: frozenset[str] = frozenset()
     same: bytes = b""  # digest of the actions, to recognise an unchanged rule
 
     @property
@@ -127,7 +129,7 @@ def _rules_of(document: Document, making: ActionContext, kept: KeptActions) -> l
         rules = _RulesParser(document, making, {**made, **kept}).rules()
         used = {id(action) for action in actions_of(rules)}
     finally:
-        close_unused(fresh, used)  # created only for the first pass
+        close_unused(fresh, used)  # close actions that only the first pass has created
     return rules
 
 
@@ -242,7 +244,7 @@ class _RulesParser:
         made = [maker.make(*one) for one in wanted]
         return [action for action in made if action is not None]
 
-    # Values, and what is wrong with them
+    # Validation of values
 
     def _know(
         self, where: SourceLocation, raw: dict[str, Any], known: Iterable[str], what: str

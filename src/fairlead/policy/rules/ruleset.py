@@ -39,14 +39,16 @@ from .load_rules import KeptActions, Rule, actions_of, close_unused, read_rules,
 
 __all__ = ["RuleSet"]
 
-# seconds between two checks of the file; the next message after that triggers one
+# seconds between two checks of the file; a message that arrives later triggers the next check
 LOOK_AGAIN: Final = 0.5
-MAX_KEYS: Final = 4096  # methods and targets whose rules are remembered
-LONGEST: Final = 512  # longest method and targets, in characters, that are remembered
+MAX_KEYS: Final = 4096  # number of methods and targets whose rules are cached
+# characters of a method and its targets; the rules of longer ones are not cached
+LONGEST: Final = 512
 
 log = logging.getLogger("fairlead.gateway.rules")
 
-# A rule that may apply to a message, and whether it does, if the key decides that.
+# A rule that may apply to a message. The second item is the result of its condition, or None if the
+# condition depends on more than the key.
 Candidate = tuple[Rule, bool | None]
 # Cache key: method, direction, kind, name and URI of a message, or all its targets where the name
 # and the URI are not enough.
@@ -63,11 +65,11 @@ class RuleHost(Protocol):
     """The part of a gateway or relay that rules use."""
 
     def server_of(self, exchange: Exchange) -> str | None:
-        """Return the server that sends or receives a message, if there is exactly one."""
+        """Return the server that sends or receives a message; None unless there is exactly one."""
 
     @property
     def wait_until_known(self) -> Callable[[Exchange], Awaitable[None]] | None:
-        """Wait for a server that is starting; None if there are no such servers.
+        """A function that waits until the server of a message is known; None if it is always known.
 
         Without this, a rule about the server would be evaluated before the server of a call is
         known, and the call would be forwarded afterwards.
@@ -99,17 +101,18 @@ class RuleSet(InterceptorBase):
         """Set further `actions` that rules may name, and a `clock` for actions that measure time.
 
         `server_of` returns the server that sends or receives a message, where there are several.
-        `known` has registered secret values that rules must not write, and must redact.
+        `known` is a redactor with registered secrets, which rules redact and never write.
         """
         self.path = None if path is None else os.fspath(path)
         self.server_of = server_of
-        # Waits until the server of a message is known.
+        # Function that waits until the server of a message is known.
         self._known: Callable[[Exchange], Awaitable[None]] | None = None
         self._making = ActionContext(
             clock=clock,
             actions={**ACTIONS, **(actions or {})},
             unmade=self._unmade,
-            looks=not self._unmade,  # a dry run may happen on a machine without these directories
+            # A dry run may happen on a machine on which the directories of the files do not exist.
+            looks=not self._unmade,
             known=known,
         )
         self._interval = interval
@@ -173,7 +176,7 @@ class RuleSet(InterceptorBase):
             action.hooks.views_changed()
 
     def passes(self, exchange: Exchange) -> bool:
-        """Return True if it is certain that no rule concerns this message."""
+        """Return True if certainly no rule concerns this message."""
         if self.path is not None and time.monotonic() >= self._look_at:
             self._look()
         found = self._found_for(exchange)
@@ -207,9 +210,10 @@ class RuleSet(InterceptorBase):
                     tell(offence)
 
     def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
-        """Change the members beside a response, if a rule about the request has such actions.
+        """Apply the actions of rules to the members beside a response.
 
-        Rules about responses apply without their condition: the response is no longer available.
+        Conditions of rules about responses are not evaluated, because the response is no longer
+        available.
         """
         found = self._found_for(exchange)
         facts = self._facts(exchange, found)
@@ -242,7 +246,7 @@ class RuleSet(InterceptorBase):
     def _rest(
         self, candidates: Sequence[Candidate], place: int, facts: Facts, proceed: Proceed
     ) -> Callable[[Exchange], Awaitable[Answer]]:
-        """Return the continuation for the later rules; a changed message is matched again."""
+        """Return the continuation that runs the later rules; a changed message is matched again."""
         order = candidates[place][0].order
         exchange, message = facts.exchange, facts.exchange.message
         instant = order in self._instant
@@ -255,7 +259,7 @@ class RuleSet(InterceptorBase):
         return go_on
 
     async def _act_on_changed(self, exchange: Exchange, order: int, proceed: Proceed) -> Answer:
-        """Run the later rules that concern a message after it was changed."""
+        """Match a message again after an action has changed it, and run the later rules."""
         found = self._found_for(exchange)
         if found.needs_server and self._known is not None:
             await self._known(exchange)
@@ -267,7 +271,7 @@ class RuleSet(InterceptorBase):
     async def _act_on_answer(
         self, candidates: Sequence[Candidate], place: int, facts: Facts, proceed: Proceed
     ) -> Answer:
-        """Run all consecutive rules about the response, the last one first."""
+        """Run a group of consecutive rules about responses, the last rule first."""
         behind = place
         while behind < len(candidates) and candidates[behind][0].answers:
             behind += 1
@@ -291,16 +295,17 @@ class RuleSet(InterceptorBase):
     def _run(
         self, rule: Rule | None, actions: Sequence[Action], exchange: Exchange, inner: Proceed
     ) -> Awaitable[Answer]:
-        """Run the actions of a rule that applies, or of one whose actions only watch (None)."""
+        """Run the actions of a rule. `rule` is None if only its watching actions run."""
         if rule is not None:
             exchange.note(f"rule: {rule.name}")
         return chain([action.interceptor for action in actions], inner)(exchange)
 
-    # Which rules
+    # Lookup of the rules for a message
 
     def _use(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
-        # Rules whose actions do not wait, by their order: the rules cannot change while these run.
+        # Order of the rules whose actions never wait: the rule set cannot be replaced while they
+        # run.
         self._instant = frozenset(
             rule.order
             for rule in self._rules
@@ -309,7 +314,8 @@ class RuleSet(InterceptorBase):
         bare = [action.bare for action in actions_of(self._rules)]
         self._renames = [one for one in bare if isinstance(one, Rename)]
         self._found: dict[_Place, _Found] = {}
-        self._about: dict[MessageKey, Sequence[Rule]] = {}  # by key, for any target
+        # rules for any target, by the other parts of the key
+        self._about: dict[MessageKey, Sequence[Rule]] = {}
 
     def _found_for(self, exchange: Exchange) -> "_Found":
         """Return the rules that may concern a message; for most messages there are none."""
@@ -360,7 +366,7 @@ class RuleSet(InterceptorBase):
         return found
 
     def _about_any(self, key: MessageKey) -> Sequence[Rule]:
-        """Return the rules that may concern such a message, whatever its target."""
+        """Return the rules that may concern a message with this key, whatever its target."""
         wide = msgspec.structs.replace(key, targets=ANY)
         rules = self._about.get(wide)
         if rules is None:
@@ -376,7 +382,7 @@ class RuleSet(InterceptorBase):
                 self._about[wide] = rules
         return rules
 
-    # Following the file
+    # Reloading the file
 
     def _look(self) -> None:
         assert self.path is not None
@@ -402,7 +408,7 @@ class _Found:
         self.needs_server = bool(several) and (self.about_server or unknown)
         self.index, self._late = RuleIndex(), RuleIndex()
         self._always: set[int] = set()  # positions of rules that must be evaluated for each message
-        self._hooked: set[int] = set()  # order of the rules about responses that have hooks
+        self._hooked: set[int] = set()  # `order` of each rule about responses that has hooks
         for place, (rule, known) in enumerate(several):
             hooks = None if known else rule.condition.index_hooks(key)
             if hooks is None or _watching(rule, key.method):

@@ -73,7 +73,7 @@ class ToolLockData(Struct, frozen=True):
     def listed_as(self, server: str, name: str) -> str:
         """Return the name under which the tool of a call is locked.
 
-        It differs from `name` if that is another spelling, which a server may accept.
+        The result differs from `name` if a call uses another spelling, which the server may accept.
         """
         locked = self.servers.get(server)
         if locked is None or name in locked.tools:

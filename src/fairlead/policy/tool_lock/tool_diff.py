@@ -13,8 +13,8 @@ from .lock_file import LockedServer, LockedTool, canonical, digest_of
 
 __all__ = ["ToolDifference", "compare_tools", "difference_of"]
 
-# Members that older revisions do not have, so that a gateway removes them for their clients. Their
-# absence does not show that a tool has changed.
+# Members that older revisions lack. A gateway removes them for clients of these revisions, so a
+# missing member does not show that a tool has changed.
 _OPTIONAL: Final = ("title", "annotations", "outputSchema", "execution")
 
 
@@ -23,7 +23,8 @@ class ToolDifference(Struct, frozen=True):
 
     name: str
     kind: Literal["changed", "new", "gone"]
-    lines: tuple[str, ...] = ()  # prefixed with "- " if approved, "+ " if current
+    # lines of the approved definition start with "- ", lines of the current one with "+ "
+    lines: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -46,7 +47,10 @@ def compare_tools(locked: LockedServer, tools: Iterable[Mapping[str, Any]]) -> l
 
 
 def difference_of(approved: LockedTool, now: Mapping[str, Any]) -> ToolDifference | None:
-    """Return the difference of one tool as sent to a client, which may lack some members."""
+    """Return the difference of a tool from its approved definition; None if there is none.
+
+    Optional members that are missing in `now` are ignored, because a gateway may have removed them.
+    """
     if digest_of(now) == approved.digest:
         return None
     told = dict(approved.definition)

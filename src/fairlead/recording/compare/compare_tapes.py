@@ -17,11 +17,13 @@ from .json_diff import JsonDifference, JsonPath, aligned, json_differences, same
 
 __all__ = ["StableIds", "TapeDifference", "iter_differences", "summary", "with_stable_ids"]
 
-INDEXED: Final = 1_000_000  # entries whose positions are kept in memory
-ALIGNED: Final = 20_000  # entries up to which added and changed ones are distinguished
-EFFORT: Final = 50_000_000  # pairs of equal entries times stretches; takes about 10 s
-SHOWN: Final = 1000  # differences between tapes
-PLACES: Final = 1000  # differences within one message
+INDEXED: Final = 1_000_000  # number of entries whose positions are kept in memory
+# tapes with more entries are compared without telling added entries from changed ones
+ALIGNED: Final = 20_000
+# limit of pairs of equal entries times stretches; an alignment at the limit takes about 10 s
+EFFORT: Final = 50_000_000
+SHOWN: Final = 1000  # differences that are reported between two tapes
+PLACES: Final = 1000  # differences that are reported within one message
 
 # an entry and its message, in which ids are replaced by descriptions
 Named = tuple[TapeEntry, dict[str, Any]]
@@ -110,10 +112,10 @@ def _of_places(one: _Index, two: _Index) -> Pairs:
 
 
 def _aligned(first: Sequence[Any], second: Sequence[Any]) -> list[tuple[int, int, int, int]]:
-    """Return the ranges that correspond to each other."""
+    """Return the ranges of both sequences that correspond to each other."""
     whole = [(0, len(first), 0, len(second))]
-    # In the usual case only the contents of responses differ. Above the limit, aligning costs too
-    # much.
+    # Usually both are equal, because only the contents of responses differ. Above the limit, an
+    # alignment costs too much.
     if first == second or max(len(first), len(second)) >= ALIGNED:
         return whole
     found = aligned(first, second, EFFORT)
@@ -143,7 +145,7 @@ def with_stable_ids(entries: Iterable[TapeEntry]) -> Iterator[Named]:
 
 
 class StableIds:
-    """Descriptions for request ids, from the requests seen so far on a tape."""
+    """Descriptions that replace request ids, built from the requests that were read so far."""
 
     def __init__(self) -> None:
         self._asked: dict[tuple[str | None, str, Any], str] = {}
@@ -164,7 +166,9 @@ class StableIds:
 
     @staticmethod
     def named(entry: TapeEntry, of: str | None) -> dict[str, Any]:
-        """Return the message with its ids and tokens replaced; `of` comes from the method `of`."""
+        """Return the message with its ids and tokens replaced; `of` is the result of the method
+        `of`.
+        """
         message = decode_entry(entry)
         params = message.get("params")
         if "method" not in message:

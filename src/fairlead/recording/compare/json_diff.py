@@ -15,7 +15,7 @@ from ...redaction.redact_text import REDACTED
 __all__ = ["ABSENT", "JsonDifference", "aligned", "json_differences", "read_path", "same_ends"]
 
 ABSENT: Final = "(absent)"
-DEEPEST: Final = 200  # nesting levels that are compared one by one
+DEEPEST: Final = 200  # nesting level below which values are compared as a whole
 
 JsonPath = tuple[str, ...]
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def json_differences(
 def same_ends(
     first: Sequence[T], second: Sequence[T], same: Callable[[T, T], bool] = eq
 ) -> tuple[int, int]:
-    """Return the number of equal items at the start, and at the end."""
+    """Return the numbers of equal items at the start and at the end."""
     shorter = min(len(first), len(second))
     start = end = 0
     while start < shorter and same(first[start], second[start]):

@@ -11,11 +11,11 @@ from ..tape.message_summary import message_heading
 
 __all__ = ["har_text"]
 
-SESSIONS: Final = 1000  # sessions whose headers are remembered
+SESSIONS: Final = 1000  # number of sessions whose headers are remembered
 
 
 def har_text(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[bytes]:
-    """Yield the file in pieces, because a tape may be larger than memory."""
+    """Yield the file in chunks, because a tape may be larger than memory."""
     creator = {"name": "fairlead", "version": info.fairlead or "0"}
     yield b'{"log":{"version":"1.2","creator":' + msgspec.json.encode(creator) + b',"entries":['
     for n, entry in enumerate(_entries(info, entries)):
@@ -34,7 +34,9 @@ def _entries(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[dict[str,
         if isinstance(known, dict):
             headers[entry.session] = known
             if len(headers) > SESSIONS:
-                del headers[next(iter(headers))]  # each stateless request is a session of its own
+                # Each stateless request is a session of its own, so the number of sessions must be
+                # limited.
+                del headers[next(iter(headers))]
         method = str(message.method)
         if message.method is None:
             asked = open_.pop((entry.dir.reverse().value, entry.session, message.name), None)
@@ -42,7 +44,7 @@ def _entries(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[dict[str,
                 yield _entry(info, url, headers.get(entry.session), *asked, entry)
         elif message.is_request:
             key = entry.dir.value, entry.session, message.name
-            # the id was used again before a response
+            # The id was used again before the first request had a response.
             if (before := open_.pop(key, None)) is not None:
                 yield _entry(info, url, headers.get(entry.session), *before, None)
             open_[key] = entry, method

@@ -24,7 +24,7 @@ __all__ = ["Journal", "JournalReader"]
 
 MAX_NAMES: Final = 1000
 SHOWN: Final = 500  # characters of a text that are kept, counted after redaction
-LOOKED_AT: Final = 4096  # characters of a text that are searched for secrets
+LOOKED_AT: Final = 4096  # characters at the start of a text that are searched for secrets
 MAX_READERS: Final = JOURNAL_READERS.value
 LOOK_EVERY: Final = 1.0  # seconds between two checks for hanging calls, while there are readers
 
@@ -55,11 +55,11 @@ class Journal:
 
         A request without a response after `hangs_after` seconds is flagged.
         """
-        self.dropped = 0  # records that were evicted
+        self.dropped = 0  # number of records that were evicted
         self._max_entries = max_entries = max(max_entries, 1)
         self._max_bytes = max_bytes
         self._longest = longest
-        self._unbounded = min(longest, SHOWN)  # params up to this size need no further check
+        self._unbounded = min(longest, SHOWN)  # params up to this size need no call of `_bound`
         self._hangs_after = hangs_after
         self._redactor = redactor or Redactor()
         self.clock = clock
@@ -71,7 +71,7 @@ class Journal:
         self._names: dict[str, str] = {}  # redacted names by the original ones
         self._readers: set[JournalReader] = set()
 
-    # Filling it
+    # Recording
 
     def begin(
         self,
@@ -101,7 +101,7 @@ class Journal:
         return entry
 
     def keep(self, entry: PendingEntry) -> None:
-        """Register an exchange whose target is part of its params."""
+        """Register an exchange whose target, if any, is part of its params."""
         size = len(entry.params)
         if size > self._unbounded or len(entry.method) > SHOWN or type(entry.request_id) is not int:
             self._bound(entry)
@@ -176,7 +176,7 @@ class Journal:
                 self.flag(entry, HANGS)
                 self._publish(entry)
 
-    # Reading it
+    # Reading
 
     @property
     def pending(self) -> int:
@@ -227,7 +227,8 @@ class Journal:
     def _shown(self, entry: PendingEntry) -> JournalRecord:
         """Return a record without secrets. Redaction happens on the first call."""
         if not entry.clean:
-            # Set first: results of the redaction are stored in the entry, so it is done once.
+            # Set before redaction: the redacted values replace the original ones, so this is done
+            # once.
             entry.clean = True
             entry.method = self._clean(entry.method)
             if entry.target is not None:
@@ -259,7 +260,9 @@ class Journal:
         return clean
 
     def _bound(self, entry: PendingEntry) -> None:
-        """Limit the length of values from the peer, and the type of an id."""
+        """Limit the length of values from the peer, and convert an id of an invalid type to a
+        string.
+        """
         if len(entry.method) > SHOWN:
             entry.method = self._clean(entry.method)
         if entry.target is not None and len(entry.target) > SHOWN:
@@ -275,7 +278,7 @@ class Journal:
             return self._cut(request_id)
         if isinstance(request_id, int | None):
             return request_id
-        return self._cut(str(request_id))  # not a valid type of an id
+        return self._cut(str(request_id))  # The id has a type that JSON-RPC does not allow.
 
     def _cut(self, text: str) -> str:
         return self._redactor.text(text[:LOOKED_AT])[:SHOWN]
@@ -288,7 +291,8 @@ class Journal:
         self._bytes -= OVERHEAD + len(entry.params) + len(entry.result)
         self.dropped += 1
         if len(self._open) >= self._max_entries:
-            del self._open[next(iter(self._open))]  # the caller of `begin` never called `end`
+            # The oldest open entry was registered by a caller that never called `end`.
+            del self._open[next(iter(self._open))]
 
 
 class JournalReader:

@@ -16,12 +16,12 @@ __all__ = [
     "JournalRecord",
 ]
 
-# Flags of a record.
+# Flags of a record
 NO_MESSAGE: Final = "no message"  # a line that is not JSON-RPC
 NOBODY_ASKED: Final = "nobody asked"  # a response to an unknown or answered id
-IN_USE: Final = "id in use"  # a request with the id of one that is still pending
-HANGS: Final = "hangs"  # no response for a long time
-TOO_LONG: Final = "too long"  # exceeds the size that is examined
+IN_USE: Final = "id in use"  # a request with the id of another pending request
+HANGS: Final = "hangs"  # a request without a response for a long time
+TOO_LONG: Final = "too long"  # a line that is longer than the limit and was not examined
 
 ExchangeKind: TypeAlias = Literal["request", "notification", "answer", "stray"]
 ExchangeState: TypeAlias = Literal[
@@ -30,7 +30,7 @@ ExchangeState: TypeAlias = Literal[
 
 
 class JournalRecord(Struct, omit_defaults=True, kw_only=True, gc=False):
-    """An exchange without secrets."""
+    """One exchange, with its secrets redacted."""
 
     id: int
     at: float  # seconds since the epoch
@@ -38,7 +38,7 @@ class JournalRecord(Struct, omit_defaults=True, kw_only=True, gc=False):
     kind: ExchangeKind
     method: str = ""
     target: str | None = None  # the tool, prompt or resource
-    # `failed`: the result of a tool reports an error; `refused`: an error response
+    # `failed`: the result of a tool reports an error; `refused`: the response is an error
     state: ExchangeState = "pending"
     duration: float | None = None  # seconds until the response
     code: int | None = None
@@ -49,5 +49,5 @@ class JournalRecord(Struct, omit_defaults=True, kw_only=True, gc=False):
     request_id: Any = None
     params: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
-    text: str | None = None  # of a malformed message
+    text: str | None = None  # text of a malformed message
     size: int = 0  # bytes of params and result, before redaction

@@ -17,15 +17,15 @@ from .pending_entry import PendingEntry
 
 __all__ = ["LOOKED_AT", "LineObserver"]
 
-MAX_ASKED: Final = 10_000  # pending requests of one side
-MAX_SAME: Final = 100  # pending requests with the same id
-LOOKED_AT: Final = 16 << 10  # bytes of a line that is not a message
+MAX_ASKED: Final = 10_000  # number of pending requests per side
+MAX_SAME: Final = 100  # number of pending requests with the same id
+LOOKED_AT: Final = 16 << 10  # bytes that are kept of a line that is not a message
 
 _UP, _DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
 
 
 class _Line(Struct):
-    """The members of any message."""
+    """The members that a message of any kind may have."""
 
     id: Any = UNSET
     method: str | UnsetType = UNSET
@@ -52,7 +52,8 @@ class LineObserver:
     """Observer of both sides of one conversation, which records it in a journal."""
 
     def __init__(self, journal: Journal, session: str | None = None) -> None:
-        self.when: Timestamp | None = None  # time of the current line; None means now
+        # time at which the current line was sent; None means now
+        self.when: Timestamp | None = None
         self._journal = journal
         self._session = session
         self._asked: dict[Direction, OrderedDict[Hashable, list[PendingEntry]]] = {

@@ -13,7 +13,7 @@ from .journal_record import ExchangeKind, ExchangeState, JournalRecord
 
 __all__ = ["OVERHEAD", "PendingEntry"]
 
-OVERHEAD: Final = 600  # bytes of an entry besides its messages
+OVERHEAD: Final = 600  # estimated bytes of an entry without its messages
 
 
 class PendingEntry(Struct, gc=False):
@@ -21,7 +21,7 @@ class PendingEntry(Struct, gc=False):
 
     id: int
     at: float
-    since: float  # by a monotonic clock
+    since: float  # start of the exchange by a monotonic clock
     dir: Direction
     kind: ExchangeKind
     method: str
@@ -38,7 +38,7 @@ class PendingEntry(Struct, gc=False):
     text: str | None = None
     flags: tuple[str, ...] = ()
     did: tuple[str, ...] = ()
-    clean: bool = False  # secrets were removed
+    clean: bool = False  # True once secrets were removed
 
     def record(self) -> JournalRecord:
         """Return a record of the current state; later changes do not affect it."""

@@ -36,8 +36,8 @@ __all__ = [
 
 LONGEST: Final = 90  # bytes of the directory's path; the kernel limits a socket's path to about 104
 BEAT: Final = 15.0  # seconds after which an empty line shows that the process is alive
-_SHORT: Final = "fairlead-"  # prefix of directories that replace one with a path that is too long
-LAST_WORDS: Final = 1.0  # seconds for sending the last records
+_SHORT: Final = "fairlead-"  # prefix of a directory that replaces one whose path is too long
+LAST_WORDS: Final = 1.0  # seconds for sending the queued records when the socket closes
 LINE_LIMIT: Final = 4 << 20
 
 
@@ -134,12 +134,12 @@ async def announce_journal(
     finally:
         server.close()
         path.unlink(missing_ok=True)
-        # A replacement directory belongs to one path, so it would be left behind unused.
+        # A replacement directory serves only one path, so it would be left behind unused.
         if place.name.startswith(_SHORT):
             with contextlib.suppress(OSError):
                 place.rmdir()
         for reader in speaking.values():
-            reader.close()  # the tasks still send the queued records
+            reader.close()  # ends the reader; its task still sends the queued records
         if speaking:
             _, late = await asyncio.wait(list(speaking), timeout=LAST_WORDS)
             for task in late:
@@ -173,7 +173,7 @@ async def _speak(
             return
 
 
-# The other side
+# Client side
 
 
 def find_journals(folder: Path | None = None) -> Iterator[tuple[Path, WatchHello]]:

@@ -10,21 +10,21 @@ from .script import LISTEN, ScriptedCall
 
 __all__ = ["INTRODUCTIONS", "StrictMatcher", "TolerantMatcher"]
 
-# Clients describe themselves in these, so their params are not compared.
+# Clients describe themselves in the params of these methods, so the params are not compared.
 INTRODUCTIONS: Final = ("initialize", "server/discover")
 
 
 class TolerantMatcher:
-    """Matcher by method, target and arguments, in any order and repeatedly.
+    """Matcher that finds calls by method, target and arguments, in any order and repeatedly.
 
-    Equal requests get the recorded responses in turn, then the last one again.
+    Equal requests get the recorded responses in turn, and then the last one again.
     """
 
     def __init__(self, cues: Sequence[ScriptedCall]) -> None:
         self._cues = cues
         self._said: dict[bytes, list[ScriptedCall]] = {}
         self._aimed: dict[bytes | None, list[ScriptedCall]] = {}  # by target
-        # Redacted params have no digest, so these must be compared one by one.
+        # Redacted params have no digest, so calls with such params must be compared one by one.
         self._loose: dict[str, list[ScriptedCall]] = {}  # by method
         for cue in cues:
             if cue.asked.said is None:
@@ -42,8 +42,8 @@ class TolerantMatcher:
         exact = self._with_loose(known, method, wanted, request=request)
         if exact:
             return _next(exact)
-        # A client may subscribe to other notifications than the recorded one; any subscription will
-        # do.
+        # A client may subscribe to other notifications than the recorded client did, so any
+        # recorded subscription matches.
         if method == LISTEN:
             return _next([*self._known(method, request=request)])
         aim = target_params(params)

@@ -54,7 +54,8 @@ class CuePlayer:
                     await self._pace.wait(step.after)
                     return step
                 await self._do(step)
-            await asyncio.get_running_loop().create_future()  # until the client cancels it
+            # wait until the client cancels the request
+            await asyncio.get_running_loop().create_future()
             raise AssertionError("unreachable")
         except BaseException:
             self._withdraw_all()
@@ -64,7 +65,7 @@ class CuePlayer:
         """Return a coroutine that plays the steps after the response; None if there are none."""
         if not self._cue.steps or self._cue.steps[-1].kind == "answer":
             return None
-        self._exchange = None  # the request has ended: later messages are not related to it
+        self._exchange = None  # The request has ended, so later messages are not related to it.
         return self.all()
 
     async def all(self) -> None:
@@ -91,7 +92,8 @@ class CuePlayer:
             if step.kind == "withdraw":
                 task.cancel()
             await asyncio.wait((task,))
-            # not earlier: if this is cancelled, `_withdraw_all` must find the task
+            # Removed only after the wait: if the wait is cancelled, `_withdraw_all` must find the
+            # task.
             self._asked.pop(step.name, None)
 
     async def _tell(self, step: ScriptedStep) -> None:
@@ -100,7 +102,7 @@ class CuePlayer:
         if step.through is not None:
             exchange, related = self._listening.get(id(step.through)), True
             if exchange is None:
-                return  # this client did not subscribe
+                return  # The client has no such subscription.
         if note.method == FRAGMENT:
             await self._send_part(note)
             return
@@ -119,7 +121,7 @@ class CuePlayer:
         )
 
     async def _send_part(self, note: Notification) -> None:
-        """Send a part of a result. Other clients lose nothing: the result contains all parts."""
+        """Send a part of a result, if the client supports it. The result repeats all parts."""
         exchange, content = self._exchange, fragment_content(note)
         if (
             exchange is not None

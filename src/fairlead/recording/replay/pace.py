@@ -21,7 +21,7 @@ class Pace:
             raise ValueError(f"`speed` must be a finite number greater than 0, not {speed:g}")
         self._speed = speed
         self._stepped = stepped
-        self._steps = 0  # steps that may be taken without waiting
+        self._steps = 0  # number of messages that may still be sent without waiting for `step`
         self._paused = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -34,12 +34,12 @@ class Pace:
         self._paused = True
 
     def resume(self) -> None:
-        """End a pause; with `stepped`, messages still wait for a step."""
+        """End a pause. With `stepped`, messages still wait for `step`."""
         self._paused = False
         self._release()
 
     def step(self, count: int = 1) -> None:
-        """Let the server send the next messages, also during a pause."""
+        """Let the server send the next `count` messages, even during a pause."""
         self._steps += count
         self._release()
 

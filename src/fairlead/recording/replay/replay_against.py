@@ -35,9 +35,9 @@ from .script import LISTEN, ScriptedCall, ScriptedStep, load_script, read_refusa
 
 __all__ = ["ComparedCall", "ReplayReport", "replay_tape"]
 
-PLACES: Final = 100  # differences in one response that are reported
+PLACES: Final = 100  # number of differences that are reported for one response
 LONGEST: Final = 10_000  # characters of a reported value; a report must fit into memory
-# HTTP statuses of an endpoint that does not serve this client
+# HTTP statuses that mean that the endpoint does not serve this client
 NOT_THERE: Final = (401, 403, 404, 405)
 # Opaque values that the server creates and the client returns. They differ in each run, so they are
 # replaced and not compared.
@@ -45,12 +45,12 @@ _OPAQUE: Final = {"requestState": "requestState", "nextCursor": "cursor"}
 
 
 class ComparedCall(Struct):
-    """A request of the tape, and the comparison of its response."""
+    """A recorded request, and the differences between the recorded and the new response."""
 
     seq: int
     what: str
     differences: list[JsonDifference] = field(default_factory=list)
-    error: str | None = None  # why there was no response
+    error: str | None = None  # reason why there is no response to compare
 
     @property
     def same(self) -> bool:
@@ -141,11 +141,11 @@ class _Visit:
         self._compared = compared
         self._notifications = notifications
         self._answers: dict[int, asyncio.Future[Success | Failure]] = {}
-        self._opaque: dict[str, str] = {}  # new values by the recorded ones
+        self._opaque: dict[str, str] = {}  # new opaque values by the recorded ones
         self._told: list[Notification] = []
-        self._heard = asyncio.Event()  # a notification arrived
+        self._heard = asyncio.Event()  # set when a notification arrives
         self._has_answered = False
-        self._has_gone = False  # a disconnection was reported
+        self._has_gone = False  # True once the disconnection was reported for a call
         self._end: ChannelClosed | None = None
         asked = ((cue, step) for cue in cues for step in cue.steps if step.kind == "ask")
         self._questions = [(step, _answer_of(cue, step)) for cue, step in asked]
@@ -163,7 +163,8 @@ class _Visit:
 
     async def _play(self) -> None:
         waiting: list[tuple[int, ScriptedCall]] = []
-        unwanted: list[tuple[int, ScriptedCall]] = []  # requests to cancel later
+        # requests that will be cancelled as on the tape
+        unwanted: list[tuple[int, ScriptedCall]] = []
         for number, cue in enumerate(self._cues, 1):
             for asked, before in [(n, c) for n, c in unwanted if self._ends(c) < cue.seq]:
                 unwanted.remove((asked, before))
@@ -175,7 +176,8 @@ class _Visit:
             if not cue.is_request:
                 self._send(Notification(cue.method, self._params(cue, None)))
                 continue
-            # Without a recorded response (cancelled, or a subscription), the comparison is skipped.
+            # A request without a recorded response was cancelled or is a subscription, and is not
+            # compared.
             if cue.answer is not None:
                 self._answers[number] = asyncio.get_running_loop().create_future()
                 waiting.append((number, cue))
@@ -198,7 +200,7 @@ class _Visit:
             result.error = f"no response within {self._timeout:g} s"
         except FairleadError as exc:
             if not self._has_answered and _is_away(exc):
-                raise  # no server to compare with
+                raise  # The server was never available, so there is nothing to compare.
             over = isinstance(exc, ChannelClosed)
             result.error = "the server had disconnected" if over and self._has_gone else str(exc)
             self._has_gone = self._has_gone or over
@@ -222,7 +224,9 @@ class _Visit:
                     self._opaque[before] = recorded[name] = now
 
     async def _compare_told(self) -> None:
-        """Compare notifications in any order: a server need not send them at the same time."""
+        """Compare notifications in any order, because their times may differ from the recorded
+        ones.
+        """
         told = (s for cue in self._cues for s in cue.steps if s.kind == "tell")
         # The parts of a result are also in its response.
         wanted = [step for step in told if step.method != FRAGMENT]

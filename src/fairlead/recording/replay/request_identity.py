@@ -13,15 +13,16 @@ __all__ = ["RequestIdentity", "comparable_params", "digest", "target_params"]
 # Params that distinguish requests of the same method.
 _TARGET: Final = ("name", "uri", "arguments", "ref", "argument", "cursor", "requestState", "level")
 _REDACTED: Final = REDACTED.encode()
-SHORT: Final = 2048  # bytes of params without a digest that are kept in memory
+SHORT: Final = 2048  # bytes; longer params without a digest are not kept in memory
 
 
 class RequestIdentity(Struct, frozen=True):
     """The identity of a method and its params."""
 
-    said: bytes | None  # None if the params were redacted, so that their digest would not match
+    # digest of method and params; None for redacted params, whose digest would never match
+    said: bytes | None
     target: bytes | None
-    params: dict[str, Any] | None = None  # if they are short and have no digest
+    params: dict[str, Any] | None = None  # the params, if they are short and have no digest
 
     @classmethod
     def of(

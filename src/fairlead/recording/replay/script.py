@@ -26,10 +26,10 @@ from .request_identity import RequestIdentity
 __all__ = ["LISTEN", "ScriptedCall", "ScriptedStep", "load_script", "read_refusal"]
 
 LISTEN: Final = "subscriptions/listen"
-NEAR: Final = 100  # pending requests among which a related one is searched
-TRACKED: Final = 5000  # requests whose progress may follow their response
-MOST: Final = 2_000_000  # messages; their index takes about half a kilobyte each
-SHORTEST: Final = 50  # bytes of a line
+NEAR: Final = 100  # number of pending requests that are searched for a related one
+TRACKED: Final = 5000  # number of requests whose progress may arrive after their response
+MOST: Final = 2_000_000  # number of messages; the index takes about half a kilobyte for each
+SHORTEST: Final = 50  # minimum size of a line in bytes
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -63,10 +63,11 @@ class ScriptedStep(RecordedMessage):
 
     kind: StepKind
     method: str | None = None
-    name: int | str | None = None  # id of the server's request that the step is or concerns
-    related: bool = False  # belongs to the client's request
+    # id of the server's request that the step sends, answers or cancels
+    name: int | str | None = None
+    related: bool = False  # True if the message belongs to the request of the client
     after: float = 0.0  # seconds since the previous step
-    through: "ScriptedCall | None" = None  # the subscription of a notification
+    through: "ScriptedCall | None" = None  # the subscription through which a notification is sent
 
     def member(self, name: str) -> Raw | None:
         """Read a member of the message from disk, not decoded."""
@@ -124,7 +125,7 @@ def load_script(tape: str | os.PathLike[str] | TapeReader) -> list[ScriptedCall]
     name = str(reader.parts[0])
     # The companion may be wrong, so the size of the tape must agree with it.
     if reader.info.entries > MOST and reader.size > MOST * SHORTEST:
-        raise _too_many(name)  # now, not after a minute of reading
+        raise _too_many(name)  # Fail before the tape is read, which would take a minute.
     script = _ScriptReader(LineIndex(reader.parts))
     for count, (spot, _, entry) in enumerate(reader.lines()):
         if count >= MOST:
@@ -152,7 +153,8 @@ class _ScriptReader:
     def __init__(self, lines: LineIndex) -> None:
         self.cues: list[ScriptedCall] = []
         self._lines = lines
-        self._open: dict[str | None, dict[Any, ScriptedCall]] = {}  # requests, by session and id
+        # pending requests of clients, by session and id
+        self._open: dict[str | None, dict[Any, ScriptedCall]] = {}
         # Requests of the server, by session and id.
         self._asked: dict[tuple[str | None, Any], ScriptedCall] = {}
         # Requests by session and progress token.
@@ -174,7 +176,8 @@ class _ScriptReader:
                 cue.cancelled = entry.seq
             return
         if method == "notifications/progress":
-            # Progress of the client for a request of the server; players do not depend on it.
+            # Progress that a client reports for a request of the server does not affect the
+            # playback.
             return
         cue = self._cue(entry, heading, spot, method)
         self.cues.append(cue)
@@ -257,8 +260,9 @@ class _ScriptReader:
     def _meant(self, session: str | None, heading: MessageHeading) -> ScriptedCall | None:
         """Return the call that probably caused a message without a reference: the latest one.
 
-        If that was answered already, such as a ping in between, requests and log messages belong to
-        the latest pending request. Changes do not: the latest message may have caused them.
+        A request or a log message belongs to the latest pending request, even if another call, such
+        as a ping, was answered since. A change notification belongs to the latest message, which
+        may have caused the change.
         """
         last = self._last.get(session)
         of_work = heading.is_request or heading.method == "notifications/message"

@@ -39,13 +39,13 @@ __all__ = ["TapeServer"]
 
 Matching = Literal["tolerant", "strict"]
 
-MISSED: Final = 1000  # missed requests that are remembered
+MISSED: Final = 1000  # number of requests without a recorded response that are remembered
 
 log = logging.getLogger("fairlead.gateway")
 
 
 class TapeServer(StandInServer):
-    """Server for the recorded messages of a tape, for clients of the recorded era.
+    """Server that plays a tape to clients of the recorded era.
 
     server = TapeServer("weather.tape.jsonl")
     await server.for_both_eras().run_http(port=8080)
@@ -70,15 +70,15 @@ class TapeServer(StandInServer):
         cues = load_script(tape) if isinstance(tape, str | os.PathLike | TapeReader) else list(tape)
         self.cues: list[ScriptedCall] = _in_eras_that_were_used(cues)
         self.pace = pace or Pace()
-        self.missed: list[str] = []  # requests of clients that are not on the tape
+        self.missed: list[str] = []  # requests of clients that the tape does not contain
         self.handler: Handler = self._handle
         self._input_timeout = input_timeout
         self._matching: Matching = matching
         self._alone = self._matcher([cue for cue in self.cues if cue.stateless])
         self._sessions = _sessions(self.cues)
         self._has_listened = any(cue.method == LISTEN for cue in self.cues)
-        self._begun = 0  # number of recorded sessions in use
-        self._from = 0  # entry from which to continue
+        self._begun = 0  # number of recorded sessions that clients have opened again
+        self._from = 0  # sequence number of the entry at which playback continues
         self._pool = TolerantMatcher([cue for cue in self.cues if not cue.stateless])
         self._listening: dict[int, Exchange] = {}  # open subscriptions by their recorded calls
         self._peers: dict[object, StrictMatcher | TolerantMatcher] = {}
@@ -143,7 +143,7 @@ class TapeServer(StandInServer):
         if self._background:
             await asyncio.wait(self._background)
 
-    # Interface of HTTP endpoints
+    # Methods that HTTP endpoints call
 
     def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         return ()
@@ -229,7 +229,7 @@ class TapeServer(StandInServer):
         if method == "server/discover" and (about := self._introduction) is not None:
             return about
         if method in INTRODUCTIONS:
-            # so that the client falls back to the other era
+            # The error makes the client fall back to the other era.
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
         what = method if exchange.target is None else f"{method} {exchange.target!r}"
         if len(self.missed) < MISSED:
@@ -241,7 +241,7 @@ class TapeServer(StandInServer):
 
 
 def _in_eras_that_were_used(cues: list[ScriptedCall]) -> list[ScriptedCall]:
-    """Return the calls of the era that clients used.
+    """Return the calls of the eras in which clients sent requests after the introduction.
 
     A client may try both eras at once. The era that it did not continue with must not be offered,
     because other clients would choose it and find no messages.
@@ -267,7 +267,8 @@ async def _without_news(exchange: Exchange) -> None:
     params = {"notifications": {}, "_meta": {SUBSCRIPTION_KEY: exchange.request_id}}
     note = Notification(ACKNOWLEDGED, Raw(msgspec.json.encode(params)))
     await exchange.edge.notify_caller(exchange, note)
-    await asyncio.get_running_loop().create_future()  # until the client cancels
+    # wait until the client cancels the subscription
+    await asyncio.get_running_loop().create_future()
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:

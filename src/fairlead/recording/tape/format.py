@@ -42,9 +42,10 @@ class TapeEntry(Struct, omit_defaults=True, kw_only=True):
     at: float  # seconds since the tape began
     dir: Direction
     message: Raw
-    session: str | None = None  # one client's connection; None if the message is for all of them
+    # label of a client's connection; None if the message is for all clients
+    session: str | None = None
     related: RequestId | None = None  # the client's request during which a server sent the message
-    server: str | None = None  # its name, where several servers share an endpoint
+    server: str | None = None  # name of the server, if several servers share an endpoint
     transport: dict[str, Any] | None = None
     did: list[str] | None = None  # notes of interceptors
     stopped: bool = False  # the message was not forwarded
@@ -61,7 +62,7 @@ class TapeInfo(Struct, omit_defaults=True, kw_only=True):
     tags: list[str] = field(default_factory=list)
     entries: int = 0
     lost: int = 0  # messages that could not be written
-    parts: int = 1  # number of files, if the tape was rotated
+    parts: int = 1  # number of files; more than 1 if the tape was rotated
     redacted: bool = True
     fairlead: str = ""
     about: dict[str, Any] = field(default_factory=dict)  # the command or URL that was recorded

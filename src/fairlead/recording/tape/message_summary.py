@@ -12,7 +12,7 @@ __all__ = ["MessageHeading", "message_heading", "summary_of"]
 
 
 class MessageHeading(Struct):
-    """The members of a message; params, result and error are not decoded."""
+    """The members of a message. Params, result and error are decoded only on request."""
 
     method: Any = None
     id: Any = UNSET
@@ -43,7 +43,7 @@ _nothing = MessageHeading()
 
 
 def message_heading(entry: TapeEntry) -> MessageHeading:
-    """Return the heading of an entry; an empty one if the entry is not a message."""
+    """Return the members of the message of an entry; none if the entry is not a valid message."""
     try:
         return _decode(entry.message)
     except UNREADABLE:

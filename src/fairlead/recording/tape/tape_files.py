@@ -9,7 +9,7 @@ __all__ = ["files_of", "is_tape", "name_of_part", "number_of_part", "parts_of", 
 
 
 def name_of_part(base: str, part: int) -> Path:
-    """Return the file of a part; the first one is named after the tape, others have a number."""
+    """Return the file of a part. The name of the first part has no number."""
     return Path(f"{base}{LINES}" if part == 1 else f"{base}.{part}{LINES}")
 
 
@@ -20,7 +20,7 @@ def number_of_part(place: Path) -> int:
 
 
 def parts_of(base: str) -> list[Path]:
-    """Return the first file and the remaining later parts, in order."""
+    """Return the first file and all later parts that still exist, in order."""
     first = Path(f"{base}{LINES}")
     rest = []
     for place in first.parent.glob(f"{escape(Path(base).name)}.*{LINES}"):
@@ -36,17 +36,19 @@ def files_of(base: str) -> list[Path]:
 
 
 def is_tape(place: Path) -> bool:
-    """Return True if a file has a companion, unlike later parts: `v1.2` is not a part of `v1`."""
+    """Return True if a file has a companion. Later parts have none: `v1.2` may be another tape than
+    `v1`.
+    """
     return place.with_name(f"{place.name.removesuffix(LINES)}{ABOUT}").exists()
 
 
 def tapes_in(folder: Path) -> list[Path]:
-    """Return the tapes of a directory, by the first file of each."""
+    """Return the first file of each tape in a directory."""
     found = []
     for place in sorted(folder.glob(f"*{LINES}")):
         head, dot, number = place.name.removesuffix(LINES).rpartition(".")
         numbered = dot and number.isdigit() and not is_tape(place)
         if numbered and (folder / f"{head}{LINES}").exists():
-            continue  # a later part of another tape
+            continue  # The file is a later part of another tape.
         found.append(place)
     return found

@@ -41,7 +41,7 @@ __all__ = ["Recorder"]
 _UP: Final = Direction.CLIENT_TO_SERVER
 _DOWN: Final = Direction.SERVER_TO_CLIENT
 
-# the id of the edge, valid while the request is pending
+# id of the edge, which is valid while the request is pending; direction; id of the request
 _Key: TypeAlias = tuple[int, Direction, RequestId]
 _Place: TypeAlias = tuple[str | None, RequestId | None, str | None]  # session, request, server
 
@@ -60,10 +60,13 @@ class Recorder(SyncInterceptor):
     def __init__(
         self, tape: TapeWriter, *, server_of: Callable[[Exchange], str | None] | None = None
     ) -> None:
-        """Set the tape; `server_of` returns the server of a client's message, if it is known."""
+        """Set the tape; `server_of` returns the server that a client's message goes to, if it is
+        known.
+        """
         self.tape = tape
         self._server_of = server_of
-        self._known: dict[int, _Session] = {}  # by the id of the peer, until the peer is collected
+        # sessions by the id of their peer, until the peer is collected
+        self._known: dict[int, _Session] = {}
         self._sessions, self._requests = itertools.count(1), itertools.count(1)
         self._under_way: dict[_Key, _Asked] = {}
         self._alone: dict[int, str] = {}  # labels of pending stateless requests by their edge
@@ -85,7 +88,7 @@ class Recorder(SyncInterceptor):
         key = id(exchange.edge), exchange.direction, message.id
         other = self._under_way.get(key)
         if other is not None and other.did is exchange.did:
-            # An interceptor sent a request of its own; the client sent only one.
+            # An inner interceptor sent this request; the client's own request is recorded already.
             return exchange, None
         edge = exchange.edge
         alone = not isinstance(edge, Peer) and id(edge) not in self._alone
@@ -140,7 +143,7 @@ class Recorder(SyncInterceptor):
                 self.tape.write(said, exchange.direction, *asked.place, None, exchange.did)
             return
         back = _DOWN if exchange.direction is _UP else _UP
-        stopped = asked.withdrawn  # the client has cancelled, so it gets no response
+        stopped = asked.withdrawn  # a client that has cancelled the request gets no response
         self.tape.write(said, back, *asked.place, None, exchange.did, stopped, clean=clean)
 
     def _told(self, exchange: Exchange, note: Notification) -> After:
@@ -163,9 +166,9 @@ class Recorder(SyncInterceptor):
         return after
 
     def _withdraw(self, exchange: Exchange, note: Notification) -> "_Asked | None":
-        """Mark the request that a notification cancels: its end then needs no entry of its own.
+        """Mark the request that a notification cancels, so that its end is not recorded again.
 
-        The request may end while the notification is forwarded, so this happens before.
+        The request is marked before the notification is forwarded, because it may end meanwhile.
         """
         if note.method != "notifications/cancelled" or not isinstance(note.params, Raw):
             return None
@@ -184,7 +187,7 @@ class Recorder(SyncInterceptor):
             server = None if self._server_of is None else self._server_of(exchange)
             return self._label(edge), None, server
         connection, call = _connection_of(exchange), _call_of(exchange)
-        if connection is None:  # a direct connection of the client
+        if connection is None:  # the client is connected directly to the server
             return self._label(edge), exchange.related, None
         if call is not None and _is_heard_by(call, connection, exchange):
             return self._label(call.exchange.edge), call.exchange.request_id, connection.name
@@ -223,7 +226,7 @@ class _Session(Struct):
 
     label: str
     written: TransportContext | None = None
-    principal: Principal = ANONYMOUS  # as last recorded
+    principal: Principal = ANONYMOUS  # principal that was last recorded
 
 
 class _Asked(Struct, eq=False):
@@ -235,7 +238,7 @@ class _Asked(Struct, eq=False):
     did: list[str] | None
     alone: bool  # a stateless request
     place: _Place = (None, None, None)
-    withdrawn: bool = False  # its cancellation is being forwarded, or was
+    withdrawn: bool = False  # True once its cancellation is being forwarded
 
 
 class _OneWay(SyncInterceptor):
@@ -252,7 +255,7 @@ class _OneWay(SyncInterceptor):
 
 
 def _tells_itself(exchange: Exchange) -> bool:
-    """Return True for a request of this process, whose cancellation is recorded as a message."""
+    """Return True for a request of this process; its cancellation passes as a notification."""
     edge = exchange.edge
     return isinstance(edge, InterceptedPeer) and exchange.direction is edge.ours
 
@@ -280,7 +283,7 @@ def _call_of(exchange: Exchange) -> RelayedCall | None:
 
 
 def _is_change(exchange: Exchange) -> bool:
-    """Return True for a change notification, which a session with lists of its own rewrites."""
+    """Return True for a change notification; sessions with lists of their own rewrite these."""
     is_note = isinstance(exchange.message, Notification)
     return is_note and exchange.method.endswith(("/list_changed", "/updated"))
 
@@ -303,7 +306,9 @@ def _fronts(connection: UpstreamConnection, exchange: Exchange) -> list[EventRec
 
 
 def _ends(exchange: Exchange) -> bool:
-    """Return True if a change notification ends here, because clients get one from this process."""
+    """Return True for a change notification that is not forwarded; clients get one from this
+    process.
+    """
     connection = _connection_of(exchange)
     if connection is None or not _is_change(exchange) or _fronts(connection, exchange):
         return False

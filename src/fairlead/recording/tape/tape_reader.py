@@ -30,8 +30,9 @@ __all__ = [
 MAX_LINE: Final = 64 << 20
 MAX_ABOUT: Final = 1 << 20  # bytes of a companion file
 BUFFER: Final = 256 << 10
-MOST_BYTES: Final = 8 << 20  # bytes of one page, unless a single entry is larger
-LATEST: Final = 253_000_000_000.0  # seconds; the year 9987, because dates end in the year 9999
+MOST_BYTES: Final = 8 << 20  # bytes of one page; a single larger entry is still returned
+# seconds since the epoch; in the year 9987, because dates end in the year 9999
+LATEST: Final = 253_000_000_000.0
 
 _decode = msgspec.json.Decoder(TapeEntry).decode
 
@@ -45,19 +46,19 @@ class LineLocation(Struct, frozen=True, gc=False):
 
 
 class TapeReader:
-    """The entries of a tape, in order, over all of its parts. Can be iterated many times."""
+    """Reader of all entries of a tape, in order and over all parts. Can be iterated many times."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open a tape, with or without its suffix, or any file with such lines.
+        """Open a tape, given with or without its suffix, or another file with lines of this format.
 
         Raises:
             ConfigError: The tape does not exist, or has an unknown version.
         """
         self.skipped = 0  # lines that could not be decoded in the last iteration
-        self.read = 0  # lines that could
-        self.repeated = 0  # entries with the number of the previous one
-        self.disordered = 0  # entries with a lower number than the previous one
-        self.whole = False  # the last iteration reached the end
+        self.read = 0  # lines that were decoded in the last iteration
+        self.repeated = 0  # entries with the same sequence number as the previous entry
+        self.disordered = 0  # entries with a lower sequence number than the previous entry
+        self.whole = False  # True if the last iteration reached the end
         self.troubles: list[str] = []  # problems with the companion file
         self.on_read: Callable[[int], None] | None = None  # called with the number of bytes read
         self.base = base_of(path)
@@ -192,8 +193,8 @@ class TapePage(Struct, frozen=True):
     """A page of entries."""
 
     entries: list[TapeEntry]
-    next: str  # start of the next page
-    more: bool  # True if that page already has entries
+    next: str  # position of the next page
+    more: bool  # True if the next page already has entries
 
 
 def read_page(reader: TapeReader, since: str = "", limit: int = 100) -> TapePage:
@@ -209,7 +210,7 @@ def read_page(reader: TapeReader, since: str = "", limit: int = 100) -> TapePage
         number = number_of_part(place) if index else 1
         if number < part:
             continue
-        if number > part:  # the part is complete, or was dropped meanwhile
+        if number > part:  # the requested part has been read completely, or was dropped meanwhile
             part, offset = number, 0
         for spot, _, entry in reader.lines_of(place, offset):
             if len(entries) >= limit or (entries and count + spot.length > MOST_BYTES):

@@ -35,9 +35,10 @@ class EntrySelection(Struct, kw_only=True):
     last: int | None = None
     session: str | None = None
     method: Callable[[str], bool] | None = None
-    opening: bool = False  # keep the opening of a session whatever its numbers
+    # True to keep the opening of each session, regardless of `first` and `last`
+    opening: bool = False
     _kept: set[_Asked] = field(default_factory=set)  # pending requests that were selected
-    _left: set[_Asked] = field(default_factory=set)  # pending requests that were not
+    _left: set[_Asked] = field(default_factory=set)  # pending requests that were not selected
 
     def is_over(self, entry: TapeEntry) -> bool:
         """Return True if no further entry can match, so that the rest need not be read."""

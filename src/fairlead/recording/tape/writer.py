@@ -24,7 +24,7 @@ from .tape_files import is_tape, name_of_part, parts_of
 __all__ = ["TapeWriter"]
 
 MAX_BYTES: Final = 256 << 20  # bytes of one part
-# the oldest parts are dropped, but never the first one, which has the handshake
+# number of parts; older parts are dropped, except the first one, which has the handshake
 MAX_PARTS: Final = 8
 COMPLAIN_AGAIN: Final = 60.0  # seconds between two reports of lost messages
 
@@ -141,7 +141,7 @@ class TapeWriter:
             and micros >= 0
             and not did
             and not stopped
-            # Nearly all messages are like this; formatting takes a third of the time of the encoder
+            # Nearly all messages take this path, which needs a third of the time of the encoder
             # below.
         ):
             seconds, micros = divmod(micros, 1_000_000)
@@ -217,7 +217,7 @@ class TapeWriter:
     def _rotate(self) -> None:
         assert self._file is not None
         part = self._part + 1
-        while is_tape(name_of_part(self._base, part)):  # the name belongs to another tape
+        while is_tape(name_of_part(self._base, part)):  # skip a name that belongs to another tape
             part += 1
         full, self._file = self._file, _open(name_of_part(self._base, part))
         self._size = 0

@@ -325,7 +325,7 @@ class Context:
             self._waits.discard(waiting)
 
     def release(self) -> None:
-        """Mark the call as over and cancel the futures that threads of the handler await in `wait`."""
+        """Mark the call as over and cancel the futures that its threads await in `wait`."""
         self._over = True
         # A copy, because a woken thread removes its future from the set.
         for waiting in tuple(self._waits):

@@ -211,7 +211,7 @@ class ToolRunner:
         task.cancel()
 
     def _give_up(self, task: asyncio.Task[Any]) -> None:
-        """Cancel a tool that ignored its timeout a second time, so that its caller gets a response."""
+        """Cancel a tool that ignored its timeout again, so that its caller gets a response."""
         self._stubborn.add(task)
         task.uncancel()  # `_watched` treats the two cancellations as one.
         task.cancel()

@@ -69,7 +69,7 @@ class ToolCalls:
         return self._runner.run_inline(entry, exchange, tail)
 
     def _limited(self, limiter: RateLimiter, name: str, exchange: Exchange, tail: bytes) -> bytes:
-        """Return the error result of a call over the rate limit; the tool is not called (SRV-23)."""
+        """Return the error result of a rate-limited call; the tool is not called (SRV-23)."""
         error = MCPToolError(
             f"Too many calls: '{name}' was not run",
             code=MCPErrorCode.RATE_LIMITED,

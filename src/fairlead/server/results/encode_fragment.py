@@ -13,7 +13,7 @@ __all__ = ["FragmentSender", "encode_fragment"]
 
 @runtime_checkable
 class FragmentSender(Protocol):
-    """Reply path whose transport supports fragments. Other reply paths send fragments as progress."""
+    """Reply path whose transport supports fragments. Other reply paths send progress instead."""
 
     async def fragment(self, exchange: Exchange, content: Raw) -> None:
         """Send content blocks (a JSON array) of the result in advance.

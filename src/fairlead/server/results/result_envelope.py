@@ -25,7 +25,7 @@ class ResultEnvelope:
         self._cacheable = b"," + freshness + self.complete
 
     def answered(self, members: bytes, caller: Caller) -> bytes:
-        """Return a complete result for the era of the caller; `members` is its JSON without braces."""
+        """Return a complete result for the era of the caller; `members` is JSON without braces."""
         return b"{%b%b" % (members, self.complete if caller.stateless else b"}")
 
     def listed(self, members: bytes, caller: Caller, freshness: bytes | None = None) -> bytes:

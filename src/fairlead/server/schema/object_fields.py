@@ -45,7 +45,7 @@ def object_fields(kind: Any) -> list[Field] | None:
 
 
 def with_default(schema: dict[str, Any], default: Any) -> dict[str, Any]:
-    """Return the schema with the default of its value, if the value has a default with a JSON form."""
+    """Return the schema with the default of its value, if the default has a JSON form."""
     if default is msgspec.NODEFAULT:
         return schema
     try:
