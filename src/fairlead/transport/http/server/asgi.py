@@ -57,10 +57,11 @@ STREAM = (
 WHOLE_STREAM = STREAM[0][1], STREAM[1:]  # content type and headers of a complete stream
 
 
-BODY_TIMED = "fairlead.body_timed"  # set in the scope by a server that limits slow bodies itself
-CLOSE = ((b"connection", b"close"),)  # the rest of the body is not read
+# key in the scope, set by a server that has its own timeout for bodies
+BODY_TIMED = "fairlead.body_timed"
+CLOSE = ((b"connection", b"close"),)  # for responses that are sent before the complete body is read
 
-Heartbeat: TypeAlias = Callable[[], Coroutine[Any, Any, None]]  # sends a sign of life to the client
+Heartbeat: TypeAlias = Callable[[], Coroutine[Any, Any, None]]  # writes a heartbeat to the client
 
 
 def has_json(headers: Mapping[bytes, bytes]) -> bool:
@@ -158,7 +159,9 @@ class AsgiCall:
         send: Send,
         body_timeout: float = BODY_TIMEOUT.value,
     ) -> None:
-        """`body_timeout` is the time in seconds for a body, plus the time that its size allows."""
+        """`body_timeout` is the time limit for a body in seconds; it grows with the size of the
+        body.
+        """
         self.scope = scope
         self.body_timeout = 0.0 if BODY_TIMED in scope else body_timeout
         self.method: str = scope["method"]
@@ -169,7 +172,7 @@ class AsgiCall:
         client = scope.get("client")
         self.client: str | None = client[0] if client else None
         self.gone = False
-        self.started = False  # the response has begun
+        self.started = False  # True once the response has begun
         self.extra: tuple[tuple[bytes, bytes], ...] = ()  # headers added to every response
         self._receive = receive
         self._send = send
@@ -218,7 +221,7 @@ class AsgiCall:
 
     @property
     def context(self) -> TransportContext:
-        """The transport data of the request."""
+        """Headers, path and peer address of the request."""
         return TransportContext(
             transport_type="http",
             headers=HeaderMap(self.headers),
@@ -269,7 +272,7 @@ class AsgiCall:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def give_up(self) -> None:
-        """End the response, because the server shuts down before it is complete."""
+        """End the response early, because the server is shutting down."""
         if self.started:
             await self.end()
         else:

@@ -111,7 +111,7 @@ class HttpEndpoint:
         if refusal is not None:
             return refusal
         who = self.guard.principal(call.headers)
-        # After the token, so that only authorized clients see this refusal.
+        # Checked after the token, so that only authorized clients see this refusal.
         if call.headers.get(b"content-encoding", b"identity").lower() != b"identity":
             return who if isinstance(who, RequestRefusal) else _PACKED
         return who
@@ -128,7 +128,8 @@ class HttpEndpoint:
             await send_rejection(call, who)
             return
         if (
-            call.method != "POST"  # `post` refuses it with the id of the message
+            # `post` refuses repeated headers itself, with the id of the message
+            call.method != "POST"
             and len(call.headers) != len(call.scope["headers"])
             and (name := repeated_header(call))
         ):
@@ -196,7 +197,8 @@ class HttpEndpoint:
             await self._refusals.refuse(call, message, why, 400)
         elif isinstance(message, Batch):
             await self.session_posts.batch(call, message, principal)
-        # A response belongs to a request of the server, which only sessions can receive.
+        # A response answers a request of the server, and the server sends requests only in
+        # sessions.
         elif not isinstance(message, Request | Notification):
             await handshake_era(call, message, principal)
         elif is_self_describing(head := read_params_head(message.params)):

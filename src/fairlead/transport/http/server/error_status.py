@@ -1,4 +1,4 @@
-"""HTTP status of JSON-RPC errors, which depends on the era, a setting and `Prefer`."""
+"""HTTP status of JSON-RPC errors, which depends on the era, a setting and the `Prefer` header."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ _MAPPED = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}
 
 
 def mapped_status(code: int) -> int:
-    """Return the status of an error if every error must have a 4xx or 5xx status."""
+    """Return the HTTP status of an error code if all errors are mapped to 4xx or 5xx."""
     if code in _MAPPED:
         return _MAPPED[code]
     status = status_of(code)
@@ -37,14 +37,14 @@ class ErrorStatus:
         return mapped_status if self.is_mapped(call) else _always_ok
 
     def of_frame(self, call: HttpCall, frame: bytes) -> int:
-        """Return the status of an encoded response in a session."""
+        """Return the HTTP status for an encoded response in a session."""
         if not self.is_mapped(call):
             return 200
         answer = self._decoder.decode(frame)
         return mapped_status(answer.code) if isinstance(answer, Failure) else 200
 
     def is_mapped(self, call: HttpCall) -> bool:
-        """Return True if every error must have a 4xx or 5xx status."""
+        """Return True if the settings or the `Prefer` header require 4xx or 5xx for all errors."""
         return (
             self._settings.error_status == "mapped"
             or b"status=mapped" in call.headers.get(b"prefer", b"").lower()

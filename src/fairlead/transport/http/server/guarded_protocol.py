@@ -21,11 +21,11 @@ from .asgi import BODY_TIMED
 
 __all__ = ["GuardedProtocol", "RequestPhase"]
 
-MAX_HEAD = 64 << 10  # bytes of request line and headers, of trailers, and between pieces of a body
+MAX_HEAD = 64 << 10  # bytes of request line and headers, of trailers, and between chunks of a body
 HEAD_TIME = 10.0  # seconds to receive a complete head
-STALLED = 60.0  # seconds in which a client must read something
-LINGER = 1.0  # seconds for a client that is still sending to read its response
-LEAST_TAKEN = 16 << 10  # bytes that count as reading within that time
+STALLED = 60.0  # seconds in which a slow client must read at least `LEAST_TAKEN` bytes
+LINGER = 1.0  # seconds in which a client that is still sending can read its response
+LEAST_TAKEN = 16 << 10  # bytes that a slow client must read in `STALLED` seconds
 
 
 class RequestPhase(Enum):
@@ -47,16 +47,18 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.stage = RequestPhase.BETWEEN
         self.body_bytes = 0
-        self.other_bytes = 0  # bytes of one request before `fed`, since its last body data
+        self.other_bytes = 0  # bytes of this request since its last body data, without `fed`
         self._begun = 0  # number of requests begun
         self._handed_over = 0  # number of the last request that has a cycle
         self._body_from = 0  # value of `body_bytes` when the current request began
         self.lingers = False  # the write side is closed; the client may still read the response
         self.deaf = False  # the connection is closed or closing; received data is ignored
         self._earlier: list[Any] = []  # unfinished cycles before the last one (pipelining)
-        self._timer: asyncio.TimerHandle | None = None  # for data the client has to send
-        self._timed: RequestPhase | None = None  # the phase that timer is for
-        self._stall_timer: asyncio.TimerHandle | None = None  # for data the client has to read
+        # limits the time until the client sends data
+        self._timer: asyncio.TimerHandle | None = None
+        self._timed: RequestPhase | None = None  # the phase for which `_timer` was started
+        # limits the time until the client reads data
+        self._stall_timer: asyncio.TimerHandle | None = None
 
     # Receiving
 
@@ -94,7 +96,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.deaf:
             return
         if self.stage is not RequestPhase.BETWEEN:
-            # Only data that certainly belongs to this request counts: a chunk may contain several.
+            # Count only data that certainly belongs to this request: a chunk may contain several
+            # requests.
             if self._begun - begun == (stage is RequestPhase.BETWEEN) and self.body_bytes == body:
                 self.other_bytes += self.fed
                 if self.other_bytes > MAX_HEAD:
@@ -292,7 +295,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refuse(431, b"the request line and headers are over %d bytes" % MAX_HEAD)
 
     def _refuse(self, status: int, why: bytes) -> None:
-        """Close the connection with a refusal; behind a response in progress, close it silently."""
+        """Refuse a request and close the connection; send no refusal during another response."""
         self.deaf = True
         if not self.busy:
             self._write_refusal(status, why)

@@ -21,11 +21,11 @@ class HttpSettings:
     sse_path: str | None = "/sse"  # HTTP+SSE of 2024-11-05; None: disabled
     ws_path: str | None = "/ws"
     auth_token: str | None = None  # expected value of `Authorization: Bearer`
-    verify_token: Callable[[str], str | None] | None = None  # returns the principal or None
+    verify_token: Callable[[str], str | None] | None = None  # returns the token's principal or None
     allowed_hosts: tuple[str, ...] = ()  # values of `Host` besides those of this machine
     allowed_origins: tuple[str, ...] = ()  # origins of allowed web pages; also for CORS
     max_body: int = 16 * 1024 * 1024
-    body_timeout: float = BODY_TIMEOUT.value  # for a body, plus the time for its size; 0: no limit
+    body_timeout: float = BODY_TIMEOUT.value  # limit for a body, grows with its size; 0: no limit
     heartbeat: float = 15.0
     answers: Literal["auto", "sse"] = "auto"  # auto: JSON, unless a message precedes the response
     error_status: Literal["spec", "mapped"] = "spec"
@@ -35,10 +35,10 @@ class HttpSettings:
     session_idle: float = 1800.0  # idle time until a session ends; 0: no limit
     session_kept: float = 86_400.0  # idle time for which a stored session can be restored
     max_sessions: int = 10_000
-    max_sessions_per_client: int = SESSIONS_PER_CLIENT.value  # by principal or address
+    max_sessions_per_client: int = SESSIONS_PER_CLIENT.value  # a client is a principal or address
     max_sockets: int = 10_000  # concurrent WebSockets
     max_sockets_per_client: int = SOCKETS_PER_CLIENT.value
     retry: float = 1.0  # delay before a client resumes a stream
     fast_path: bool = True  # answer POSTs without ASGI where possible (`run_http` only)
-    event_store: "EventStore | None" = None  # None: in memory
+    event_store: "EventStore | None" = None  # None: events are kept in memory
     session_store: "SessionStore | None" = None  # keeps sessions across restarts; None: not kept

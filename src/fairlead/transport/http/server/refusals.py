@@ -40,7 +40,7 @@ class MessageRefusals:
     def report(
         self, kind: Literal["no message", "refused"], call: AsgiCall, frame: bytes, why: str
     ) -> None:
-        """Report a body that is not handled as a message."""
+        """Report an invalid or refused body to the `on_malformed` hook."""
         if self._on_malformed is None:
             return
         self._on_malformed(

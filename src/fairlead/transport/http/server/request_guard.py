@@ -21,7 +21,7 @@ _OUR_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
 
 class RequestRefusal(Struct, frozen=True):
-    """A refusal of a request before it is read."""
+    """A refusal of a request before its body is read."""
 
     status: int
     message: str
@@ -31,7 +31,8 @@ class RequestRefusal(Struct, frozen=True):
 _UNAUTHORIZED = RequestRefusal(
     401,
     "A valid bearer token is required: Authorization: Bearer ...",
-    ((b"www-authenticate", b"Bearer"), (b"connection", b"close")),  # the body is not read
+    # closed, because the body is not read
+    ((b"www-authenticate", b"Bearer"), (b"connection", b"close")),
 )
 
 
@@ -43,7 +44,8 @@ class RequestGuard:
         self._verify = settings.verify_token
         self._hosts = frozenset(name.lower() for name in settings.allowed_hosts)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.allowed_origins)
-        self._passed: set[tuple[bytes, object]] = set()  # hosts that passed the check
+        # pairs of `Host` and server address that passed the check
+        self._passed: set[tuple[bytes, object]] = set()
         self.open = self._token is None and self._verify is None
 
     def refuse(

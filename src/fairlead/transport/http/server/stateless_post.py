@@ -68,7 +68,7 @@ _ACTIVE = SessionContext(state=SessionState.ACTIVE)
 class PostReplyPath(ReplyPathBase):
     """Reply path to the client of a POST, on which only notifications precede the response."""
 
-    # `__weakref__`, because subscriptions use it as a key in a weak dictionary.
+    # `__weakref__`, because subscriptions use reply paths as keys of a weak dictionary.
     __slots__ = ("__weakref__", "_call", "_members", "log_level", "opened")
 
     def __init__(self, call: HttpCall) -> None:
@@ -93,7 +93,7 @@ class PostReplyPath(ReplyPathBase):
         )
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Set members that the response has besides its result."""
+        """Set additional members of the response, next to `result`."""
         self._members = members
 
     def frame(self, request_id: RequestId, result: bytes | Raw) -> bytes:

@@ -22,12 +22,12 @@ class RequestHead(Struct, frozen=True, gc=False):
     edge: HttpEndpoint
     headers: dict[bytes, bytes]
     context: TransportContext
-    session_id: str | None  # also None if the protocol version is unknown
+    session_id: str | None  # None without a session, or if the protocol version is unknown
     keep_alive: bool
 
 
 class FastPathConnection(Protocol):
-    """The part of a connection that its calls use."""
+    """Interface of a connection for the calls that it carries."""
 
     transport: asyncio.Transport
     flow: FlowControl
@@ -40,7 +40,7 @@ class FastPathConnection(Protocol):
         """Make `call` the current request of the connection."""
 
     def fast_path_complete(self) -> None:
-        """Continue after the response to a call."""
+        """Complete the current call, so that the connection can serve the next request."""
 
     def drop_connection(self) -> None:
         """Close the connection after the response."""
@@ -136,7 +136,7 @@ class FastPathCall:
             self._complete()
 
     def give_up(self) -> None:
-        """End the response, because the server shuts down before it is complete."""
+        """End the response early, because the server is shutting down."""
         self.keep_alive = False
         if not self.response_started:
             said = b"503 Service Unavailable: the server is shutting down\n"

@@ -68,7 +68,7 @@ class FastPathSessionCall(FastPathCall):
 
     def set(self) -> None:
         super().set()
-        # The response then goes to a stream, from which the client can resume.
+        # After a disconnect the response goes to a stream, which the client can resume.
         if self.gone:
             self._session.use_stream(self._request_id)
 

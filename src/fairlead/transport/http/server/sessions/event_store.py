@@ -16,9 +16,9 @@ from .....limits import EVENT_BYTES
 
 __all__ = ["EventStore", "MemoryEventStore", "event_id", "read_event_id"]
 
-MAX_EVENTS = 1024  # per stream
-MAX_STREAMS = 64  # per session
-MAX_BYTES = 4 << 20  # bytes per session
+MAX_EVENTS = 1024  # events kept per stream
+MAX_STREAMS = 64  # streams kept per session
+MAX_BYTES = 4 << 20  # bytes kept per session
 MAX_AGE = 600.0  # seconds
 
 
@@ -132,7 +132,7 @@ class MemoryEventStore:
     def _make_room(self) -> None:
         """Drop the oldest sessions of the clients that use most of the memory.
 
-        The function frees more than is needed, because it iterates over every session.
+        Each call frees more than is needed, because it iterates over all sessions.
         """
         EVENT_BYTES.hit()
         target = self._max_total * 7 // 8

@@ -20,7 +20,7 @@ MAX_EARLY = 64  # messages kept for a stream that is not open yet
 
 
 class EventStream:
-    """Messages of one response, put by the session and written by the carrying connection."""
+    """Messages of one response, added by the session and written by the carrying connection."""
 
     def __init__(
         self,
@@ -30,19 +30,20 @@ class EventStream:
         owed: set[RequestId] | None = None,
         taken: Callable[[], None] | None = None,
     ) -> None:
-        """`owed` are the requests to answer; the stream is done after the last of them.
+        """`owed` are the ids of the requests to answer. The stream is done after the last response.
 
-        `taken` is called when the stream is empty again.
+        `taken` is called when all messages have been taken from the stream.
         """
         self.name = name
         self.owed = owed
-        self.frames: list[tuple[int, bytes]] = []  # not taken yet; 0 means without a number
+        # numbers and messages that are not taken yet; the number 0 means none
+        self.frames: list[tuple[int, bytes]] = []
         self.size = 0
         self.number = 0  # number of the last event
-        self.numbered = False  # the client has an event id, so it can resume
+        self.numbered = False  # events have ids, so that the client can resume
         self.chatty = False  # contains messages other than responses
         self.done = False
-        self.leaving = False  # the carrier should disconnect, although more will follow
+        self.leaving = False  # the carrier should disconnect, although more messages follow
         self.carrier: object | None = None
         self._session = session
         self._store = store
@@ -98,7 +99,7 @@ class EventStream:
         self.wake()
 
     def detach(self, carrier: object) -> None:
-        """Remove a carrier; its unwritten messages are in the store, or lost."""
+        """Remove a carrier. Its unwritten messages are lost unless they are in the store."""
         # A newer connection may already have replaced this carrier.
         if self.carrier is carrier:
             self.carrier = None
@@ -136,7 +137,9 @@ async def write_stream(
     replay: list[tuple[int, bytes]] | None = None,
     opening: bytes = b"",
 ) -> None:
-    """Write a stream into a response until it is done, left, or the client disconnects."""
+    """Write a stream into a response until the stream is done or detached, or the client
+    disconnects.
+    """
     me = stream.carrier
     if not (stream.frames or stream.done):
         # Most tools respond immediately; the whole stream is then sent in one write.
@@ -175,7 +178,7 @@ async def write_stream(
 
 
 def _priming(stream: EventStream, retry: float) -> bytes:
-    """Return an event with an id but no data, from which a client can resume before any other."""
+    """Return an event with an id but no data, so that a client can resume before any message."""
     # The number before the first unwritten event, because the priming event precedes it.
     number = stream.frames[0][0] - 1 if stream.frames else stream.number
     return encode_event(b"", id=event_id(stream.name, number), retry=round(retry * 1000))

@@ -33,10 +33,10 @@ AcceptSession = Callable[[Channel, Principal], ServedPeer]
 
 
 class StreamlessPost(Protocol):
-    """A POST that waits for one response and needs no stream so far."""
+    """A POST that waits for its response and has no event stream yet."""
 
     def answered(self, frame: bytes | None) -> None:
-        """Send the response; None if the request was cancelled and has none."""
+        """Send the response. `frame` is None if the request was cancelled and has no response."""
 
     def switch_to_stream(self, stream: EventStream) -> None:
         """Use a stream from now on, because another message precedes the response."""
@@ -53,7 +53,7 @@ class HttpSession(StreamedChannel):
         super().__init__(context)
         self.id = session_id
         self.principal = principal
-        self.client = ""  # the client that this session counts for
+        self.client = ""  # the client to whose limit this session counts
         self.revision: Revision | None = None  # set once `initialize` is answered
         self.key: str | None = None  # key in the session store, if there is one
         self.used = time.monotonic()
@@ -61,7 +61,7 @@ class HttpSession(StreamedChannel):
         self.standalone = EventStream(session_id, "g", store, taken=self._drained.wake)
         self._store = store
         self._posts: dict[RequestId, EventStream] = {}
-        self._direct: dict[RequestId, StreamlessPost] = {}  # requests without a stream so far
+        self._direct: dict[RequestId, StreamlessPost] = {}  # requests that have no stream yet
         self._resumable: dict[str, EventStream] = {}  # unfinished streams with event ids
         self._queued = 0  # upper bound of the bytes waiting in all streams
         self._streams = 0
@@ -106,7 +106,7 @@ class HttpSession(StreamedChannel):
         self._respond(request_id, None)
 
     def detach(self, request_id: RequestId) -> None:
-        """Disconnect the client of a request; it resumes the stream for the response."""
+        """Disconnect the client of a request; it resumes the stream later to get the response."""
         stream = self._stream_of(request_id)
         if stream is not None:
             stream.leave()
@@ -133,7 +133,7 @@ class HttpSession(StreamedChannel):
         self._direct[request_id] = direct
 
     def use_stream(self, request_id: RequestId) -> None:
-        """Give such a request a stream after all."""
+        """Switch a request that was registered with `expect` to an event stream."""
         direct = self._direct.pop(request_id, None)
         if direct is not None:
             direct.switch_to_stream(self.open_stream({request_id}))
@@ -169,7 +169,7 @@ class HttpSession(StreamedChannel):
         return self._posts.get(request_id)
 
     def _respond(self, request_id: RequestId, frame: bytes | None) -> None:
-        """Send the response to a request; None if it was cancelled and has none."""
+        """Send the response to a request. `frame` is None if the request was cancelled."""
         # A call may last longer than the idle timeout, which starts at its end.
         self.used = time.monotonic()
         direct = self._direct.pop(request_id, None)

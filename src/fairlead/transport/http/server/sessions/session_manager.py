@@ -98,7 +98,8 @@ class SessionManager:
         """Return the session that a request names, restored if necessary."""
         name = session_id.decode("latin-1")
         found = self.get(name, principal)
-        # A session that exists here belongs to another principal, or is being terminated.
+        # A session of this process is never restored. If `get` does not return it, it belongs to
+        # another principal or is being terminated.
         if self.restorer is None or self.closing or name in self._sessions:
             return found
         try:
@@ -125,7 +126,8 @@ class SessionManager:
             self._sweep = None
         if self.restorer is not None:
             await self.restorer.close()
-        # The next process must not find sessions expired that were in use until now.
+        # Update the times of last use, so that active sessions do not expire before the next
+        # process starts.
         await self._touch()
         for session in list(self._sessions.values()):
             await self.end(session, for_good=session.over)

@@ -1,4 +1,4 @@
-"""POSTs in a session: the one that opens it, later ones, and batches."""
+"""POSTs in a session: `initialize`, later messages, and batches."""
 
 import asyncio
 
@@ -43,7 +43,7 @@ class SessionPosts:
         if session is None:
             return
         frames = await _receive_first(call, session, message)
-        if call.gone:  # the client did not receive the id
+        if call.gone:  # the client disconnected and will not receive the session id
             await self._sessions.end(session)
         elif not frames:
             await call.send_later("the server is shutting down")
@@ -114,7 +114,7 @@ class SessionPosts:
         elif frames:
             await call.answer(self._status.of_frame(call, frames[-1]), frames[-1])
         else:
-            await call.answer(202)  # cancelled, so it has no response
+            await call.answer(202)  # the request was cancelled, so it has no response
 
     async def answer_with_events(
         self, call: HttpCall, session: HttpSession, stream: EventStream
@@ -193,7 +193,7 @@ class SessionPosts:
 async def _receive_first(
     call: AsgiCall, session: HttpSession, message: Request
 ) -> list[tuple[int, bytes]]:
-    """Return the frames with which a session responds to its first request."""
+    """Return the frames with which a session responds to `initialize`."""
     stream = session.open_stream({message.id})
     stream.attach(call)
     session.hand_over(message)

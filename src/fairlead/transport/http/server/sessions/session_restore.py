@@ -24,7 +24,7 @@ log = logging.getLogger("fairlead.transport")
 
 Make = Callable[[TransportContext, Principal, str], HttpSession]
 Add = Callable[[HttpSession], None]
-# with True for good, else only in this process
+# Ends a session. With True it is deleted from the store as well, otherwise it can be restored.
 End = Callable[[HttpSession, bool], Awaitable[None]]
 
 

@@ -25,10 +25,10 @@ class StoredSession(Struct, frozen=True, kw_only=True):
     key: str  # see `key_of`
     principal: str | None  # the owner; None: anonymous
     opening: bytes  # the `initialize` request of the client
-    revision: str  # the negotiated one
+    revision: str  # the negotiated protocol revision
     created: float
     used: float
-    client: str = ""  # the client it counts for when the store is full
+    client: str = ""  # the client to whose share the session counts when the store is full
 
 
 class SessionStore(Protocol):

@@ -58,7 +58,7 @@ class StreamResumption:
         stream = session.find(name)
         if stream is not None:
             stream.attach(call)
-            stream.take()  # all of it is in the store
+            stream.take()  # drop unwritten messages, which are replayed from the store
         # Events after this number reach the new carrier directly and must not be replayed as well.
         upto = stream.number if stream is not None else None
         missed = await self._sessions.store.after(session.id, name, number)

@@ -43,13 +43,13 @@ class StreamedChannel(BufferedDelivery, SharedStream):
     def simulate_handshake(
         self, request_id: RequestId, revision: Revision, client: dict[str, str]
     ) -> None:
-        """Deliver the handshake of a client that sends none."""
+        """Deliver a handshake on behalf of a client that sends none."""
         params = {"protocolVersion": revision.value, "capabilities": {}, "clientInfo": client}
         self.hand_over(Request(request_id, "initialize", Raw(to_json(params))))
         self.hand_over(Notification("notifications/initialized"))
 
     async def take_all(self, items: Sequence[Incoming]) -> None:
-        """Deliver the messages of a batch, and yield to other clients after every few."""
+        """Deliver the messages of a batch, and let other tasks run after every few messages."""
         for start in range(0, len(items), MESSAGES_PER_TURN.value):
             if start:
                 MESSAGES_PER_TURN.hit()
