@@ -53,10 +53,10 @@ class MCPClient(CallbackMixin):
         server_key: Hashable = None,
         renew: Callable[[], ChannelTransport] | None = None,
     ) -> None:
-        """`server_key` identifies the server, if its era shall be remembered.
+        """`server_key` identifies the server, so that its era can be remembered.
 
-        `identity` is the one that the transport was created with. `renew` creates another transport
-        to the same server, for `auto_reconnect`.
+        `identity` must be the one that the transport was created with. `renew` creates another
+        transport to the same server, for `auto_reconnect`.
         """
         config = config or MCPClientConfig()
         keeper = Reconnector(self, renew if config.auto_reconnect else None)
@@ -163,7 +163,7 @@ class MCPClient(CallbackMixin):
         config: MCPClientConfig | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
-        """Connect to an `MCPServer` in this process, or to an object with its `attach`."""
+        """Connect to an `MCPServer` in this process, or to any object with a method `attach`."""
         return cls._connect(
             lambda options: InProcessTransport(server, **options), config, callbacks
         )
@@ -241,7 +241,10 @@ class MCPClient(CallbackMixin):
         return await self.open(known_eras.stateless(self._server_key))
 
     async def open(self, stateless: bool | None = None) -> dict[str, Any]:
-        """Connect with a known era; False starts with the handshake without a probe."""
+        """Connect; `stateless` is the era of the server, if it is known.
+
+        False sends `initialize` without a probe. None uses the era that was remembered, if any.
+        """
         await self.open_on(self.transport, stateless)
         self._reconnector.watch(self.config.health_check_interval)
         return self.server
@@ -256,7 +259,7 @@ class MCPClient(CallbackMixin):
         if transport is not self.transport:
             old = self.transport
             transport.on_close, transport.on_error = old.on_close, old.on_error
-            # The server may be a newer one than the one that listed them.
+            # The schemas may differ if the server was updated meanwhile.
             self._known.forget_schemas()
         self._adopt(transport)
         # The channel repeats the subscriptions, but changes in between were not reported.

@@ -41,7 +41,7 @@ for request in requests():
 
 @pytest.mark.covers("PRO-23", "PRO-35", "CLT-07")
 @pytest.mark.parametrize("cache", [True, False])
-async def test_one_long_request_has_all_subscriptions(tmp_path: Path, cache: bool) -> None:
+async def test_one_listen_request_contains_all_subscriptions(tmp_path: Path, cache: bool) -> None:
     told: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
     command = program(tmp_path, TELLING, stateless=True)
     config = MCPClientConfig(cache=cache, auto_reconnect=True, retry_delay=0.01)
@@ -66,7 +66,7 @@ async def test_one_long_request_has_all_subscriptions(tmp_path: Path, cache: boo
             {"toolsListChanged": True, "resourceSubscriptions": ["memo://a", "memo://b"]},
             {"toolsListChanged": True, "resourceSubscriptions": ["memo://b"]},
         ]
-        # Each new one replaced the previous one.
+        # Each new request replaced the previous one.
         cancelled = [m["params"]["requestId"] for m in heard(tmp_path, "notifications/cancelled")]
         assert cancelled == [first["id"], *(request["id"] for request in others[:-1])]
         # A new connection gets the same request again.

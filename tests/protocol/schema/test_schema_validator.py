@@ -54,14 +54,14 @@ def doubled(levels: int) -> dict[str, Any]:
         ({"$defs": {"c~d": {}}, "$ref": "#/$defs/c~0d"}, 2),
         ({"allOf": [{}, {"$ref": "#/allOf/0"}]}, 4),
         (doubled(2), 14),
-        # The validator caches references to themselves, so they add no paths.
+        # The validator caches its results for recursive references, so they add no paths.
         ({"properties": {"a": {"$ref": "#"}}}, 2),
         ({"properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}}, 2),
         ({"items": {"$ref": "#"}}, 2),
     ],
     ids=str,
 )
-def test_the_number_of_paths_to_one_place(schema: Any, paths: int) -> None:
+def test_paths_to_one_position_are_counted(schema: Any, paths: int) -> None:
     found = _Paths(schema)
     assert (found.at_once(), found.unknown) == (paths, False)
 

@@ -40,7 +40,8 @@ __all__ = ["HandshakeOptions", "negotiate", "open_conversation"]
 
 log = logging.getLogger("fairlead.client")
 
-PATIENCE = 1.0  # seconds for the response to a request that was already sent
+# seconds to wait for the other response, after one of `discover` and `initialize` was answered
+PATIENCE = 1.0
 
 
 class HandshakeOptions:
@@ -134,9 +135,9 @@ async def open_conversation(
 async def _probe(peer: Peer, introduction: HandshakeOptions) -> Agreement:
     """Send `server/discover`, and after a second also `initialize`; the first response decides.
 
-    A server that starts slowly is therefore not misjudged, and a server that ignores unknown
-    methods costs one second, not thirty. Some servers of both eras take `initialize` for the choice
-    of an era; then the handshake applies.
+    This finds the era of a server that starts slowly, and takes one second instead of thirty for a
+    server that ignores unknown methods. Some servers of both eras select the handshake era when
+    they receive `initialize`; then the handshake applies.
     """
     discover = asyncio.ensure_future(_discover(peer, introduction))
     tasks: set[asyncio.Future[Any]] = {discover}

@@ -30,7 +30,7 @@ __all__ = ["SchemaValidator"]
 
 BACKTRACKING: Final = 1000  # backtracking steps of a pattern with look-around
 DEEPEST: Final = 256  # levels of a value; the validator itself refuses more
-EFFORT: Final = 500_000  # nodes times levels that are examined to count paths
+EFFORT: Final = 500_000  # limit on nodes times levels when paths are counted
 TOO_MANY: Final = 1e12  # number of paths at which counting stops
 
 
@@ -66,7 +66,7 @@ class SchemaValidator:
         except jsonschema_rs.ValidationError as exc:
             where = ".".join(str(part) for part in exc.instance_path)
             raise ValueError(f"{exc.message} (at {where})" if where else exc.message) from exc
-        # Only after compiling, because an invalid schema has a more specific error.
+        # Checked after compiling, because an invalid schema has a more specific error.
         if foreign and self._paths.unknown:
             raise ValueError("the target of a reference cannot be determined")
 
@@ -388,7 +388,7 @@ class _Paths:
 
 
 class _Node(Struct):
-    """Schema inside a schema, and the schemas that it leads to."""
+    """Subschema, and the numbers of the subschemas that it applies."""
 
     schema: Any
     here: list[int] = []

@@ -25,10 +25,10 @@ from .upstream_connection import UpstreamConnection
 
 __all__ = ["DefaultConnection", "OnLost", "OpenConnections"]
 
-# seconds without use before a connection may be closed for another. Without this delay, a client
-# that declares something else in each request would start a process for each.
+# seconds without use before a connection may be closed to make room. Without this delay, a client
+# that declares different capabilities in each request would start a process for each request.
 EVICTABLE_AFTER = 5.0
-# seconds without a call before a connection with sessions may be closed for another
+# seconds without a call before a connection with sessions may be closed to make room
 QUIET_AFTER = 60.0
 # more than MAX_LOSSES losses within LOSS_WINDOW seconds suspend a key
 MAX_LOSSES, LOSS_WINDOW = 5, 30.0
@@ -62,7 +62,7 @@ class DefaultConnection(Protocol):
         """Close the connection until it is needed again."""
 
     def connections_changed(self) -> None:
-        """Handle the opening, closing or loss of another connection to the server."""
+        """React to the opening, closing or loss of a connection other than the default one."""
 
 
 class OpenConnections:
@@ -79,18 +79,19 @@ class OpenConnections:
         self.default: DefaultConnection | None = None
         self.on_lost: OnLost | None = None
         self.evictable_after = EVICTABLE_AFTER
-        self.own: set[UpstreamConnection] = set()  # connections of a single session
+        self.own: set[UpstreamConnection] = set()  # connections that serve a single session each
         self._connections: dict[ConnectionKey, list[UpstreamConnection]] = {}
         self._timers: dict[UpstreamConnection, asyncio.TimerHandle] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self.facts = ServerFacts()
-        self.on_facts: Callable[[ServerFacts], None] = lambda facts: None  # called with new facts
+        # called when facts about the server change
+        self.on_facts: Callable[[ServerFacts], None] = lambda facts: None
         self._liveness = LivenessProbe(settings.hang_timeout)
         self._losses: dict[ConnectionKey, deque[float]] = {}
         self._reserved: Counter[Principal] = Counter()  # connections that are being opened
 
     def update_settings(self, settings: UpstreamSettings) -> None:
-        """Use new settings from now on; open connections stay."""
+        """Use new settings for connections that are opened from now on."""
         self.settings = self.opener.settings = settings
 
     @property
@@ -156,8 +157,8 @@ class OpenConnections:
     def _make_room(self, principal: Principal, more: int = 1) -> None:
         """Make room for another connection of `principal`, by closing one that is not in use.
 
-        An authenticated client has at most half of the connections. When all are open, one of the
-        principal with the most connections is closed.
+        An authenticated principal may have at most half of the connections. If the limit of all
+        connections is reached, a connection of the principal with the most connections is closed.
 
         Raises:
             ServerBusy: All connections are in use.
@@ -191,7 +192,8 @@ class OpenConnections:
             ServerBusy: All of them are in use.
         """
         now = asyncio.get_running_loop().time()
-        # Sessions without recent calls get another connection with their next request.
+        # A connection with sessions is evictable after a long time without calls. The next request
+        # of such a session opens another connection.
         ready = {one: one.used + self.evictable_after for one in connections if one.idle}
         ready |= {one: one.used + QUIET_AFTER for one in connections if one.quiet and not one.idle}
         evictable = [one for one, when in ready.items() if when <= now]
@@ -206,9 +208,10 @@ class OpenConnections:
     # Idle connections
 
     def _look_after(self, connection: UpstreamConnection) -> None:
-        """Close a connection after it was unused for a while.
+        """Close a connection once it has not been used for a while.
 
-        It may belong to sessions of clients that vanished. A client that returns gets another one.
+        Sessions of clients that vanished may still refer to it. A client that returns gets another
+        connection.
         """
         loop = asyncio.get_running_loop()
 
@@ -252,7 +255,7 @@ class OpenConnections:
             self.default.connections_changed()
 
     def _is_last(self, connection: UpstreamConnection) -> bool:
-        """Return True if a connection stays open because a server that is not lazy has no other."""
+        """Return True for the only open connection to a server that is not lazy."""
         if self.default is None or not self.default.keeps_one:
             return False
         return self.default.current is None and self.connections == [connection]
@@ -280,7 +283,7 @@ class OpenConnections:
 
     def _lost(self, connection: UpstreamConnection, end: ChannelClosed) -> None:
         key = self._forget(connection)
-        # Only the exit of a process counts, and only if we did not cause it.
+        # Only the exit of a process counts as a loss, unless Fairlead terminated the process.
         if key is not None and end.exit_code is not None and not connection.ending:
             self._count_loss(key)
         sessions = list(connection.sessions)
@@ -305,7 +308,7 @@ class OpenConnections:
             ConnectFailed: The key is suspended.
         """
         losses = self._losses.get(key)
-        # A connection may be dead before its loss is reported.
+        # Dead connections whose loss is not reported yet count as well.
         dead = sum(not one.alive for one in self._connections.get(key, ()))
         if losses is not None and len(losses) + dead > MAX_LOSSES:
             if asyncio.get_running_loop().time() - losses[0] <= LOSS_WINDOW:
