@@ -316,7 +316,7 @@ async def test_rules_hold_messages_at_a_desk_and_record_them(tmp_path: Path) -> 
     rules.close()
     taped = [json.loads(bytes(entry.message)) for entry in read_tape(tmp_path / "some")]
     assert [message.get("method", "answer") for message in taped] == ["tools/call", "answer"]
-    with pytest.raises(RulesError, match="only a gateway has a desk"):
+    with pytest.raises(RulesError, match="messages can be held only in a gateway"):
         RuleSet.of_data({"rules": [{"do": "pause"}]}, actions=gateway_actions())
 
 

@@ -1,4 +1,4 @@
-"""Actions that need a desk, a tape or a lock file besides their options."""
+"""Actions that need a `HoldDesk`, a tape or a lock file besides their options."""
 
 import os
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -26,9 +26,10 @@ class ToolLookup(Protocol):
 def gateway_actions(
     desk: HoldDesk | None = None, finding: ToolLookup | None = None
 ) -> dict[str, Factory]:
-    """Return the further actions that rules may name; `pause` needs a desk.
+    """Return the actions `pause`, `lock` and `record` for rules.
 
-    `finding` is for a gateway; without it, all tools belong to one server.
+    `desk` is required for `pause`, and for `lock` with the policy `ask`. `finding` looks up tools
+    in a gateway; without it, all tools belong to one server.
     """
 
     def pause(
@@ -86,5 +87,5 @@ def _record(tape: str, *, folder: str = "", known: Redactor | None = None) -> In
 
 def _needed(desk: HoldDesk | None) -> HoldDesk:
     if desk is None:
-        raise ConfigError("messages cannot be held here: only a gateway has a desk")
+        raise ConfigError("messages can be held only in a gateway")
     return desk
