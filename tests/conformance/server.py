@@ -37,7 +37,7 @@ def embedded(uri: str, text: str, mime_type: str = "text/plain") -> EmbeddedReso
 
 @server.tool()
 def test_simple_text() -> str:
-    """Return a text."""
+    """Return text."""
     return "This is a simple text response for testing."
 
 
@@ -49,7 +49,7 @@ def test_image_content() -> Image:
 
 @server.tool()
 def test_audio_content() -> Audio:
-    """Return a sound."""
+    """Return audio."""
     return Audio(WAV, format="wav")
 
 
@@ -72,7 +72,7 @@ def test_multiple_content_types() -> list[Any]:
 
 @server.tool()
 def test_error_handling() -> str:
-    """Fail always."""
+    """Raise an error."""
     raise MCPToolError("This tool intentionally returns an error for testing")
 
 
@@ -287,7 +287,7 @@ async def test_input_required_result_list_roots(ctx: Context) -> str:
 
 @server.tool()
 async def test_input_required_result_request_state(ctx: Context) -> str:
-    """Keep a state while asking."""
+    """Keep state while asking the user."""
     before = await ctx.step("state", lambda: "state-ok")
     answer = await ctx.elicit("Please confirm", Confirmation, key="confirm")
     return f"{before}: {told(answer)}"
@@ -336,19 +336,19 @@ async def test_input_required_result_capabilities(ctx: Context) -> str:
 
 @server.resource("test://static-text", mime_type="text/plain")
 def static_text() -> str:
-    """A constant text."""
+    """Constant text."""
     return "This is the content of the static text resource."
 
 
 @server.resource("test://static-binary", mime_type="image/png")
 def static_binary() -> bytes:
-    """A constant image."""
+    """Constant image."""
     return PNG
 
 
 @server.resource("test://watched-resource", mime_type="text/plain")
 def watched_resource() -> str:
-    """A text to which clients can subscribe."""
+    """Text to which clients can subscribe."""
     return "Watched resource content"
 
 

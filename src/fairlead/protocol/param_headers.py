@@ -69,7 +69,7 @@ class ParamHeaderIndex:
             name = msgspec.json.decode(item, type=_Named).name
             marks = read_param_headers(item)
         except (msgspec.DecodeError, RecursionError):
-            # The code that uses the definition reports the mistake.
+            # Keep a malformed definition: the code that uses it reports the error.
             return True
         except ValueError as exc:
             reject(f"{name!r} cannot be called over HTTP: {exc}")

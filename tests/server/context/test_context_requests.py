@@ -167,7 +167,7 @@ async def test_timeout_is_paused_while_a_request_is_pending() -> None:
         (None, "nonsense", []),
     ],
 )
-async def test_session_receives_log_messages_from_its_level_on(
+async def test_session_receives_log_messages_at_or_above_its_level(
     own: str | None, default: str, told: list[str]
 ) -> None:
     edge = Edge()
@@ -293,7 +293,7 @@ async def test_url_elicitation_raises_cannot_ask_for_older_revisions() -> None:
     assert refused.value.capability == "elicitation.url"
 
 
-async def test_session_without_a_level_receives_messages_from_info_on() -> None:
+async def test_session_without_a_level_receives_messages_at_or_above_info() -> None:
     edge = Edge()
     context = context_of(edge)
     for level in ("debug", "info"):

@@ -35,7 +35,7 @@ _STATUS = {
 }
 _LISTS = {"/tools": "tools", "/resources": "resources", "/prompts": "prompts"}
 _HTML = b"text/html; charset=utf-8"
-# The page shows texts of others, so scripts and external content are forbidden.
+# The page shows text from third parties, so scripts and external content are forbidden.
 _LOCKED = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
     (b"x-content-type-options", b"nosniff"),
@@ -47,7 +47,7 @@ class RestApi:
     """Handler of the paths beside the MCP endpoint, for clients that are authenticated already."""
 
     def __init__(self, server: Registration, handler: Handler, settings: HttpSettings) -> None:
-        """`handler` handles the requests to the server."""
+        """`handler` answers the MCP requests that this API sends to the server."""
         self._server = server
         self._handler = handler
         self._settings = settings
@@ -93,7 +93,8 @@ class RestApi:
         await call.answer(404, _error("NOT_FOUND", f"Unknown tool: {name}"))
 
     async def _call_tool(self, call: AsgiCall, name: str, principal: Principal) -> None:
-        # Also without a body: a web page may send a request without this header to any origin.
+        # Required even without a body: web pages may send requests without this header to any
+        # origin.
         if not has_json(call.headers):
             await call.send_text(415, "Content-Type must be application/json")
             return
@@ -178,7 +179,7 @@ _PATHS = frozenset({"/", "/health", "/openapi.json", *_LISTS})
 
 
 async def _is(call: AsgiCall, method: str) -> bool:
-    """Return True if the request has the method of the path; HEAD is accepted for GET."""
+    """Return True if the request has this method, or HEAD for GET; otherwise, answer with 405."""
     if call.method == method or (call.method == "HEAD" and method == "GET"):
         return True
     await call.send_text(405, f"the method must be {method}", [(b"allow", method.encode())])

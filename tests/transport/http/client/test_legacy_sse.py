@@ -522,7 +522,7 @@ class HeldPosts(LegacyServer):
             await super().__call__(call)
 
     async def until(self, count: int) -> list[Any]:
-        """Wait for `count` POSTs, and check that no others follow."""
+        """Wait for `count` POSTs, give others time to arrive, and return all of them."""
         async with asyncio.timeout(5):
             while len(self.posts) < count:
                 await asyncio.sleep(0)

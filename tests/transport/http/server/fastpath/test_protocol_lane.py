@@ -561,7 +561,7 @@ async def test_a_disconnect_cancels_the_call() -> None:
         assert (one.transport.written, one.protocol.tasks) == (b"", set())
 
 
-async def test_connection_close_is_answered_before_closing() -> None:
+async def test_a_request_with_connection_close_is_answered_before_closing() -> None:
     async with lane() as one:
         await one.send(request(fields={"Connection": "close"}))
         ((status, headers, _),) = one.answers()
