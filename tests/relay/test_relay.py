@@ -440,7 +440,7 @@ async def test_a_request_that_was_not_delivered_is_sent_again_once(
     ],
     ids=["refused", "no words", "protocol", "away"],
 )
-async def test_failures_are_errors_for_the_client(
+async def test_failures_are_reported_to_the_client_as_errors(
     failure: Exception, code: int, words: str
 ) -> None:
     relay = OneWay(failure, failure, alive=True).relay
@@ -450,7 +450,7 @@ async def test_failures_are_errors_for_the_client(
     assert refused.value.data == {"x": 1} or refused.value.data["source"] == "proxy"
 
 
-def test_the_server_of_every_message_is_the_one_of_the_relay() -> None:
+def test_every_message_belongs_to_the_server_of_the_relay() -> None:
     relay = Relay({"command": "true"}, "raw")
     assert relay.server_of(single_exchange()) == relay.name == "raw"
     assert relay.answer_inline(single_exchange("ping")) is None

@@ -24,7 +24,7 @@ FOUND = ("red", "add", True, False)
 
 
 def summary(origin: ToolOrigin | None) -> tuple[Any, ...] | None:
-    """Return server, name, and whether the definition is known and the tool only described."""
+    """Return an origin as a tuple: (server, name, definition is known, described)."""
     if origin is None:
         return None
     return origin.server, origin.name, origin.definition is not None, origin.described
@@ -41,7 +41,7 @@ def summary(origin: ToolOrigin | None) -> tuple[Any, ...] | None:
         ("call_tool", {"name": "red_none", "arguments": {}}, None),
     ],
 )
-async def test_a_tool_is_found_by_its_name_and_inside_calls_of_the_search(
+async def test_a_tool_is_found_by_its_name_and_in_the_arguments_of_call_tool(
     name: str, arguments: dict[str, Any], expected: tuple[Any, ...] | None
 ) -> None:
     server = MCPServer("red", rate_limit_rate=0)
@@ -184,7 +184,7 @@ async def test_the_lookup_waits_for_the_server_of_the_tool(
     assert lookup.expected == [expected]
 
 
-async def test_at_its_endpoint_the_lookup_waits_for_a_starting_server() -> None:
+async def test_the_lookup_at_the_endpoint_of_a_server_waits_for_its_start() -> None:
     lookup = Lookup()
     starts: list[str] = []
 
