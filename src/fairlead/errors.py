@@ -83,10 +83,10 @@ class RemoteProtocolError(ProtocolError):
     def __init__(self, message: str, *, code: int, request_id: int | str | None = None) -> None:
         super().__init__(message, code=code)
         self.request_id = request_id
-        # request id of an unreadable response, if its start shows one
+        # id of the request that an unreadable response answers, if its start contains the id
         self.answers: int | str | None = None
         self.excerpt = ""  # start of an unreadable frame, for logs
-        self.size = 0  # length of that frame in bytes
+        self.size = 0  # length of the unreadable frame in bytes
         self.frame = b""  # the complete frame, unless it exceeded the size limit
 
 

@@ -24,7 +24,7 @@ InheritEnv: TypeAlias = Literal["all", "safe"] | Sequence[str]
 
 
 class _Entry(Struct, kw_only=True, rename="camel"):
-    """Fields of all kinds of entries."""
+    """Fields that all kinds of entries have."""
 
     enabled: bool = True
     timeout: float | None = None  # milliseconds
@@ -83,7 +83,7 @@ _KINDS: dict[str, type[Any]] = {
     "ws": MCPWebSocketServerConfig,
     "websocket": MCPWebSocketServerConfig,
 }
-# Spellings of other programs.
+# Names of fields in the configuration files of other programs.
 _OTHER_NAMES = {"transport": "type", "endpoint": "url", "requestTimeoutMs": "timeout"}
 
 

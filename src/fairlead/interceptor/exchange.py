@@ -27,9 +27,7 @@ class ReplyPath(Protocol):
 
     @property
     def is_connection(self) -> bool:
-        """Return True for a connection that carries other exchanges, too, False for one HTTP
-        request.
-        """
+        """Return True for a connection with several exchanges, False for one HTTP request."""
         ...
 
     @property
@@ -54,13 +52,13 @@ class ReplyPath(Protocol):
         """
 
     def detach(self, exchange: "Exchange") -> None:
-        """Close the stream that waits for this exchange, if the caller can resume it."""
+        """Close the stream on which the caller waits, if the caller can resume it."""
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Send these members beside the result or the error of a request."""
+        """Add members to the response to a request, beside its result or error."""
 
     async def close(self) -> None:
-        """Close the connection, if it is one. Safe to call more than once."""
+        """Close the connection, if this path is one. Safe to call more than once."""
 
     async def request_caller(
         self, exchange: "Exchange", method: str, params: dict[str, Any] | Raw | None
@@ -76,7 +74,7 @@ class ReplyPath(Protocol):
 
 
 class ReplyPathBase:
-    """Defaults for the `ReplyPath` of a single exchange, which do nothing."""
+    """Defaults for the `ReplyPath` of a single exchange; all of them do nothing."""
 
     __slots__ = ()
 
@@ -84,13 +82,13 @@ class ReplyPathBase:
     carrier: object | None = None
 
     def detach(self, exchange: "Exchange") -> None:
-        """Keep the stream: the caller could not resume it."""
+        """Keep the stream, because the caller could not resume it."""
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Drop the members: the response consists of the result only."""
+        """Drop the members, because the response consists of the result only."""
 
     async def close(self) -> None:
-        """Do nothing: the request ends with its response."""
+        """Do nothing, because the path ends with the response."""
 
 
 class Delivery(Struct):

@@ -41,8 +41,8 @@ class RateLimiter:
         """Take a token for one call from every bucket it needs; return False if one is empty."""
         now = self._clock()
         everything = self._all
-        # The bucket for all calls is only read first: a call that its tool refuses must not take a
-        # token.
+        # The token of the common bucket is taken last: a call that the limit of its tool refuses
+        # must not use up a common token.
         if everything is not None and everything.filled(now) < 1.0:
             return self._refuse(tool)
         if self._per_tool_rate:

@@ -28,9 +28,9 @@ class SyncInterceptor(InterceptorBase):
     waits: ClassVar = False
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
-        """Return the exchange to forward, and a function for the outcome or None.
+        """Return the exchange to forward, and a function that receives the outcome, or None.
 
-        The function is called once.
+        The function is called once and returns the outcome for the caller.
 
         Raises:
             RpcError: The interceptor refuses the request.

@@ -20,7 +20,7 @@ log = logging.getLogger("fairlead.peer")
 
 
 class Backlog(BoundedQueue[Exchange]):
-    """Requests in order of arrival, started as soon as others end; limited in items and bytes."""
+    """Queue of requests that start in order as soon as others end; limited in items and bytes."""
 
     def __init__(self, line: ConnectionState, begin: Callable[[Exchange, RequestId], None]) -> None:
         super().__init__(lambda exchange: size_of(exchange.message), MAX_QUEUED, MAX_QUEUED_BYTES)

@@ -16,7 +16,7 @@ log = logging.getLogger("fairlead.peer")
 
 # Called with progress, total and message of a notification. May be a coroutine function.
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
-# Called at once with the unchanged notification, for code that forwards it.
+# Called at once with the unchanged progress notification, for code that forwards it.
 OnProgressNotification = Callable[[Notification], None]
 
 

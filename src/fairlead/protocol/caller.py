@@ -49,7 +49,7 @@ ROUND_MEMBERS = frozenset({"inputResponses", "requestState"})
 
 
 class Caller(Struct, frozen=True):
-    """Peer that sends requests, as far as it has described itself."""
+    """Description of the peer that sends requests: revision, identity and declared capabilities."""
 
     revision: Revision
     # Copied from the revision, because every call reads it.

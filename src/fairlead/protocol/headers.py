@@ -80,12 +80,12 @@ _STATUS = {
 
 
 def is_header_name(text: str) -> bool:
-    """Return True for a token (RFC 9110, section 5.6.2)."""
+    """Return True if a text is a valid header name: a token of RFC 9110, section 5.6.2."""
     return _TOKEN.fullmatch(text) is not None
 
 
 def status_of(code: int) -> int:
-    """Return the HTTP status of a JSON-RPC error in the stateless era; other codes use 200."""
+    """Return the HTTP status for a JSON-RPC error code in the stateless era, 200 by default."""
     return _STATUS.get(code, 200)
 
 
@@ -188,9 +188,9 @@ def _compare(header: str, given: bytes | None, wanted: object) -> None:
 
 
 class ParamHeader(Struct, frozen=True):
-    """Argument that is also sent in a header."""
+    """Argument of a tool that is also sent in a header."""
 
-    header: str  # without the prefix, as spelled in the schema
+    header: str  # name of the header without its prefix, as spelled in the schema
     path: tuple[str, ...]
     kind: str  # "string", "integer" or "boolean"
 
@@ -239,14 +239,14 @@ def _mark(schema: dict[str, Any], path: tuple[str, ...], where: str) -> ParamHea
     return ParamHeader(header, path, kind)
 
 
-# Keywords whose members are named by the author of the schema, and keywords whose values are data:
-# a property called `default` is not a keyword.
+# `_NAMED` are keywords whose members the author of the schema names: a property called `default` is
+# not a keyword. The values of keywords in `_DATA` are data, not schemas.
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _DATA = frozenset({"const", "default", "enum", "example", "examples", HEADER_ANNOTATION})
 
 
 def _hides_a_mark(value: Any) -> bool:
-    """Return True if a part of a schema that `properties` alone does not reach has a mark."""
+    """Return True if a schema has a mark at a position that `properties` alone does not reach."""
     if isinstance(value, list):
         return any(map(_hides_a_mark, value))
     if not isinstance(value, dict):
@@ -265,7 +265,9 @@ def _hides_a_mark(value: Any) -> bool:
 def param_values(
     marks: tuple[ParamHeader, ...], arguments: Mapping[str, Any] | None
 ) -> Iterator[tuple[ParamHeader, str | int | bool | None]]:
-    """Yield each mark with its argument; None for a missing one or one that no header can carry."""
+    """Yield each mark with the value of its argument; None if it is missing or not allowed in a
+    header.
+    """
     for mark in marks:
         value: Any = arguments
         for step in mark.path:

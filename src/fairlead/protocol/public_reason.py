@@ -54,7 +54,7 @@ _REASONS = {
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason that one exception gives by itself; empty if its cause decides."""
+    """Return the reason that this exception alone gives; empty if its cause must be examined."""
     if isinstance(error, TransportError) and error.public:
         return error.public
     match error:

@@ -56,8 +56,8 @@ class _ErrorObject(Struct, gc=False):
     message: str
 
 
-SHORT = 8 << 10  # bytes; copying this little twice is faster than joining parts
-_SHORT_METHOD = 64  # characters; longer method names are encoded again each time
+SHORT = 8 << 10  # bytes; up to this size, copying a result twice is faster than joining parts
+_SHORT_METHOD = 64  # characters; the encoded form of a longer method name is not cached
 
 MAX_BATCH = BATCH.value
 MAX_BATCH_BYTES = BATCH_BYTES.value

@@ -20,8 +20,8 @@ async def read_pages(
 ) -> AsyncIterator[dict[str, Raw]]:
     """Yield the members of each page until the cursor is missing or repeated.
 
-    An empty cursor is valid like any other. However, some servers of the handshake era send it with
-    the last page. They then reject it or start again with the first page, and the list ends there.
+    An empty cursor is valid. However, some servers of the handshake era send it with the last page,
+    and then reject it or start again with the first page. In both cases the list ends there.
 
     Raises:
         RemoteProtocolError: A page is not an object, its cursor is not a string, or the list is too

@@ -32,10 +32,10 @@ _OVERHEARD = CHANGES | {ACKNOWLEDGED, CANCELLED, COMPLETED}
 
 
 class CallbackMixin(TypedCallMixin, SubscriptionMixin):
-    """The part of a client that has the callbacks.
+    """The part of a client that stores the callbacks and calls them.
 
-    A handshake declares the existing callbacks once, so in that era a new kind of callback takes
-    effect with the next connection.
+    In the handshake era, the capabilities of the existing callbacks are declared once, so a new
+    kind of callback takes effect with the next connection.
     """
 
     def __init__(

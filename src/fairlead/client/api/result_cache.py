@@ -25,11 +25,11 @@ __all__ = ["CHANGES", "ResultCache"]
 log = logging.getLogger("fairlead.client")
 
 MAX_ENTRIES, MAX_BYTES = RESULT_CACHE_ENTRIES.value, RESULT_CACHE_BYTES.value
-LONGEST_TTL = 24 * 3600.0  # seconds; a longer time to live of a server is reduced to this
+LONGEST_TTL = 24 * 3600.0  # seconds; maximum time to live, even if a server allows more
 
 ResultKey = tuple[str, bytes]
 
-# The results that a notification makes stale.
+# For each notification: the methods whose results it makes stale.
 _STALE = {
     "notifications/tools/list_changed": ("tools/list",),
     "notifications/prompts/list_changed": ("prompts/list",),
@@ -41,7 +41,7 @@ _STALE = {
 }
 
 _UPDATED = "notifications/resources/updated"
-CHANGES = frozenset((*_STALE, _UPDATED))  # the notifications that a cache needs to receive
+CHANGES = frozenset((*_STALE, _UPDATED))  # notifications that must be passed to a cache
 
 
 class ResultCache:

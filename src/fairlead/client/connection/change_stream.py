@@ -36,7 +36,7 @@ class ChangeStream:
         begin: Callable[["ChangeStream"], Awaitable[None]],
         finish: Callable[["ChangeStream"], Awaitable[None]],
     ) -> None:
-        """`begin` and `finish` register and unregister the stream at the client."""
+        """`begin` registers the stream with the client, `finish` unregisters it."""
         self.lists = set(lists)
         self.uris = dict.fromkeys(uris)
         self.mine: list[str] = []  # resources that were subscribed to for this stream

@@ -44,8 +44,8 @@ class EraCache:
         self._stateless[server] = stateless
         if self._store is not None:
             kept, key = self._looked_up(self._store), fingerprint(server)
-            # A known era is not saved again: it must expire in the store, so that it is checked
-            # again.
+            # A known era is not saved again, because that would renew its expiry in the store, and
+            # the server would never be probed again.
             if kept.get(key) != stateless:
                 kept[key] = stateless
                 self._store.save(key, stateless)

@@ -102,7 +102,7 @@ class Conversation:
         self.gated = gated
         self._directed = directed
         self.state = SessionState.UNINITIALIZED
-        self.identity = identity or Identity()  # declared by this end
+        self.identity = identity or Identity()  # description of this end, which is sent to the peer
         self.numbers = id_format == "integer"
         self._session_id = session_id
         self.principal = principal  # identity of the peer
@@ -114,7 +114,7 @@ class Conversation:
         self._sent_initialize: RequestId | None = None
         self._owed_initialize: RequestId | None = None
         self._heard_stateless = False
-        # The peer, once it is known for the whole connection.
+        # Description of the peer, once it is known for the whole connection.
         self.peer = Caller(assume, assume.stateless, principal) if assume else None
         self.agreement: Agreement | None = None
         self._over = False
@@ -241,7 +241,7 @@ class Conversation:
         return UnmatchedMessage(message, "a cancellation of a request that is not pending")
 
     def receive_result(self, request_id: RequestId) -> bool:
-        """Apply the response to an own request; the same as `receive` for a known response.
+        """Apply a response without building an event; otherwise like `receive`.
 
         Returns False if the request is not pending.
         """
@@ -434,7 +434,9 @@ class Conversation:
 
     @property
     def null_error_id(self) -> bool:
-        """Return True if errors for unreadable requests have a null id, not none (DEC-15)."""
+        """Return True if error responses to unreadable requests have `id: null`, False if they have
+        no id (DEC-15).
+        """
         if self.peer is None:
             return not self._heard_stateless
         return self.peer.revision.null_error_id

@@ -51,7 +51,7 @@ def cancel_reason_of(message: Notification) -> str:
 
 
 def _read(message: Notification, decode: Any, attribute: str) -> Any:
-    """Return a member of the params of a notification, None if they are malformed."""
+    """Return a member of the params of a notification, None if the params are malformed."""
     if isinstance(message.params, UnsetType):
         return None
     # The specification requires that malformed notifications are ignored.

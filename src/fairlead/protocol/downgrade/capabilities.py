@@ -35,7 +35,8 @@ def rewrite_capabilities(revision: Revision) -> Rewrite | None:
         "completions": revision.completions_capability,
         "elicitation": revision.elicitation,
         "tasks": revision.core_tasks,
-        # New in the stateless revisions, but MCP Apps use it before; extensions need `_meta`.
+        # Introduced by the stateless revisions, but MCP Apps use extensions in earlier ones that
+        # have `_meta`.
         "extensions": revision.meta_everywhere,
     }
     modes = {"form": revision.rich_elicitation, "url": revision.rich_elicitation}
@@ -51,7 +52,10 @@ def rewrite_capabilities(revision: Revision) -> Rewrite | None:
 
 
 def _forms_only(revision: Revision) -> Edit | None:
-    """Build an edit that removes elicitation by URL only: without modes it would mean forms."""
+    """Build an edit that removes an elicitation capability with URL mode only.
+
+    Without its modes, the capability would mean support for forms.
+    """
     if revision.rich_elicitation:
         return None
 

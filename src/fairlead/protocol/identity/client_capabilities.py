@@ -60,11 +60,13 @@ def for_handshake_server(capabilities: bytes) -> bytes:
 
 @lru_cache(maxsize=256)
 def for_stateless_server(capabilities: bytes) -> bytes:
-    """Return the capabilities of a session for the `_meta` of each request."""
+    """Return the capabilities of a client with a session, for the `_meta` of each stateless
+    request.
+    """
     members = members_of(capabilities) or {}
     members.pop("tasks", None)
     if "roots" in members:
-        # Without listChanged: there is no such notification to a stateless server.
+        # `listChanged` is removed: clients do not notify a stateless server of changed roots.
         members["roots"] = Raw(b"{}")
     return _with_extensions(bytes(encoded(members)))
 

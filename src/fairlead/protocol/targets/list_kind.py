@@ -22,14 +22,12 @@ class ListKind(StrEnum):
 
     @property
     def key(self) -> str:
-        """Return the member that identifies an item."""
+        """Return the name of the member that identifies an item of the list."""
         return _KEYS.get(self, "name")
 
     @property
     def named(self) -> bool:
-        """Return True if items have merged names; other items are identified by their URI
-        everywhere.
-        """
+        """Return True if items have merged names, False if their URIs identify them."""
         return self not in _KEYS
 
     @property

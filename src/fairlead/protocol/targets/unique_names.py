@@ -94,9 +94,10 @@ def merge_names(pairs: Iterable[Pair]) -> dict[Pair, str]:
     again = [pair for pair, name in names.items() if len(name) > MAX_NAME] or _rivals(names)
     while again:
         for pair in again:
-            # A suffix that was predicted, and used as a name, is replaced by a longer one.
+            # If a server predicted the suffix and used it as a name, the suffix is replaced by a
+            # longer one.
             tails[pair] = min(tails[pair] * 2 or _TAIL, _LONGEST_TAIL)
-            # With the length of the server's name, so that no two pairs give the same text.
+            # The length of the server's name makes the text different for any two pairs.
             text = f"{len(pair[0])} {pair[0]}{pair[1]}"
             names[pair] = _with_tail(full_name(*pair), text, tails[pair])
         again = _rivals(names)
@@ -109,13 +110,13 @@ def full_name(server: str, name: str) -> str:
 
 
 def may_belong_to(server: str, merged: str) -> bool:
-    """Return True if an item of this server could have this name; others may have it, too."""
+    """Return True if a merged name could belong to this server. Several servers may qualify."""
     whole = full_name(server, "")
     return merged.startswith(whole[: MAX_NAME - _LONGEST_TAIL - 1])
 
 
 def _rivals(names: dict[Pair, str]) -> list[Pair]:
-    """Return all pairs that share their name with another one."""
+    """Return all pairs whose merged name is not unique."""
     if len(set(names.values())) == len(names):
         return []
     by_name: dict[str, list[Pair]] = {}

@@ -15,8 +15,8 @@ from .url_hosts import host_forms, place_forms, plain_port, without_final_dot
 
 __all__ = ["is_plain_uri", "normalize_uri", "uri_forms"]
 
-_ROUNDS: Final = 8  # rounds of decoding, after which a text is unclear
-_CACHED: Final = 256  # characters of a URI whose forms are cached
+_ROUNDS: Final = 8  # maximum number of decoding rounds; a text that needs more is unclear
+_CACHED: Final = 256  # maximum length of a URI whose forms are cached, in characters
 
 _PARTS: Final = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?", re.DOTALL
@@ -24,7 +24,7 @@ _PARTS: Final = re.compile(
 _START: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?")
 _SEGMENT: Final = r"""[\w~!$&'()*+,;=:@{}|^"<>`\[\]-]+(?:\.+[\w~!$&'()*+,;=:@{}|^"<>`\[\]-]+)*"""
 _FILE_SEGMENT: Final = _SEGMENT.replace("$", "").replace("|", "")
-# A URI with a single form: nothing to decode, resolve, lower, complete or remove.
+# A URI with a single form, which decoding, resolving and changes of case leave unchanged.
 _PLAIN_URI: Final = re.compile(
     rf"file://(?:/{_FILE_SEGMENT})*"
     rf"|(?:https?|wss?|ftp)://(?!xn--|[^/]*\.xn--)(?:[a-z0-9-]+\.)*[a-z][a-z0-9-]*"
@@ -38,7 +38,7 @@ _HOST_PORT: Final = re.compile(r"(.*?)(?::([0-9]*))?", re.DOTALL)
 _LOCAL: Final = ("", "localhost", "127.0.0.1", "[::1]")  # hosts of `file:` that mean this machine
 # Schemes that the WHATWG URL Standard calls special, with their default ports.
 _PORTS: Final = {"http:": "80", "https:": "443", "ws:": "80", "wss:": "443", "ftp:": "21"}
-# Spellings on Windows of `C:`, of a path without a prefix, and of the file itself.
+# Windows spellings: `C|` for `C:`, a drive as the host, a device prefix, a stream of the file.
 _DRIVE: Final = re.compile(r"(file:[/\\]*[a-z])\|(?=[/\\?#]|\Z)", re.IGNORECASE)
 _DRIVE_HOST: Final = re.compile(r"[A-Za-z][:|]")
 _DEVICE: Final = re.compile(r"file:[/\\]+(?:[?.]|\?\?)[/\\]+(?:unc[/\\]+)?", re.IGNORECASE)
@@ -119,7 +119,8 @@ def _read_forms(uri: str) -> tuple[str, ...] | None:
     forms, left = {uri: None}, TARGET_FORMS.value
     queue, seen = [uri], {uri}
     for text in queue:
-        # Each reading costs a minimum, so that many short ones reach the limit, too.
+        # Each form counts as at least `_CACHED` characters, so that many short ones reach the
+        # limit, too.
         left -= max(len(text), _CACHED)
         if left < 0:
             TARGET_FORMS.hit()

@@ -48,9 +48,9 @@ class Icon(Struct, frozen=True, kw_only=True, rename="camel"):
 class Annotations(Struct, frozen=True, kw_only=True, rename="camel"):
     """Hints on the audience of a piece of content, and on its importance."""
 
-    audience: list[str] | UnsetType = UNSET  # of "user" and "assistant"
-    priority: int | float | UnsetType = UNSET  # from 0 to 1
-    last_modified: str | UnsetType = UNSET  # ISO 8601
+    audience: list[str] | UnsetType = UNSET  # "user", "assistant" or both
+    priority: int | float | UnsetType = UNSET  # importance, from 0 to 1
+    last_modified: str | UnsetType = UNSET  # time in ISO 8601 format
 
 
 class CacheableResult(Struct, frozen=True, kw_only=True, rename="camel"):

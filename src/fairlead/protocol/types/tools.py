@@ -22,7 +22,7 @@ class ToolAnnotations(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ToolExecution(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Ways to call a tool (2025-11-25); without `task_support` it does not run as a task."""
+    """Execution options of a tool (2025-11-25); without `task_support`, it is not run as a task."""
 
     task_support: TaskSupport | UnsetType = UNSET
 
