@@ -31,7 +31,7 @@ INTERVAL = 1.0  # seconds between checks
 
 
 class ReloadTarget(ServerConnector, Protocol):
-    """A manager, as far as replacing its servers is concerned."""
+    """The methods of a manager that are needed to replace its servers."""
 
     def get_all_server_names(self) -> list[str]: ...
     def get_configured(self, name: str) -> ServerSpec | None: ...
@@ -42,7 +42,7 @@ class ConfigSnapshot(Struct, frozen=True):
     """The content of the configuration files at one time."""
 
     wanted: Mapping[str, ServerSpec]
-    files: Sequence[str]  # to watch, including those that do not exist yet
+    files: Sequence[str]  # files to watch, including those that do not exist yet
     broken: frozenset[str] = frozenset()  # files that could not be parsed
 
 
@@ -67,10 +67,10 @@ def snapshot_reader(
 
 
 async def apply_changes(manager: ReloadTarget, now: ConfigSnapshot) -> None:
-    """Connect and disconnect servers to match these files. Unchanged servers are left alone.
+    """Connect and disconnect servers to match these files.
 
-    A file that cannot be read, perhaps because it is being written, changes nothing. Servers that
-    come from no file are left alone as well.
+    Unchanged servers, and servers that do not come from a file, stay connected. A file that cannot
+    be read, perhaps because it is being written, changes nothing.
     """
     wanted = now.wanted
     have = {name: manager.get_configured(name) for name in manager.get_all_server_names()}
@@ -123,7 +123,8 @@ class Reloader:
             reading = await asyncio.to_thread(self._load)
             await apply_changes(self._manager, reading)
             return reading.files
-        except Exception:  # the next change may repair it
+        # keep watching, because the next change of the files may repair the error
+        except Exception:
             log.exception("the configuration could not be reloaded")
             return files
 
@@ -133,7 +134,7 @@ async def follow_files(
     look: Callable[[Sequence[str]], Awaitable[Sequence[str]]],
     interval: float,
 ) -> None:
-    """Call `look` now and after each change of the files; it returns the files to watch next.
+    """Call `look` now, and again after each change of the files. It returns the files to watch.
 
     A file may be written in several steps, or be removed and created again. Therefore `look` is
     called once two consecutive checks agree. Files that are watched for the first time count as

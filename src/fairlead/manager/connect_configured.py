@@ -22,15 +22,15 @@ Startup: TypeAlias = Literal["wait", "background"]
 
 
 class ConnectReport(Struct, frozen=True, kw_only=True):
-    """The outcome of connecting, as known when the call returned."""
+    """The outcome of connecting servers, at the time of the return."""
 
     tools: list[MCPTool]
-    errors: list[dict[str, str]]  # {path, error}
+    errors: list[dict[str, str]]  # each {"path": ..., "error": ...}
     connected_servers: list[str]
 
 
 class ServerConnector(Protocol):
-    """A manager, as far as connecting servers is concerned."""
+    """The methods of a manager that are needed to connect servers."""
 
     async def connect_servers(
         self, configs: Mapping[str, ServerSpec], /, *, startup: Startup | None = None
@@ -47,8 +47,8 @@ async def connect_configured(
 ) -> tuple[ConnectReport, list[str]]:
     """Find all configured servers and connect them. Never raises.
 
-    Options are those of `discover_and_load_mcp_tools`; those that do not concern files are ignored.
-    The second value are the Exa API keys that were found.
+    Return a report and the Exa API keys that were found. Options are those of
+    `discover_and_load_mcp_tools`; options that do not concern files are ignored.
     """
     try:
         found = load_configured(cwd, **options)

@@ -71,7 +71,8 @@ class MCPManager(ResourcesAndPrompts):
         if cache is not None:
             known_eras.keep(CachedEraStore(cache.others))
         self.rules = rules or Rules()
-        callbacks.setdefault("on_roots", lambda: [self.cwd])  # an explicit None declares no roots
+        # pass `on_roots=None` to declare no roots
+        callbacks.setdefault("on_roots", lambda: [self.cwd])
         self.upstreams = UpstreamRegistry(
             self.rules.settings,
             kinds=(ListKind.TOOLS,),
@@ -120,8 +121,7 @@ class MCPManager(ResourcesAndPrompts):
         self.upstreams.events.report_connecting([s.name for s in new if s.state != "idle"])
         await wait_briefly(new, began)
         if (startup or self._startup) == "wait":
-            # A server with remembered tools need not be awaited, because its tools can be listed
-            # already.
+            # The tools of a remembered server can be listed already, so it need not be awaited.
             await wait_until_settled([s for s in new if not self._memory.is_known(s.name)])
         for upstream in new:
             if upstream.state in ("failed", "suspended") and upstream.error is not None:

@@ -11,7 +11,7 @@ STARTUP_TIMEOUT_MS = 250
 
 
 async def wait_briefly(upstreams: Iterable[Upstream], began: float) -> None:
-    """Wait at most `STARTUP_TIMEOUT_MS` after `began`, a time of the loop."""
+    """Wait for servers until `STARTUP_TIMEOUT_MS` after `began`, a time of the event loop."""
     left = STARTUP_TIMEOUT_MS / 1000 - (asyncio.get_running_loop().time() - began)
     try:
         async with asyncio.timeout(max(left, 0.0)):

@@ -52,7 +52,7 @@ class CallHealth:
 
 
 class _Call:
-    """A call in progress; leaving the context counts its outcome."""
+    """Context manager around one call. Leaving it counts the outcome."""
 
     __slots__ = ("_began", "_health", "_permit")
 
@@ -77,7 +77,7 @@ class _Call:
         if error is None:
             self._permit.ended()
             return
-        # A cancellation is not an `Exception`, and not an error.
+        # A cancellation is not an `Exception` and does not count as an error.
         health.errors += isinstance(error, Exception)
         # A process that exits or hangs counts against its connection key: a client that crashes its
         # own process must not block others from a server that works. The breaker ignores

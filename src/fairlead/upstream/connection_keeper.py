@@ -39,7 +39,7 @@ MAX_LOSSES, LOSS_WINDOW = 5, 30.0
 END_LIMIT = 10.0  # seconds to wait for a connection to close
 
 State: TypeAlias = Literal[
-    "idle",  # no connection until one is needed
+    "idle",  # not connected until a request needs a connection
     "connecting",
     "connected",
     "reconnecting",
@@ -68,10 +68,10 @@ class ConnectionKeeper(ABC):
         self.timeout = timeout
         self.is_process = is_process
         self.state: State = "idle"
-        self.error: BaseException | None = None  # why the server is not connected
+        self.error: BaseException | None = None  # the reason why the server is not connected
         self.client: MCPClient | None = None  # never None while the state is "connected"
         self.generation = 0  # number of successful attempts
-        self.settled = asyncio.Event()  # the first attempt has an outcome, lists included
+        self.settled = asyncio.Event()  # set after the first attempt, including its lists
         self.answered = time.monotonic()  # time of the last response
         self.starts = starts
         self._lazy = lazy
@@ -81,8 +81,8 @@ class ConnectionKeeper(ABC):
         self._losses: deque[float] = deque()
         self._lost = False  # the current connection was lost
         self._rest_now = False
-        self._wake = asyncio.Event()  # the owner task has to check the state
-        self._needed = asyncio.Event()  # a connection is needed
+        self._wake = asyncio.Event()  # set when the owner task has to check the state
+        self._needed = asyncio.Event()  # set when a connection is needed
         self._waiting: set[asyncio.Future[MCPClient]] = set()  # callers that wait for an attempt
         self._owner: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[Any]] = set()  # connections that are being closed
@@ -208,7 +208,7 @@ class ConnectionKeeper(ABC):
         self._in_use += 1
         try:
             yield
-            # Not in `finally`: a request that failed is not a sign of life.
+            # Not in `finally`, because only a successful request proves that the server responds.
             self.answered = time.monotonic()
         finally:
             self._in_use -= 1
@@ -228,7 +228,7 @@ class ConnectionKeeper(ABC):
             except Exception as exc:
                 log.warning("%s: %s", self.name, exc)
                 self._attempt_failed(exc)
-                await self._disconnect()  # the attempt may have failed after it created a client
+                await self._disconnect()  # the attempt may have created a client before it failed
                 # An attempt on request does not lengthen the delay between automatic attempts.
                 if self.state == "reconnecting" and not await self._pause(backoff.next()):
                     backoff.undo()
@@ -244,13 +244,14 @@ class ConnectionKeeper(ABC):
             await self._disconnect()
             if self.state == "reconnecting":
                 await self._pause(backoff.next())
-                # The attempt after a loss is not one that follows a failed attempt.
+                # The delay grows only with failed attempts, not with losses of a working
+                # connection.
                 backoff.reset()
 
     def _attempt_failed(self, exc: Exception) -> None:
         if (shortage := _shortage(exc)) is not None:
-            # A shortage of this machine is not a failure of the server, so it is not counted as a
-            # loss.
+            # The machine is short of a resource. The server has not failed, so this is not counted
+            # as a loss.
             self.starts.shortage.report(shortage)
             self._become("reconnecting", exc)
             # `_become` leaves `settled` unset in this state, but start-up must not wait for the
@@ -318,7 +319,7 @@ class ConnectionKeeper(ABC):
             return
         if client.connected and (shortage := _shortage(why)) is not None:
             self.starts.shortage.report(shortage)
-            return  # the connection itself still works
+            return  # the machine is short of a resource, but the connection works
         self._lost = True
         self.error = why
         if self.state == "connected":

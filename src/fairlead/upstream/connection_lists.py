@@ -48,7 +48,8 @@ async def read_lists(
             async with asyncio.timeout(LIST_SECONDS.value):
                 found[kind] = await _read(connection, kind, budget(kind), caller)
         except (RpcError, RemoteProtocolError):
-            if kind is not ListKind.TEMPLATES:  # many servers with resources lack this method
+            # many servers that have resources do not implement this method
+            if kind is not ListKind.TEMPLATES:
                 raise
     return found
 

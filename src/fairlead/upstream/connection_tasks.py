@@ -48,7 +48,10 @@ class DesiredState(Struct):
 
 
 class ConnectionTasks:
-    """The tasks of one connection. They end with it, and the failure of one of them ends it."""
+    """The background tasks of one connection.
+
+    The tasks end with the connection, and the failure of a task ends the connection.
+    """
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class ConnectionTasks:
         self._numbers = dict.fromkeys(ListKind, 0)  # number of the last request for each list
         declared = client.server.get("capabilities", {})
         self._declared: dict[str, Any] = declared if isinstance(declared, dict) else {}
-        # Also lists that are not kept, because programs listen for the notifications.
+        # Includes lists that are not kept, because programs may listen for their notifications.
         self._followed = tuple(
             name for name in _LISTS if has_capability(self._declared, f"{name}.listChanged")
         )
@@ -92,8 +95,8 @@ class ConnectionTasks:
             async with asyncio.timeout(limit or None):
                 # Shielded, because listing continues after the time limit.
                 await asyncio.shield(self._tools_listed.wait() if urgent else listing)
-                # A server that does not return its prompts in time counts as connected
-                # nevertheless.
+                # A server counts as connected even if it does not return other lists than tools in
+                # time.
                 left = first + LIST_GRACE - asyncio.get_running_loop().time()
                 await asyncio.wait((listing,), timeout=max(left, 0.0))
                 if listing.done():
@@ -192,7 +195,7 @@ class ConnectionTasks:
             async with asyncio.timeout(LIST_SECONDS.value):
                 items = await self._client.list_raw(kind.method, kind.value)
         except TimeoutError as exc:
-            # `RequestTimeout` of one page is a `TimeoutError` as well.
+            # The timeout of a single page is a `TimeoutError` too, but has its own error.
             if isinstance(exc, FairleadError):
                 raise
             LIST_SECONDS.hit()
@@ -223,7 +226,7 @@ class ConnectionTasks:
                     self._list_changed(change.kind)
         except (FairleadError, OSError) as exc:
             log.warning("%s: changes of lists cannot be followed: %s", self._owner.name, exc)
-            self._followed = ()  # so that `heard` handles notifications outside of the stream
+            self._followed = ()  # `heard` handles changes of lists from now on
         finally:
             if not began.done():
                 began.set_result(None)
@@ -243,7 +246,7 @@ class ConnectionTasks:
                 self._stale |= set(self._lists.errors)
             self._has_stale.clear()
             if not self._stale:
-                continue  # woken by a failed list, whose retry has a delay
+                continue  # a list failed, and is requested again after a delay
             # The pause grows while a server announces changes continuously.
             if time.monotonic() - listed_at < 2 * pause:
                 RELISTING.hit()
@@ -259,14 +262,16 @@ class ConnectionTasks:
             except ConnectFailed as exc:
                 self._owner.lose(self._client, exc)
             except ChannelClosed:
-                pass  # the channel reports its end itself
+                pass  # the loss is reported when the channel closes
             if not self._lists.errors:
                 delay = first
 
     # Desired state
 
     async def _restore(self, wanted: DesiredState) -> None:
-        """Request each part separately: the refusal of one does not affect the others."""
+        """Restore subscriptions and log level separately, so that one refusal does not affect
+        others.
+        """
         client = self._client
         requests: list[Coroutine[Any, Any, None]] = []
         if wanted.log_level is not None:

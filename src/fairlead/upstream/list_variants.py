@@ -15,7 +15,7 @@ from .connection.connection_key import normal_capabilities
 __all__ = ["DEFAULT_VARIANT", "ListVariants", "Lists", "VariantKey", "variant_key"]
 
 Lists: TypeAlias = Mapping[ListKind, list[Raw]]
-VariantKey: TypeAlias = tuple[bool, bytes]  # stateless, capabilities in their normal form
+VariantKey: TypeAlias = tuple[bool, bytes]  # (True if stateless, capabilities in their normal form)
 
 DEFAULT_VARIANT = 0  # the lists of the default connection
 # shared by all servers, so that replicas have different numbers
@@ -24,7 +24,7 @@ _NOTHING_DECLARED = b"{}"
 
 
 def variant_key(caller: Caller) -> VariantKey | None:
-    """Return the part of a caller that lists may depend on; None if it declares no capabilities."""
+    """Return the key of a client's lists; None if the client declares no capabilities."""
     declared = normal_capabilities(caller.capabilities)
     return None if declared == _NOTHING_DECLARED else (caller.stateless, declared)
 
@@ -35,7 +35,8 @@ class ListVariants:
     def __init__(self) -> None:
         self._variants: OrderedDict[int, dict[ListKind, list[bytes]]] = OrderedDict()
         self._by_key: dict[VariantKey, int] = {}
-        self._compared: dict[VariantKey, int | None] = {}  # version of the default lists, or None
+        # the version of the default lists in the last comparison; None: final
+        self._compared: dict[VariantKey, int | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._variants)
@@ -63,8 +64,8 @@ class ListVariants:
     def assign(self, key: VariantKey, number: int, version: int | None) -> None:
         """Assign a variant to all clients with this key.
 
-        `version` is that of the default lists in the comparison; None means that the variant is
-        final.
+        `version` is the version of the default lists in the comparison. None means that the key is
+        not compared again.
         """
         # Clients choose what they declare, so the number of keys has a limit as well.
         if key not in self._by_key and len(self._by_key) >= 4 * LIST_VARIANTS.value:
@@ -80,7 +81,10 @@ class ListVariants:
             del self._by_key[key], self._compared[key]
 
     def add(self, lists: Lists, default: Lists) -> tuple[int, int | None]:
-        """Store lists unless they are known; return their number, and that of a dropped variant."""
+        """Store lists as a variant, unless they are stored already.
+
+        Return the number of the variant, and the number of a variant that was dropped for it.
+        """
         texts = _texts(lists)
         if texts == _texts(default):
             return DEFAULT_VARIANT, None

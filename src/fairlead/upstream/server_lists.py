@@ -26,7 +26,7 @@ class ServerLists:
     def __init__(self, kinds: Iterable[ListKind], *, for_client: bool) -> None:
         """`kinds` are the lists that are requested from the server.
 
-        `for_client`: tools are called through the `MCPClient`, which needs their definitions.
+        With `for_client`, tools are called through the `MCPClient`, which needs their definitions.
         """
         self.kinds = tuple(kinds)
         self.for_client = for_client

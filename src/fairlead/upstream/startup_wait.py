@@ -1,6 +1,6 @@
 """The time that a call waits for a server that is still starting.
 
-A list contains the servers that are ready after a moment, because others can be announced as a
+A list request waits only briefly, because servers that are ready later can be announced as a
 change. A call cannot be completed later, so it waits as long as a start may take.
 """
 
@@ -31,7 +31,7 @@ class StartupWait:
 
 
 class StillStarting(ConnectFailed):
-    """A server that is still starting, which is not a failure of the server."""
+    """Error for a request to a server that is still starting. The server has not failed."""
 
     def __init__(self, wait: StartupWait) -> None:
         why = (

@@ -59,9 +59,10 @@ class Upstream(ConnectionKeeper):
         told: Callable[[str, str, dict[str, Any]], None] = lambda name, method, params: None,
         resolved: Callable[[MCPServerEntry], None] = lambda entry: None,
     ) -> None:
-        """`kinds` are the lists to keep. `changed` is called after every new state or list, `told`
-        with every notification, `resolved` with the entry of every new connection before its
-        first message. `for_client`: the default connection is used through its client.
+        """`kinds` are the lists to keep. With `for_client`, the default connection is used through
+        its `MCPClient`. `changed` is called after every new state or list, `told` with every
+        notification, and `resolved` with the entry of every new connection before its first
+        message.
         """
         given = spec.startup_timeout or spec.entry.timeout
         super().__init__(
@@ -76,7 +77,7 @@ class Upstream(ConnectionKeeper):
         self.lists = ServerLists(kinds, for_client=for_client)
         self.variants = ListVariants()
         self.lists.on_changed = lambda kind: changed(self)
-        self.loading = False  # a connection is open, and its lists are being requested
+        self.loading = False  # True while the lists of a new connection are being requested
         self.latency: float | None = None  # seconds that connecting took
         self.wanted = DesiredState()
         target = target_for(spec.entry, name, resolve=self._resolved)
@@ -276,8 +277,10 @@ class Upstream(ConnectionKeeper):
         transport.overhear = overhear
 
         def answer_with(exchange: Exchange) -> Handler | None:
-            """Return the handler that asks a client, or None if the request concerns our calls."""
-            # While a request of the program is in progress, the question may belong to it.
+            """Return the handler that forwards a request to a client; None if the program handles
+            it.
+            """
+            # A request of the program may be the reason of the server's request.
             ours = self._in_use or not connection.calls
             shared = self.settings.share == "all"
             return connection.request_received if shared or not ours else None
@@ -294,7 +297,7 @@ class Upstream(ConnectionKeeper):
         client = await self._open(await self._resolved())
         self.client = client
         client.transport.on_close = partial(self.lose, client)
-        # Such an error does not end the connection. A loss is reported when the channel closes.
+        # An error does not end the connection, so it is only logged. `on_close` reports a loss.
         client.transport.on_error = partial(log.info, "%s: %s", self.name)
         if self._serves_clients:
             self._default = self._for_clients(client)

@@ -52,7 +52,7 @@ class UpstreamCalls:
             async with asyncio.timeout(timeout) as limit:
                 return await self._use("tools/call", work, harmless=harmless)
         except TimeoutError as exc:
-            # Otherwise the error is a timeout of the request itself.
+            # If the limit has not expired, the request itself timed out.
             if not limit.expired():
                 raise
             # `_use` was cancelled, so it has not checked the server.
@@ -94,7 +94,8 @@ class UpstreamCalls:
                     return await work(client)
             except (ChannelClosed, ConnectFailed, RetriesExhausted) as exc:
                 failure = exc.__cause__ if isinstance(exc, RetriesExhausted) else exc
-                # Callers get the reason of the stop, not that of the closed channel.
+                # The server was stopped, so callers get this reason and not that of the closed
+                # channel.
                 if upstream.state == "stopped":
                     why = f'server "{upstream.name}" was disconnected'
                     raise ChannelClosed(
@@ -104,8 +105,8 @@ class UpstreamCalls:
                     upstream.check_hang(client)
                     raise  # the server is reachable, but slow
                 if isinstance(failure, ConnectFailed) or not client.connected:
-                    # Over HTTP each request has its own connection, so the client cannot report the
-                    # loss.
+                    # Over HTTP each request has its own connection, so a failed request is the only
+                    # sign of a loss.
                     upstream.lose(client, failure)
                 if again or not self._retry.allows(method, failure, harmless=harmless):
                     raise

@@ -90,7 +90,7 @@ class UpstreamRegistry(Mapping[str, Upstream]):
         removed = [self._upstreams.pop(name) for name in known]
         ends = [upstream.halt() for upstream in removed]
         if removed:
-            # Servers from several files have no common path.
+            # The event has a path only for a single server: several may come from different files.
             path = removed[0].spec.source.path if len(removed) == 1 else None
             self.events.report_disconnected(known, path)
         return ends
@@ -124,7 +124,7 @@ class UpstreamRegistry(Mapping[str, Upstream]):
 
     def _changed(self, upstream: Upstream) -> None:
         if self._upstreams.get(upstream.name) is not upstream:
-            return  # a removed server still changes its state
+            return  # changes of servers that were removed are not reported
         # A copy, because a listener may remove itself while it is called.
         for listener in tuple(self._change_listeners):
             listener(upstream)

@@ -16,7 +16,7 @@ __all__ = ["Listed", "ToolCatalog"]
 
 log = logging.getLogger("fairlead.manager")
 
-# server, its tools, True if remembered from the last run
+# (server, tools of the server, True if remembered from the last run)
 Listed = tuple[str, list[dict[str, Any]], bool]
 
 
@@ -24,13 +24,14 @@ class ToolCatalog:
     """Creates tools from definitions. An unchanged tool stays the same object."""
 
     def __init__(self, call: CallTool, about: Callable[[str], Mapping[str, Any]]) -> None:
-        """`call` calls a tool; `about` returns the properties of a server that its tools have."""
+        """`call` calls a tool. `about` returns the properties that all tools of a server share."""
         self.tools: list[MCPTool] = []
         self.by_name: dict[str, MCPTool] = {}
         self._call = call
         self._about = about
         self._offers: dict[str, _Offer] = {}
-        self._renamed: dict[Pair, MCPTool] = {}  # tools whose preferred name belongs to another one
+        # tools that have another name, because their preferred name is taken
+        self._renamed: dict[Pair, MCPTool] = {}
 
     def build(self, listed: Iterable[Listed]) -> list[MCPTool]:
         """Return all tools, sorted by name."""
@@ -38,7 +39,7 @@ class ToolCatalog:
         if offers == self._offers:
             return self.tools
         self._offers = offers
-        # In this order the names are nearly sorted, which makes sorting them cheap.
+        # Sorted by server, the names are nearly sorted, which makes the final sort cheap.
         in_order = [offers[server] for server in sorted(offers)]
         by_name: dict[str, MCPTool] = {}
         clashes: set[str] = set()

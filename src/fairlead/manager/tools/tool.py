@@ -65,9 +65,9 @@ class MCPTool:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The JSON Schema of the arguments: always of type object, with properties.
+        """The JSON Schema of the arguments, which always has the type object and properties.
 
-        Providers reject all tools because of one with another schema.
+        If one tool has another schema, providers reject the request with all tools.
         """
         schema = self.source.get("inputSchema")
         kind = schema.get("type", "object") if isinstance(schema, Mapping) else None
@@ -136,7 +136,7 @@ def _several(kind: Any) -> list[Any]:
 
 
 class DeferredMCPTool(MCPTool):
-    """A tool remembered from the last run, before its server has connected. A call waits for it."""
+    """A tool remembered from the last run. A call waits until its server has connected."""
 
     __slots__ = ()
     deferred = True

@@ -115,7 +115,7 @@ class ToolSession:
     def _changed(self, tools: list[MCPTool]) -> None:
         """Bind new tools, of a server that connected late or changed its list."""
         if self._binding is not None:
-            self._binding.cancel()  # its tools are outdated
+            self._binding.cancel()  # the task in progress binds outdated tools
         self._binding = asyncio.get_running_loop().create_task(self._rebind(tools))
 
     async def _rebind(self, tools: list[MCPTool]) -> None:

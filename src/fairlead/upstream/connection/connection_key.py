@@ -25,18 +25,23 @@ __all__ = [
 
 
 class ConnectionKey(Struct, frozen=True, cache_hash=True):
-    """The properties of a client that a server sees, and its principal. Equal keys share state."""
+    """The principal of a client, and its properties that a server sees.
+
+    Clients with equal keys may share a connection.
+    """
 
     stateless: bool
-    revision: str = ""  # as proposed in `initialize`
-    capabilities: bytes = b"{}"  # in their normal form
+    revision: str = ""  # the revision that the client proposed in `initialize`
+    capabilities: bytes = b"{}"  # the declared capabilities in their normal form
     principal: Principal = ANONYMOUS
-    in_session: bool = False  # the client has a session and can be asked
+    # True for a client with a session that the server can send requests to
+    in_session: bool = False
     # A session and a stateless caller that can be asked never share a connection: the parked call
     # of the latter keeps its turn for minutes.
 
 
-STATELESS = ConnectionKey(stateless=True)  # every request describes its client
+# one key for all clients, because every stateless request describes its client
+STATELESS = ConnectionKey(stateless=True)
 
 
 def key_of_caller(caller: Caller) -> ConnectionKey:
@@ -58,7 +63,7 @@ def key_of_session(caller: Caller, introduction: bytes) -> ConnectionKey:
     )
 
 
-@lru_cache(maxsize=1024)  # called for every request
+@lru_cache(maxsize=1024)  # cached, because it is called for every request
 def _caller_key(capabilities: bytes, principal: Principal) -> ConnectionKey:
     normal = normal_capabilities(for_handshake_server(capabilities))
     return ConnectionKey(False, NEWEST_HANDSHAKE.value, normal, principal)

@@ -41,7 +41,7 @@ from .upstream_param_headers import ServerParamHeaders
 
 __all__ = ["ConnectionOpener", "introduction_of"]
 
-FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before another attempt after one that failed
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds between a failed attempt and the next one
 MOST_BACKOFFS = 1024  # principals whose failed attempts are remembered
 PROBE_TIMEOUT = 5.0  # seconds for `server/discover`, after the server has answered `initialize`
 
@@ -53,18 +53,18 @@ _FOR_THIS_CLIENT = RefusedInitialize.FOR_THIS_CLIENT
 class _FailedAttempts:
     """The failed attempts of one principal to open a connection.
 
-    They are counted per principal, because a client chooses what it declares, and some servers exit
-    when they receive it.
+    Failures are counted per principal, because some servers exit when they receive certain
+    capabilities, and a client chooses the capabilities that it declares.
     """
 
     def __init__(self) -> None:
-        self.error: BaseException | None = None  # of the last attempt
+        self.error: BaseException | None = None  # the error of the last attempt
         self._backoff = Backoff(FIRST_DELAY, LONGEST_DELAY, jitter=0.0)
         self._not_before = 0.0
 
     @property
     def waiting(self) -> bool:
-        """True if it is too early for another attempt."""
+        """True while the delay after a failed attempt has not passed."""
         return time.monotonic() < self._not_before
 
     def failed(self, error: BaseException) -> None:
@@ -87,14 +87,14 @@ class ConnectionOpener:
     ) -> None:
         self.target = target
         self.settings = settings
-        self.interceptors: Sequence[Interceptor] = ()  # for messages of the server
+        self.interceptors: Sequence[Interceptor] = ()  # interceptors for messages of the server
         # True if the server supports an era, None if unknown. An era that is excluded by the
         # settings counts as not supported.
         self.speaks_stateless: bool | None = False if settings.era == "handshake" else None
         self.speaks_handshake: bool | None = False if settings.era == "stateless" else None
         self.param_headers = ServerParamHeaders()
-        self.error: BaseException | None = None  # of the last attempt, if it failed
-        self.wanted = False  # a connection was requested
+        self.error: BaseException | None = None  # the error of the last attempt, if it failed
+        self.wanted = False  # True once a connection was requested
         self.closed = False
         self._starts = starts
         self._on_close = on_close
@@ -184,8 +184,8 @@ class ConnectionOpener:
     def learn_era(self, stateless: bool) -> None:
         """Record the era of a connection that was opened elsewhere with a probe.
 
-        It remains unknown whether a stateless server also has a handshake: the versions that it
-        claims to support are not reliable.
+        A stateless server may also support the handshake era. The versions that it claims to
+        support are not reliable, so this remains unknown.
         """
         if self.settings.era == "auto":
             self.speaks_stateless = stateless
@@ -242,7 +242,7 @@ class ConnectionOpener:
             error = self._described(exc)
             self._count(error, principal)
             if error is exc:
-                raise  # keep the cause, which `public_reason` may need
+                raise  # the original error has a cause, which `public_reason` may need
             raise error from None
         self.error = None
         self._starts.shortage.clear()
@@ -294,7 +294,7 @@ class ConnectionOpener:
         stateless: bool | None,
         others: bool,
     ) -> UpstreamConnection:
-        """Open a connection of one era that does not belong to one session; None probes."""
+        """Open a connection that belongs to no session; `stateless` None probes for the era."""
         identity = Identity(introduction["clientInfo"], introduction["capabilities"])
 
         async def converse(connection: UpstreamConnection) -> None:

@@ -40,7 +40,7 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class UpstreamPool(OpenConnections):
-    """Decides which connection a request or session uses, opens it, and closes idle ones."""
+    """Pool that selects the connection for a request or session, opens it, and closes idle ones."""
 
     def __init__(
         self, target: ServerTarget, settings: UpstreamSettings, starts: StartLimiter | None = None
@@ -49,9 +49,10 @@ class UpstreamPool(OpenConnections):
         super().__init__(target, settings, starts)
         self.on_connection: Callable[[UpstreamConnection], None] = lambda connection: None
         self._opening: dict[Hashable, asyncio.Task[UpstreamConnection]] = {}
-        self._ran_twice = False  # a second process was opened beside the default one
+        self._ran_twice = False  # True once a second process was opened beside the default one
         self._trying_handshake = asyncio.Lock()
-        self._agreed: dict[str, str] = {}  # the revision that the server chose for a proposed one
+        # the revision that the server chose, by the revision that a client proposed
+        self._agreed: dict[str, str] = {}
 
     # Open connections, for callers that must not wait
 
@@ -106,7 +107,7 @@ class UpstreamPool(OpenConnections):
                 )
             if connection.stateless or connection in self._connections.get(key, ()):
                 return connection
-        # The era may have been found on a connection for another client.
+        # Another client may have opened a connection with this key while the era was determined.
         connection = self._shared(self._key_of_caller(caller))
         if connection is None:
             try:
@@ -136,8 +137,7 @@ class UpstreamPool(OpenConnections):
         connection = await self.for_caller(caller)
         if connection.stateless or connection.correlates_calls:
             return connection, None
-        # Each call is an owner, because a client without a session has nothing else that identifies
-        # it.
+        # Without a session, clients cannot be told apart, so each call is an owner of its own.
         owner = object()
         if connection is self._current_default:
             return connection, await connection.turns.take(owner, self.settings.turn_timeout)
@@ -162,7 +162,7 @@ class UpstreamPool(OpenConnections):
             except FairleadError:
                 if not alive:
                     raise
-                # wait for one of the open connections
+                # no room for another connection, so wait for a turn on an open one
                 room, wait = False, self.settings.turn_timeout
 
     # Sessions of the handshake era
@@ -203,7 +203,8 @@ class UpstreamPool(OpenConnections):
         if default is not None:
             return default
         if self.opener.speaks_handshake is None and self.opener.speaks_stateless:
-            # Only one process is started to find out; the others use the result.
+            # Only one process is started to find out if the server has a handshake. Other sessions
+            # wait for the result.
             async with self._trying_handshake:
                 return await self._try_handshake(introduction, caller)
         return await self._try_handshake(introduction, caller)
@@ -228,11 +229,13 @@ class UpstreamPool(OpenConnections):
         key = self._key_of_session(caller, introduction)
         alive = [one for one in self._connections.get(key, ()) if one.alive]
         if has_roots(caller.capabilities):
-            # A server without a call so far may still request the roots of its session.
+            # Before the first call, the server may still request the roots of the session that uses
+            # the connection.
             alive = [one for one in alive if one.called or one.idle]
         if alive:
             return min(alive, key=lambda one: (not one.turns.free, len(one.sessions)))
-        # Sessions with roots do not share a connection that is being opened, either.
+        # For the same reason, a session with roots does not wait for a connection that another one
+        # opens.
         place = (key, object()) if has_roots(caller.capabilities) else key
         return await self._once(place, caller, self._introduce(introduction, caller), key)
 
@@ -244,7 +247,8 @@ class UpstreamPool(OpenConnections):
         )
 
     async def _of_its_own(self, introduction: Raw, caller: Caller) -> UpstreamConnection:
-        # Sessions over HTTP are cheap, and the endpoint counts them.
+        # Sessions over HTTP are cheap, and the server limits their number, so only processes are
+        # counted.
         room = self._reserve(caller.principal)
         with room if self.target.is_process else contextlib.nullcontext():
             connection = await self._introduce(introduction, caller)()
@@ -273,13 +277,14 @@ class UpstreamPool(OpenConnections):
             RpcError, HttpError: The refusal; the server has a handshake, or cannot be reached.
         """
         refused = judge_refused_initialize(refusal)
-        # A process was probed before it ended. It is started again only if it must be stateless.
+        # An unclear refusal of a process was followed by a probe already. Another process is
+        # started only if the server has no handshake.
         asked = self.target.is_process and refused is RefusedInitialize.UNCLEAR
         if self.settings.era != "auto" or asked or refused is RefusedInitialize.FOR_THIS_CLIENT:
             raise refusal
         connection = self.stateless_connection
         if connection is not None:
-            # otherwise it may refuse only this client
+            # any other refusal may concern only this client
             if refused is RefusedInitialize.NO_HANDSHAKE:
                 self.opener.speaks_handshake = False
                 self._learn(no_handshake=True)
@@ -298,7 +303,7 @@ class UpstreamPool(OpenConnections):
         """
         caller = session.peer.conversation.peer
         if caller is None or not has_roots(caller.capabilities):
-            return  # no roots that could leak
+            return  # the session has no roots that other sessions could receive
         if not self.facts.asks_roots:
             log.info("%s requests roots; sessions with roots get their own process", self.name)
         early = self.facts.asks_roots_early or not in_call
@@ -310,7 +315,7 @@ class UpstreamPool(OpenConnections):
         self._look_after(connection)
         for other in [one for one in connection.sessions if one is not session]:
             del connection.sessions[other]
-            other.detach()  # its next request gets another connection
+            other.detach()  # the next request of that session gets another connection
             for uri in list(connection.uris):
                 remove_subscriber(connection, uri, other)
 
@@ -365,11 +370,12 @@ class UpstreamPool(OpenConnections):
         if self._shares_all(caller):
             return True
         if connection.stateless:
-            # The era follows the client, so that handlers of the handshake era can ask it.
+            # A client with a session uses the handshake era if possible, because the server can
+            # send requests to the client in that era only.
             return not in_session or self.opener.speaks_handshake is False
         if in_session and self.settings.share == "session":
             return False
-        # State that a client changes in such a server must not affect other principals.
+        # State that a client changes in a handshake-era server must not affect other principals.
         return caller.principal is ANONYMOUS and not can_be_asked(caller.capabilities)
 
     def _shares_all(self, caller: Caller) -> bool:
@@ -460,7 +466,7 @@ class UpstreamPool(OpenConnections):
         if connection.stateless and self.opener.speaks_handshake is False:
             self._learn(no_handshake=self.settings.era == "auto")
         if connection.stateless and (there := self.stateless_connection) is not None:
-            # Two connections were opened before the server was known to be stateless; one is
+            # Both connections were opened before the server was known to be stateless. One is
             # enough.
             self._retire(connection)
             return there
@@ -471,7 +477,7 @@ class UpstreamPool(OpenConnections):
     def _opened(self, connection: UpstreamConnection) -> None:
         self._ran_twice = self._ran_twice or self._current_default is not None
         connection.on_roots = partial(self._belongs_to, connection)
-        if self.target.is_process:  # a child process, which can be terminated
+        if self.target.is_process:  # only a child process can be terminated if it hangs
             connection.on_unanswered = partial(self._check_hang, connection)
         self._look_after(connection)
         if self.default is not None:

@@ -42,7 +42,7 @@ class _Outbox(WorkQueue[tuple[Notification, RequestId | None]]):
 
 
 class PeerOutbox(_Outbox):
-    """Queue to a peer with its own connection. All notifications to it pass here, in order."""
+    """Queue to a peer with its own connection. All notifications to the peer use it, in order."""
 
     def __init__(self, peer: Peer) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class PeerOutbox(_Outbox):
 
 
 class CallOutbox(_Outbox):
-    """Queue to a caller that has only this one request."""
+    """Queue to a stateless client, for the notifications of a single request."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__()

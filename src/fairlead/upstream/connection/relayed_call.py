@@ -19,7 +19,7 @@ from .relayed_params import with_progress_token
 __all__ = ["ASKING", "LEVELS", "WORK", "CallSession", "ClientRounds", "RelayedCall", "may_notify"]
 
 _UPDATED: Final = "notifications/resources/updated"
-# Methods during which a server may ask the client, in both eras.
+# Methods during which a server may send requests to the client, in both eras.
 ASKING: Final = frozenset(row.name for row in METHODS if row.asks)
 # Methods for which a connection is opened; others use an open connection if there is one.
 WORK: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
@@ -28,7 +28,7 @@ WORK: Final = frozenset({"tools/call", "prompts/get", "resources/read", "complet
 class ClientRounds(Protocol):
     """A stateless client that takes part in a call by sending further requests."""
 
-    heard: bool  # one of its requests waits for the call now
+    heard: bool  # True while a request of the client waits for the call
 
     async def ask(self, exchange: Exchange) -> Raw:
         """Forward a question of the server, and wait for the request that contains the answer.
@@ -40,7 +40,7 @@ class ClientRounds(Protocol):
 
 
 class CallSession(Protocol):
-    """The session of a call, as the call uses it."""
+    """The part of a client session that a call uses."""
 
     outbox: PeerOutbox
 
@@ -48,7 +48,7 @@ class CallSession(Protocol):
         """Return True if the session wants log messages of this severity."""
 
     def takes(self, note: Notification) -> bool:
-        """Return True if the session wants this notification directly from the server."""
+        """Return True if the session accepts this notification of the server."""
 
 
 class RelayedCall:
@@ -59,7 +59,7 @@ class RelayedCall:
     def __init__(
         self, exchange: Exchange, session: CallSession | None, *, rising: bool = False
     ) -> None:
-        """`rising`: progress that does not increase is dropped, as after a repeated request."""
+        """`rising` drops progress that does not increase, as after a repeated request."""
         self.exchange = exchange
         self.session = session
         self.outbox: PeerOutbox | CallOutbox | None = None if session is None else session.outbox
@@ -78,7 +78,7 @@ class RelayedCall:
     def tell(self, note: Notification) -> None:
         """Forward a notification on the stream of this request."""
         if self.parking is not None and not self.parking.heard:
-            return  # No request of the client is open now; it will return with its answers.
+            return  # The client has no open request now. It will send one with its responses.
         if self.outbox is None:
             self.outbox = CallOutbox(self.exchange)
         exchange = self.exchange
@@ -115,7 +115,7 @@ class RelayedCall:
     def moved_to(self, exchange: Exchange) -> None:
         """Continue the call with another request of the client."""
         self.exchange = exchange
-        # The outbox of a call outside of a session belongs to the previous request.
+        # Without a session, the outbox belongs to the previous request.
         if self.session is None:
             self.outbox = None
 
@@ -134,7 +134,7 @@ class RelayedCall:
 
 
 def may_notify(note: Notification, permits: Callable[[str], bool]) -> bool:
-    """Return False for an update of a resource that the client may not see."""
+    """Return False for an update of a resource that `permits` excludes."""
     if note.method != _UPDATED:
         return True
     uri = read_params_head(note.params).uri

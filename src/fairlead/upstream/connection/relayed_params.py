@@ -57,7 +57,7 @@ class RelayedParams:
         self.members = members
         meta = members.get("_meta") if members else None
         self.meta: _Meta | None = None if meta is None else members_of(meta)
-        # The sender wants progress notifications.
+        # True if the sender requested progress notifications.
         self.tracked = self.meta is not None and self.meta.pop(TOKEN, None) is not None
 
     def without(self, keys: tuple[str, ...]) -> None:
@@ -96,19 +96,19 @@ class RelayedParams:
 
 
 def params_as_decoded(exchange: Exchange) -> Raw | None:
-    """Return the params as they were decoded, with one value for a duplicate name.
+    """Return the params as Fairlead decoded them: a duplicate name has only one value.
 
-    None if they contain `_meta` or are not an object.
+    Return None if the params contain `_meta` or are not an object.
     """
     params, head = exchange.message.params, exchange.head
     if params is UNSET:
         return None
     name, arguments = head.name, head.arguments
-    # The encoding of a name that is not ASCII has another length.
+    # The lengths are comparable only for an ASCII name, which has as many bytes as characters.
     if name is not UNSET and arguments is not UNSET and name.isascii():
         least = len(name) + len(memoryview(arguments)) + _AROUND
         if len(memoryview(params)) == least:
-            return params  # The length leaves no room for any other member.
+            return params  # name and arguments fill the params, so there is no other member
     members = members_of(params)
     return Raw(_encode(members)) if members and "_meta" not in members else None
 

@@ -77,18 +77,20 @@ class ServerEvents:
     def __init__(self, name: str, interceptors: Sequence[Interceptor]) -> None:
         """`interceptors` handle the requests and notifications of the server."""
         self.name = name
-        self.sessions: dict[EventReceiver, None] = {}  # of clients that use the connection
+        self.sessions: dict[EventReceiver, None] = {}  # sessions of clients that use the connection
         self.calls: dict[RequestId, RelayedCall] = {}
         self.uris: dict[str, set[object]] = {}  # subscribers by URI of the resource
-        self.changes: ChangeBroadcaster | None = None  # for stateless clients of a handshake server
-        # called with notifications outside of calls (stateless)
+        # list and resource changes, for stateless clients of a handshake-era server
+        self.changes: ChangeBroadcaster | None = None
+        # called with notifications of a stateless server that belong to no call
         self.on_news: Callable[[Notification], None] = lambda note: None
         self.listeners: list[Callable[[Notification], None]] = []  # called with every notification
-        # Called when the server requests roots, with the session and whether a call is the reason.
+        # Called when the server requests roots: with the session, and True if the request belongs
+        # to a call.
         self.on_roots: Callable[[EventReceiver, bool], None] | None = None
         self.roots_answered = asyncio.Event()
-        # Set once the server asks outside of the stream of a call, as many do that have such a
-        # stream.
+        # True once the server has sent a request outside of the stream of the call it belongs to,
+        # as many servers do.
         self._aside = False
         self.interceptors = interceptors
         self._ask_through = chain(interceptors, self._asked)
@@ -154,9 +156,7 @@ class ServerEvents:
         return await self._ask_through(exchange)
 
     def _sender(self, related: RequestId | None) -> Caller:
-        """Return the server as a caller on behalf of the client that its message is for, if
-        certain.
-        """
+        """Return the server as a caller, with the principal of the client it addresses."""
         call = self._call_of(related)
         if call is not None:
             return self._on_behalf_of(call.exchange.caller.principal)
@@ -218,7 +218,7 @@ class ServerEvents:
         for listener in self.listeners:
             listener(note)
         is_ours = note.method == ACKNOWLEDGED and _subscription(note) not in self.calls
-        if is_ours:  # Interceptors do not see the acknowledgement of our own subscription.
+        if is_ours:  # interceptors do not see responses to the relay's own subscription
             self.on_news(note)
             return
         related = self.peer.related_request_id
@@ -245,7 +245,7 @@ class ServerEvents:
             self._updated(note)
             return
         call = None if related is None else self.calls.get(related)
-        # A change of lists concerns all clients, even on the stream of one call.
+        # A list change concerns all clients, even if the server sends it on the stream of one call.
         for_all = call is None or note.method.endswith("/list_changed")
         # A stateless client receives standard notifications through its subscriptions only.
         mine = call is not None and (not call.exchange.caller.stateless or not exists(note.method))
@@ -277,7 +277,7 @@ class ServerEvents:
             self.on_news(note)
             return
         if note.method == "notifications/cancelled":
-            # The server ends a subscription, which settles the request like a final result.
+            # The server ended a subscription. The client's request gets a final result.
             self.peer.settle(cast(RequestId, named), Raw(b'{"resultType":"complete"}'))
             return
         call.tell(with_subscription_id(note, call.exchange.request_id))
@@ -295,7 +295,7 @@ class ServerEvents:
         session = self._only_session()
         if session is not None and session.wants_log(rank) and not self.stateless:
             session.tell(note)
-        # Any other message may concern a request of any client, so it is dropped.
+        # Other log messages are dropped, because they may concern the request of any client.
 
     def _spread(self, note: Notification, sessions: Iterable[EventReceiver]) -> None:
         for session in list(sessions):

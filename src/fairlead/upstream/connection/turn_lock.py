@@ -23,7 +23,7 @@ class Turn:
 
 
 class TurnLock:
-    """A lock with one owner at a time, in order of arrival, that can be inspected and timed.
+    """A lock with one owner at a time, granted in order of arrival.
 
     An owner may hold several turns at once, as long as no other owner waits.
     """
@@ -38,9 +38,7 @@ class TurnLock:
         return not self._held and not self._waiting
 
     def try_take(self, owner: object, *, urgent: bool = False) -> Turn | None:
-        """Return a turn if one is free. An urgent one of the current owner precedes those that
-        wait.
-        """
+        """Return a turn if one is free. If `urgent`, the current owner need not queue."""
         if self.free or (self._held and owner is self._owner and (urgent or not self._waiting)):
             return self._given(owner)
         return None

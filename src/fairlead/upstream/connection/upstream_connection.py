@@ -46,7 +46,7 @@ class UpstreamConnection(ServerEvents):
         interceptors: Sequence[Interceptor] = (),
         on_close: Callable[["UpstreamConnection", ChannelClosed], None] | None = None,
     ) -> None:
-        """A `Peer` is an open connection, which its owner closes.
+        """`channel` may be an open `Peer`, which is closed by its owner.
 
         Without `directed`, notifications that only a client may send are forwarded as well.
         """
@@ -54,20 +54,21 @@ class UpstreamConnection(ServerEvents):
         self.agreement: Agreement | None = None
         self.introduction: Raw | None = None  # the result of `initialize`, byte for byte
         self.turns = TurnLock()  # for calls during which the server may ask the client
-        self.level: str | None = None  # handshake era: the log level that was requested
+        self.level: str | None = None  # handshake era: the log level that was set at the server
         self.param_headers: ServerParamHeaders | None = None  # None: the relay sends no headers
         self.stream_count = 0  # listen streams of stateless clients
         # Called when a caller stopped waiting. The owner checks if the server responds.
         self.on_unanswered: Callable[[], None] = lambda: None
-        self.on_idle: Callable[[], None] | None = None  # called once when no client uses it
+        self.on_idle: Callable[[], None] | None = None  # called once no client uses the connection
         self.now = asyncio.get_running_loop().time
         self.used = self.now()
-        self.called = False  # a client has sent a request over it
-        self.principal: Principal = ANONYMOUS  # of the client it was opened for
+        self.called = False  # True once a client has sent a request on this connection
+        # principal of the client that the connection was opened for
+        self.principal: Principal = ANONYMOUS
         self._activated = asyncio.Event()
         self.opened_for: Caller | None = None  # the client whose capabilities were declared
-        self.variant: int | None = None  # of the lists, if they changed on this connection
-        self.ending = False  # closed by us
+        self.variant: int | None = None  # variant of the lists, if they changed on this connection
+        self.ending = False  # True if Fairlead closes the connection
         self._on_close = on_close
         self._background: set[asyncio.Task[None]] = set()
         self.borrowed = isinstance(channel, Peer)
@@ -81,7 +82,8 @@ class UpstreamConnection(ServerEvents):
                 identity,
                 id_format=id_format,
                 directed=directed,
-                principal=ANONYMOUS,  # of the server itself; its messages carry that of a client
+                # the server has no principal; its messages get that of a client
+                principal=ANONYMOUS,
             )
             self.peer = self._new_peer(channel, conversation, input_timeout)
         self.outbox = PeerOutbox(self.peer)
@@ -139,8 +141,8 @@ class UpstreamConnection(ServerEvents):
         except RpcError as exc:
             if exc.code != HEADER_MISMATCH or sends_param_headers(call.exchange):
                 raise
-            # The server requires headers for arguments that were unknown, so its tools are listed
-            # first.
+            # The server requires headers for arguments of a tool that is not known yet, so the
+            # tools are listed before a second attempt.
             try:
                 await headers.ask(self.peer, timeout)
             except FairleadError:
@@ -184,7 +186,7 @@ class UpstreamConnection(ServerEvents):
             )
         except asyncio.CancelledError:
             wanted = False
-            # a cancellation is the normal end of those
+            # a subscription normally ends by cancellation
             if exchange.message.method != "subscriptions/listen":
                 self.on_unanswered()
             raise
@@ -196,7 +198,8 @@ class UpstreamConnection(ServerEvents):
             self.called = self.called or exchange.message.method in WORK
             try:
                 if wanted and self.passage.busy:
-                    await self.passage.passed()  # queued notifications still look up the call
+                    # the call stays registered until its queued notifications are sent
+                    await self.passage.passed()
             finally:
                 if sent_as is not None:
                     self.calls.pop(sent_as, None)
@@ -240,14 +243,12 @@ class UpstreamConnection(ServerEvents):
 
     @property
     def quiet(self) -> bool:
-        """True if nothing is in progress or expected, although sessions may use the connection
-        again.
-        """
+        """True if no call, subscription or turn is active, although there may be sessions."""
         return not (self.calls or self.stream_count or self.uris or not self.turns.free)
 
     @property
     def abandoned(self) -> bool:
-        """True if its sessions neither use the connection nor can receive anything from it."""
+        """True if the connection is quiet and no session on it can receive notifications."""
         return self.quiet and not any(one.peer.channel.has_stream for one in self.sessions)
 
     async def close(self) -> None:

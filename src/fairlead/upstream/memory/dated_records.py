@@ -28,10 +28,10 @@ R = TypeVar("R", bound=_Dated)
 
 
 class DatedRecords(Generic[R]):
-    """Records by server. Without a store nothing is kept; failures are only logged."""
+    """Records by server, in a cache. Failures are logged, and without a store nothing is kept."""
 
     def __init__(self, store: CacheStore | None, key: str, kind: type[R], lifetime: float) -> None:
-        """`key` names the file, and its member that contains the records."""
+        """`key` is the name of the file, and of the member in it that contains the records."""
         self._store = store
         self._key = key
         self._type: Any = dict[str, int | dict[str, kind]]  # type: ignore[valid-type]
@@ -51,7 +51,8 @@ class DatedRecords(Generic[R]):
             return {
                 key: one for key, one in records.items() if 0 <= now - one.saved < self._lifetime
             }
-        except Exception as exc:  # an unreadable file, or a store of the host program
+        # the file may be unreadable, and a store of the host program may raise anything
+        except Exception as exc:
             log.debug("%s could not be read from the cache: %s", self._key, exc)
             return {}
 
@@ -59,7 +60,7 @@ class DatedRecords(Generic[R]):
         """Replace the record of a server; None removes it."""
         if self._store is None:
             return
-        records = self.read()  # another process may have written to it
+        records = self.read()  # read again, because another process may have written to the file
         records.pop(server, None)
         if record is not None:
             records[server] = record

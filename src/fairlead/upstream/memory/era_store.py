@@ -12,7 +12,8 @@ from .tool_cache import CacheStore
 
 __all__ = ["CachedEraStore"]
 
-LIFETIME = 7 * 24 * 3600.0  # seconds; the server may support the newer era by then
+# seconds; limited, because a server may support the stateless era after an update
+LIFETIME = 7 * 24 * 3600.0
 
 
 class _Verdict(Struct, array_like=True):

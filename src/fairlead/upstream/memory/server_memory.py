@@ -19,10 +19,10 @@ LIFETIME = 30 * 24 * 3600.0  # seconds
 class ServerFacts(Struct, frozen=True):
     """Facts about a server beyond its era."""
 
-    is_single: bool = False  # a second process exits during its start
-    asks_roots: bool = False  # requests the roots of clients
-    asks_roots_early: bool = False  # before the first call of a client
-    no_handshake: bool = False  # refuses `initialize`
+    is_single: bool = False  # a second process exits during its start, so only one can run
+    asks_roots: bool = False  # the server requests the roots of clients
+    asks_roots_early: bool = False  # the server requests roots before the first call of a client
+    no_handshake: bool = False  # the server refuses `initialize`
 
 
 class _Record(Struct):

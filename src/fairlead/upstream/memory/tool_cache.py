@@ -76,7 +76,7 @@ class _Cached(Struct):
     version: int
     entry: str
     saved: float  # seconds since the epoch
-    tools: list[dict[str, Any]] | None  # None: the server did not start
+    tools: list[dict[str, Any]] | None  # None: the server failed to start
 
 
 class MCPToolCache:
@@ -86,7 +86,7 @@ class MCPToolCache:
 
     def __init__(self, store: CacheStore | None = None) -> None:
         self._store = store if store is not None else FileStore()
-        # for other data than tools
+        # store for cached data other than tools
         self.others = store if store is not None else FileStore(own_folder())
 
     def get(

@@ -24,7 +24,7 @@ class ToolMemory:
         """Without `cache`, nothing is kept for the next run."""
         self._cache = cache
         self._tools: dict[str, list[dict[str, Any]]] = {}
-        # did not start in the last run, so start-up does not wait for them
+        # servers that failed to start in the last run, so start-up does not wait for them
         self._failing: set[str] = set()
         self._writing: set[asyncio.Future[None]] = set()
 
@@ -33,7 +33,7 @@ class ToolMemory:
         return self._tools.get(server)
 
     def is_known(self, server: str) -> bool:
-        """Return True if a server's tools are known, or that it does not start."""
+        """Return True if the tools of a server are known, or it failed to start in the last run."""
         return server in self._tools or server in self._failing
 
     def recall(self, server: str, entry: MCPServerEntry) -> bool:
@@ -61,7 +61,7 @@ class ToolMemory:
         elif (
             upstream.state == "failed"
             and not self.is_known(name)
-            # A configuration error or a missing approval is found without any delay.
+            # Configuration errors are found immediately, so there is no wait that could be avoided.
             and not isinstance(upstream.error, ConfigError)
         ):
             self._failing.add(name)

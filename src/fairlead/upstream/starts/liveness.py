@@ -9,7 +9,7 @@ from ...peer import Peer
 
 __all__ = ["LivenessProbe"]
 
-GRACE = 1.0  # seconds before the ping; most calls are cancelled for another reason than a hang
+GRACE = 1.0  # seconds before the ping, because most cancelled calls are not caused by a hang
 
 log = logging.getLogger("fairlead.manager")
 
@@ -43,7 +43,7 @@ class LivenessProbe:
         await asyncio.sleep(min(GRACE, self._limit))
         if await self._answers(peer) or peer.unmatched_count > late or not peer.connected:
             return
-        # Worded to follow the name of the server, as `public_reason` does.
+        # The text follows the name of the server in messages, like a `public_reason`.
         hangs(f"does not respond: no response to a call, nor to a ping within {self._limit:g} s")
 
     async def _answers(self, peer: Peer) -> bool:

@@ -14,15 +14,15 @@ PATIENCE = 1.5  # seconds after which a start without a response releases its sl
 
 
 class StartPriority(IntEnum):
-    """Reason for the start of a process; lower values go first."""
+    """Priority of the start of a process; lower values start first."""
 
-    CALL = 0  # a client or an agent waits for it
+    CALL = 0  # a client or an agent waits for the server
     RECONNECT = 1
     START_UP = 2
 
 
 class StartLimiter:
-    """A limit of two starts per core at a time; more would slow each other down.
+    """Limit of two concurrent starts per core, because more starts would slow each other down.
 
     A slot is released at the first response of its server, or after 1.5 seconds.
     """
@@ -77,7 +77,7 @@ class StartLimiter:
     def _release(self) -> None:
         self._free += 1
         while self._free and self._waiting:
-            # `min` returns the first of several equal ones, so starts of one priority keep their
+            # `min` returns the first of equal values, so starts with the same priority keep their
             # order.
             turn = min(self._waiting, key=lambda one: self._waiting[one]())
             del self._waiting[turn]
