@@ -31,7 +31,7 @@ from tests.support.gateway_servers import LIMIT
 SIZE = 60_000  # approximate bytes of a request
 TIMES = 50  # limit, as a multiple of the processor time of an echo
 LEAST = 0.0004  # lower bound in seconds for the time of an echo, because of the clock's resolution
-FACTOR, MORE = 16, 64 << 10  # output that is allowed per byte of input, and in addition
+FACTOR, MORE = 16, 64 << 10  # allowed output: bytes per byte of input, and additional bytes
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -165,7 +165,7 @@ def tree(levels: int) -> Any:
     return {"root": value}
 
 
-# A frame, and the number of messages that answer it.
+# Each function returns a frame and the number of messages that answer the frame.
 SHAPES: dict[str, Callable[[], tuple[bytes, int]]] = {
     "unknown arguments": lambda: (call("add", {f"x{n}": n for n in range(5000)}), 1),
     "unknown arguments, some": lambda: (call("add", {f"x{n}": n for n in range(900)}), 1),
@@ -355,7 +355,8 @@ async def test_no_request_costs_much_more_than_an_echo(kind: str) -> None:
             await line.send(frame, answers)  # warm up: some work is only done once
             spent = min([await cost(line, frame, answers) for _ in range(3)])
             usual = max(median([await cost(line, echo, 1) for _ in range(5)]), LEAST)
-            for _ in range(5):  # a busy machine: measure again before counting it
+            # a busy machine distorts measurements, so measure again before failing
+            for _ in range(5):
                 if spent > TIMES * usual:
                     spent = min(spent, await cost(line, frame, answers))
                     usual = max(usual, await cost(line, echo, 1))

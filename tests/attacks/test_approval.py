@@ -206,7 +206,7 @@ CONTENTS = st.sampled_from(
 @settings(max_examples=examples(30))
 @pytest.mark.parametrize(("host", "path"), FILES, ids=NAMED)
 @given(data=st.data())
-def test_a_changed_entry_resolves_to_the_same_or_is_not_approved(
+def test_a_changed_entry_stays_approved_only_if_its_resolved_values_are_unchanged(
     host: Host, path: str, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -233,7 +233,7 @@ def test_a_changed_entry_resolves_to_the_same_or_is_not_approved(
 @settings(max_examples=examples(30))
 @pytest.mark.parametrize(("host", "path"), FILES, ids=NAMED)
 @given(data=st.data())
-def test_a_changed_file_text_resolves_to_the_same_or_is_not_approved(
+def test_a_changed_file_stays_approved_only_if_its_resolved_values_are_unchanged(
     host: Host, path: str, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -287,7 +287,7 @@ def test_a_changed_input_requires_a_new_approval(
     assert trust.approval(vscode(tmp_path, entry, inputs=after)) == "changed"
 
 
-def test_inputs_that_an_entry_does_not_use_may_change(tmp_path: Path) -> None:
+def test_changed_inputs_that_an_entry_does_not_use_require_no_new_approval(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "approvals.json")
     entry = {"command": "sh", "args": ["-c", "${input:a}"]}
     trust.approve(vscode(tmp_path, entry, inputs=[{"id": "a", "default": "x"}]))
@@ -295,7 +295,7 @@ def test_inputs_that_an_entry_does_not_use_may_change(tmp_path: Path) -> None:
     assert trust.trusts(vscode(tmp_path, entry, inputs=inputs))
 
 
-def test_variables_and_inputs_of_the_user_may_change(tmp_path: Path) -> None:
+def test_changed_variables_and_inputs_of_the_user_require_no_new_approval(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "approvals.json")
     entry = {"command": "${env:SET}", "args": ["${input:a}"]}
     found = vscode(tmp_path, entry, inputs=[{"id": "a", "default": "x"}])
@@ -395,7 +395,7 @@ def test_an_approval_of_an_earlier_version_is_outdated_with_a_reason(tmp_path: P
     assert (again.approval(found), again.approval(other)) == ("approved", "changed")
 
 
-def test_every_command_reports_that_an_old_approval_must_be_renewed(person: Person) -> None:
+def test_every_command_reports_that_an_outdated_approval_must_be_renewed(person: Person) -> None:
     person.has("project/.mcp.json", {"p": {"command": "x"}})
     found = load_all_mcp_configs(person.project).found["p"]
     old_approval(person.ours / "data" / "approvals.json", found)
@@ -436,7 +436,7 @@ def test_approve_shows_resolved_values_and_where_they_come_from(person: Person) 
     assert "abc123" not in (person.ours / "data" / "approvals.json").read_text()
 
 
-def test_approve_shows_what_has_changed(person: Person) -> None:
+def test_approve_shows_the_changed_values(person: Person) -> None:
     put(person.project, ".env", "A=1")
     entry = {"command": "x", "args": ["1"], "env": {"B": "1", "C": "1"}, "envFile": ".env"}
     person.has("project/.cursor/mcp.json", {"p": entry})

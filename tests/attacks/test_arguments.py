@@ -49,7 +49,9 @@ def server() -> MCPServer:
 
 
 async def call(tool: str, arguments: dict[str, Any]) -> tuple[str, float, int]:
-    """Return the text, the processor time and the size beyond 16 times that of the request."""
+    """Call a tool; return the text of its result, the processor time, and the bytes by which the
+    response exceeds 16 times the request.
+    """
     params = {"name": tool, "arguments": arguments}
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     made = server()
@@ -134,7 +136,7 @@ def test_problems_of_a_union_are_explained_only_to_a_limited_depth() -> None:
     assert checker.problems(fits) == []
 
 
-def test_a_recursive_schema_without_choices_is_explained_at_any_depth() -> None:
+def test_problems_in_a_recursive_schema_with_one_matching_type_are_explained_at_any_depth() -> None:
     schema = {
         "$defs": {
             "json": {

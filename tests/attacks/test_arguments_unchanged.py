@@ -242,7 +242,7 @@ ROUTES = [
     *("gateway at its own path 2025-11-25", "gateway at its own path auto"),
 ]
 MANAGED = {"manager", "openai text", "openai object", "anthropic", "function"}
-NO_NULL = {"title", "options", "items", "count"}  # optional, and their schemas forbid null
+NO_NULL = {"title", "options", "items", "count"}  # optional arguments whose schemas forbid null
 
 
 @pytest.mark.covers("HST-56")

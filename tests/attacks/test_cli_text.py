@@ -33,15 +33,15 @@ __all__ = ["person"]
 HIDING = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
 OTHERS = "\u034f\u115f\u1160\u17b4\u180b\u2800\u3164\uffa0\ufe00\ufe0f\U000e0100\U000e01ef"
 EVIL = (
-    "\u202egnp.exe",  # overrides the direction
-    "a\u2066b\u2069",  # isolates the direction
+    "\u202egnp.exe",  # a right-to-left override
+    "a\u2066b\u2069",  # directional isolates
     "a\u200bb",  # a zero-width space
     "a\u00adb",  # a soft hyphen
     "a\ufeffb",
     "a\U000e0041\U000e0042",  # tag characters
     "a\ufe00\U000e0100b",  # variation selectors
     "a\u2028b",
-    "a\u3164b",  # a filler
+    "a\u3164b",  # a Hangul filler, which is displayed as a blank
     "a\u00a0b",  # a no-break space
     "\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\",
     "\x1b[2J\x1b[1;31mred",
@@ -206,7 +206,7 @@ for evil in {EVIL!r}:
         assert is_clean(done.err), (words, done.err)
 
 
-def test_a_label_cannot_be_imitated() -> None:
+def test_text_of_a_message_cannot_imitate_the_label_of_another_message() -> None:
     err = io.StringIO()
     with redirect_stderr(err):
         print_message("warning", "first\nhint: `rm -r .`\n\x1b[2Jlast")
@@ -321,7 +321,7 @@ def test_hints_of_all_commands_quote_names(person: Person, name: str) -> None:
         done = person.does(*words)
         for pasted in re.findall(r"`(fairlead .*?[^\\])`(?: |$|\n|,)", done.out + done.err):
             if "`" in name or "\n" in pasted:
-                continue  # the end of the command is ambiguous in the text
+                continue  # the regular expression cannot find the end of these commands
             got = words_of(pasted)
             if any(one in plain for one in got):
                 continue
@@ -342,7 +342,9 @@ def test_pretty_json_escapes_hidden_characters() -> None:
     assert is_clean(out.getvalue())
 
 
-def test_our_own_file_is_written_with_any_content(person: Person) -> None:
+def test_our_configuration_file_is_written_even_with_hidden_characters_in_names(
+    person: Person,
+) -> None:
     file = person.has("ours/mcp.json", {"a\ud800": {"command": "\u202e"}})
     assert person.does("mcp", "add", "b", "--", "x").code == 0
     assert "a\ud800" in json.loads(Path(file).read_text())["mcpServers"]

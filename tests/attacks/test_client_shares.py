@@ -37,7 +37,7 @@ OPENING = {
     },
 }
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-# The rule
+# The rule for shares, with a model
 
 
 class Model:
@@ -45,7 +45,7 @@ class Model:
 
     def __init__(self, total: int, per_client: int) -> None:
         self.total, self.per_client = total, per_client
-        self.held: dict[int, tuple[str, bool]] = {}  # owner, and whether the item is idle
+        self.held: dict[int, tuple[str, bool]] = {}  # by item: its owner, and whether it is idle
         self.limit = Limit("test", total, "items", "client", "")
         self.shares: ClientShares[int] = ClientShares(
             total, per_client, self.limit, is_idle=lambda item: self.held[item][1], used=float
@@ -63,7 +63,8 @@ class Model:
             victim = self.shares.make_room(client)
         except NoShareLeft:
             assert full or own >= self.per_client
-            if own < min(fair, self.per_client):  # otherwise no client is above the fair share
+            # refused below its share, so no client may have more than the fair share
+            if own < min(fair, self.per_client):
                 assert max(counts.values()) <= fair
             return
         if victim is not None:
@@ -114,11 +115,11 @@ def test_a_client_below_its_share_keeps_its_items_and_is_accepted(
         model.check()
 
 
-def test_an_idle_item_is_found_behind_many_that_are_in_use() -> None:
+def test_an_idle_item_is_found_after_many_items_in_use() -> None:
     model = Model(200, 200)
     for number in range(200):
         model.open("a", idle=number == 150)
-    for _ in range(8):  # each attempt examines some more of them
+    for _ in range(8):  # each attempt examines a limited number of items
         with suppress(NoShareLeft):
             victim = model.shares.make_room("a")
             assert victim == 151
@@ -244,7 +245,8 @@ async def test_active_sessions_of_one_client_do_not_exclude_other_clients(kind: 
         opened = [await greedy.open() for _ in range(6)]
         streams = [await greedy.listen(session=one) for one in opened]
         assert all(stream.status == 200 for stream in streams)
-        assert await greedy.open() is None  # all of its own sessions are in use
+        # refused, because all sessions of this client are in use
+        assert await greedy.open() is None
         mine = [await modest.open() for _ in range(3)]
         assert None not in mine
         assert await modest.alive(mine) == 3

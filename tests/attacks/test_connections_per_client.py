@@ -74,7 +74,7 @@ async def test_a_client_has_at_most_half_of_the_connections() -> None:
         assert len(held_by(place, "greedy")) == 4
         for kind in range(4):
             await place.for_caller(caller("other", kind))
-        await place.for_caller(caller("greedy", 1))  # open connections can still be used
+        await place.for_caller(caller("greedy", 1))  # the client can still use its open connections
 
 
 @pytest.mark.attack(
@@ -90,7 +90,7 @@ async def test_invented_capabilities_do_not_open_connections() -> None:
         assert len(held_by(place, "greedy")) == 1
 
 
-async def test_a_busy_error_has_the_time_until_an_idle_connection_is_evicted(
+async def test_a_busy_error_names_the_time_until_an_idle_connection_is_evicted(
     virtual_time: VirtualTime,
 ) -> None:
     async with connections(2) as place:
@@ -152,7 +152,7 @@ async def test_failed_attempts_of_one_principal_do_not_delay_another() -> None:
             with pytest.raises(ConnectFailed):
                 await place.for_caller(caller("breaks-it"))
             failing = False
-            # before the backoff has passed
+            # The principal that failed must wait for its backoff.
             with pytest.raises(ConnectFailed, match="cannot be reached"):
                 await place.for_caller(caller("breaks-it"))
             assert (await place.for_caller(caller("other"))).alive
@@ -160,7 +160,7 @@ async def test_failed_attempts_of_one_principal_do_not_delay_another() -> None:
         await place.close()
 
 
-async def test_failed_attempts_of_few_principals_are_remembered() -> None:
+async def test_the_number_of_principals_with_remembered_failures_is_limited() -> None:
     async def dial() -> Channel:
         raise ConnectFailed("exited with code 1")
 
@@ -224,7 +224,8 @@ async def test_a_process_that_exits_for_one_client_does_not_affect_others(tmp_pa
         async with MCPClient.connect_inprocess(gateway) as client:
             assert (await client.call_tool("s_echo", {"text": "a"}))["content"][0]["text"] == "a"
             async with MCPClient.connect_inprocess(gateway, on_sample=sample) as attacker:
-                for _ in range(10):  # the first process serves it, without sampling requests
+                # the client's own process exits, so the first process serves it without sampling
+                for _ in range(10):
                     served = await attacker.call_tool("s_echo", {"text": "x"})
                     assert served["content"][0]["text"] == "x"
                 result = await client.call_tool("s_echo", {"text": "b"})

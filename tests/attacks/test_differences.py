@@ -53,7 +53,7 @@ def test_a_difference_takes_little_time_and_space(name: str) -> None:
     assert max(map(len, difference.lines)) < DIFFERENCE_TEXT.value + 50
 
 
-def test_a_long_line_is_shown_from_where_it_differs() -> None:
+def test_a_long_line_is_shown_from_its_first_difference() -> None:
     before, now = tool(description="a" * 5000 + "before"), tool(description="a" * 5000 + "now")
     difference = difference_of(LockedTool(digest_of(before), before), now)
     assert difference is not None

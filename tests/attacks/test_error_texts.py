@@ -230,7 +230,8 @@ async def test_clients_of_a_proxy_do_not_see_the_output_or_command(
         visit = Visit(web)
         await visit.in_a_session(url, "do")
         await visit.without_a_session(url, "do")
-        if fault != "refuses":  # the server's own message, which is for its clients
+        # a refusal has the server's own message, which is meant for its clients
+        if fault != "refuses":
             visit.check(f"server 'bad' {reason}")
         assert PRINTED not in "".join(visit.heard)
 

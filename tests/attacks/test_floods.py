@@ -91,7 +91,7 @@ async def test_unread_responses_pause_reading_within_a_chunk() -> None:
     await reading
 
 
-async def test_a_flood_on_stderr_is_forwarded_in_part() -> None:
+async def test_only_a_part_of_a_flood_on_stderr_is_forwarded() -> None:
     lines: list[str] = []
     source = "import sys\nfor n in range(20000): print('line', n, file=sys.stderr)"
     async with asyncio.timeout(LIMIT):
@@ -125,7 +125,7 @@ for request in requests():
 
 
 @pytest.mark.parametrize("kind", ["manager", "gateway"])
-async def test_constant_change_notifications_are_followed_by_fewer_list_requests(
+async def test_constant_change_notifications_cause_a_limited_number_of_list_requests(
     tmp_path: Path, kind: str
 ) -> None:
     command, *arguments = program(tmp_path, STORM, stateless=False)
@@ -134,7 +134,8 @@ async def test_constant_change_notifications_are_followed_by_fewer_list_requests
         made: Any = MCPManager() if kind == "manager" else Gateway()
         async with made:
             await (made.connect_servers if kind == "manager" else made.connect)(entry)
-            await until((tmp_path / "log").exists)  # a gateway does not wait for its servers
+            # wait for the server, because `connect` of a gateway does not
+            await until((tmp_path / "log").exists)
             began = time.monotonic()
             await until(lambda: len(heard(tmp_path, "tools/list")) >= 4)
             await until(lambda: time.monotonic() - began > 2.0)
@@ -188,7 +189,7 @@ def test_repeated_log_lines_of_one_kind_are_counted_instead_of_written(
     assert LOG_LINES.hits - hits >= 5000 - 2 * LOG_LINES.value
 
 
-def test_a_line_about_a_request_with_many_secrets_is_withheld(
+def test_a_log_line_about_a_request_with_many_secrets_is_withheld(
     logger: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
     few = to_json({"token": ["secret-one"]})
@@ -201,7 +202,7 @@ def test_a_line_about_a_request_with_many_secrets_is_withheld(
     ]
 
 
-def test_a_line_about_a_request_with_many_values_is_withheld(
+def test_a_log_line_about_a_request_with_many_values_is_withheld(
     logger: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
     hits = LOG_SEARCHED.hits

@@ -38,7 +38,7 @@ from tests.support.gateway_entry_points import (
     StatelessPost,
 )
 
-_runners: list[asyncio.Runner] = []  # one item while `host` runs
+_runners: list[asyncio.Runner] = []  # contains one runner while `host` runs
 
 
 def in_one_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -268,7 +268,7 @@ async def test_listen_over_http_grants_only_permitted_resources(host: Host) -> N
                         line = await stream.content.readline()
                 granted = json.loads(line[5:])["params"]["notifications"]
                 found = set(granted["resourceSubscriptions"])
-                if server:  # at this endpoint, the URI does not belong to the vault
+                if server:  # the endpoint of this server does not serve URIs of the vault
                     found.discard("vault://gold")
                     expected = expected - {"vault://gold"}
                 assert found == expected
@@ -397,7 +397,7 @@ async def test_the_admin_api_needs_its_own_token(host: Host, method: str, path: 
         assert (await fetch(url, NARROW, method, **{"X-Admin-Token": "admin"}))[0] == 200
 
 
-# REST, which only plain servers have
+# REST, which only a plain server serves
 
 
 @in_one_loop

@@ -34,7 +34,7 @@ for request in requests():
     elif "id" in request:
         refuse(request)
 """
-# Size and number of the items of a page; every cursor is new, so the list has no end.
+# Size and number of the items of a page. A "new" cursor on each page makes the list endless.
 SHAPES = {
     "bytes": "SIZE, COUNT, CURSOR_OF = 1_000_000, 1, 'new'",
     "items": "SIZE, COUNT, CURSOR_OF = 1, 5_000, 'new'",

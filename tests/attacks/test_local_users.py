@@ -38,13 +38,13 @@ PEOPLE = {
     1002: ("backup", "/usr/sbin/nologin"),
     1003: ("daemon2", "/bin/false"),
     65534: ("nobody", "/bin/sh"),
-    1_234_567: ("eve", "/bin/sh"),  # from a directory service
+    1_234_567: ("eve", "/bin/sh"),  # an account of a directory service
 }
 
 
 @pytest.fixture
 def people(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Simulate a machine with these accounts, where the current user is Ada."""
+    """Simulate a machine with the accounts in `PEOPLE`, where the current user is Ada."""
 
     def entry(uid: int) -> pwd.struct_passwd:
         name, shell = PEOPLE[uid]
@@ -77,7 +77,7 @@ def test_logged_in_users_are_found(people: Path) -> None:
     assert other_users() == ["bob"]
 
 
-def test_other_users_can_be_determined_on_this_machine() -> None:
+def test_the_current_user_is_not_listed_among_the_other_users() -> None:
     assert pwd.getpwuid(os.getuid()).pw_name not in other_users()
 
 

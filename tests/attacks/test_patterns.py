@@ -127,7 +127,7 @@ ALIKE = (
 def test_patterns_match_like_those_of_python(pattern: str, text: str) -> None:
     expected = re.search(pattern, text) is not None
     if r"\B" in pattern and not text.isascii():
-        return  # ASCII letters only, as documented
+        return  # `\B` of our patterns considers ASCII letters only, as documented
     assert LinearPattern(pattern).matches(text) is expected
 
 
@@ -174,7 +174,7 @@ EXPRESSIONS = [
     for name, value in vars(module).items()
     if isinstance(value, re.Pattern)
 ]
-AT_A_PLACE = (answer, opening, colon)  # only used with `match`
+AT_A_PLACE = (answer, opening, colon)  # these are only used with `match` at one position
 PIECES = [
     *("a", " ", '"', "\\", "\\\\", "{", "[", "=", "&", "//", ":", "bearer ", "token=", "é", "-"),
     *('"a":', "password", "://a", "x@", "\n", "\r\n", "0", "1.", "\\u", "_", "/", "%41", "<", "aA"),
@@ -188,7 +188,7 @@ PIECES = [
     ids=[f"{m.__name__}.{n}" for m, n, _ in EXPRESSIONS],
 )
 def test_our_own_expressions_take_linear_time(expression: re.Pattern[Any]) -> None:
-    """Match repeated pieces that are long enough for quadratic time to take seconds."""
+    """Match repeated fragments of text that are long enough for quadratic time to take seconds."""
     for piece in PIECES:
         for start in ("", "token", '"', "a://"):
             text: Any = start + piece * (20_000 // len(piece)) + "\x00"

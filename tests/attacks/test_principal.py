@@ -75,7 +75,7 @@ def test_every_caller_of_a_conversation_has_its_principal(principal: Principal) 
     assert assumed.sender.principal == principal
 
 
-# Anonymous differs from every name
+# The anonymous principal differs from every name
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -86,7 +86,7 @@ def test_anonymous_differs_from_every_name(name: str) -> None:
     assert principal_from(name) == name
 
 
-def test_anonymous_is_null_in_files_and_back() -> None:
+def test_the_anonymous_principal_is_written_as_null_and_read_back() -> None:
     assert principal_name(ANONYMOUS) is None
     assert principal_from(None) is ANONYMOUS
     assert not ANONYMOUS

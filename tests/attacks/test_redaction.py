@@ -31,7 +31,7 @@ from fairlead.redaction.token_patterns import may_hold_token
 from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[2]
-LETTERS = "Zq7Xk2Lm9Rt4Vw8Yb3Nc6Df1Gh5Js0Pa"  # 32 characters in no order
+LETTERS = "Zq7Xk2Lm9Rt4Vw8Yb3Nc6Df1Gh5Js0Pa"  # 32 characters in random order
 
 
 def jwt(**claims: Any) -> str:
@@ -273,7 +273,7 @@ def test_a_known_value_is_removed_in_every_encoding_and_position(
     spelling: str,
 ) -> None:
     written = FORMS[form](value, before, behind)
-    # The surrounding text may happen to continue the encoded value, or to contain it.
+    # By chance, the surrounding text may continue the encoded value or contain the value.
     text = f"{around[0]} {written} {around[1]}".encode("utf-8", "replace").decode()
     assume(value not in f"{around[0]} {around[1]}{REDACTED}")
     redactor = Redactor(values=[value])

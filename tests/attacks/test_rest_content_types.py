@@ -128,7 +128,7 @@ async def test_other_origins_hosts_and_sites_are_rejected_everywhere(
     assert place.calls == 0
 
 
-async def test_a_link_from_another_site_may_be_followed() -> None:
+async def test_a_page_can_be_opened_by_a_link_from_another_site() -> None:
     headers: dict[str, str | None] = {
         "Sec-Fetch-Site": "cross-site",
         "Sec-Fetch-Mode": "navigate",

@@ -39,12 +39,12 @@ FRAMES = pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunk
 
 
 class Entry(NamedTuple):
-    """A path that accepts a POST. To cover another one, add a row to `ENTRIES`."""
+    """A path that accepts a POST. To test another path, add a row to `ENTRIES`."""
 
     path: str
     body: bytes
     headers: str = ""
-    only: str = ""  # "server" or "gateway" if only one has it
+    only: str = ""  # "server" or "gateway" if only that one serves the path
 
 
 ENTRIES = {
@@ -60,7 +60,7 @@ Outcome = tuple[int, str]  # the status, and the `connection` header
 
 class Place(NamedTuple):
     port: int
-    session: str  # of the open HTTP+SSE stream
+    session: str  # the session id of the open HTTP+SSE stream
 
     def head(self, entry: Entry, *, token: str, chunked: bool, size: int | None = None) -> bytes:
         length = len(entry.body) if size is None else size
@@ -233,7 +233,7 @@ async def test_a_large_body_at_a_sufficient_rate_gets_more_time(
 
 
 @LANES
-async def test_an_answered_request_is_closed_without_a_second_response(
+async def test_the_body_timeout_of_an_answered_request_causes_no_second_response(
     fast_path: bool,
 ) -> None:
     entry = ENTRIES["endpoint"]

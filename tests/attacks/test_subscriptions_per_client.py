@@ -207,7 +207,7 @@ async def test_streams_over_http_are_counted_by_address() -> None:
                 await clients[3].subscribe("note://1")
 
 
-def test_the_cost_of_a_subscription_does_not_depend_on_their_number() -> None:
+def test_the_cost_of_a_subscription_does_not_depend_on_the_number_of_subscriptions() -> None:
     with set_to(SESSION_SUBSCRIPTIONS, 10**6), set_to(CLIENT_SUBSCRIPTIONS, 10**6):
         times = []
         held = SubscriptionQuota().held("c")
@@ -245,9 +245,9 @@ async def test_many_subscriptions_at_a_stateless_server_share_few_streams(count:
     ):
         for n in range(count):
             await client.subscribe(f"note://{n}")
-        assert max(opened) < 3000  # 100 URIs and the rest of a request
+        assert max(opened) < 3000  # the size of a request with 100 URIs
         await asyncio.gather(*(client.subscribe(f"note://x{n}") for n in range(count)))
-        assert len(opened) < count + 20  # subscriptions at the same time are combined
+        assert len(opened) < count + 20  # concurrent subscriptions are combined into one request
         server.resource_updated("note://x3")
         for n in range(count):
             await client.unsubscribe(f"note://{n}")
@@ -262,4 +262,5 @@ async def test_a_gateway_opens_few_streams_to_a_stateless_server() -> None:
             await wire.greet()
             assert await subscribe(wire, 0, 300) == []
             assert counted(gateway) == (300, 0)
-            assert counted(server)[1] <= 3 + 2  # and the streams that follow the lists
+            # three streams for the subscriptions and two that follow the lists
+            assert counted(server)[1] <= 3 + 2

@@ -149,8 +149,8 @@ POLICIES: dict[str, Policy] = {
 async def gateway_of(
     servers: dict[str, list[str]], **options: Any
 ) -> AsyncIterator[tuple[Gateway, Callable[[str], MCPClient]]]:
-    """Run a gateway with easy-going servers, and yield a function that returns a client of an
-    endpoint.
+    """Run a gateway with servers that accept every name, and yield a function that returns a client
+    of an endpoint.
     """
     async with (
         asyncio.timeout(LIMIT),
@@ -277,7 +277,7 @@ async def test_a_rule_on_a_server_applies_to_all_of_its_items() -> None:
             (client("notes"), call("erase")),
             (client("notes"), call("anything")),
             (client("notes"), get("erase")),
-            # owned by the first server
+            # These URIs belong to `notes`, the first server.
             (client(""), ("resources/read", {"uri": "file:///docs/a"})),
             (client(""), ("resources/subscribe", {"uri": "file:///docs/a"})),
             (client(""), complete(uri="file:///{+path}")),
@@ -725,7 +725,7 @@ async def test_views_access_and_rules_deny_every_spelling_of_a_url() -> None:
 
 
 @pytest.mark.parametrize("uri", MALFORMED)
-def test_a_malformed_host_is_denied_and_never_allowed(uri: str) -> None:
+def test_a_uri_with_a_malformed_host_is_denied_and_never_allowed(uri: str) -> None:
     assert uri_forms(uri) is None
     assert Patterns(["x:y"]).deny(resource(uri))
     assert not Patterns(["http:*"]).allow(resource(uri))
@@ -872,7 +872,7 @@ async def test_an_audit_line_has_the_server_and_its_own_tool_name() -> None:
     assert [one["target"] for one in completed] == ["file:///etc/{+path}"]
 
 
-async def test_a_rehearsal_uses_the_servers_own_names_on_a_tape(tmp_path: Path) -> None:
+async def test_a_dry_run_on_a_tape_uses_the_servers_own_names(tmp_path: Path) -> None:
     deny = {"name": "no", "when": {"target": ["erase", "file:///etc/*"]}, "do": "block"}
     file = tmp_path / "rules.json"
     file.write_bytes(msgspec.json.encode({"rules": [deny]}))

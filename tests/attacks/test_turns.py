@@ -45,7 +45,7 @@ async def test_a_batch_yields_to_other_callbacks() -> None:
 
 
 class Burst:
-    """A socket that has received all frames already."""
+    """A socket with many received frames that can be read without waiting."""
 
     def __init__(self) -> None:
         self.left = MANY

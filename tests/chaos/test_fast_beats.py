@@ -73,7 +73,7 @@ async def test_a_slow_call_with_pipelined_requests_sends_heartbeats(lane: bool, 
             await desk.started.wait()
         line.send(asks(session, ADD, 3) + asks(session, ADD, 4))
         async with asyncio.timeout(5):
-            start = await line.reader.readuntil(b": ")  # in the head
+            start = await line.reader.readuntil(b": ")  # a part of the response's head
             start += await line.reader.readuntil(b"\n:")  # the first heartbeat
         assert start.startswith(b"HTTP/1.1 200")
         desk.go_on.set()
@@ -96,7 +96,8 @@ def punctual_server() -> MCPServer:
             await asyncio.sleep(0)
         done = loop.create_future()
         loop.call_later(BEAT * 0.75, done.set_result, None)
-        loop.call_later(BEAT * 0.5, time.sleep, BEAT)  # the loop is busy when both are due
+        # blocks the loop until the tool and the heartbeat are both due
+        loop.call_later(BEAT * 0.5, time.sleep, BEAT)
         await done
         return "done"
 
@@ -146,7 +147,8 @@ async def test_a_request_at_the_keep_alive_timeout_is_answered_or_not_read(
     lane: bool, era: str, monkeypatch: pytest.MonkeyPatch, loop_kind: str
 ) -> None:
     monkeypatch.setattr(run_http, "KEEP_ALIVE", 0.03)
-    monkeypatch.setattr(run_http, "round", float, raising=False)  # no rounding to whole seconds
+    # disables the rounding of timeouts to whole seconds
+    monkeypatch.setattr(run_http, "round", float, raising=False)
     dice = random.Random(5)
     answered = closed = 0
     async with serving(make_server(), fast_path=lane) as web:
@@ -156,7 +158,7 @@ async def test_a_request_at_the_keep_alive_timeout_is_answered_or_not_read(
             async with line_to(web) as line:
                 line.send(asks(session, ADD, number * 2))
                 assert (await line.answer()).text == "3"
-                # the event loop is blocked meanwhile
+                # Blocks the event loop, so that the timeout and the request coincide.
                 time.sleep(0.03 + dice.uniform(-0.004, 0.002))
                 if line.writer.is_closing():
                     continue
@@ -207,7 +209,7 @@ async def test_a_stopping_server_answers_or_closes_every_connection(
         if era == "stateless":
             assert (got.status, got.fields["connection"], got.text) == (200, "close", "waited")
             assert (await second.answer()).status == 503
-        else:  # sessions end first, together with their calls
+        else:  # the server ends sessions first, together with their calls
             assert got.status == 202
             assert (await second.answer()).status == 202
         assert await first.closed()

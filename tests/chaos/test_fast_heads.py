@@ -13,7 +13,7 @@ import pytest
 from tests.support.http_server import Web, make_server, serving
 from tests.support.raw_http_client import ADD, Got, Line, line_to, request
 
-FLUSH = b"\x00" * 20_000  # not part of any request: completes an open one and ends the connection
+FLUSH = b"\x00" * 20_000  # invalid data that completes an open request and ends the connection
 GOOD = request(ADD)
 HEAD, _, BODY = GOOD.partition(b"\r\n\r\n")
 HEAD += b"\r\n\r\n"
@@ -29,7 +29,7 @@ async def both_ways(**options: Any) -> AsyncIterator[tuple[Web, Web]]:
 
 
 async def send(line: Line, pieces: Iterable[bytes]) -> None:
-    """Send each piece in its own write, so that the server in this loop reads them separately."""
+    """Send each chunk in its own write, so that the server in this loop reads them separately."""
     for piece in pieces:
         if line.writer.is_closing():  # the server has closed the connection
             break
@@ -39,7 +39,7 @@ async def send(line: Line, pieces: Iterable[bytes]) -> None:
 
 
 async def heard(web: Web, pieces: list[bytes], known: bytes = GOOD) -> list[tuple[int, Any]]:
-    """Return the responses to these pieces, sent after a request whose head is cached by then."""
+    """Return the responses to chunks that follow a request whose head is cached."""
     async with line_to(web) as line:
         for _ in range(2):
             line.send(known)
@@ -50,7 +50,7 @@ async def heard(web: Web, pieces: list[bytes], known: bytes = GOOD) -> list[tupl
             while (got := await line.answer()).status:
                 answers.append((got.status, said(got)))
         if len(answers) > 1 and answers[-1][0] == 400:
-            # the error that ended the connection, which is optional after a response
+            # The error that ended the connection; the server need not send it after a response.
             del answers[-1]
         return answers
 
@@ -131,7 +131,7 @@ async def test_heads_that_differ_from_a_cached_head_are_parsed() -> None:
             await assert_same(webs, what, [data, GOOD])
 
 
-async def test_a_known_request_in_two_pieces_is_the_same_request() -> None:
+async def test_a_request_with_a_cached_head_may_arrive_in_two_chunks() -> None:
     async with both_ways() as webs:
         [expected] = await heard(webs[1], [GOOD])
         for cut in range(1, len(GOOD)):
@@ -139,24 +139,25 @@ async def test_a_known_request_in_two_pieces_is_the_same_request() -> None:
             assert await heard(webs[0], pieces) == [expected], cut
             if cut % 4:
                 continue
-            # The rest is not a request by itself, although it was read as part of one before.
+            # The second chunk alone is not a request, although it completed one before.
             again = [*pieces, GOOD[cut:]]
             answers = await heard(webs[0], again)
             assert [status for status, _ in answers] == [200] or answers[1:] == [], (cut, answers)
 
 
 async def test_the_rest_of_a_head_is_not_accepted_as_a_head() -> None:
-    """A piece from the middle of a request has another meaning at the start of one."""
+    """A chunk from the middle of a request is invalid at the start of a request."""
     async with both_ways() as webs:
         for name in (b"Host", b"Mcp-Name", b"Content-Type", b"Accept", b"Content-Length"):
             cut = HEAD.index(name)
             rest = GOOD[cut:]
             answers = await assert_same(webs, name, [GOOD[:cut], rest, rest])
-            assert [status for status, _ in answers] == [200], name  # and the connection was closed
+            # the server rejected the repeated rest and closed the connection
+            assert [status for status, _ in answers] == [200], name
 
 
 async def test_the_end_of_a_body_is_not_part_of_the_next_head() -> None:
-    """Blank lines before a request are allowed; here they were the end of another body."""
+    """Blank lines are allowed before a request, but here they are the end of the previous body."""
     first = request(ADD, body=BODY + b"\r\n")
     wrong = request(ADD, body=BODY + b"  ").replace(b"Mcp-Name: add", b"Mcp-Name: sub")
     async with both_ways() as webs:

@@ -88,7 +88,7 @@ async def test_an_interceptor_that_fails_on_disconnect_does_not_block_other_clie
             client.ask("tools/call", {"name": str(n)})
             ids.add((await server.method("tools/call"))["id"])
         await client.close()
-        for _ in range(3):  # each call is cancelled at the server
+        for _ in range(3):  # the server receives one cancellation per call
             note = await server.method(CANCELLED)
             ids.remove(note["params"]["requestId"])
         assert ids == set()

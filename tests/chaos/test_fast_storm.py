@@ -118,7 +118,7 @@ def direct_server() -> MCPServer:
 
 
 class Looking:
-    """An interceptor that passes everything on and may change whether it waits."""
+    """An interceptor that forwards every exchange; depending on `kind`, its `waits` varies."""
 
     def __init__(self, kind: str, dice: random.Random) -> None:
         self._kind = kind
@@ -204,7 +204,7 @@ class Client:
         assert all(note["params"]["message"] == who for note in told), (told, who)
         error = answer.get("error")
         if error is not None and self.behind != "direct" and error["message"].startswith("server "):
-            return  # another client made the server close its connection
+            return  # another client made the server close the shared connection
         if kind == "fail" and self.behind != "direct":
             assert (error or {}).get("message") == who, answer
         elif error is None:
@@ -277,7 +277,8 @@ class Client:
         told = {"method": "notifications/cancelled", "params": {"requestId": number}}
         await self.tell(told)
         if kind == "never":
-            await self.tell(told)  # the first one may have arrived before the request
+            # repeat it, because the first cancellation may have arrived before the request
+            await self.tell(told)
         got = await self.line.answer()
         if got.status == 200 and got.fields.get("content-type") == "text/event-stream":
             cut = [note for note in messages(got) if "id" not in note]
@@ -382,7 +383,8 @@ async def storm(behind: str, looking: str, lane: bool) -> None:
                     group.create_task(client.run())
             assert all(client.answered >= STEPS / 4 for client in clients)
             if isinstance(served, Relay):
-                async with asyncio.timeout(10):  # wait until the disconnected clients were noticed
+                # wait until the relay has noticed the disconnected clients
+                async with asyncio.timeout(10):
                     while served._sessions_by_peer or any(
                         connection.calls for connection in served.pool.connections
                     ):
@@ -394,7 +396,8 @@ async def test_every_client_gets_its_own_responses_and_no_call_is_left(
     behind: str, looking: str, lane: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, "fairlead")  # log records keep references to their origin
-    others = alive()  # of earlier tests, whose log records pytest keeps
+    # calls of earlier tests, which are referenced by log records that pytest keeps
+    others = alive()
     await asyncio.create_task(storm(behind, looking, lane))
     assert [record.getMessage() for record in caplog.records] == []
     for _ in range(20):  # the loop still has to drop cancelled timers

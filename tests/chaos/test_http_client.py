@@ -188,7 +188,7 @@ async def test_a_response_to_another_request_is_ignored(era: str, streamed: bool
 
 
 @ERAS
-async def test_the_first_of_two_responses_counts(era: str) -> None:
+async def test_a_second_response_to_a_call_is_ignored(era: str) -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         await call.result_event(said("first"))
@@ -278,7 +278,7 @@ async def test_a_body_with_a_wrong_length_fails_the_call(era: str, how: str) -> 
             await call.raw(f"{start}Content-Length: {length}\r\n\r\n{body}".encode())
         if how == "reset":
             call.cut()
-        raise ConnectionError  # the server closes
+        raise ConnectionError  # makes the scripted server close the connection
 
     await fails_alone(era, bad, FairleadError)
 
@@ -395,7 +395,7 @@ async def test_a_listening_stream_that_keeps_ending_is_reopened_with_a_delay() -
 
 
 @ERAS
-async def test_a_restarted_server_is_used_again(era: str) -> None:
+async def test_calls_succeed_after_a_server_restart(era: str) -> None:
     async def rest(call: Call) -> None:
         if era == "handshake" and call.headers.get("mcp-session-id") != sessions[-1]:
             await call.answer(404)
@@ -459,7 +459,7 @@ async def test_any_mutated_response_ends_the_call(
             whole = whole[:at] + piece + whole[at + rng.randrange(4) :]
         await call.raw(whole)
         if rng.random() < 0.5:
-            raise ConnectionError  # the server closes
+            raise ConnectionError  # makes the scripted server close the connection
 
     config = MCPClientConfig(timeout_seconds=0.3, max_retries=0, probe_timeout=5.0)
     async with raw_server(SERVERS[era](first_bad(bad))) as server:

@@ -93,7 +93,7 @@ async def test_heads_and_trailers_are_limited_in_size(where: str, options: dict[
     }[where]
     async with serving(make_server(), **options) as web, line_to(web) as line:
         line.send(sent)
-        await asyncio.sleep(0.05)  # so that it arrives separately from the next part
+        await asyncio.sleep(0.05)  # wait, so that the next part arrives separately
         line.send(flood if where in ("headers", "trailers") else b"b" * 100_000)
         assert (await line.answer()).status == 431
         assert (await ask(web, request())).text == "3"
@@ -142,7 +142,9 @@ async def test_invalid_origins_are_rejected(
     assert errors_in(caplog) == []
 
 
-async def test_an_endpoint_is_reached_by_few_spellings_of_its_path(options: dict[str, Any]) -> None:
+async def test_an_endpoint_is_reached_only_by_equivalent_spellings_of_its_path(
+    options: dict[str, Any],
+) -> None:
     here = ("/mcp", "/mcp/", "/%6dcp", "/mcp?a=b", "http://localhost/mcp")
     elsewhere = ("//mcp", "/mcp/..", "/x/../mcp", "/mcp%00", "/%ff", "/MCP")
     async with serving(make_server(), **options) as web:
@@ -226,7 +228,8 @@ async def test_expect_100_continue_is_answered_before_the_body(options: dict[str
         line.send(body)
         assert (await line.answer()).text == "3"
         line.send(head.replace(b"application/json\r\n", b"text/plain\r\n", 1) + b"\r\n\r\n")
-        assert (await line.answer()).status == 415  # sent at once, because the body is not needed
+        # sent before the body, because the request is rejected by its headers
+        assert (await line.answer()).status == 415
 
 
 async def test_plain_http_on_a_tls_port_logs_no_error(
@@ -329,7 +332,7 @@ async def test_a_client_that_does_not_read_gets_no_further_responses_queued(
         transport.pause_reading()
         line.send(request({"name": "wide", "arguments": {}}) * 2000)
         await asyncio.sleep(0.5)
-        assert called < 200  # of 2000: the content of the kernel's buffers and little more
+        assert called < 200  # of 2000 requests: those in the buffers of the kernel, and few more
         assert (await ask(web, request())).text == "3"
 
 
@@ -568,7 +571,8 @@ async def test_two_thousand_disconnected_clients_leave_no_state() -> None:
                         return blocks
 
         async def crowds(count: int) -> int:
-            # On a busy machine clients would accumulate, and the process would keep that memory.
+            # On a busy machine all clients at once would accumulate, and the process would keep
+            # their memory.
             for _ in range(count // 100):
                 await crowd(100)
                 blocks = await rest()
@@ -581,7 +585,7 @@ async def test_two_thousand_disconnected_clients_leave_no_state() -> None:
         more = await crowds(2000) - blocks
         grown = served.memory - before
         print(f"2000 disconnected clients: {before:.1f} MiB, then {grown:+.1f}, {more:+} blocks")
-        assert more < 1000  # one for every second client
+        assert more < 1000  # half a block per client
         assert grown < 4
 
 
@@ -597,7 +601,8 @@ async def test_opened_and_ended_sessions_leave_no_memory() -> None:
                 assert response.status == 200
 
         async def forget() -> None:
-            await web.post(introduction())  # never ended: the table is full after 100
+            # the session is never ended; the table is full after 100
+            await web.post(introduction())
 
         async def crowd(count: int) -> None:
             for _ in range(count // 10):

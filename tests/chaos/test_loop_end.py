@@ -45,7 +45,7 @@ kept[0].close()
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_server_ends_with_its_loop(loop: str) -> None:
-    """uvloop would never close if it emits a warning and warnings are errors."""
+    """Run with warnings as errors, because uvloop would never close after a warning is raised."""
     command = [sys.executable, "-W", "error", "-c", PROGRAM.replace("LOOP", loop)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
     assert (done.stdout, done.stderr) == ("tidied up\nfailed as it should\n", "")

@@ -200,7 +200,7 @@ async def test_ports_without_a_server_time_out_without_affecting_other_servers(
         async with MCPManager(config=QUICK) as manager:
             began = time.monotonic()
             loaded = await manager.connect_servers(entries)
-            assert time.monotonic() - began < 5.0  # including the limit of one second
+            assert time.monotonic() - began < 5.0  # includes the timeout of one second
             assert loaded.connected_servers == ["calm"]
             assert {error["path"] for error in loaded.errors} == {
                 f"mcp:{name}" for name in entries if name != "calm"
@@ -262,10 +262,12 @@ async def test_lists_and_subscriptions_are_restored_after_a_lost_session(
             await run(manager, "mcp_web_grow")
             await until(lambda: manager.get_tool("mcp_web_extra_3") is not None)
             await server.kill()
-            await server.start()  # before the loss is noticed: its session is a 404 now
+            # restarted before the manager notices; the server answers 404 to the lost session
+            await server.start()
             assert await run(manager, "mcp_web_whoami") == server.pid
             assert manager.describe()["web"].generation == 1
-            await until(lambda: manager.get_tool("mcp_web_extra_3") is None)  # listed again
+            # the lists of the restarted server replace the lost ones
+            await until(lambda: manager.get_tool("mcp_web_extra_3") is None)
             heard.clear()
             await until_told(manager, heard)
 
@@ -317,12 +319,12 @@ async def test_a_cut_listen_stream_is_reopened_without_missing_changes(
             url = f"http://127.0.0.1:{number}/mcp"
             await manager.connect_servers({"web": {"type": "http", "url": url}})
             assert proxy.listens == 1
-            for round_ in range(4):  # like a proxy that ends long connections
+            for round_ in range(4):  # cut the connection, as proxies do after some time
                 proxy.cut()
-                await run(other, "mcp_web_grow")  # while no listen stream is open
+                await run(other, "mcp_web_grow")  # the list changes while no listen stream is open
                 await until(
                     lambda n=round_: manager.get_tool(f"mcp_web_extra_{3 + n}") is not None  # type: ignore[misc]
                 )
-            assert proxy.listens <= 1 + 4 * 2  # no busy loop of reconnections
+            assert proxy.listens <= 1 + 4 * 2  # the listen stream is not reopened in a busy loop
             assert manager.describe()["web"].generation == 1
             assert (await run(manager, "mcp_web_whoami")) == server.pid

@@ -70,7 +70,7 @@ async def test_a_server_killed_during_connect_fails_with_a_reason(
             await calling
         assert manager.describe()["a"].state == "failed"
         with pytest.raises(FairleadError, match="SIGKILL"):
-            # at once, without automatic retries
+            # Raised at once, because a failed server is not retried automatically.
             await manager.wait_for_connection("a")
         await manager.reconnect_server("a")
         assert (await run(manager, "mcp_a_whoami")) == f"a {server.pids[2]}"
@@ -90,7 +90,7 @@ async def test_a_server_killed_while_listing_is_retried_only_if_it_was_connected
         assert "SIGKILL" in await calling  # the call waited for one attempt only
         await until(lambda: len(later.pids) == 4)
         connection = await manager.wait_for_connection("later")
-        assert connection.generation == 2  # failed attempts do not count
+        assert connection.generation == 2  # failed attempts do not increase the generation
         assert await run(manager, "mcp_later_whoami") == f"later {later.pids[3]}"
 
 
@@ -141,7 +141,7 @@ async def test_more_than_five_losses_suspend_a_server_until_it_is_reconnected(
             await until(lambda: supervisor.generation > before)
 
         for times in (1, 2):
-            for _ in range(5):  # losses below the limit
+            for _ in range(5):  # five losses are within the limit
                 await lost_and_back()
             assert (await run(manager, "mcp_a_whoami")).startswith("a ")
             await until(lambda: supervisor.state == "suspended")
@@ -164,7 +164,8 @@ async def test_a_program_that_cannot_be_restarted_is_suspended(tmp_path: Path) -
         while supervisor.state != "suspended":
             assert "MCP error: " in await run(manager, "mcp_a_whoami")
         assert "exited with code 3" in await run(manager, "mcp_a_whoami")
-        assert len(server.pids) <= 11  # each start may have been tried in both eras
+        # the first start, and five restarts that may each have tried both eras
+        assert len(server.pids) <= 11
 
 
 @pytest.mark.covers("HST-43", "HST-23")
@@ -183,7 +184,7 @@ async def test_a_call_in_flight_ends_at_once_when_its_server_is_disconnected(
         assert 'server "a" was disconnected' in texts[0]
         assert "was disconnected" in texts[1]
         assert manager.get_all_server_names() == ["calm"]
-        await leaving  # a process that ignores signals is killed eventually
+        await leaving  # the process ignores signals and is killed after a while
         assert time.monotonic() - began < 5
         assert len(deaf.pids) == 1
 
@@ -200,7 +201,8 @@ async def test_servers_end_even_if_their_disconnection_is_cancelled(
                 await asyncio.sleep(0)
             ending.cancel()
             await asyncio.wait((ending,))
-        if "a" in manager.get_all_server_names():  # cancelled before it started
+        # the disconnection was cancelled before it started
+        if "a" in manager.get_all_server_names():
             await manager.disconnect_server("a")
         assert manager.get_all_server_names() == ["calm"]
 
@@ -287,7 +289,8 @@ async def test_an_unresponsive_server_is_replaced(tmp_path: Path) -> None:
     config = MCPClientConfig(timeout_seconds=0.3)
     rules = Rules(health_interval=0.1)
     async with scene(tmp_path, server, rules=rules, config=config) as manager:
-        os.kill(server.pids[0], signal.SIGSTOP)  # alive, with open pipes, but unresponsive
+        # the process stays alive with open pipes, but does not respond
+        os.kill(server.pids[0], signal.SIGSTOP)
         await until(lambda: len(server.pids) == 2)
         connection = await manager.wait_for_connection("a")
         assert connection.generation == 2
@@ -298,7 +301,7 @@ async def test_an_unresponsive_server_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.covers("HST-22")
 async def test_a_server_that_is_busy_with_a_call_is_not_replaced(tmp_path: Path) -> None:
-    server = Rough(tmp_path, "a")  # handles one message at a time
+    server = Rough(tmp_path, "a")  # this server handles one message at a time
     rules, config = Rules(health_interval=0.05), MCPClientConfig(timeout_seconds=0.1)
     async with scene(tmp_path, server, rules=rules, config=config) as manager:
         text = await run(manager, "mcp_a_sleep", {"seconds": 1.0}, timeout=10)
@@ -320,7 +323,8 @@ async def test_the_timeout_of_a_call_covers_all_its_attempts(tmp_path: Path) -> 
     server = Rough(tmp_path, "a")
     async with scene(tmp_path, server) as manager:
         os.kill(server.pids[0], signal.SIGSTOP)
-        began = time.monotonic()  # a read-only call, which would be retried
+        # the call is read-only, so it would be retried within a longer timeout
+        began = time.monotonic()
         assert "timeout after 300ms" in await run(manager, "mcp_a_whoami", timeout=0.3)
         assert time.monotonic() - began < 0.6
         os.kill(server.pids[0], signal.SIGCONT)

@@ -17,7 +17,7 @@ from fairlead.manager.manager import MCPManager
 from tests.support.faulty_servers import Rough, nothing_left
 
 SECONDS = 2.5
-LIMIT = 2.0  # seconds for a call
+LIMIT = 2.0  # timeout of a call in seconds
 FATES = [{}, {}, {}, {"die": "initialize"}, {"die": "tools/list"}, {"calls": 2}, {"exit": 1}]
 
 
@@ -55,7 +55,7 @@ class Soak:
             try:
                 await self._do(self.random.choice(("kill", "kill", "stop", "again", "cycle")), name)
             except (FairleadError, ProcessLookupError):
-                pass  # failures are allowed, hanging is not
+                pass  # an operation may fail, but must not hang
             assert all(one.client for one in self.manager.connections.values())
             await asyncio.sleep(self.random.random() * 0.05)
 
@@ -95,7 +95,8 @@ async def test_random_failures_leave_calls_ended_and_other_servers_unaffected(
         assert soak.answered > 0
         assert manager.connections["calm"].generation == 1
         assert len(soak.calm.pids) == 1
-        async with asyncio.timeout(20):  # no server is stuck: each wait has an outcome
+        # no server is stuck: each reconnection succeeds or fails in time
+        async with asyncio.timeout(20):
             for name in servers:
                 try:
                     await manager.reconnect_server(name)

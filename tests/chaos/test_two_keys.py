@@ -33,7 +33,7 @@ from tests.support.upstream_gateways import (
 
 LIMIT = 50.0  # seconds for one test on a busy machine
 CALLS = 2  # calls of each client at the same time
-RETRY = 0.02  # seconds until the next call after one that failed
+RETRY = 0.02  # seconds between a failed call and the next one
 
 _LOST = "was ended by SIGKILL|closed the connection"
 ERRORS = {
@@ -41,8 +41,8 @@ ERRORS = {
     "hangs": "did not answer within|does not respond|is still starting",
     "exits": f"{_LOST}|exited with code 3 during start-up",
 }
-# A hang is found after the time limit of a call, a second, and a ping. With "exits" a key has only
-# one process, because the next start would not fail if its calls went to another process.
+# A hang is detected after the timeout of a call, one more second and a ping. With "exits" a key has
+# only one process, because the next start would not fail if calls went to another process.
 SETTINGS: dict[str, dict[str, Any]] = {
     "killed": {},
     "hangs": {"call_timeout": 3.0, "hang_timeout": 1.0},
@@ -59,21 +59,23 @@ class KeyClients:
     """The clients of one connection key, and the outcomes of their calls."""
 
     def __init__(self, kind: str, numbers: Iterator[int], seed: str) -> None:
-        """`kind` is that of the processes that serve them."""
+        """Take the kind of the processes that serve these clients, an iterator of call numbers, and
+        a seed.
+        """
         self.kind = kind
         self.clients: list[Client] = []
-        self.expected = ""  # the errors that are allowed now, as a regular expression
-        self.processes: dict[int, int] = {}  # by the numbers of the calls that have a result
-        self.errors: dict[int, RpcError] = {}  # by the numbers of the other calls
+        self.expected = ""  # a regular expression for the errors that are allowed now
+        self.processes: dict[int, int] = {}  # process ids by the numbers of successful calls
+        self.errors: dict[int, RpcError] = {}  # errors by the numbers of failed calls
         self.stopped = False
         self._begun: set[int] = set()
         self._numbers = numbers
-        self._last: dict[object, int] = {}  # the last call with a result, by caller
+        self._last: dict[object, int] = {}  # number of the last successful call, by caller
         self._dice = random.Random(f"{seed} {kind}")
 
     @asynccontextmanager
     async def connected(self, url: str) -> AsyncIterator[None]:
-        """Connect one client at each endpoint."""
+        """Connect one client to each endpoint."""
         declares = ("elicitation",) if self.kind == "asked" else ()
         version = STATELESS if self.kind == "stateless" else HANDSHAKE
         options: dict[str, Any] = {"version": version, "on_elicit": _return_number}
@@ -119,12 +121,12 @@ class KeyClients:
         await until(lambda: len(self.processes) >= count)
 
     async def recovered(self) -> None:
-        """Wait until every caller has the result of a call that begins from now on."""
+        """Wait until every caller has a result of a call that began after now."""
         now = next(self._numbers)
         await until(lambda: all(number > now for number in self._last.values()))
 
     def check(self, executed: Collection[int]) -> None:
-        """Check that every call had one outcome, and that results come from the server."""
+        """Check that every call had one outcome, and that successful calls were executed."""
         assert sorted([*self.processes, *self.errors]) == sorted(self._begun)
         assert self.processes.keys() <= set(executed)
         assert [client.mcp.transport.peer.unmatched_count for client in self.clients] == [0, 0]
@@ -135,7 +137,7 @@ def _return_number(question: Any) -> Any:
 
 
 class Failures:
-    """Lets processes of a server fail while calls are in progress."""
+    """Failures of server processes while calls are in progress."""
 
     def __init__(
         self, server: FragileServer, fault: str, keys: list[KeyClients], seed: str
