@@ -12,7 +12,7 @@ from typing import IO
 SERVER = Path(__file__).with_name("server.py")
 OFFICIAL = Path(__file__).with_name("official.py")
 RELAY = Path(__file__).with_name("relay.py")
-PATIENCE = 20.0  # seconds for start-up, and for shutdown
+PATIENCE = 20.0  # timeout in seconds for start-up and for shutdown
 
 
 class NotStarted(Exception):

@@ -33,12 +33,12 @@ HERE = Path(__file__).parent
 CLIENT = HERE / "client.py"
 EXPECTED = HERE / "expected-failures.txt"
 EXPECTED_OF_RELAYS = HERE / "expected-failures-relay.txt"
-AT_ONCE = 2  # clients at the same time
+AT_ONCE = 2  # number of concurrent clients
 
 
 @dataclass
 class Scenario:
-    """One scenario of a leg, of one revision or of none."""
+    """A scenario of one leg, for one revision; scenarios of extensions have none."""
 
     leg: str
     name: str
@@ -54,7 +54,7 @@ class Expected:
     """Known failures: whole scenarios, and single checks."""
 
     def __init__(self, *files: Path) -> None:
-        # by leg, scenario and check: whether it occurred
+        # The keys are leg, scenario and check; the value is True once the failure has occurred.
         self._known: dict[tuple[str, ...], bool] = {}
         for line in "\n".join(file.read_text() for file in files).splitlines():
             if fields := line.partition("#")[0].split():
@@ -83,7 +83,7 @@ class Expected:
         return True
 
     def unmet(self, legs: set[str]) -> list[str]:
-        """Return the entries that did not occur in these legs."""
+        """Return the entries of these legs whose failures did not occur."""
         return [" ".join(e) for e, met in self._known.items() if not met and e[0] in legs]
 
 

@@ -60,7 +60,7 @@ class Suite:
         return list(_listed(text, leg))
 
     def outside(self, leg: str) -> list[str]:
-        """Return the scenarios that do not belong to the requirements of a revision."""
+        """Return the scenarios that belong to the requirements of no revision."""
         everything = re.findall(r"^  - (\S+) \[", self._run("list", f"--{leg}"), re.MULTILINE)
         inside = {name for revision in REVISIONS for name in self.required(leg, revision)}
         return [name for name in everything if name not in inside]
@@ -91,7 +91,9 @@ class Suite:
         return (json.loads(files[-1].read_text()) if files else []), said
 
     def _run(self, *arguments: str, limit: float = SECONDS) -> str:
-        """Return the output. The exit code has less information than the checks."""
+        """Run the suite and return its output; the exit code is ignored, because the checks say
+        more.
+        """
         command = [str(self._node), str(self._entry), *arguments]
         try:
             done = subprocess.run(
@@ -107,7 +109,10 @@ class Suite:
 
 
 def _listed(text: str, leg: str) -> Iterator[str]:
-    """Parse `list --requirements`, which has a part for each leg and one for both."""
+    """Yield the scenarios of a leg in the output of `list --requirements`.
+
+    The output has a section for each leg, and one for scenarios of both legs.
+    """
     part = item = ""
     for line in text.splitlines():
         if line[:1].strip():

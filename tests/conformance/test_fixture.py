@@ -118,7 +118,7 @@ def client(url: str) -> Iterator[Client]:
 def test_a_session_can_be_opened_used_and_ended(client: Client) -> None:
     client.begin()
     tools = [tool["name"] for tool in client.ask("tools/list")["tools"]]
-    assert tools[0] == "test_simple_text"  # the suite calls the first one without arguments
+    assert tools[0] == "test_simple_text"  # the suite calls the first tool without arguments
     assert len(tools) == len(set(tools)) >= 20
     assert text_of(client.ask("tools/call", name=tools[0])).startswith("This is a simple text")
     failed = client.ask("tools/call", name="test_error_handling", arguments={})
@@ -192,7 +192,7 @@ def test_a_listen_stream_delivers_the_requested_changes(client: Client) -> None:
     heard = events(client.stateless("subscriptions/listen", notifications=wanted))
     acknowledged = json.loads(next(heard)["data"])
     assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
-    client.call("test_trigger_prompt_change")  # not requested
+    client.call("test_trigger_prompt_change")  # the client did not subscribe to changes of prompts
     client.call("test_trigger_tool_change")
     change = json.loads(next(heard)["data"])
     assert change["method"] == "notifications/tools/list_changed"

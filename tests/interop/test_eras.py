@@ -101,7 +101,7 @@ async def test_an_unknown_version_ends_the_connection(version: str, tmp_path: Pa
     with pytest.raises(ConnectFailed, match="1999-12-31"):
         async with connecting:
             pass
-    assert said  # its process id; the process has ended
+    assert said  # the server logged its process id before it ended
     with pytest.raises(ProcessLookupError):
         os.kill(int(said[0].split()[1]), 0)
 

@@ -173,7 +173,7 @@ async def test_fastmcp_client_receives_progress_and_logs(guest: Stage[Client[Any
 @pytest.mark.covers("PRO-35")
 async def test_fastmcp_client_sets_the_log_level(guest: Stage[Client[Any]]) -> None:
     if guest.revision.stateless:
-        # the client cannot choose a level here
+        # A stateless client cannot set a log level.
         with pytest.raises(RuntimeError, match="not available"):
             await guest.client.set_logging_level("debug")
         return
@@ -379,7 +379,8 @@ async def test_our_client_receives_errors(visit: Stage[MCPClient]) -> None:
     client = visit.client
     broken = await client.call("fail")
     wrong = await client.call("add", {"a": "many"})
-    unknown = await client.call("nothing")  # FastMCP also answers with a result
+    # FastMCP answers a call of an unknown tool with a result
+    unknown = await client.call("nothing")
     missing = await visits.refusal(client.read("memo://nothing"))
 
     assert broken.is_error is wrong.is_error is unknown.is_error is True
@@ -421,7 +422,7 @@ async def test_a_cancellation_by_our_client_stops_the_handler(visit: Stage[MCPCl
 
 @pytest.mark.covers("PRO-24", "CLT-09")
 async def test_our_client_answers_form_elicitations(visit: Stage[MCPClient]) -> None:
-    await visits.fill_in_forms(visit)  # FastMCP also asks in revisions without elicitation
+    await visits.fill_in_forms(visit)  # FastMCP also elicits in revisions without elicitation
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")

@@ -136,7 +136,7 @@ async def test_a_timeout_stops_the_handler_without_streams_or_sessions(
     terse: Stage[MCPClient],
 ) -> None:
     if terse.way == "json" and terse.revision.stateless:
-        return  # here the server does not notice that the client has stopped waiting
+        return  # with JSON responses, the stateless server does not notice the timeout
     with pytest.raises(RequestTimeout):
         await terse.client.call("wait", timeout=0.1)
     assert await visits.text_of(terse.client, "was_stopped") == "stopped"
@@ -147,7 +147,7 @@ async def test_a_server_with_json_responses_sends_changes_on_a_listen_stream(
     terse: Stage[MCPClient],
 ) -> None:
     if terse.way == "stateless" and not terse.revision.stateless:
-        return  # changes require a session
+        return  # the handshake era sends changes only in a session
     await visits.hear_of_updates(terse)
     await visits.hear_of_lists(terse)
 
@@ -183,7 +183,7 @@ async def test_a_call_is_resumed_after_its_connection_was_closed(url: str) -> No
 async def test_a_session_is_renewed_after_a_server_restart() -> None:
     async with started_again(NEWEST_HANDSHAKE) as (client, host):
         assert await visits.text_of(client, "add", a=2, b=40) == "42"
-        await hear_of_greeting(client, host)  # the subscription was restored
+        await hear_of_greeting(client, host)  # succeeds only if the subscription was restored
         await visits.text_of(client, "count", to=1)
         await host.hears(("debug", "count", "step 1"))
 

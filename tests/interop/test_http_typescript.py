@@ -56,7 +56,8 @@ __all__ = [
     "test_typescript_client_validates_our_structured_output",
 ]
 
-LEGACY = {"2024-11-05": OPTIONS["2024-11-05"], "2025-11-25": OPTIONS["2025-11-25"]}  # over HTTP+SSE
+# used over HTTP+SSE
+LEGACY = {"2024-11-05": OPTIONS["2024-11-05"], "2025-11-25": OPTIONS["2025-11-25"]}
 
 
 # The TypeScript client with our server
@@ -203,7 +204,7 @@ async def test_our_client_uses_the_typescript_server(visit: Stage[MCPClient]) ->
 @pytest.mark.covers("PRO-35")
 async def test_our_client_reads_lists_and_contents(visit: Stage[MCPClient]) -> None:
     client = visit.client
-    await client.tools()  # so that the output is validated
+    await client.tools()  # list the tools, so that the structured output is validated
     weather = await client.call("weather", {"city": "Rome"})
     (pixel,) = await client.read("memo://pixel")
     (note,) = await client.read("memo://notes/2")
@@ -248,10 +249,10 @@ async def test_a_timeout_of_our_client_stops_the_handler(visit: Stage[MCPClient]
 @pytest.mark.covers("PRO-24")
 async def test_our_client_answers_requests_of_the_server(visit: Stage[MCPClient]) -> None:
     client = visit.client
-    # here the server cannot send requests
+    # Without event streams, a handshake server cannot send requests.
     if visit.way != "events" and not visit.revision.stateless:
         asking = client.call("ask_form", {"message": "accept"}, timeout=0.5)
-        if visit.way == "json":  # but it waits for a response
+        if visit.way == "json":  # the server waits for a response until the timeout
             with pytest.raises(RequestTimeout):
                 await asking
         else:

@@ -78,7 +78,7 @@ async def test_public_servers_run_together_and_a_killed_one_is_restarted(
         assert "everything" in resources
         page = await manager.read_resource("demo://resource/static/document/features.md")
         assert page["contents"][0]["text"].startswith("#")
-        # matched by its template
+        # This URI is not listed, but matches a template.
         text = await manager.read_resource("demo://resource/dynamic/text/7")
         assert text["contents"][0]["text"].startswith("Resource 7")
         prompt = await manager.get_prompt("everything", "args-prompt", {"city": "Rome"})

@@ -321,7 +321,7 @@ async def test_the_client_answers_form_elicitations(visit: Stage[Visitor]) -> No
     assert (question.mode, question.message) == ("form", "Please enter your name.")
     age: dict[str, Any] = {"type": "integer", "default": 30}
     mood: dict[str, Any] = {"type": "string", "enum": ["merry", "sad"], "default": "merry"}
-    if not visit.revision.rich_elicitation:  # only booleans may have a default there
+    if not visit.revision.rich_elicitation:  # older revisions allow defaults only for booleans
         del age["default"], mood["default"]
     assert question.requested_schema == {
         "type": "object",

@@ -128,7 +128,7 @@ async def test_our_client_answers_form_elicitations(visit: Stage[MCPClient]) -> 
 @pytest.mark.covers("PRO-24", "CLT-09")
 async def test_our_client_answers_url_elicitations(visit: Stage[MCPClient]) -> None:
     await visits.open_pages(visit)
-    if not visit.revision.stateless:  # sent only in the handshake era
+    if not visit.revision.stateless:  # only the handshake era has this notification
         assert ("notifications/elicitation/complete", None) in visit.host.heard
 
 

@@ -65,7 +65,7 @@ def environment(name: str, versions: dict[str, str]) -> Path:
     """Return the programs of a virtual environment with these packages."""
     home = CACHE / "public-servers" / name
     wanted = [f"{package}=={version}" for package, version in versions.items()]
-    done = home / "installed.json"  # written last
+    done = home / "installed.json"  # written last, so that it marks a complete installation
     with alone(f"public-servers/{name}"):
         if not done.exists() or json.loads(done.read_text()) != wanted:
             run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(home)], CACHE)
@@ -522,7 +522,8 @@ async def test_the_sqlite_server_keeps_a_table_and_a_memo(
         assert "It works." in str(memo.text)
 
         broken = await client.call("read_query", {"query": "SELECT text FROM nowhere"})
-        assert broken.text == "Database error: no such table: nowhere"  # not marked as an error
+        # this server does not mark its errors with `isError`
+        assert broken.text == "Database error: no such table: nowhere"
         assert (await client.call("read_query", {})).is_error
         with pytest.raises(RpcError):
             await client.prompt("mcp-demo")

@@ -52,14 +52,15 @@ class Words:
     think: Call
     look: Call
     wait: Call
-    wait_seconds: float | None  # None: the tool reports when it has started
+    # None: no delay is needed, because the tool reports when it has started
+    wait_seconds: float | None
     uri: str
     text: str
     stopped: Call | None = ("was_stopped", {})
-    chatter: Call | None = ("count", {"to": 3})  # logs a message
-    watched: str | None = None  # a resource with subscriptions
-    touch: Call | None = None  # updates that resource
-    grow: Call | None = None  # changes all lists
+    chatter: Call | None = ("count", {"to": 3})  # a call that logs a message
+    watched: str | None = None  # the URI of a resource to which clients can subscribe
+    touch: Call | None = None  # a call that updates the resource
+    grow: Call | None = None  # a call that changes all lists
 
 
 OFFICIAL = Words(
@@ -81,7 +82,8 @@ OFFICIAL = Words(
     touch=("touch", {"uri": "memo://greeting"}),
     grow=("grow", {}),
 )
-FASTMCP = replace(OFFICIAL, name="fastmcp", watched=None, touch=None)  # without subscriptions
+# FastMCP has no subscriptions
+FASTMCP = replace(OFFICIAL, name="fastmcp", watched=None, touch=None)
 TYPESCRIPT = replace(
     OFFICIAL,
     name="typescript",
@@ -161,7 +163,7 @@ def program_of(server: str) -> list[str]:
 
 
 def cells() -> Iterator[Any]:
-    """Return each client with each server, with different eras both ways and with one same era."""
+    """Yield each client with each server: with different eras both ways, and with the same era."""
     for one, client in enumerate(GUESTS):
         for other, server in enumerate(SERVERS_OF_OTHERS):
             same = ERAS[(one + other) % 2]

@@ -1,4 +1,4 @@
-"""The official client with a tap of the reference server, and with its tape."""
+"""The official client with the reference server: recorded by a tap, and replayed from its tape."""
 
 import asyncio
 import sys
@@ -51,7 +51,7 @@ async def visit(home: Path, mode: str, *command: str) -> list[Any]:
         return ListRootsResult(roots=[Root(uri="file:///home/ada")])
 
     async def on_log(_: LoggingMessageNotificationParams) -> None:
-        welcomed.set()  # the server logs this after it has received our roots
+        welcomed.set()  # the server logs a message after it has received our roots
 
     async def on_progress(progress: float, total: float | None, _: str | None) -> None:
         seen.append((progress, total))

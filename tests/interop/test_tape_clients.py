@@ -38,7 +38,8 @@ SAID = {
     (DOWN, "notifications/progress"),
 }
 ASKED = {(DOWN, "elicitation/create"), (DOWN, "sampling/createMessage")}
-# A little longer than the client waits: the server does not receive the cancellation.
+# The tool takes a little longer than the client waits, because its server does not receive the
+# cancellation.
 A_WHILE = ("trigger-long-running-operation", {"duration": 0.5, "steps": 5})
 
 
@@ -90,7 +91,7 @@ BY_TAP = [
     pytest.param("fastmcp", "handshake", EVERYTHING, id="fastmcp-handshake"),
     pytest.param("official", "stateless", OFFICIAL, id="official-stateless"),
     pytest.param("fastmcp", "stateless", OFFICIAL, id="fastmcp-stateless"),
-    # This client probes one process and uses another.
+    # The TypeScript client probes the era with one process and uses another process.
     pytest.param("typescript", "stateless", OFFICIAL, id="typescript-stateless"),
 ]
 

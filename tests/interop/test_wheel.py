@@ -61,9 +61,10 @@ def home(tmp_path: Path) -> Path:
     [wheel] = wheels.iterdir()
     run([sys.executable, "-m", "venv", "--without-pip", str(place)], tmp_path)
     [packages] = place.glob("lib/python*/site-packages")
-    ZipFile(wheel).extractall(packages)  # like an installer, except for the scripts
+    ZipFile(wheel).extractall(packages)  # installs the packages, but not the scripts
     others = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    (packages / "others.pth").write_text("\n".join(others))  # after the packages of the wheel
+    # the packages of the wheel take precedence
+    (packages / "others.pth").write_text("\n".join(others))
     return place
 
 
@@ -89,5 +90,5 @@ def test_the_fixture_of_a_wheel_records_once_and_replays_afterwards(
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        server.unlink(missing_ok=True)  # from here on only the tape is left
+        server.unlink(missing_ok=True)  # the next run has only the tape
     assert (folder / "tapes" / "short.tape.jsonl").is_file()

@@ -25,7 +25,7 @@ TRANSPORTS = ["stdio", "unix", "http", "http-sse-answers", "http-unix", "sse", "
 
 
 def cells() -> list[Any]:
-    """Return all combinations; HTTP+SSE is used with every handshake revision."""
+    """Return all combinations of revision and transport; HTTP+SSE only has handshake revisions."""
     return [
         pytest.param(revision, transport, id=f"{revision}-{transport}")
         for revision in Revision

@@ -31,7 +31,9 @@ UPSTREAMS = ["memory", "stdio", "http", "ws", "sse"]
 
 
 def cells() -> list[Any]:
-    """Return both eras on each side over all transports; older revisions from HTTP to stdio."""
+    """Return combinations of client and server: both eras on each side over all transports, and
+    older revisions from HTTP to stdio.
+    """
     found = []
     for revision in Revision:
         for era in ("handshake", "stateless"):

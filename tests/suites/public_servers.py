@@ -158,7 +158,7 @@ def program(server: Server) -> Path:
     kind, _, name = server.name.partition(":")
     home = CACHE / kind / name.replace("/", "+")
     wanted = [f"{server.package}@{server.version}", *server.beside]
-    done = home / "installed.json"  # written last
+    done = home / "installed.json"  # written last, so that it marks a complete installation
     if not done.exists() or json.loads(done.read_text(encoding="utf-8")) != wanted:
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)
@@ -323,7 +323,7 @@ def _items(answer: str, member: str) -> list[dict[str, Any]]:
 
 
 def differences(raw: dict[str, str], relayed: dict[str, str], *, across: bool) -> list[str]:
-    """Return the requests with different responses; `across`: `raw` is of the other era."""
+    """Return the requests whose responses differ; `across` is true if `raw` is of the other era."""
     if not across:
         return [what for what in raw if raw[what] != relayed.get(what)]
     raw = {what: text for what, text in raw.items() if what != "initialize"}
@@ -359,7 +359,7 @@ def expected(server: Server, era: str, what: str) -> str | None:
 
 
 async def compare(server: Server, command: list[str], env: dict[str, str]) -> list[dict[str, Any]]:
-    """Return one row of results for each era."""
+    """Compare a server in both eras, and return one row of results for each era."""
     call = server.call
     through = [str(FAIRLEAD), "proxy", "--", *command]
     handshake = await interview(command, env, "handshake", call)
@@ -373,7 +373,7 @@ async def compare(server: Server, command: list[str], env: dict[str, str]) -> li
         relayed = await interview(through, env, era, call)
         different = differences(raw, relayed, across=across)
         unsteady: list[str] = []
-        if different:  # a server's own responses may also vary
+        if different:  # check whether the server's own responses vary, too
             again = await interview(command, env, "handshake" if across else era, call)
             unsteady = [what for what in different if raw.get(what) != again.get(what)]
             different = [what for what in different if what not in unsteady]

@@ -28,8 +28,8 @@ EXPECTED = HERE / "expected"
 LATEST = CACHE / "latest.json"
 PATHS = ("direct", "proxy", "gateway-name", "gateway")
 ERAS = ("handshake", "stateless")
-SMOKE = 6  # tests through the real command, which is started for each of them
-RETRIES = 2  # for unexpected outcomes
+SMOKE = 6  # number of tests that start the real `fairlead` command
+RETRIES = 2  # reruns of tests with unexpected outcomes
 HARD_LIMIT = 60  # seconds for a test that does not end in its event loop
 
 
@@ -80,7 +80,7 @@ SUITES = {
     ),
 }  # fmt: skip
 
-Outcomes = dict[str, dict[str, Any]]  # by id of the test
+Outcomes = dict[str, dict[str, Any]]  # results by test id
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Measured:
     path: str
     era: str
     outcomes: Outcomes
-    missing: list[str]  # tests that only ran directly
+    missing: list[str]  # tests that ran directly but not on this path
     seconds: float
 
 
@@ -137,7 +137,8 @@ class Run:
 
     def _settle(self, one: "Measured", direct: Outcomes | None) -> dict[str, Any]:
         """Rerun tests with a wrong outcome, because a busy machine may have caused it."""
-        listed = "proxy" if one.path == "command" else one.path  # the command runs the same proxy
+        # the command has the expectations of the proxy that it runs
+        listed = "proxy" if one.path == "command" else one.path
         expected = Expected.read(EXPECTED / f"{one.suite.name}.{listed}.{one.era}.txt")
         began, first = time.monotonic(), _words(one.outcomes)
         baseline = _words(direct) if direct is not None else dict.fromkeys(first, "passed")
@@ -365,7 +366,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=20260728, help="seed of the sample")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts to FILE")
-    jobs = (os.cpu_count() or 1) + 1  # failing tests mostly wait
+    # one more than the processors, because failing tests mostly wait
+    jobs = (os.cpu_count() or 1) + 1
     parser.add_argument("--jobs", type=int, default=jobs, help=f"processes (default: {jobs})")
     return parser
 

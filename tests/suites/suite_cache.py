@@ -45,7 +45,7 @@ def environment() -> Path:
     home = CACHE / "environment"
     wanted = [REQUIREMENTS.read_text(encoding="utf-8"), str(REPOSITORY), sys.version]
     wanted.append((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-    done = home / "installed.json"  # written last
+    done = home / "installed.json"  # written last, so that it marks a complete installation
     python = home / "bin" / "python"
     if not done.exists() or json.loads(done.read_text(encoding="utf-8")) != wanted:
         _run([sys.executable, "-m", "venv", "--clear", str(home)])

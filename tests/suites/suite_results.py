@@ -24,7 +24,7 @@ class Expected:
     """
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
-        self.reasons = dict(reasons)  # by id
+        self.reasons = dict(reasons)  # reasons by test id
 
     @classmethod
     def read(cls, path: Path) -> "Expected":
@@ -68,12 +68,13 @@ class Expected:
 
 @dataclass
 class Verdict:
-    """The outcomes of one path, compared with the same tests connected directly."""
+    """The outcomes of the tests on one path, compared with those of the direct connection."""
 
     same: list[str] = field(default_factory=list)
-    explained: dict[str, str] = field(default_factory=dict)  # with the reason
+    # reasons of expected differences, by test id
+    explained: dict[str, str] = field(default_factory=dict)
     unexplained: list[str] = field(default_factory=list)
-    stale: list[str] = field(default_factory=list)  # listed, but not different
+    stale: list[str] = field(default_factory=list)  # listed as different, but the same
 
     @property
     def wrong(self) -> list[str]:

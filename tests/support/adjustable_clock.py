@@ -30,7 +30,7 @@ class AdjustableClock(VirtualTime):
     async def advance(self, seconds: float) -> None:
         """Advance the clock and run the timers that are due.
 
-        The clock moves in steps, so that periodic work happens about as often as it would.
+        The clock moves in steps, so that periodic work runs about as often as in real time.
         """
         while seconds > 0:
             self._forward += min(seconds, STEP)

@@ -25,10 +25,12 @@ class AsgiRequest:
         query: str = "",
         more_body: bool = False,
     ) -> None:
-        """Encode a message that is not bytes as JSON; omit headers whose value is None."""
+        """Send `message`, encoded as JSON unless it is bytes; headers whose value is None are
+        omitted.
+        """
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
         self.sent: list[Any] = []
-        # until it is set, the client reads no further events
+        # The client reads no further events until this event is set.
         self.held: asyncio.Event | None = None
         self._incoming: asyncio.Queue[Any] = asyncio.Queue()
         first = {"type": "http.request", "body": b"" if message is None else body}
@@ -50,7 +52,7 @@ class AsgiRequest:
         self.sent.append(event)
 
     def disconnect(self) -> None:
-        """Disconnect, as the client."""
+        """Simulate the disconnection of the client."""
         self._incoming.put_nowait({"type": "http.disconnect"})
 
     async def finished(self) -> "AsgiRequest":

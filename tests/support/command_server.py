@@ -24,7 +24,7 @@ PRELOADED = ("fairlead.cli.main", "fairlead.client", "fairlead.manager", "fairle
 
 
 class CommandServer:
-    """The test's side: starts the process on first use."""
+    """The test's side of the command server. It starts the server process on first use."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fairlead-tests-")
@@ -119,7 +119,7 @@ def command_server() -> CommandServer:
 def _serve(listening: socket.socket) -> None:
     for name in PRELOADED:
         __import__(name)
-    # The supervising children end on their own and need no reaping.
+    # The children that supervise commands end on their own and need no reaping.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         line, _ = listening.accept()
@@ -159,7 +159,7 @@ def _become(request: dict[str, object], fds: list[int]) -> None:
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
     sys.argv = ["fairlead", *request["args"]]  # type: ignore[misc]
-    sys.path[0] = ""  # as `python -m` sets it
+    sys.path[0] = ""  # `python -m` also sets it to the current directory
     from fairlead.cli.main import main
 
     code = 1

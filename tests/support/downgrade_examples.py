@@ -62,7 +62,8 @@ TOOLS: list[dict[str, Any]] = [
 COMPLETE = {"resultType": "complete", "_meta": {"io.modelcontextprotocol/serverInfo": SERVER}}
 CACHED = {**COMPLETE, "ttlMs": 60000, "cacheScope": "public"}
 
-# One full-featured result of the newest revision for each method: name in the schemas, value.
+# By method: the result's name in the schemas, and a result of the newest revision with every
+# optional member.
 RESULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tools/list": ("ListToolsResult", {**CACHED, "tools": TOOLS, "nextCursor": "c"}),
     "tools/call": (
@@ -170,7 +171,8 @@ ASK = {
 }
 TAG = {"_meta": {"io.modelcontextprotocol/subscriptionId": 1}}
 
-# The same for params: name of the request in the schemas, value, revisions that support it.
+# By method: the request's name in the schemas, params with every optional member, and the revisions
+# that support them.
 PARAMS: dict[str, tuple[str, dict[str, Any], list[Revision]]] = {
     "initialize": ("InitializeRequest", CLIENT, list(HANDSHAKE)),
     "completion/complete": (
@@ -208,7 +210,8 @@ def validator(revision: Revision, name: str, *, closed: bool = False) -> jsonsch
     if closed:
         for definition in definitions.values():
             members = definition.get("properties", {})
-            close(members.get("params", definition))  # not the envelope
+            # closes the params of a message, not the whole message
+            close(members.get("params", definition))
     root = {"$schema": schema["$schema"], "$ref": f"#/{place}/{name}", place: definitions}
     return jsonschema_rs.validator_for(root, retriever=refuse)
 
@@ -243,7 +246,7 @@ ODD = b'{"n":1.0000000000000000000000001e400,"big":12345678901234567890123456789
 
 
 def places(value: object) -> list[tuple[Any, Any]]:
-    """Return every (container, key) inside a value."""
+    """Return the container and the key of every value inside a value."""
     pairs: list[tuple[Any, Any]] = []
     keyed = (
         value.items()

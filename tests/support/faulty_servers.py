@@ -83,7 +83,7 @@ for line in sys.stdin:
 
 
 class Rough:
-    """One such server and its log."""
+    """One faulty server and its log."""
 
     def __init__(self, folder: Path, name: str, *plan: dict[str, Any], **more: Any) -> None:
         self.name = name
@@ -145,7 +145,7 @@ def alive(folder: Path) -> list[str]:
 @contextlib.asynccontextmanager
 async def nothing_left(folder: Path) -> AsyncIterator[None]:
     """Check that the block leaves no process, task or descriptor behind."""
-    # create objects that are cached for the process before measuring
+    # Connect one server first: it creates objects that the process keeps and that are not leaks.
     async with MCPManager() as manager:
         await manager.connect_servers({"warm": Rough(folder, "warm").entry})
     await _quiet(folder)

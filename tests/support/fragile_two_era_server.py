@@ -24,7 +24,7 @@ WORK = 0.005  # seconds that a call takes, so that most processes are killed dur
 
 
 class FragileServer:
-    """The folder of one such server, as tests use it."""
+    """The folder of one fragile server, as tests use it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "processes"

@@ -31,7 +31,7 @@ from fairlead.transport.channel import Channel
 from tests.support.line_sockets import listen_tcp, listen_unix
 
 LIMIT = 20.0
-MARK = "TOP-SECRET"  # in every result and description that the narrow client must not receive
+MARK = "TOP-SECRET"  # part of every result and description that the narrow client must not receive
 NARROW, WIDE, NOBODY = "narrow", "wide", ""  # tokens, which are also the names of their principals
 HANDSHAKE, BATCHES, STATELESS = "2025-11-25", "2025-03-26", "2026-07-28"
 META = {
@@ -151,13 +151,12 @@ class Spy:
 
 
 class Policy(NamedTuple):
-    """Options of a gateway; every kind of request not in `unpoliced` is denied to the narrow
-    client.
+    """A policy of a gateway that denies sealed items to the narrow client.
 
-    `unpoliced` maps the other kinds to the reason why the policy does not cover them.
+    `unpoliced` maps the kinds of requests that the policy does not cover to the reason.
     """
 
-    make: Callable[[dict[str, Any]], dict[str, Any]]  # options of a `Gateway`
+    make: Callable[[dict[str, Any]], dict[str, Any]]  # returns the options of a `Gateway`
     unpoliced: Mapping[str, str] = MappingProxyType({})
     tokens: bool = True  # whether clients need a token
     wide_too: bool = False  # whether the policy applies to every client
@@ -195,7 +194,7 @@ class Kind(NamedTuple):
     method: str
     allowed: dict[str, Any]
     sealed: tuple[dict[str, Any], ...]
-    at_vault: tuple[dict[str, Any], ...] = ()  # the same for the other server
+    at_vault: tuple[dict[str, Any], ...] = ()  # params of sealed items of the server `vault`
     marked: bool = True
     eras: tuple[str, ...] = ("handshake", "stateless")
 
@@ -305,8 +304,8 @@ class Place(NamedTuple):
     gateway: Gateway
     urls: dict[str, str]  # by listener: tcp, asgi, sessionless
     unix: str  # HTTP on a unix socket
-    lines: dict[str, str]  # by principal: paths of sockets that carry one message per line
-    tcp: dict[str, int]  # the same, as ports
+    lines: dict[str, str]  # by principal: path of a unix socket that carries one message per line
+    tcp: dict[str, int]  # by principal: port that carries one message per line
 
 
 class Host:
@@ -393,7 +392,7 @@ def _attaching(gateway: Gateway, who: str) -> Callable[[Channel], None]:
     tasks: set[Any] = set()
 
     def accept(channel: Channel) -> None:
-        if who == NOBODY:  # as `run_stdio` does with its pipes
+        if who == NOBODY:  # no principal is passed, as in `run_stdio`
             task = asyncio.get_running_loop().create_task(gateway.serve(channel))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -408,7 +407,7 @@ def _verify(token: str) -> str | None:
 
 
 def _approved() -> dict[str, Any]:
-    """Return a lock with other definitions of the sealed tools than those that are served."""
+    """Return a lock whose definitions of the sealed tools differ from the served ones."""
     other = {"description": "Something else.", "inputSchema": {"type": "object", "properties": {}}}
     return {
         "notes": lock_tools([{"name": "erase", **other}]),
@@ -456,7 +455,7 @@ class Entry:
 
     era: ClassVar[str] = "handshake"
     at_servers: ClassVar[bool] = True  # whether it is available at `/mcp/NAME` as well as at `/mcp`
-    methods: ClassVar[tuple[str, ...]] = ()  # the methods that it supports; empty: all
+    methods: ClassVar[tuple[str, ...]] = ()  # the supported methods; if empty, all
     anonymous: ClassVar[bool] = True  # whether it can be used without a token
     listener: ClassVar[str] = "tcp"
     hears: ClassVar[bool] = False  # whether notifications can arrive at any time
@@ -510,13 +509,13 @@ def _response(body: str, kind: str) -> Any:
     """Return the last message of a response, which is JSON or a stream of events."""
     if "event-stream" in kind:
         return json.loads([x for x in body.splitlines() if x.startswith("data:")][-1][5:])
-    if "json" not in kind:  # the client gets no MCP endpoint here
+    if "json" not in kind:  # the path is not an MCP endpoint for this client
         return {"error": body or "the response has no body"}
     return json.loads(body) if body else {"error": "the response has no body"}
 
 
 class HttpEntry(Entry):
-    """Requests sent with POST."""
+    """An entry point for requests sent with POST."""
 
     version: ClassVar[str] = HANDSHAKE
     accept: ClassVar[str] = BOTH
@@ -574,7 +573,7 @@ class PostInSessionByAsgi(PostInSession):
 
 
 class PostAlone(HttpEntry):
-    """A handshake-era request without a session."""
+    """Handshake-era requests without a session."""
 
 
 class PostAloneUnversioned(HttpEntry):
@@ -588,7 +587,7 @@ class PostAloneByAsgi(PostAlone):
 
 
 class PostWithoutSessions(HttpEntry):
-    """An endpoint with `sessions=False`: `initialize` opens no session."""
+    """An endpoint with `sessions=False`, whose `initialize` opens no session."""
 
     listener = "sessionless"
 
@@ -666,7 +665,7 @@ class UnixStatelessPost(StatelessPost):
 
 
 class Streamed(Entry):
-    """Responses and notifications arrive on one stream, in any order."""
+    """An entry point whose responses and notifications arrive on one stream, in any order."""
 
     hears = True
     at_servers = False
@@ -726,7 +725,7 @@ class Streamed(Entry):
 
 
 class HttpAndSse(Streamed):
-    """The transport of 2024-11-05."""
+    """HTTP+SSE, the transport of 2024-11-05."""
 
     async def connect(self) -> None:
         self._base = self.place.urls["tcp"].removesuffix("/mcp")

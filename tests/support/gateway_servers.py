@@ -175,7 +175,7 @@ def joining(gateway: Any, version: str = HANDSHAKE, **callbacks: Any) -> Any:
 
 
 async def until(true: Callable[[], Any]) -> None:
-    """Poll until a condition is true, for conditions without an event."""
+    """Poll until a condition is true. Prefer an event where one exists."""
     async with asyncio.timeout(LIMIT):
         while not true():
             await asyncio.sleep(0.005)
@@ -203,7 +203,7 @@ class Ears:
                     return params
 
     def drain(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return the notifications that were received and not waited for."""
+        """Remove and return the notifications that were received but not yet waited for."""
         found = []
         while not self.notes.empty():
             found.append(self.notes.get_nowait())

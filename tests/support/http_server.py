@@ -120,7 +120,7 @@ def fields(block: str) -> dict[str, str]:
 
 
 async def next_event(response: aiohttp.ClientResponse) -> dict[str, str]:
-    """Return the next event of a stream; empty at its end."""
+    """Return the next event of a stream, or an empty dictionary at its end."""
     async with asyncio.timeout(LIMIT):
         block = ""
         while line := (await response.content.readline()).decode():

@@ -17,7 +17,7 @@ META = {
 
 @contextlib.asynccontextmanager
 async def client_of(server: MCPServer, version: str = "auto") -> AsyncIterator[MCPClient]:
-    """Connect a client of this protocol version."""
+    """Connect a client with this protocol version to a server in memory."""
     left, right = memory_pair()
     peer = server.attach(right, ANONYMOUS)
 

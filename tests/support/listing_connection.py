@@ -1,4 +1,4 @@
-"""A connection to a server that only serves lists, and that records the requests."""
+"""A connection to a server that only serves lists and records the requests."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ __all__ = ["ListingConnection"]
 class ListingConnection:
     """A connection that serves the lists `items`, by method, in pages of `page_size` items.
 
-    An exception in place of the items is raised.
+    An exception in `items` is raised instead of returning a list.
     """
 
     def __init__(
@@ -41,8 +41,9 @@ class ListingConnection:
         self.active = asyncio.Event()
         self.requests: list[tuple[str, Any]] = []
         self.timeouts: set[float] = set()
-        self.malformed = False  # whether its lists are numbers instead of arrays
-        self.answering: Callable[[], Awaitable[object]] | None = None  # awaited before a page
+        self.malformed = False  # if true, its lists are numbers instead of arrays
+        # awaited before each page is returned
+        self.answering: Callable[[], Awaitable[object]] | None = None
 
     def activate(self) -> None:
         self.active.set()

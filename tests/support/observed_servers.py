@@ -11,7 +11,7 @@ from tests.support.observed_stdio_server import LISTS
 
 __all__ = ["LIMIT", "LIST_METHODS", "Received", "ServerLog"]
 
-LIMIT = 10.0  # seconds that a test of one or two seconds may take
+LIMIT = 10.0  # timeout in seconds of a test, which usually takes one or two
 LIST_METHODS = tuple(LISTS)
 QUIET = 0.3  # seconds without a new line after which servers count as idle
 
@@ -19,7 +19,7 @@ QUIET = 0.3  # seconds without a new line after which servers count as idle
 class Received(NamedTuple):
     """A message that a server received."""
 
-    at: float  # of `time.monotonic`
+    at: float  # time of `time.monotonic`
     server: str
     pid: int
     message: dict[str, Any]

@@ -276,7 +276,7 @@ class Server:
         self.request("sampling/createMessage", params, then)
 
     def _tool_folders(self, message: dict[str, Any], arguments: dict[str, Any]) -> None:
-        """Answer with the roots that the client named first, as many servers do."""
+        """Answer with the roots of the first `roots/list` result, which many servers keep."""
         if hasattr(self, "_roots"):
             self.answer_text(message, self._roots)
             return

@@ -37,7 +37,7 @@ def project_files() -> Iterator[tuple[Host, str]]:
 
 
 class _Folders(ConfigReader):
-    """A reader that finds the same two files in every folder."""
+    """A config reader that claims the same two files in every folder."""
 
     def names_in(self, folder: str) -> list[str]:
         return ["one.yaml", "two.json"]

@@ -28,7 +28,7 @@ def request(
     session: dict[str, str] | None = None,
     **meta: Any,
 ) -> bytes:
-    """Return a valid stateless request, except where an argument changes it.
+    """Return a valid stateless request with the changes that the arguments make.
 
     `session` replaces the headers of a stateless request.
     """
@@ -47,7 +47,7 @@ def request(
 
 
 def chunked(whole: bytes, trailers: bytes = b"") -> bytes:
-    """Return the same request with its body in one chunk."""
+    """Return a request with its body in one chunk instead of a `Content-Length`."""
     head, _, body = whole.partition(b"\r\n\r\n")
     lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
     head = b"\r\n".join([*lines, b"Transfer-Encoding: chunked"])
@@ -55,7 +55,7 @@ def chunked(whole: bytes, trailers: bytes = b"") -> bytes:
 
 
 class Line:
-    """One connection."""
+    """One HTTP connection over a raw socket."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -103,11 +103,11 @@ class Line:
 
 
 class Got:
-    """A response."""
+    """A parsed HTTP response."""
 
     def __init__(self, head: bytes, body: bytes) -> None:
         first, *lines = head.decode("latin-1").strip().split("\r\n")
-        self.status = int(first.split(" ")[1]) if first else 0  # 0: no response
+        self.status = int(first.split(" ")[1]) if first else 0  # 0 if there was no response
         self.fields = {
             name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)
         }

@@ -37,7 +37,7 @@ def members(line: bytes | Raw) -> dict[str, bytes]:
 
 
 class End:
-    """One raw end of a connection."""
+    """One end of a connection that sends and reads raw lines."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -62,7 +62,7 @@ class End:
         return message
 
     async def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Return the next message that is wanted; the others are kept in `skipped`."""
+        """Return the next message for which `wanted` is true; keep others in `skipped`."""
         while True:
             message = await self.read()
             if wanted(message):
@@ -94,7 +94,7 @@ class End:
         self.send({"method": method} if params is None else {"method": method, "params": params})
 
     async def sync(self) -> None:
-        """Wait until the other side has read everything that was sent before."""
+        """Wait until the peer has read all messages that were sent before."""
         marker = self.ask("ping")
         await self.answer_to(marker)
 
@@ -105,7 +105,7 @@ class End:
 
 
 class Client(End):
-    """A client's end."""
+    """The client's end of a connection."""
 
     async def initialize(self, capabilities: Any = None, version: str = HANDSHAKE) -> Any:
         params = {
@@ -130,7 +130,9 @@ class Client(End):
 
 
 class Server(End):
-    """A server's end: it answers the opening itself and leaves other requests to the test."""
+    """The server's end of a connection. It answers the handshake and leaves other requests to the
+    test.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__(reader, writer)
@@ -176,7 +178,7 @@ class Server(End):
             return await self.inbox.get()
 
     async def heard(self, method: str, uri: str | None = None) -> dict[str, Any]:
-        """Wait for a message, including those that the server answers itself."""
+        """Wait for a message of this method, including messages that the server answers itself."""
         async with asyncio.timeout(LIMIT):
             while True:
                 for message in self.seen:
@@ -204,7 +206,7 @@ class Scene:
         return client
 
     async def server(self) -> Server:
-        """Return the next connection of the relay whose opening the server accepts."""
+        """Return the next connection of the relay whose era the server accepts."""
         async with asyncio.timeout(LIMIT):
             while True:
                 server = await self._new.get()
@@ -247,7 +249,7 @@ async def scene(
     interceptors: Any = (),
     **settings: Any,
 ) -> AsyncIterator[Scene]:
-    """Run a relay to a server of that era. The test answers the methods in `quiet` itself."""
+    """Run a relay to a server of this era. The test answers the methods in `quiet` itself."""
     with tempfile.TemporaryDirectory() as folder:
         behind, before = str(Path(folder) / "behind"), str(Path(folder) / "before")
         way = ServerTarget(name="raw", open=lambda: connect_unix(behind), is_process=shared)

@@ -73,7 +73,7 @@ class Running:
 
 
 def _gone(group: int) -> bool:
-    """Return True once no process of a session is left; reaping may take a moment."""
+    """Wait until no process of a session is left; return False after five seconds."""
     limit = time.monotonic() + 5
     while time.monotonic() < limit:
         if not any(_session(entry) == group for entry in os.listdir("/proc") if entry.isdigit()):
@@ -128,12 +128,12 @@ def text_of(result: Mapping[str, Any]) -> str:
 
 
 def get(url: str, path: str, **headers: str) -> tuple[int, str]:
-    """Send a GET to the same address."""
+    """Send a GET to a path at the origin of `url`; return status and body."""
     return _ask("GET", url, path, None, headers)
 
 
 def post(url: str, body: object, **headers: str) -> tuple[int, str]:
-    """Send a message without a library."""
+    """Send a POST with a JSON body; return status and body."""
     sent = {
         "content-type": "application/json",
         "accept": "application/json, text/event-stream",

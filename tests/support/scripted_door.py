@@ -31,7 +31,7 @@ class Asked:
 
 
 class ScriptedReply(HttpResponse):
-    """A response that a test fills; `dropped` is true once its connection was closed."""
+    """A response with content from a test; `dropped` is true once its connection is closed."""
 
     __slots__ = ("dropped",)
 
@@ -75,7 +75,7 @@ def stream() -> ScriptedReply:
 
 
 class ScriptedDoor:
-    """A replacement for `HttpClient`."""
+    """A replacement for `HttpClient` whose responses come from the function `answer`."""
 
     def __init__(self, answer: Callable[[Asked], Awaitable[HttpResponse]]) -> None:
         self.asked: list[Asked] = []
@@ -135,7 +135,7 @@ class ScriptedChannel:
             running.exception()
 
     async def asked(self, rpc: str, count: int = 1) -> Asked:
-        """Wait for the request number `count` of that method."""
+        """Wait for request number `count` of the method `rpc`."""
         for _ in range(200):
             if len(self.door.of(rpc)) >= count:
                 return self.door.of(rpc)[count - 1]

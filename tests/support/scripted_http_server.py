@@ -221,7 +221,7 @@ def handshake_server(rest: Handler, *, session: str | None = SESSION) -> Handler
 
 
 def handshake_server_with_listening(rest: Handler) -> Handler:
-    """Return the same handler, but pass GET to `rest`."""
+    """Return a handler like `handshake_server`, except that `rest` also handles GET."""
     inner = handshake_server(rest)
 
     async def handle(call: Call) -> None:

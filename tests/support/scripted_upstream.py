@@ -29,7 +29,7 @@ def raw_items(items: Iterable[Any]) -> list[Raw]:
 
 
 class ScriptedPeer:
-    """The peer of a connection; it records the reasons for which it is closed."""
+    """The peer of a connection. It records the reasons with which it is closed."""
 
     def __init__(self) -> None:
         self.channel = SharedStream()
@@ -109,11 +109,11 @@ class ScriptedUpstream:
         **options: Any,
     ) -> None:
         self.clients: list[Any] = []
-        self.errors: list[Exception] = []  # of the next attempts
-        self.states: list[str] = []  # as they were reported
+        self.errors: list[Exception] = []  # errors that the next attempts raise
+        self.states: list[str] = []  # states in the order in which they were reported
         self.notifications: list[tuple[str, str, Any]] = []
         self.opened_with: list[tuple[Any, ...]] = []  # the arguments of `open_client`
-        self.opening: Callable[[], Awaitable[None]] | None = None  # awaited before an attempt
+        self.opening: Callable[[], Awaitable[None]] | None = None  # awaited before each attempt
         self.prepare: Callable[[ScriptedClient], object] = lambda client: None
         self.connect: Callable[..., Awaitable[Any]] = self._connect_scripted
         monkeypatch.setattr(upstream_module, "open_client", self._open)

@@ -236,9 +236,9 @@ async def raw_session(
     version: str = HANDSHAKE,
     session: str | None = None,
 ) -> AsyncIterator[RawSession]:
-    """Open a session by hand, or continue the session with the given id; it is not closed.
+    """Open a session, or continue the session with the given id. The session is not closed.
 
-    Without a server, the URL is that of a single one.
+    Without `server`, `url` is the endpoint of a single server.
     """
     async with aiohttp.ClientSession() as http:
         single = server is None or endpoint == "single"

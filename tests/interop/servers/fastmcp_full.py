@@ -117,7 +117,7 @@ async def was_stopped() -> str:
 
 
 def asked(ctx: Context) -> InputResponse | None:
-    """Return the response to the request of a stateless call's previous round."""
+    """Return the client's response to the input request of the previous round."""
     return (ctx.input_responses or {}).get("it")
 
 
@@ -147,7 +147,7 @@ async def ask(ctx: Context) -> str | InputRequiredResult:
 
 @server.tool(output_schema=None)
 async def ask_patiently(ctx: Context) -> str | InputRequiredResult:
-    """Do the same, tracked by `was_stopped`."""
+    """Ask as `ask` does, tracked by `was_stopped`."""
     with under_way(ctx):
         return await ask(ctx)
 

@@ -23,13 +23,14 @@ def end_with_stdin() -> None:
 
 
 def serve(apps: Mapping[str, Any]) -> None:
-    """Serve the applications by the first part of the path, or else the last of them.
+    """Serve each application below the path segment that is its key, and the last one at other
+    paths.
 
     The URL is printed to stdout. The port is the argument of the program, or a free one.
     """
     end_with_stdin()
     listening = socket.create_server(("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 0))
-    # connections can wait in the backlog
+    # Clients may connect from now on: connections wait in the backlog until the server runs.
     print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
 
     *_, last = apps.values()

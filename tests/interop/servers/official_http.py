@@ -9,7 +9,7 @@ from official_full import server
 
 
 class Events(EventStore):
-    """The sent events, for clients that resume a stream."""
+    """A store of the sent events, for clients that resume a stream."""
 
     def __init__(self) -> None:
         self.replays = 0

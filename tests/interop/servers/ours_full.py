@@ -45,7 +45,7 @@ async def think(ctx: Context) -> str:
 
 @server.tool()
 async def think_patiently(ctx: Context) -> str:
-    """Do the same, tracked by `was_stopped`."""
+    """Ask as `think` does, tracked by `was_stopped`."""
     with under_way(ctx):
         return await think(ctx)
 

@@ -45,7 +45,7 @@ async def connect_session(
 
 
 FastMCPTransport.connect_session = connect_session  # type: ignore[method-assign]
-# A client without its own `mode` sends `initialize` over such a transport.
+# With `legacy_only`, a client without its own `mode` sends `initialize`.
 FastMCPTransport.legacy_only = ERA == "handshake"
 
 
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _may_connect(item: pytest.Item) -> bool:
-    """Return True if a test creates a client itself; other tests are not run."""
+    """Return True if the source of a test creates a client; other tests are not run."""
     function = getattr(item, "function", None)
     try:
         return function is not None and "Client(" in inspect.getsource(function)

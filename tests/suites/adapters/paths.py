@@ -12,7 +12,9 @@ from typing import Any
 
 import httpx2
 import uvicorn
-from line_sockets import listen_tcp  # from tests/support: `tests` is the package of the suite
+
+# from tests/support; here the name `tests` is the package of the suite
+from line_sockets import listen_tcp
 
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.gateway import Gateway, Relay, View
@@ -79,7 +81,7 @@ async def through(entry: Mapping[str, Any], *, front: str = "http") -> AsyncIter
 
     `front` is the transport that the client will use: `http` or `sse`.
     """
-    known_eras.clear()  # ports are reused
+    known_eras.clear()  # ports are reused by servers of another era
     match PATH:
         case "direct":
             yield str(entry["url"])
@@ -101,10 +103,10 @@ async def through(entry: Mapping[str, Any], *, front: str = "http") -> AsyncIter
 
 @contextlib.asynccontextmanager
 async def through_lines(entry: Mapping[str, Any], lines: tuple[str, int]) -> AsyncIterator[int]:
-    """Do the same for clients that send lines, as over stdio, and yield the client's port.
+    """Put Fairlead in front of a server for clients that send lines, as over stdio; yield the port.
 
     `lines` is the address where the server itself accepts lines. A gateway connects with `entry`
-    instead, because its configuration has no such servers.
+    instead, because its configuration has no servers on line sockets.
     """
     known_eras.clear()
     match PATH:

@@ -24,7 +24,7 @@ import pytest
 ERA = os.environ.get("SUITE_ERA", "handshake")
 LIMIT = 20.0  # seconds that a test may use one connection
 
-_connected = False  # whether the running test has used a replaced connection
+_connected = False  # True if the running test has used a replaced connection
 
 
 def connected() -> None:

@@ -1,4 +1,4 @@
-"""Uses of Fairlead's client against a server with every feature, of any implementation."""
+"""Checks of Fairlead's client against a server with every feature, of any implementation."""
 
 import asyncio
 from typing import Any
@@ -61,7 +61,7 @@ async def lend_model_and_folders(visit: Stage[MCPClient]) -> None:
 
 
 async def answer_while_reading(visit: Stage[MCPClient]) -> None:
-    """Elicit while a resource is read and while a prompt is requested."""
+    """Answer elicitations while a resource is read and while a prompt is requested."""
     (diary,) = await visit.client.read("memo://diary/monday")
     prompt = await visit.client.get_prompt("dedicate")
 

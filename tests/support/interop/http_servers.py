@@ -13,10 +13,11 @@ from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from tests.support.interop.server_processes import LIMIT, Host, Stage, answering, command
 
 ERAS = (NEWEST_HANDSHAKE, NEWEST)
-# How clients reach our server: JSON where possible, always event streams, or HTTP+SSE.
+# Connections of clients to our server: JSON where possible ("auto"), always event streams, or
+# HTTP+SSE.
 OURS = [("auto", era) for era in ERAS] + [("events", era) for era in ERAS]
 OURS += [("sse", NEWEST_HANDSHAKE)]
-# How our client connects: with and without messages from the server during a call.
+# Connections of our client: with and without messages from the server during a call.
 TALKATIVE = [("events", era) for era in ERAS] + [("sse", NEWEST_HANDSHAKE)]
 TERSE = [("json", era) for era in ERAS] + [("stateless", NEWEST_HANDSHAKE)]
 

@@ -36,7 +36,7 @@ class Refusal(Exception):
 class Guest(Protocol):
     """A third-party client. Requests and notifications from the server go to its `Host`."""
 
-    version: str  # of the protocol
+    version: str  # the protocol version of the connection
     server: str  # the server's name
 
     async def tools(self) -> list[str]: ...

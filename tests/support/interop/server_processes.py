@@ -25,8 +25,8 @@ from fairlead.protocol.revisions import Revision
 SERVERS = Path(__file__).parents[2] / "interop" / "servers"
 LIMIT = 20.0  # seconds for everything that is done with one process
 PIXEL = "iVBORw0KGgoAAAANSUhEUg=="
-PAGE = "https://example.com/sign-in?a=1&b=2"  # `open_page` asks users to open it
-FOLDER = "file:///home/ada/project"  # the root of the host
+PAGE = "https://example.com/sign-in?a=1&b=2"  # the page that `open_page` asks users to open
+FOLDER = "file:///home/ada/project"  # the root that the host returns
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def command(name: str, *arguments: str) -> list[str]:
 
 
 def parameters(name: str, *arguments: str) -> StdioServerParameters:
-    """Return the same command for the official SDK."""
+    """Return the command of a server as parameters for the official SDK."""
     program, *rest = command(name, *arguments)
     return StdioServerParameters(command=program, args=rest)
 
@@ -106,7 +106,7 @@ class Host:
         self.reset()
 
     def reset(self) -> None:
-        self.action = "accept"  # or decline, cancel, refuse, think
+        self.action = "accept"  # or "decline", "cancel", "refuse", "think"
         self.folder = FOLDER
         self.asked: list[Any] = []
         self.heard: list[Any] = []
@@ -120,9 +120,8 @@ class Host:
         return {"action": self.action, "content": {"name": "Ada", "age": 36}}
 
     async def decide(self) -> None:
-        """Wait as the action demands.
-
-        With "think", wait until the server cancels the request.
+        """Refuse if the action is "refuse", and wait for the server's cancellation if it is
+        "think".
 
         Raises:
             Refused: The action is "refuse".
@@ -141,7 +140,7 @@ class Host:
         self._news.set()
 
     async def hears(self, *wanted: Any) -> None:
-        """Wait until all of these have been received."""
+        """Wait until all these notifications have been received."""
         while not all(what in self.heard for what in wanted):
             self._news.clear()
             await self._news.wait()
@@ -156,7 +155,7 @@ class Stage(Generic[T]):
     def __init__(self, revision: Revision, host: Host) -> None:
         self.revision = revision
         self.host = host
-        self.way = "pipes"  # how client and server are connected
+        self.way = "pipes"  # the kind of connection between client and server
         self.client: T
         self._runner = asyncio.Runner()
 
@@ -196,7 +195,7 @@ async def _hold(
     opened: "asyncio.Future[T]",
     closing: asyncio.Event,
 ) -> None:
-    """Open and close in one task, as cancel scopes require."""
+    """Open and close the connection in one task, as cancel scopes require."""
     async with connecting as client:
         opened.set_result(client)
         await closing.wait()
