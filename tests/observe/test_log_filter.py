@@ -1,4 +1,4 @@
-"""Tests with secrets all around a server and a client: no log contains one, at any level."""
+"""Tests that no log line contains a secret of a server or a client, at any log level."""
 
 import asyncio
 import contextlib

@@ -45,7 +45,7 @@ def lines() -> Iterator[Lines]:
 log = logging.getLogger("fairlead.gateway")
 
 
-def test_a_hundred_lines_at_once_and_then_twenty_a_second() -> None:
+def test_a_hundred_log_lines_are_written_at_once_and_then_twenty_per_second() -> None:
     pace = _Pace()
     assert [pace.allows(1000.0) for _ in range(102)] == [True] * 100 + [False] * 2
     assert pace.left_out == 2
@@ -102,13 +102,13 @@ def test_a_line_has_a_limited_length(lines: Lines, extra: int) -> None:
         assert lines.last == text
 
 
-def test_a_record_that_cannot_be_formatted_is_left_to_its_handler() -> None:
+def test_a_record_that_cannot_be_formatted_is_passed_on_unchanged() -> None:
     record = log.makeRecord(log.name, logging.INFO, "here.py", 1, "%d", ("x",), None)
     assert log.filter(record)
     assert (record.msg, record.args) == ("%d", ("x",))
 
 
-def test_a_logger_is_filtered_once() -> None:
+def test_a_logger_gets_only_one_filter() -> None:
     logger = redacted_logger("fairlead.gateway")
     before = len(logger.filters)
     assert redacted_logger("fairlead.gateway") is logger
@@ -137,7 +137,7 @@ def test_secrets_of_the_request_are_removed_from_a_line(
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_many_secrets_withhold_a_line(lines: Lines, extra: int) -> None:
+def test_a_log_line_about_too_many_secrets_is_withheld(lines: Lines, extra: int) -> None:
     secrets = [f"secret-{number:04}" for number in range(LOG_SECRETS.value + extra)]
     hits = LOG_SECRETS.hits
     log.info("text", extra={ABOUT: {"token": secrets}})
@@ -146,7 +146,7 @@ def test_many_secrets_withhold_a_line(lines: Lines, extra: int) -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_long_secrets_withhold_a_line(lines: Lines, extra: int) -> None:
+def test_a_log_line_about_too_long_secrets_is_withheld(lines: Lines, extra: int) -> None:
     hits = LOG_SECRET_TEXT.hits
     log.info("text", extra={ABOUT: {"token": "s" * (LOG_SECRET_TEXT.value + extra)}})
     assert lines.last == (WITHHELD if extra else "text")
@@ -155,7 +155,7 @@ def test_long_secrets_withhold_a_line(lines: Lines, extra: int) -> None:
 
 @pytest.mark.parametrize("extra", [0, 1])
 @pytest.mark.parametrize("kind", ["list", "map"])
-def test_many_values_withhold_a_line(lines: Lines, kind: str, extra: int) -> None:
+def test_a_log_line_about_too_many_values_is_withheld(lines: Lines, kind: str, extra: int) -> None:
     count = LOG_SEARCHED.value - 1 + extra  # the mapping counts as well
     several: Any = list(range(count)) if kind == "list" else {f"n{n}": n for n in range(count)}
     hits = LOG_SEARCHED.hits
@@ -174,6 +174,6 @@ def test_registered_secrets_are_removed_from_all_lines(lines: Lines) -> None:
     assert "registered-value-1" not in lines.last
 
 
-def test_secrets_of_a_url() -> None:
+def test_password_and_query_of_a_url_are_secrets() -> None:
     assert secrets_of_url("http://u:p@h/?a=1&a=2") == {"password": "p", "a": ["1", "2"]}
     assert secrets_of_url("http://[half") == {}

@@ -17,7 +17,7 @@ def call(
 
 
 @pytest.mark.covers("OBS-06")
-def test_calls_errors_and_durations_per_tool_and_method() -> None:
+def test_calls_errors_and_durations_are_counted_per_tool_and_method() -> None:
     metrics = Metrics()
     for seconds in (0.002, 0.002, 0.02, 100.0):
         call(metrics, "tools/call", "add", seconds, None)
@@ -93,7 +93,7 @@ def test_number_of_series_is_limited() -> None:
     assert metrics.prometheus().count("\n") < 500
 
 
-def test_series_without_results_make_room_for_others() -> None:
+def test_series_without_results_are_merged_if_the_limit_is_reached() -> None:
     metrics = Metrics(max_series=10)
     call(metrics, "tools/call", "failing", 0.001, "tool")
     under_way = metrics.began(UP, "tools/call", "slow")
@@ -125,7 +125,7 @@ def test_tools_beyond_the_limit_do_not_slow_down_others() -> None:
     assert cost(600) < 10 * cost(400)  # the cost was eighty times as high before
 
 
-def test_followed_counter_continues_after_a_restart() -> None:
+def test_counter_that_follows_another_continues_after_a_restart_of_its_source() -> None:
     metrics, first, second = Metrics(), object(), object()
     metrics.follow("malformed", "notes", first, 2)
     metrics.follow("malformed", "notes", first, 5)
@@ -144,7 +144,7 @@ def test_names_that_look_like_secrets_are_not_shown() -> None:
     assert one["calls"] == 2
 
 
-def test_labels_have_a_hundred_characters() -> None:
+def test_labels_are_cut_at_a_hundred_characters() -> None:
     metrics = Metrics()
     call(metrics, "m" * 101, "n" * 101, 0.1, None)
     (one,) = metrics.snapshot()["calls"]

@@ -71,10 +71,10 @@ def test_json_escapes_hidden_characters_and_keeps_the_value(value: Any, text: st
     json.loads(text)
 
 
-def test_json_may_be_indented() -> None:
+def test_json_for_display_may_be_indented() -> None:
     assert json_text({"a": [1]}, indent=1) == '{\n "a": [\n  1\n ]\n}'
     assert json_text([math.nan], indent=1) == "[\n null\n]"
 
 
-def test_encoded_json_is_escaped() -> None:
+def test_hidden_characters_in_encoded_json_are_escaped() -> None:
     assert escape_json('{"a":\r\n"\u200bü"}') == '{"a": \n"\\u200bü"}'

@@ -56,7 +56,7 @@ def test_add_returns_only_new_values() -> None:
     assert known.values == {"first value", "second value"}
 
 
-def test_value_added_later_is_found() -> None:
+def test_value_that_is_added_after_a_search_is_found() -> None:
     known = KnownValues()
     known.add(["first value"])
     assert known.replace("first value", "#") == "#"

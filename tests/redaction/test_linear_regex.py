@@ -41,7 +41,9 @@ from fairlead.redaction.linear_regex import LinearPattern
         (r"^\.$", ["."], ["a"]),
     ],
 )
-def test_pattern_matches_like_in_python(pattern: str, good: list[str], bad: list[str]) -> None:
+def test_pattern_matches_the_same_texts_as_in_python(
+    pattern: str, good: list[str], bad: list[str]
+) -> None:
     compiled = LinearPattern(pattern)
     assert compiled.text == pattern
     assert [compiled.matches(text) for text in good] == [True] * len(good)
@@ -71,7 +73,7 @@ def test_invalid_pattern_is_refused(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)", r"(a)\1", "a{1001}", "(?<!a)b"])
-def test_pattern_without_linear_time_is_refused(pattern: str) -> None:
+def test_pattern_that_cannot_run_in_linear_time_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="cannot run in linear time") as refused:
         LinearPattern(pattern)
     assert str(refused.value).endswith("one of them with `not_matches`")

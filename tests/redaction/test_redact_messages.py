@@ -43,7 +43,7 @@ def test_secret_is_found_in_every_position(message: dict[str, Any]) -> None:
 
 
 @pytest.mark.covers("OBS-05")
-def test_tokens_of_the_protocol_are_kept() -> None:
+def test_progress_tokens_token_limits_and_cursors_are_kept() -> None:
     raw = b'{"params":{"_meta":{"progressToken":"abc"},"maxTokens":7},"result":{"nextCursor":"x"}}'
     assert Redactor().message(raw) is raw
 
@@ -58,7 +58,7 @@ def test_message_without_secrets_is_unchanged() -> None:
 
 
 @pytest.mark.covers("OBS-05")
-def test_names_patterns_and_lengths_can_be_set() -> None:
+def test_secret_names_patterns_and_the_longest_text_are_configurable() -> None:
     redactor = Redactor(names=["Pin"], keep=["token"], patterns=[r"\b\d{16}\b"], longest=10)
     message = {"pin": "1234", "token": "fine", "text": "4111111111111111", "long": "x" * 20}
     assert json.loads(redactor.message(json.dumps(message).encode())) == {
@@ -194,7 +194,7 @@ def test_message_passed_without_decoding_has_no_secrets(
 @pytest.mark.covers("OBS-05")
 @settings(max_examples=examples(400), deadline=None)
 @given(part=st.dictionaries(cased, values, max_size=3), around=st.tuples(cased, values, cased))
-def test_part_of_a_remembered_frame_is_redacted_the_same(
+def test_remembering_a_frame_does_not_change_the_redaction_of_its_parts(
     part: Any, around: tuple[Any, ...]
 ) -> None:
     redactor = Redactor()

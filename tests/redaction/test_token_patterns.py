@@ -37,7 +37,7 @@ def test_every_kind_of_token_is_found(token: bytes) -> None:
     assert may_hold_token(MANY + b" " + token + b" " + MANY)
 
 
-def test_starts_of_tokens_are_not_tokens() -> None:
+def test_prefixes_of_tokens_alone_are_not_tokens() -> None:
     assert not may_hold_token(MANY)
     assert not may_hold_token(b"sk-ghp_AKIAxoxb-pwd=" * 500)
     assert not may_hold_token(b"1-" * 5000)

@@ -178,8 +178,8 @@ def test_decoding_raises_only_remote_protocol_errors(frame: bytes) -> None:
 
 @settings(max_examples=examples(200))
 @given(messages.map(encode) | messy_frames())
-def test_trailing_blank_does_not_change_the_message(frame: bytes) -> None:
-    """A trailing blank keeps the decoder from its fast path for common requests."""
+def test_trailing_space_does_not_change_the_decoded_message(frame: bytes) -> None:
+    """A trailing space prevents the fast path of the decoder for common requests."""
     assert [told(item) for item in outcome(frame)] == [told(item) for item in outcome(frame + b" ")]
 
 
@@ -263,14 +263,14 @@ def test_message_without_jsonrpc_2_0_is_refused(version: bytes, rest: bytes) -> 
     assert plain(refusal(frame)) == (INVALID_REQUEST, "x")
 
 
-def test_version_may_contain_escapes() -> None:
+def test_jsonrpc_version_may_contain_escapes() -> None:
     request = b'{"jsonrpc":"2\\u002e0","id":1,"method":"m"%b}'
     assert decode(request % b"") == Request(1, "m")
     assert decode(request % b',"x":1') == Request(1, "m", UNSET, {"x": Raw(b"1")})
 
 
 @pytest.mark.covers("RPC-07")
-def test_kind_of_message_depends_on_its_members() -> None:
+def test_members_of_an_envelope_determine_the_kind_of_message() -> None:
     assert decode(b'{"jsonrpc":"2.0","id":1,"method":"m"}') == Request(1, "m")
     assert decode(b'{"jsonrpc":"2.0","method":"m"}') == Notification("m")
     assert decode(b'{"jsonrpc":"2.0","id":1,"result":null}') == Success(1, Raw(b"null"))
@@ -370,7 +370,7 @@ def test_only_the_last_of_duplicate_keys_is_used_and_forwarded() -> None:
     assert encode(message) == (b'{"jsonrpc":"2.0","id":2,"method":"b","params":{"n":1},"x":2}')
 
 
-# Known problems.
+# Regressions
 
 
 @pytest.mark.covers("RPC-08")
@@ -525,7 +525,7 @@ def test_unreadable_response_names_the_request_it_answers(
     assert error.answers == answers
 
 
-def test_a_message_keeps_its_frame_and_a_copy_does_not() -> None:
+def test_a_raw_part_keeps_its_frame_in_memory_and_a_copy_does_not() -> None:
     frame = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1}}' + b" " * 1000
     before = sys.getrefcount(frame)
     message = decode(frame)
@@ -620,7 +620,9 @@ def test_encode_success_equals_encode(request_id: int | str, result: Raw) -> Non
         (b'"' + b"x" * (8 << 10) + b'"', b'"' + b"x" * (8 << 10) + b'"'),
     ],
 )
-def test_a_result_is_put_on_one_line(request_id: int | str, result: bytes, line: bytes) -> None:
+def test_line_breaks_in_a_result_are_removed(
+    request_id: int | str, result: bytes, line: bytes
+) -> None:
     frame = encode_success(request_id, result, b"\n")
     assert frame.count(b"\n") == 1
     assert frame.endswith(b"}\n")

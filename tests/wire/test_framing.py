@@ -53,7 +53,7 @@ def test_lines_do_not_depend_on_the_chunks(stream: bytes, places: list[int], lim
 
 
 @given(streams, st.sampled_from([4, 1000]))
-def test_single_bytes_give_the_same_lines(stream: bytes, limit: int) -> None:
+def test_lines_are_the_same_if_bytes_arrive_one_by_one(stream: bytes, limit: int) -> None:
     drip = [stream[i : i + 1] for i in range(len(stream))]
     assert all_lines(LineSplitter(limit), drip) == expected(stream, limit)
 
@@ -125,7 +125,7 @@ def test_a_line_over_the_limit_is_reported_once_and_the_next_is_read() -> None:
     assert splitter.feed(b"z\n{}\n") == [TooLong(50_009, (b"x" * 8 + b"y" * 200)[:200]), b"{}"]
 
 
-def test_start_of_a_too_long_line_does_not_depend_on_the_chunks() -> None:
+def test_reported_start_of_a_too_long_line_does_not_depend_on_the_chunks() -> None:
     line = bytes(range(48, 123)) * 10
     for size in (1, 7, 64, 199, 200, 201, 750):
         chunks = [line[i : i + size] for i in range(0, len(line), size)]
@@ -171,7 +171,9 @@ def test_large_and_small_pieces_keep_their_order(sizes: tuple[int, ...]) -> None
 
 @pytest.mark.parametrize(("size", "fits"), [(20, True), (21, False)])
 @pytest.mark.parametrize("pieces", [1, 2])
-def test_fast_path_for_one_line_has_the_same_limit(size: int, fits: bool, pieces: int) -> None:
+def test_length_limit_applies_to_the_fast_path_for_one_line(
+    size: int, fits: bool, pieces: int
+) -> None:
     line = b"{" + b" " * (size - 2) + b"}"
     splitter = LineSplitter(20)
     chunks = [line + b"\n"] if pieces == 1 else [line[:5], line[5:] + b"\n"]

@@ -25,7 +25,7 @@ def test_kinds_of_messages_have_long_aliases() -> None:
 
 
 @pytest.mark.covers("RPC-11")
-def test_codes_have_names() -> None:
+def test_error_codes_have_named_constants() -> None:
     assert {name: getattr(codes, name) for name in codes.__all__} == {
         "PARSE_ERROR": -32700,
         "INVALID_REQUEST": -32600,
@@ -41,7 +41,7 @@ def test_codes_have_names() -> None:
 
 
 @pytest.mark.covers("RPC-05")
-def test_error_has_data_if_given() -> None:
+def test_error_object_contains_data_if_given() -> None:
     assert failure(1, -5, "no") == Failure(1, -5, "no", Raw(b'{"code":-5,"message":"no"}'))
     assert failure("a", -5, "no", {"why": [1]}) == Failure(
         "a", -5, "no", Raw(b'{"code":-5,"message":"no","data":{"why":[1]}}')
@@ -70,7 +70,7 @@ def test_error_for_an_unreadable_request_has_a_null_id_or_none() -> None:
     )
 
 
-def test_messages_are_values() -> None:
+def test_messages_are_immutable_and_compare_by_value() -> None:
     request = Request(1, "m", Raw(b"{}"))
     assert request == Request(1, "m", Raw(b"{}"))
     assert request != Request("1", "m", Raw(b"{}"))

@@ -14,7 +14,7 @@ from fairlead.wire.quote_text import quoted, shortened
         ("a" * 200, 200, "a" * 200),
     ],
 )
-def test_the_middle_is_cut_out(text: str, limit: int, expected: str) -> None:
+def test_the_middle_of_a_long_text_is_cut_out(text: str, limit: int, expected: str) -> None:
     hits = QUOTED_TEXT.hits
     assert shortened(text, limit) == expected
     assert len(expected) <= limit
@@ -27,7 +27,7 @@ def test_default_limit_is_200_characters() -> None:
     assert len(quoted("x" * 201)) == 202
 
 
-def test_values_are_quoted() -> None:
+def test_values_are_quoted_by_their_repr_and_shortened() -> None:
     assert (quoted("a'b"), quoted(1), quoted(["x"])) == ('"a\'b"', "1", "['x']")
     assert quoted("abcdefghij", 9) == "'abcde…hij'"
     assert quoted([1, 2, 3, 4], 9) == "[1, 2… 4]"

@@ -84,7 +84,7 @@ def test_events_equal_those_of_the_standard_for_any_chunks(
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))
-def test_any_bytes_are_parsed_the_same_way_in_pieces(stream: bytes, cuts: list[int]) -> None:
+def test_events_in_random_bytes_do_not_depend_on_the_chunks(stream: bytes, cuts: list[int]) -> None:
     parser = EventParser(50)
     found = [event for chunk in cut(stream, cuts) for event in parser.feed(chunk)]
     assert found == parse(stream, 50)
@@ -137,11 +137,11 @@ def test_event_that_ends_with_cr_is_returned_at_once() -> None:
         (b"\n\n\ndata: 1\n\n\n\n", [Event(b"1")]),
     ],
 )
-def test_fields(stream: bytes, events: list[Event]) -> None:
+def test_fields_of_events_are_parsed(stream: bytes, events: list[Event]) -> None:
     assert parse(stream) == events
 
 
-def test_the_last_id_can_be_given_from_an_earlier_stream() -> None:
+def test_parser_can_continue_with_the_last_id_of_an_earlier_stream() -> None:
     parser = EventParser()
     parser.last_id = "7"
     assert parser.feed(b"data: x\n\n") == [Event(b"x", id="7")]
@@ -172,7 +172,7 @@ def test_an_event_of_exactly_the_limit_is_kept(size: int, start: bytes) -> None:
     assert parse(b"data: 12345\n\n", 10) == [EventTooLong(11)]
 
 
-def test_many_short_lines_are_too_long_together() -> None:
+def test_limit_applies_to_all_lines_of_an_event_together() -> None:
     parser = EventParser(100)
     for _ in range(1000):
         assert parser.feed(b"data: x\n") == []

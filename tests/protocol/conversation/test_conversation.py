@@ -213,7 +213,7 @@ def test_a_second_initialize_is_refused_and_changes_nothing() -> None:
     assert not us.mark_answered(5)
 
 
-def test_initialized_without_initialize_does_not_activate() -> None:
+def test_initialized_without_initialize_does_not_activate_the_session() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     assert us.receive(INITIALIZED) == NotificationReceived(INITIALIZED)
     assert us.state is SessionState.UNINITIALIZED
@@ -238,7 +238,7 @@ def test_client_sends_only_handshake_requests_before_the_handshake(method: str) 
     assert us.request(method) == Request(4, method)
 
 
-def test_client_without_gates_may_send_any_request() -> None:
+def test_ungated_client_may_send_any_request() -> None:
     us = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
     assert us.request("tools/list") == Request(1, "tools/list")
 
@@ -678,7 +678,7 @@ def test_notification_in_the_wrong_direction_is_unmatched(revision: Revision) ->
 
 
 @pytest.mark.covers("PRO-15", "PRO-17")
-def test_direction_is_checked_without_a_handshake() -> None:
+def test_direction_of_notifications_is_checked_without_a_handshake() -> None:
     at_server, at_client = (
         Conversation(ConversationRole.SERVER, principal=ANONYMOUS),
         client(NEWEST),
@@ -728,7 +728,7 @@ def test_client_accepts_requests_only_in_the_handshake_era() -> None:
     assert not us.mark_answered(1)
 
 
-def test_client_without_gates_accepts_requests_after_initialize() -> None:
+def test_ungated_client_accepts_requests_of_the_server_after_initialize() -> None:
     us = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
     question = Request("q", "sampling/createMessage")
     assert strayed(us.receive(question)) == question
@@ -763,7 +763,7 @@ def test_request_from_before_closing_may_still_be_answered() -> None:
     assert us.mark_answered(1)
 
 
-def test_closed_returns_the_pending_requests() -> None:
+def test_closing_a_conversation_returns_its_pending_requests() -> None:
     us = client()
     first, second = us.request("tools/list"), us.request("tools/call")
     us.receive(Request(1, "ping"))
@@ -849,7 +849,7 @@ def test_session_leaves_out_unreadable_declarations(odd: bytes) -> None:
 
 
 @pytest.mark.covers("RPC-13")
-def test_batches_are_accepted_by_revision_and_by_clients() -> None:
+def test_servers_accept_batches_in_one_revision_and_clients_always() -> None:
     taking = [revision for revision in HANDSHAKE if server(revision.value).accepts_batches]
     assert taking == [Revision.V2025_03_26]
     assert not Conversation(ConversationRole.SERVER, principal=ANONYMOUS).accepts_batches

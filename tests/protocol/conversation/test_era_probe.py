@@ -245,7 +245,7 @@ def test_client_error_status_means_a_handshake(status: int) -> None:
     ],
     ids=str,
 )
-def test_some_failures_give_no_verdict(error: FairleadError) -> None:
+def test_failures_that_do_not_depend_on_the_era_give_no_verdict(error: FairleadError) -> None:
     assert judge_lost_probe(error) is None
 
 
@@ -263,7 +263,9 @@ def test_unreadable_or_missing_response_means_a_handshake() -> None:
         (ConnectFailed("x"), False),
     ],
 )
-def test_statuses_that_may_mean_http_sse(error: FairleadError, expected: bool) -> None:
+def test_some_http_statuses_may_mean_a_server_of_http_sse(
+    error: FairleadError, expected: bool
+) -> None:
     assert means_http_sse(error) is expected
 
 
@@ -300,13 +302,13 @@ STATELESS_VERSIONS = {"supported": ["2026-07-28"], "requested": "2025-11-25"}
     ],
     ids=str,
 )
-def test_verdicts_on_a_refused_initialize(
+def test_refused_initialize_is_classified_by_its_error(
     error: RpcError | HttpError, verdict: RefusedInitialize
 ) -> None:
     assert judge_refused_initialize(error) is verdict
 
 
-def test_unclear_refusal_means_no_handshake_only_without_handshake_revisions() -> None:
+def test_unclear_refusal_counts_only_if_discover_names_no_handshake_revision() -> None:
     only, both = (
         judge_discover(offer(NEWEST.value)),
         judge_discover(offer("2025-11-25", NEWEST.value)),

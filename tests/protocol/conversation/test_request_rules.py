@@ -17,7 +17,7 @@ NEW, OPENING = SessionState.UNINITIALIZED, SessionState.INITIALIZING
 
 
 @pytest.mark.parametrize("method", ["initialize", "server/discover", "ping"])
-def test_a_client_may_open_a_conversation(method: str) -> None:
+def test_a_client_may_send_requests_that_open_a_conversation(method: str) -> None:
     check_before_handshake(method, NEW, is_client=True, gated=True)
 
 
@@ -39,7 +39,7 @@ def test_a_request_that_comes_too_early_or_too_late_is_refused(
     assert caught.value.code == code
 
 
-def test_server_may_ping_during_the_handshake_and_send_all_without_a_gate() -> None:
+def test_server_may_ping_during_the_handshake_and_ungated_peers_may_send_all() -> None:
     check_before_handshake("ping", OPENING, is_client=False, gated=True)
     check_before_handshake("tools/list", NEW, is_client=True, gated=False)
 

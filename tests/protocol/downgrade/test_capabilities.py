@@ -12,7 +12,7 @@ def capabilities_for(revision: Revision, value: object) -> Any:
     return json.loads(downgrade_capabilities(encoded(value), revision))
 
 
-def test_capabilities_of_a_client() -> None:
+def test_capabilities_that_a_revision_lacks_are_removed() -> None:
     ours = CLIENT["capabilities"]
     old = {"roots": {"listChanged": True}, "sampling": {}}
     assert capabilities_for(V2024_11_05, ours) == old

@@ -24,7 +24,7 @@ from tests.support.downgrade_examples import (
 )
 
 
-def test_a_form_for_the_first_revision_that_had_forms() -> None:
+def test_a_form_is_converted_for_the_first_revision_with_forms() -> None:
     assert params_for(V2025_06_18, "elicitation/create", FORM) == {
         "message": "Which?",
         "requestedSchema": {
@@ -79,7 +79,7 @@ def test_unsupported_elicitation_raises_a_downgrade_error(
         params_for(revision, "elicitation/create", question)
 
 
-def test_a_url_has_an_id_in_one_revision_only() -> None:
+def test_url_elicitation_keeps_its_id_in_one_revision_only() -> None:
     assert params_for(V2025_11_25, "elicitation/create", URL) == URL
     assert params_for(NEWEST, "elicitation/create", {**URL, "task": {}}) == {
         "message": "Sign in",

@@ -26,7 +26,7 @@ def blocks_for(revision: Revision, *blocks: object) -> Any:
 
 @pytest.mark.covers("RPC-06")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_blocks_keep_their_text(revision: Revision) -> None:
+def test_blocks_keep_unknown_members_and_the_spelling_of_text(revision: Revision) -> None:
     blocks = b'[{"type":"new"},{"type":"text","text":"\\u0041","odd":%s,"annotations":%s}]' % (
         ODD,
         ODD,
@@ -62,7 +62,7 @@ def test_invalid_content_is_unchanged() -> None:
     assert blocks_for(V2024_11_05, 3, None, "text") == [3, None, "text"]
 
 
-def test_each_revision_gets_the_fields_of_a_tool_it_has() -> None:
+def test_fields_of_a_tool_that_a_revision_lacks_are_removed() -> None:
     tool = {**TOOLS[0], "execution": {"taskSupport": "optional"}}
 
     def fields(revision: Revision) -> set[str]:
@@ -78,7 +78,7 @@ def test_each_revision_gets_the_fields_of_a_tool_it_has() -> None:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_true_and_false_schemas_are_written_out(revision: Revision) -> None:
+def test_boolean_schemas_become_equivalent_objects(revision: Revision) -> None:
     tool = result_for(revision, "tools/list", {"tools": TOOLS})["tools"][0]
     assert tool["inputSchema"]["properties"] == {
         "place": {"$ref": "#/$defs/Place"},
@@ -89,7 +89,7 @@ def test_true_and_false_schemas_are_written_out(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_only_objects_are_structured_before_the_stateless_revisions(revision: Revision) -> None:
+def test_structured_output_is_an_object_before_the_stateless_revisions(revision: Revision) -> None:
     tools = result_for(revision, "tools/list", {"tools": TOOLS})["tools"]
     assert "outputSchema" not in tools[1]
     result = {"content": [{"type": "text", "text": "1"}], "structuredContent": 1}

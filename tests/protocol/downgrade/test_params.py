@@ -58,7 +58,7 @@ def test_downgrading_params_twice_is_downgrading_once(
     assert downgrade_params(method, once, revision) is once
 
 
-def test_task_is_kept_in_one_revision_only() -> None:
+def test_task_member_of_params_is_kept_in_one_revision_only() -> None:
     call = {"name": "t", "task": {"ttl": 1}}
     for revision in Revision:
         assert ("task" in params_for(revision, "tools/call", call)) == revision.core_tasks

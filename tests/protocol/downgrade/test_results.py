@@ -37,7 +37,7 @@ def upgraded(method: str, value: object) -> Any:
 
 
 @pytest.mark.parametrize("method", RESULTS)
-def test_the_examples_are_results_of_the_newest_revision(method: str) -> None:
+def test_the_examples_are_valid_in_the_newest_revision(method: str) -> None:
     name, value = RESULTS[method]
     validator(NEWEST, name).validate(value)
 
@@ -78,7 +78,7 @@ def test_result_without_newer_members_is_the_same_object(revision: Revision) -> 
     assert downgrade_result("tools/call", result, revision) is result
 
 
-def test_result_keeps_its_type_raw_or_bytes() -> None:
+def test_downgraded_result_is_raw_or_bytes_like_the_original() -> None:
     value = b'{"resultType":"complete"}'
     assert downgrade_result("x", value, V2025_11_25) == b"{}"
     assert downgrade_result("x", Raw(value), V2025_11_25) == Raw(b"{}")
@@ -123,13 +123,13 @@ def test_stateless_keys_of_meta_are_removed(revision: Revision) -> None:
     assert params_for(revision, "x/y", {"_meta": {}}) == {"_meta": {}}
 
 
-def test_the_time_to_live_of_something_else_is_not_a_cache_field() -> None:
+def test_the_time_to_live_of_a_task_is_not_removed_as_a_cache_member() -> None:
     task = {"taskId": "1", "ttlMs": 5}
     assert result_for(V2025_11_25, "tasks/get", task) == task
 
 
 @pytest.mark.parametrize("method", RESULTS)
-def test_an_old_result_becomes_one_of_the_newest_revision(method: str) -> None:
+def test_upgraded_result_is_valid_in_the_newest_revision(method: str) -> None:
     name, value = RESULTS[method]
     old = result_for(V2025_11_25, method, value)
     validator(NEWEST, name).validate(upgraded(method, old))

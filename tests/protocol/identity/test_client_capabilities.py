@@ -27,7 +27,7 @@ UI = "io.modelcontextprotocol/ui"
         ({"extensions": {"x/y": {}}, "sampling": {}}, {"sampling": {}}),
     ],
 )
-def test_a_stateless_server_receives_what_applies_to_single_requests(
+def test_a_stateless_server_receives_capabilities_that_apply_to_single_requests(
     declared: dict[str, Any], received: dict[str, Any]
 ) -> None:
     assert json.loads(for_stateless_server(json.dumps(declared).encode())) == received
@@ -76,7 +76,9 @@ def test_long_capabilities_are_not_cached(length: int, kept: int) -> None:
         (b"nonsense", False, False),
     ],
 )
-def test_can_be_asked_and_has_roots(declared: bytes, asked: bool, roots: bool) -> None:
+def test_input_capabilities_and_roots_of_a_client_are_recognized(
+    declared: bytes, asked: bool, roots: bool
+) -> None:
     assert (can_be_asked(declared), has_roots(declared)) == (asked, roots)
 
 

@@ -25,7 +25,7 @@ from fairlead.protocol.identity.principal import ANONYMOUS, Principal
         ("", ""),
     ],
 )
-def test_network_that_counts_as_one_client(address: str, network: str) -> None:
+def test_addresses_of_one_network_count_as_one_client(address: str, network: str) -> None:
     assert network_of(address) == network
 
 

@@ -58,7 +58,7 @@ def test_problems_are_named_by_field(
     assert problems(schema, value) == expected
 
 
-def test_the_whole_value_has_a_name() -> None:
+def test_a_problem_of_the_whole_value_has_the_name_of_the_value() -> None:
     assert problems({"type": "object"}, 1, root="result")[0][0] == "result"
 
 
@@ -119,7 +119,7 @@ def test_large_value_without_invalid_members_has_one_problem() -> None:
     assert problems(schema, {"a": many}) == [("arguments", UNKNOWN, None)]
 
 
-def test_a_thousand_problems_are_counted() -> None:
+def test_at_most_a_thousand_problems_are_counted() -> None:
     names = {f"n{n}": 1 for n in range(COUNTED + 5)}
     assert COUNTED == 1000
     assert len(problems({"properties": {}, "additionalProperties": False}, names)) == 1000
@@ -132,7 +132,7 @@ def test_members_are_checked_until_there_are_enough_problems() -> None:
     assert len(found) == PROBLEMS.value
 
 
-def test_twenty_problems_are_shown() -> None:
+def test_at_most_twenty_problems_are_shown() -> None:
     errors = [FieldError(f"f{n}", "wrong") for n in range(PROBLEMS.value)]
     assert bounded(errors) == errors
     hits = PROBLEMS.hits
@@ -240,12 +240,14 @@ def test_invalid_schema_is_refused_when_compiled() -> None:
         ("wrong - at `$.b`", "", "b", "wrong"),
     ],
 )
-def test_path_in_an_exception_is_the_field(text: str, name: str, field: str, what: str) -> None:
+def test_path_in_the_message_of_an_exception_becomes_the_field(
+    text: str, name: str, field: str, what: str
+) -> None:
     assert reasons(ValueError(text), name) == [FieldError(field, what)]
     assert reasons(ValueError("x"), root="result") == [FieldError("result", "x")]
 
 
-def test_details_of_an_exception_are_listed() -> None:
+def test_each_error_of_a_pydantic_exception_is_listed() -> None:
     asked: list[dict[str, bool]] = []
 
     class Detailed(ValueError):

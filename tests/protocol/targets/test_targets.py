@@ -20,7 +20,7 @@ from fairlead.protocol.targets.targets import Patterns, Target, targets_of
 from fairlead.protocol.targets.uri_forms import normalize_uri, uri_forms
 from tests.support.examples import examples
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # run by `make test-all` only
 
 
 def resource(uri: str) -> Target:
@@ -54,7 +54,7 @@ def allowed(pattern: str, uri: str) -> bool:
         "FILE:///ETC/PASSWD",
     ],
 )
-def test_a_deny_applies_to_every_reading(uri: str) -> None:
+def test_a_deny_applies_to_every_reading_of_a_uri(uri: str) -> None:
     assert denied("file:///etc/passwd", uri)
 
 
@@ -73,12 +73,12 @@ def test_a_deny_applies_to_every_reading(uri: str) -> None:
         "file:///%64ocs/a.txt",
     ],
 )
-def test_allow_applies_only_if_every_reading_is_allowed(uri: str) -> None:
+def test_allow_applies_only_if_every_reading_of_a_uri_is_allowed(uri: str) -> None:
     assert not allowed("file:///docs/*.txt", uri)
     assert allowed("file:///docs/*.txt", "file:///docs/b/a.txt")
 
 
-def test_allow_does_not_cover_readings_without_the_end() -> None:
+def test_allowed_extension_does_not_cover_uris_that_servers_cut_before_it() -> None:
     assert not allowed("file:///*.txt", "file:///etc/passwd?.txt")
     assert not allowed("file:///*.txt", "file:///etc/passwd#.txt")
     assert not allowed("file:///*.txt", "file:///etc/passwd%00.txt")
@@ -301,12 +301,12 @@ ERASE = Target("tool", "erase", "wipe", "notes", "notes_erase_12345678", ("notes
 
 
 @pytest.mark.parametrize("name", ["erase", "wipe", "notes_erase_12345678", "notes_erase"])
-def test_deny_uses_every_name(name: str) -> None:
+def test_deny_matches_every_name_of_a_target(name: str) -> None:
     assert Patterns([name]).deny(ERASE)
     assert Patterns([name.upper()]).deny(ERASE)
 
 
-def test_allow_uses_only_names_that_the_operator_controls() -> None:
+def test_allow_matches_only_names_that_the_operator_controls() -> None:
     assert Patterns(["wipe"]).allow(ERASE)
     assert Patterns(["notes_erase_12345678"]).allow(ERASE)
     # A server could choose its own name so that it, or the merged one, equals a tool of another
@@ -355,7 +355,7 @@ def named(method: str, params: object) -> list[tuple[str, str, bool]]:
         ("ping", {}, []),
     ],
 )
-def test_a_message_names_its_targets(
+def test_targets_are_read_from_the_params_of_a_message(
     method: str, params: dict[str, object], kinds: list[tuple[str, str]]
 ) -> None:
     assert named(method, params) == [(*one, False) for one in kinds]
@@ -392,7 +392,7 @@ def test_missing_params_have_no_targets() -> None:
         ),
     ],
 )
-def test_ambiguous_params_are_unclear(method: str, params: bytes) -> None:
+def test_targets_of_ambiguous_params_are_unclear(method: str, params: bytes) -> None:
     assert TARGETS.value == 1000
     assert any(unclear for _, _, unclear in named(method, params))
     raw = Raw(params)

@@ -46,7 +46,9 @@ def plain(kind: TargetKind, name: str) -> Target:
         ),
     ],
 )
-def test_the_targets_of_a_message(method: str, params: bytes, targets: tuple[Target, ...]) -> None:
+def test_targets_of_all_kinds_of_messages(
+    method: str, params: bytes, targets: tuple[Target, ...]
+) -> None:
     raw = Raw(params)
     assert targets_of(method, read_params_head(raw), raw) == targets
 
@@ -67,7 +69,7 @@ def test_a_message_without_params_has_no_targets(method: str) -> None:
         ("ping", ParamsHead(), None),
     ],
 )
-def test_target_of_a_message(method: str, head: ParamsHead, target: str | None) -> None:
+def test_target_in_the_head_of_params(method: str, head: ParamsHead, target: str | None) -> None:
     assert target_of(method, head) == target
 
 
@@ -116,7 +118,9 @@ def test_a_target_has_each_of_its_names_once() -> None:
         (Target("tool", "x:%41", "y"), (None, "tool", "x:%41")),
     ],
 )
-def test_the_key_of_a_target(target: Target, key: tuple[str | None, str, str]) -> None:
+def test_key_identifies_a_target_in_any_spelling(
+    target: Target, key: tuple[str | None, str, str]
+) -> None:
     assert target.key == key
 
 
@@ -165,7 +169,7 @@ def test_deny_needs_one_form_and_allow_needs_every_form() -> None:
         (["file:///d/*"], plain("resource", "file:///d"), False, False),
     ],
 )
-def test_patterns_for_targets(
+def test_patterns_deny_and_allow_targets(
     patterns: list[str], target: Target, denied: bool, allowed: bool
 ) -> None:
     several = Patterns(patterns)
@@ -173,7 +177,7 @@ def test_patterns_for_targets(
     assert bool(several) is bool(patterns)
 
 
-def test_allow_may_use_other_names() -> None:
+def test_allow_may_compare_given_names() -> None:
     assert Patterns(["erase"]).allow(RENAMED, ("erase",))
     assert not Patterns(["wipe"]).allow(RENAMED, ("erase",))
     assert not Patterns(["wipe"]).allow(RENAMED, ())

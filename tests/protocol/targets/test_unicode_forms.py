@@ -25,7 +25,7 @@ def test_too_many_marks_in_a_row_are_not_normalised(mark: str) -> None:
 
 
 def test_all_characters_that_become_marks_are_listed() -> None:
-    """No other character decomposes into marks without being one."""
+    """Every character that decomposes into marks counts as a mark."""
     for number in range(0x110000):
         character = chr(number)
         first = unicodedata.normalize("NFKD", character)[0]
@@ -40,12 +40,12 @@ def test_marks_beyond_the_limit_are_removed() -> None:
 
 
 @pytest.mark.parametrize("between", ["\u200b", "\u00ad", "\ufe0f"])
-def test_invisible_characters_do_not_hide_a_long_run(between: str) -> None:
+def test_invisible_characters_do_not_hide_a_long_run_of_marks(between: str) -> None:
     name = "a" + between.join("\u0316\u0301" * 40)
     assert name_forms(name) is None
     assert normalize_name(name) == name
 
 
-def test_an_encoded_run_of_marks_is_unclear() -> None:
+def test_a_uri_with_a_long_run_of_encoded_marks_is_unclear() -> None:
     assert uri_forms("file:///" + "%CC%81" * 40) is None
     assert uri_forms("file:///" + RUN[:40]) is None

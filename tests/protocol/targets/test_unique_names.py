@@ -32,7 +32,9 @@ def one(server: str, name: str) -> str:
         ("files", "read.text", "files_read.text"),
     ],
 )
-def test_the_server_comes_first_in_plain_characters(server: str, name: str, merged: str) -> None:
+def test_a_merged_name_starts_with_the_server_in_plain_characters(
+    server: str, name: str, merged: str
+) -> None:
     assert one(server, name) == merged
 
 
@@ -45,7 +47,7 @@ def test_long_name_ends_in_a_stable_hash() -> None:
     assert one("s", "t" * 62) == "s_" + "t" * 62
 
 
-def test_neither_of_two_equal_names_is_kept() -> None:
+def test_two_equal_merged_names_both_get_a_suffix() -> None:
     names = merge_names([("a", "b_c"), ("a_b", "c"), ("a_b", "d")])
     assert names["a_b", "d"] == "a_b_d"
     assert TAILED.fullmatch(names["a", "b_c"])
@@ -96,7 +98,7 @@ def test_names_are_unique_and_independent_of_the_order(
         ("a", "b" * 58, "mcp_a_" + "b" * 58),
     ],
 )
-def test_a_name_for_models(server: str, tool: str, name: str) -> None:
+def test_names_for_models_start_with_mcp_and_the_server(server: str, tool: str, name: str) -> None:
     assert tool_names(server, [tool]) == [name]
 
 
@@ -131,5 +133,7 @@ def test_one_tool_keeps_the_name_and_the_others_get_suffixes() -> None:
         ("s" * 40, "s" * 30, False),
     ],
 )
-def test_a_merged_name_may_belong_to_a_server(server: str, merged: str, expected: bool) -> None:
+def test_servers_that_a_merged_name_may_belong_to_are_recognized(
+    server: str, merged: str, expected: bool
+) -> None:
     assert may_belong_to(server, merged) is expected

@@ -63,7 +63,7 @@ from fairlead.protocol.targets.uri_forms import is_plain_uri, normalize_uri, uri
         ("", [], ""),
     ],
 )
-def test_the_forms_of_a_uri(uri: str, others: list[str], normal: str) -> None:
+def test_forms_of_a_uri_are_complete_and_in_order(uri: str, others: list[str], normal: str) -> None:
     assert uri_forms(uri) == (uri, *others)
     assert normalize_uri(uri) == normal
 
@@ -71,7 +71,7 @@ def test_the_forms_of_a_uri(uri: str, others: list[str], normal: str) -> None:
 @pytest.mark.parametrize(
     "uri", ["http://h:x/a", "http:", "http://a b/", "https://h:65536/", "x:a" + "\u0301" * 31]
 )
-def test_a_malformed_host_or_too_many_marks_have_no_forms(uri: str) -> None:
+def test_a_uri_with_a_malformed_host_or_too_many_marks_has_no_forms(uri: str) -> None:
     assert uri_forms(uri) is None
     assert normalize_uri(uri) == uri
 
@@ -95,7 +95,7 @@ def test_uri_over_the_length_limit_has_no_forms() -> None:
     assert TARGET_LENGTH.hits == hits + 2
 
 
-def test_a_uri_with_too_many_forms_is_counted() -> None:
+def test_a_uri_with_too_many_forms_counts_as_a_hit_of_the_limit() -> None:
     hits = TARGET_FORMS.hits
     assert uri_forms("file:///" + "%2525/../a\\b//c%2f．/" * 8 + "?x/../y#z/..") is None
     assert TARGET_FORMS.hits == hits + 1

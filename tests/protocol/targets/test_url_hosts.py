@@ -59,7 +59,9 @@ from fairlead.protocol.targets.url_hosts import (
         ("a" * 254, None),
     ],
 )
-def test_the_forms_of_a_host(host: str, forms: tuple[str, ...] | None) -> None:
+def test_forms_of_a_host_are_complete_and_in_order(
+    host: str, forms: tuple[str, ...] | None
+) -> None:
     assert host_forms(host) == forms
 
 
@@ -104,7 +106,9 @@ def test_labels_that_are_too_long_or_not_encoded_are_malformed(host: str) -> Non
         ("\U0010ffff:99999", ("\U0010ffff:99999",)),
     ],
 )
-def test_the_forms_of_a_host_with_a_port(place: str, forms: tuple[str, ...] | None) -> None:
+def test_forms_of_a_host_with_a_port_are_complete_and_in_order(
+    place: str, forms: tuple[str, ...] | None
+) -> None:
     assert place_forms(place, "80") == forms
 
 
@@ -120,12 +124,14 @@ def test_the_forms_of_a_host_with_a_port(place: str, forms: tuple[str, ...] | No
         ("81", "80", ":81"),
     ],
 )
-def test_a_port_without_zeros(digits: str | None, default: str, port: str) -> None:
+def test_leading_zeros_and_the_default_port_are_removed(
+    digits: str | None, default: str, port: str
+) -> None:
     assert plain_port(digits, default) == port
 
 
 @pytest.mark.parametrize(
     ("host", "expected"), [("a", "a"), ("a.", "a"), ("a..", "a.."), (".", ""), ("", "")]
 )
-def test_the_dot_of_a_full_name(host: str, expected: str) -> None:
+def test_the_final_dot_of_a_host_is_removed(host: str, expected: str) -> None:
     assert without_final_dot(host) == expected
