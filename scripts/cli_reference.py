@@ -12,7 +12,7 @@ from fairlead.cli.main import main
 __all__ = ["cli_reference"]
 
 _COMMAND_LINE = re.compile(r"^  (\S+)  +\S", re.MULTILINE)
-# The help of `replay` refers to a second one, for its other use.
+# `replay` has a second help text, for its use with `--against`.
 _FURTHER = (("replay", "TAPE", "--against"),)
 
 

@@ -12,13 +12,13 @@ from settings_tables import amount
 __all__ = ["Constant", "constants", "constants_table"]
 
 _SOURCES = Path(__file__).resolve().parent.parent / "src" / "fairlead"
-_UNITS = ("seconds", "bytes")  # the first word of many comments
+_UNITS = ("seconds", "bytes")  # units that a comment may begin with
 # Error codes, character tables and user interfaces are not limits.
 _LEFT_OUT = ("wire/error_codes.py", "wire/json.py", "cli/", "demo/")
 
 
 class Constant(NamedTuple):
-    """A number, or several, with a name in upper case in a module or class."""
+    """One or more numbers assigned to an upper-case name in a module or class."""
 
     module: str
     name: str
@@ -99,7 +99,7 @@ def _comments(text: str) -> dict[int, str]:
 
 
 def _number(node: ast.expr) -> float | None:
-    """Return the value of an expression of numbers, None for any other."""
+    """Return the value of an expression that consists of numbers; None for other expressions."""
     match node:
         case ast.Constant(bool()):
             return None

@@ -16,7 +16,7 @@ Tables = Mapping[str, Callable[[], str]]
 
 
 def conformance_table() -> str:
-    """Return the verdicts of the official conformance suite by leg."""
+    """Return the results of the official conformance suite for each tested role."""
     facts = _read(FOLDER / "conformance.json")
     if facts is None:
         return _MISSING
@@ -31,7 +31,7 @@ def conformance_table() -> str:
 
 
 def interop_table() -> str:
-    """Return the outcomes of the suites of other projects, by path and era."""
+    """Return the results of other projects' test suites, by connection path and era."""
     facts = _read(FOLDER / "interop.json")
     if facts is None:
         return _MISSING
@@ -45,7 +45,7 @@ def interop_table() -> str:
 
 
 def public_servers_table() -> str:
-    """Return how the responses of published servers compare behind the proxy."""
+    """Return the numbers of equal and different responses of published servers behind the proxy."""
     facts = _read(FOLDER / "public-servers.json")
     if facts is None:
         return _MISSING
@@ -212,7 +212,9 @@ def _times(ratio: Mapping[str, float | None] | None) -> str:
 
 
 def _noise(row: Mapping[str, Any]) -> str:
-    """Return the middle half of the ratios of Fairlead to itself, or the difference near zero."""
+    """Return the interquartile range of Fairlead measured against itself, or the absolute
+    difference.
+    """
     noise = row.get("noise")
     if noise is None:
         return ""
@@ -222,7 +224,7 @@ def _noise(row: Mapping[str, Any]) -> str:
 
 
 def _figure(row: Mapping[str, Any]) -> str:
-    """Return Fairlead's own figure in a row."""
+    """Return Fairlead's median in a row with its unit."""
     if "fairlead" not in row["runtimes"]:
         return ""
     value, unit = row["runtimes"]["fairlead"]["median"], row["unit"]

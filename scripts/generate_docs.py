@@ -78,7 +78,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
 
 
 def filled(text: str) -> str:
-    """Return a page with its generated parts as they should be."""
+    """Return the text of a page with its generated parts updated."""
     return _PART.sub(lambda part: part[1] + "\n" + TABLES[part["name"]]() + "\n" + part[3], text)
 
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DRAWING = ROOT / "docs" / "images" / "terminal.svg"
 BIN = Path(sys.executable).parent
 COLUMNS = 104
-SECONDS = 30  # for one command
+SECONDS = 30  # time limit of one command
 PORT = "8765"
 
 
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 class TerminalSession:
-    """Commands and what they print on a terminal of `COLUMNS` columns."""
+    """A record of commands and their output on a terminal of `COLUMNS` columns."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -68,7 +68,7 @@ class TerminalSession:
         }
 
     def run(self, command: str, *, shown: bool = True) -> None:
-        """Run a command to its end and keep what it printed."""
+        """Run a command until it exits, and record its output if `shown`."""
         output = self._output_of(command)
         if shown:
             self._lines += [f"\x1b[1m$ {command}\x1b[0m", *output.split("\n"), ""]
@@ -125,7 +125,7 @@ class TerminalSession:
 
 
 def _final_screen(output: str) -> str:
-    """Return what a terminal shows at the end, with lines that were drawn over removed."""
+    """Return the lines that a terminal shows at the end, without those that were overwritten."""
     lines = [""]
     for part in re.split(r"(\x1b\[1A\x1b\[2K|\r\x1b\[K|\r?\n)", output):
         if part == "\x1b[1A\x1b[2K":  # up, and clear the line

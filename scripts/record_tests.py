@@ -1,4 +1,4 @@
-"""Run directories of tests and write the counts: `record_tests.py FILE FOLDER...`."""
+"""Run folders of tests and write the numbers of results: `record_tests.py FILE FOLDER...`."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def main(file: str, *folders: str) -> int:
-    """Return 1 if a test failed."""
+    """Run the tests in each folder, write the counts to a file, and return 1 if a test failed."""
     rows = [_run(folder) for folder in folders]
     Path(file).write_text(json.dumps(rows, indent=1) + "\n")
     return int(any(row["failed"] for row in rows))

@@ -39,7 +39,7 @@ SETTINGS_TYPES: Mapping[str, str] = {
     "relay-settings": "fairlead.relay.relay_settings:RelaySettings",
     "view-settings": "fairlead.gateway.catalog.views:View",
 }
-# Classes whose keyword arguments can be set.
+# Classes whose constructor arguments are settings.
 CONSTRUCTORS: Mapping[str, str] = {
     "manager-arguments": "fairlead.manager.manager:MCPManager",
     "event-store-arguments": "fairlead.transport.http.server.sessions.event_store:MemoryEventStore",
@@ -50,7 +50,7 @@ CONSTRUCTORS: Mapping[str, str] = {
     "tape-arguments": "fairlead.recording.tape.writer:TapeWriter",
     "desk-arguments": "fairlead.policy.hold_desk:HoldDesk",
 }
-# Numbers that are neither seconds nor counts; a colon follows the name of an action.
+# Units of numbers that are neither seconds nor counts. `ACTION:OPTION` is an option of an action.
 _UNITS = {
     "rate_limit_rate": "per second",
     "per_tool_rate": "per second",
@@ -65,9 +65,11 @@ _UNITS = {
     "size:result": "bytes",
 }
 _IDENTIFIERS = ("port", "code")  # numbers that are written without separators
-_IN_FILE = {"endpoint": "path", "discovered": "include"}  # attributes of `GatewayFile`
+# attribute of `GatewayFile` -> name in the file
+_IN_FILE = {"endpoint": "path", "discovered": "include"}
 _REQUIRED = "required"
-_QUALIFIED = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])")  # `collections.abc.` and the like
+# module prefixes such as `collections.abc.`
+_QUALIFIED = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])")
 
 
 class Setting(NamedTuple):
@@ -126,7 +128,7 @@ def http_options() -> Iterator[Setting]:
 
 
 def gateway_file_settings() -> Iterator[Setting]:
-    """Yield the settings at the top of a gateway's file besides those of gateway and relay."""
+    """Yield the top-level settings of a gateway file that belong to neither gateway nor relay."""
     for one in fields_of(gateway_file.GatewayFile):
         name = _IN_FILE.get(one.name, one.name)
         if name in gateway_file._PLACE and one.default != _REQUIRED:
@@ -140,7 +142,7 @@ def actions_table() -> str:
     lines = ["| Action | Option | Type | Default |", "|---|---|---|---|"]
     for action, factory in sorted({**ACTIONS, **gateway_actions()}.items()):
         for one in arguments_of(factory, action):
-            if one.name not in build_actions._OURS:  # a file cannot set these
+            if one.name not in build_actions._OURS:  # set by Fairlead, not by a rules file
                 lines.append(f"| `{action}` | `{one.name}` | {one.type} | {one.default} |")
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""The pages name files that exist, and show the examples as they are."""
+"""Tests that documentation pages name existing files, and show the examples unchanged."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), ROOT / "bench" / "README.md"])
 FOLDERS = "bench|docs|evidence|examples|scripts|src|tests"
-# Made by a run, and not part of the repository.
+# Files that commands create, which are not part of the repository.
 GENERATED = ("bench/.env", "docs/site")
 
 
@@ -50,7 +50,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         ("docs/tutorial.md", "tutorial/gateway.toml"),
     ],
 )
-def test_a_page_shows_an_example_as_it_is(page: str, name: str) -> None:
+def test_example_on_a_page_equals_its_file(page: str, name: str) -> None:
     code = (ROOT / "examples" / name).read_text()
     shown = re.findall(r"```(?:python|toml)[^\n]*\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert code in shown
@@ -62,7 +62,7 @@ def test_gateway_example_is_valid() -> None:
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
-def test_a_page_links_the_vocabulary(page: Path) -> None:
+def test_pages_for_users_link_to_the_vocabulary(page: Path) -> None:
     if page.name in ("vocabulary.md", "design.md", "requirements.md", "evidence.md"):
         return  # pages for people who work on Fairlead
     assert "(vocabulary.md" in page.read_text()

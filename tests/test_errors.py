@@ -100,7 +100,7 @@ def test_delivered_is_false_only_if_the_request_was_not_processed(
     assert error.delivered is delivered
 
 
-def test_facts_are_attributes() -> None:
+def test_details_of_an_error_are_attributes() -> None:
     unreadable = RemoteProtocolError("x", code=-32700)
     assert (unreadable.code, unreadable.request_id, unreadable.answers) == (-32700, None, None)
     assert (unreadable.excerpt, unreadable.size, unreadable.frame) == ("", 0, b"")
@@ -173,7 +173,9 @@ def test_data_of_an_error_is_decoded_on_access() -> None:
         ),
     ],
 )
-def test_malformed_elicitations_are_left_out(data: Any, pages: list[str], text: str) -> None:
+def test_malformed_elicitations_in_an_error_are_ignored(
+    data: Any, pages: list[str], text: str
+) -> None:
     refusal = RpcError(-32042, "visit", data)
     error = UrlElicitationRequired(refusal)
     assert [page["url"] for page in error.pages] == pages
@@ -226,6 +228,6 @@ def test_default_code_of_a_tool_error_is_execution_error() -> None:
         ({"isError": True, "content": [{"text": "{}"}]}, "not a tool error: 'message'"),
     ],
 )
-def test_other_results_are_not_tool_errors(result: Any, text: str) -> None:
+def test_tool_error_cannot_be_built_from_other_results(result: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         MCPToolError.from_mcp_response(result)

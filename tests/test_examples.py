@@ -22,7 +22,7 @@ def text_of(result: dict[str, Any]) -> str:
     return str(result["content"][0]["text"])
 
 
-async def test_files_example(tmp_path: Path) -> None:
+async def test_files_example_gives_access_to_one_folder(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     async with MCPClient.connect_stdio(command("files.py", str(tmp_path))) as client:
         await client.call_tool("write_file", {"path": "sub/b.txt", "content": "two too"})
@@ -35,7 +35,7 @@ async def test_files_example(tmp_path: Path) -> None:
         assert outside.code == "ACCESS_DENIED"
 
 
-async def test_sqlite_example(tmp_path: Path) -> None:
+async def test_sqlite_example_answers_queries_but_rejects_changes(tmp_path: Path) -> None:
     file = tmp_path / "x.db"
     with sqlite3.connect(file) as db:
         db.execute("CREATE TABLE ship (name TEXT, masts INTEGER)")
@@ -51,7 +51,7 @@ async def test_sqlite_example(tmp_path: Path) -> None:
         assert "readonly" in wrong.message
 
 
-async def test_http_api_example() -> None:
+async def test_http_api_example_returns_json_or_the_http_status() -> None:
     import asyncio
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -72,7 +72,7 @@ async def test_http_api_example() -> None:
         assert "404 Not Found" in bad.message
 
 
-async def test_long_job_example() -> None:
+async def test_long_job_example_reports_progress() -> None:
     seen: list[float] = []
     async with MCPClient.connect_stdio(command("long_job.py")) as client:
         result = await client.call_tool(
@@ -84,7 +84,7 @@ async def test_long_job_example() -> None:
     assert seen == [1, 2, 3]
 
 
-async def test_http_server_example() -> None:
+async def test_http_server_example_requires_a_token() -> None:
     import asyncio
 
     env = {**os.environ, "NOTES_TOKEN": "open-sesame"}

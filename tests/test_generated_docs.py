@@ -23,7 +23,7 @@ def test_plot_shows_the_latest_results() -> None:
     assert generate_docs.PLOT.read_text() == generate_docs.plot(), "run `make tables`"
 
 
-def test_the_readme_quotes_the_benchmarks() -> None:
+def test_the_readme_has_a_generated_part() -> None:
     assert generate_docs.ROOT / "README.md" in generate_docs.pages()
 
 
@@ -89,7 +89,9 @@ def test_amounts_are_shown_with_their_unit(value: float, unit: str, shown: str) 
         ("def f():\n    LIMIT = 1", None),
     ],
 )
-def test_upper_case_numbers_are_constants(source: str, shown: tuple[object, ...] | None) -> None:
+def test_numbers_with_upper_case_names_are_listed(
+    source: str, shown: tuple[object, ...] | None
+) -> None:
     found = [one[1:] for one in constants_table.constants_of("m.py", source)]
     assert found == ([] if shown is None else [shown])
 

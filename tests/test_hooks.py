@@ -10,25 +10,26 @@ SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 # name. Hooks of our own classes are declared in a base class instead: `InterceptorBase`,
 # `ReplyPathBase`, `SharedStream` (channels), `EndpointHandler`.
 FOREIGN = {
-    "interceptor/interceptor_base.py": {"*"},  # interceptors of other classes, once
-    "transport/channel.py": {"*"},  # channels of other classes, once
-    "policy/load_interceptor.py": {"*"},  # a module of a program
-    "server/features/tool_modules.py": {"*"},  # functions of a program
+    # optional methods of interceptors without this base class
+    "interceptor/interceptor_base.py": {"*"},
+    "transport/channel.py": {"*"},  # optional methods of channels without this base class
+    "policy/load_interceptor.py": {"*"},  # names in a module of the user
+    "server/features/tool_modules.py": {"*"},  # functions in a module of the user
     "server/features/text_arguments.py": {"description", "title"},  # annotations
     "server/schema/foreign_types.py": {"BaseModel"},  # pydantic
     "server/schema/annotations.py": {"*", "metadata", "pattern"},  # annotations
-    "server/execution/handler_errors.py": {"*"},  # a mark on an exception
+    "server/execution/handler_errors.py": {"*"},  # an attribute that marks an exception
     "server/http_app/uvicorn_runner.py": {"servers"},  # uvicorn
     "transport/http/server/guarded_protocol.py": {"handshake_initiated"},  # uvicorn
-    "client/mcp_transport/channel_transport.py": {"code"},  # exceptions of a program
+    "client/mcp_transport/channel_transport.py": {"code"},  # exceptions raised by user code
     "protocol/schema/schema_validator.py": {"name"},  # jsonschema-rs
     "protocol/schema/validation.py": {"errors"},  # pydantic
     "config/files/duplicate_keys.py": {"value"},  # pyyaml
     "config/files/formats.py": {"problem", "problem_mark"},  # pyyaml
     "config/files/source_locations.py": {"value"},  # pyyaml
     "cli/client/simple_commands.py": {"stray"},  # argparse
-    "cli/command_group.py": {"*"},  # a module of ours, by the name of a command
-    "cli/serve/load_server.py": {"*"},  # a module of a program
+    "cli/command_group.py": {"*"},  # a module of Fairlead, by the name of a command
+    "cli/serve/load_server.py": {"*"},  # names in a module of the user
     "cli/tap/tap_pump.py": {"strerror"},  # exceptions
 }
 
@@ -59,7 +60,7 @@ def looked_for(file: Path) -> Iterator[str]:
             yield said
 
 
-def test_optional_hooks_are_declared() -> None:
+def test_only_foreign_attributes_are_looked_up_with_a_default() -> None:
     found = {
         file.relative_to(SOURCE).as_posix(): names
         for file in sorted(SOURCE.rglob("*.py"))
@@ -68,7 +69,7 @@ def test_optional_hooks_are_declared() -> None:
     assert found == FOREIGN
 
 
-def test_lookup_with_a_default_is_found(tmp_path: Path) -> None:
+def test_check_finds_getattr_with_a_default_and_hasattr(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text(
         "import os\n"

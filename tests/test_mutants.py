@@ -56,7 +56,7 @@ def test_an_operator_makes_one_change(operator: str, before: str, after: list[st
     assert sorted(changed(before, operator)) == sorted(after)
 
 
-def test_mutant_has_the_lines_that_must_run() -> None:
+def test_mutant_names_the_lines_that_must_run_for_an_effect() -> None:
     source = b"LIMIT = 5\n\n\ndef f(a=1):\n    if a > 2:\n        return a\n    return 3\n"
     found = {(m.line, m.operator): m for m in mutants_of("m.py", source)}
     assert found[1, "add-one"].names == ("LIMIT",)

@@ -13,13 +13,13 @@ PACKAGES = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
 
 MOST_MODULES = 14  # per package
 MOST_LINES = 500  # per file
-# Flat collections, in which a reader looks for one name.
+# Collections of similar modules, which have no size limit because a reader looks up one name.
 COLLECTIONS = {"config/hosts", "policy/actions", "protocol/types"}
-# Long tables, which are read from top to bottom.
+# Long tables, which have no size limit because they are read from top to bottom.
 TABLES = {"limits.py", "protocol/methods.py"}
 # Established nouns that end in "-ing".
 GERUNDS = {"framing", "logging", "routing", "sampling", "testing"}
-# Modules of the client and the server side of HTTP, with the same name on both sides.
+# Names of modules that exist on both the client and the server side of HTTP.
 HALVES = {"legacy_sse", "request_headers"}
 # Tests of several modules together, and of the repository itself.
 ACROSS = {

@@ -1,4 +1,4 @@
-"""The wheel and the source distribution, installed and used as a user does."""
+"""Tests of the wheel and the source distribution, installed and used as a user would."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ LARGEST = 80 * 1024 * 1024  # bytes of an installation without extras, pip not c
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT)]
 
-# The first runs the command, and the others need pytest or an extra.
+# Importing `__main__` runs the command; the other modules need pytest or an extra.
 UNIMPORTABLE = ("fairlead.__main__", "fairlead.testing.plugin", "fairlead.testing.taped_server")
 
 SERVER = """

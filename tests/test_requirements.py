@@ -25,7 +25,7 @@ def covered() -> dict[str, list[str]]:
     return found
 
 
-def test_ids_are_listed_once() -> None:
+def test_requirement_ids_are_unique() -> None:
     names = [name for _, name in LINE.findall(PAGE.read_text())]
     assert len(names) == len(set(names))
     assert len(names) > 250

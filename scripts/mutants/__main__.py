@@ -79,8 +79,8 @@ def _chosen(options: argparse.Namespace) -> list[Mutant]:
         if wanted and not module.startswith(_LEFT_OUT):
             for mutant in mutants_of(module, path.read_bytes()):
                 by_line.setdefault((module, mutant.line), []).append(mutant)
-    # Draw lines first, then one mutant of each, so that a long line does not count more than
-    # others.
+    # Lines are drawn first, then one mutant of each line, so that long lines are not drawn more
+    # often.
     draw = random.Random(options.seed)
     lines = draw.sample(sorted(by_line), len(by_line))
     drawn = (draw.choice(by_line[line]) for line in lines)

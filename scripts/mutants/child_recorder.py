@@ -1,8 +1,8 @@
 """Record the lines that a child process of a test executes.
 
-Copied into the environment of a workspace and imported by a `.pth` file while a recording is made.
-A process that outlives the test that started it is counted for every test of that file: it probably
-belongs to a shared fixture.
+This file is copied into the environment of a workspace, and imported by a `.pth` file during a
+recording. A process that outlives the test that started it is counted for every test of the file,
+because it probably belongs to a shared fixture.
 """
 
 import atexit

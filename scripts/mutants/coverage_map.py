@@ -23,7 +23,7 @@ from .workspace import CACHE, ROOT, Workspace
 
 __all__ = ["CoverageMap", "Test"]
 
-# These need Node, nginx, the network or minutes.
+# Tests that need Node, nginx or the network, or that run for minutes.
 _EXCLUDED = (
     "tests/conformance/",
     "tests/interop/test_nginx",
@@ -133,7 +133,7 @@ class CoverageMap:
         """Return the tests that execute the changed line, in no particular order."""
         if not mutant.names:
             return self._tests_at(mutant.module, range(mutant.extent[0], mutant.extent[1] + 1))
-        # The statement runs on import: take the tests of the lines that use its names.
+        # The statement runs on import, so the tests of the lines that use its names are selected.
         found: set[Test] = set()
         for module, lines in _mentions(mutant.names).items():
             found.update(self._tests_at(module, lines))
@@ -170,7 +170,7 @@ class CoverageMap:
         return found
 
     def _then(self, text: int, module: str, lines: set[int]) -> set[int]:
-        """Translate line numbers of the current text to those of a recorded one."""
+        """Translate line numbers of the current source to those of a recorded version."""
         query = "select text from text where id = ?"
         then = bytes(self._store.execute(query, [text]).fetchone()[0])
         now = (ROOT / "src" / "fairlead" / module).read_bytes()
@@ -182,7 +182,8 @@ class CoverageMap:
             if tag == "equal":
                 found |= {line - a1 + b1 for line in lines if a1 < line <= a2}
             elif any(a1 < line <= a2 for line in lines):
-                # A changed line: the block it replaced, or the lines around an insertion.
+                # For a changed line, take the block that it replaced, or the lines around an
+                # insertion.
                 found |= set(range(b1, b2 + 2))
         return found
 

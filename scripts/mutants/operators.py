@@ -20,7 +20,7 @@ class Mutant:
     replacement: str
     # The first and last line of the code that must run for the change to have an effect.
     extent: tuple[int, int]
-    # The same for the whole function around it.
+    # First and last line of the function that contains the change.
     function: tuple[int, int]
     # Names bound by a statement that runs on import; lines that mention them select the tests.
     names: tuple[str, ...] = ()
@@ -40,9 +40,9 @@ _ARITHMETIC_TOKEN = re.compile(r"\*\*|//|<<|>>|[-+*/%&|]")
 _WITHOUT_VALUE = ("return", "return None", "return False")
 _LOGIC_TOKEN = re.compile(r"\b(?:and|or)\b")
 
-# A change is a span of bytes and its replacement.
+# Start and end offset in bytes, and the replacement.
 _Change = tuple[int, int, str]
-_Lines = tuple[int, int]  # the first and the last
+_Lines = tuple[int, int]  # first and last line number
 
 
 class Source:
@@ -77,7 +77,7 @@ class Source:
     def token_between(
         self, left: ast.AST, right: ast.AST, token: re.Pattern[str], swaps: dict[str, str]
     ) -> Iterator[_Change]:
-        """Yield the swap of the operator between two operands."""
+        """Yield the change that swaps the operator between two operands."""
         begin, end = self.span(left)[1], self.span(right)[0]
         gap = self.text[begin:end].decode()
         found = token.search(gap)
@@ -265,7 +265,9 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def what_must_run(source: Source, node: ast.AST) -> tuple[_Lines, _Lines, tuple[str, ...]]:
-    """Return the lines that must run for a change to matter, their function, and bound names."""
+    """Return the lines that must run for a change to have an effect, their function, and bound
+    names.
+    """
     child = node
     statement: ast.stmt | None = node if isinstance(node, ast.stmt) else None
     for parent in source.ancestors(node):

@@ -12,13 +12,14 @@ __all__ = ["CAUGHT", "HUNG", "SURVIVED", "UNCOVERED", "Result", "run_mutant"]
 
 CAUGHT, HUNG, SURVIVED, UNCOVERED = "caught", "hung", "survived", "uncovered"
 
-_BUDGET = 180.0  # seconds of tests per mutant, as recorded
-_BUDGET_NEAR = 90.0  # the same where no test is known to execute the line
+_BUDGET = 180.0  # seconds of recorded test time per mutant
+_BUDGET_NEAR = 90.0  # seconds per mutant if no recorded test executes the line
 _MOST = 600  # tests per mutant
 _FIRST = 2  # tests of each file that run before all others
 _TEST_LIMIT = 30.0  # seconds for one test at least; a mutant that makes it hang is caught
 _HANGS = 97  # the exit code of `selected.py` when a test exceeds its limit
-_DEFAULTS = "tests/test_generated_docs.py"  # compares all defaults, which no executed line mentions
+# The test of generated tables compares all defaults, which coverage cannot select.
+_DEFAULTS = "tests/test_generated_docs.py"
 _FLAKY = 3  # failures that do not repeat before the mutant counts as not caught
 
 
@@ -72,7 +73,7 @@ def is_named_after(module: str, file: str) -> bool:
 
 
 def _varied(tests: list[Test]) -> list[Test]:
-    """Put one variant of every parametrized test before the others."""
+    """Return the tests with one variant of each parametrized test first."""
     seen: set[str] = set()
     first, others = [], []
     for test in tests:
@@ -83,7 +84,7 @@ def _varied(tests: list[Test]) -> list[Test]:
 
 
 def run_mutant(mutant: Mutant, tests: CoverageMap, workspace: Workspace) -> Result:
-    """Apply a mutant in a workspace and run its tests until one fails, twice."""
+    """Apply a mutant in a workspace and run its tests until the same test fails twice."""
     covering = tests.tests_for(mutant)
     # The recorder misses code that runs on import, in C, or in a process that is killed.
     named = tests.tests_in(lambda file: is_named_after(mutant.module, file))

@@ -35,7 +35,7 @@ def test_the_demo_shows_both_eras() -> None:
     assert not [line for line in done.stdout.splitlines() if line != line.rstrip()]
 
 
-def test_the_recommended_commands_work() -> None:
+def test_commands_printed_by_the_demo_work() -> None:
     *_, serve, tools, call = fairlead("demo").stdout.splitlines()
     for command, words in ((serve, ""), (tools, "roll_dice"), (call, '"total":')):
         done = subprocess.run(
@@ -92,7 +92,7 @@ async def test_the_demo_server_has_tools_resources_and_prompts() -> None:
         assert "Shopping" in review["messages"][0]["content"]["text"]
 
 
-def test_the_image_is_a_png() -> None:
+def test_the_image_of_the_demo_server_is_a_png() -> None:
     picture = base64.b64decode(SUNRISE)
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert picture.endswith(b"IEND\xaeB`\x82")

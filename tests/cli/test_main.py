@@ -10,7 +10,7 @@ from fairlead.cli.main import main
 from tests.support.cli_process import DEMO, LIMIT, fairlead, on_terminal
 
 
-def test_the_version() -> None:
+def test_version_option_prints_the_version() -> None:
     done = fairlead("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"fairlead {__version__}\n", "")
 
@@ -39,7 +39,7 @@ def test_an_unknown_command_suggests_a_similar_one() -> None:
 
 
 @pytest.mark.parametrize("command", ["why", "add", "approve"])
-def test_a_subcommand_without_its_group_is_suggested(command: str) -> None:
+def test_a_subcommand_without_its_group_suggests_the_full_command(command: str) -> None:
     done = fairlead(command)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"did you mean `fairlead mcp {command}`?" in done.stderr

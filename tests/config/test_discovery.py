@@ -97,7 +97,7 @@ def test_without_project_files_the_users_entries_are_used(tmp_path: Path) -> Non
 
 
 @pytest.mark.covers("CFG-06")
-def test_own_switches_apply_to_every_program(tmp_path: Path) -> None:
+def test_server_lists_in_own_files_apply_to_every_program(tmp_path: Path) -> None:
     own = {
         "mcpServers": {"x": {"command": "x", "enabled": False}},
         "disabledServers": ["hidden"],
@@ -356,7 +356,9 @@ def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
         (".config/goose/config.yaml", "- a\n", 1, "expected a map"),
     ],
 )
-def test_broken_toml_and_yaml(tmp_path: Path, name: str, text: str, line: int, reason: str) -> None:
+def test_errors_in_toml_and_yaml_are_reported_with_their_line(
+    tmp_path: Path, name: str, text: str, line: int, reason: str
+) -> None:
     write(tmp_path / HOME, {name: text})
     [warning] = load(tmp_path).warnings
     assert warning.reason.startswith(reason)
@@ -406,7 +408,7 @@ def test_a_failing_reader_does_not_affect_other_programs(tmp_path: Path) -> None
     ]
 
 
-def test_reading_everything_is_fast(tmp_path: Path) -> None:
+def test_discovery_of_large_files_is_fast(tmp_path: Path) -> None:
     projects = {f"/p/{n}": {"mcpServers": {}, "history": ["x" * 200] * 10} for n in range(100)}
     write(
         tmp_path / HOME,

@@ -176,7 +176,7 @@ def test_a_value_of_the_environment_may_be_a_command_or_the_name_of_a_variable(
         ("/b/x", "sub", "project", [("command", "/b/x", ()), ("cwd", "/work/p/sub", ())]),
     ],
 )
-def test_the_command_of_a_project_is_shown_in_its_folder(
+def test_a_relative_command_of_a_project_is_shown_with_its_folder(
     command: str, cwd: str | None, level: str, expected: list[Shown]
 ) -> None:
     entry = {"command": command} | ({} if cwd is None else {"cwd": cwd})
@@ -198,13 +198,17 @@ def test_the_command_of_a_project_is_shown_in_its_folder(
         (None, []),
     ],
 )
-def test_the_variables_of_a_file_are_shown(env_file: str | None, expected: list[Shown]) -> None:
+def test_the_variables_of_an_env_file_are_shown(
+    env_file: str | None, expected: list[Shown]
+) -> None:
     contents = {"/work/p/.env": b"\xef\xbb\xbfMODE=fast\nMY_TOKEN=abc\n", "/work/p/gone": None}
     more = {"dialect": "vscode", "workspace": "/work/p", "contents": contents}
     assert shown({"command": "c"}, env_file=env_file, **more) == [("command", "c", ()), *expected]
 
 
-def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_come_from_the_process_environment_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("REGION", "south")
     found = found_server({"command": "${REGION}"})
     assert preview(found)[0].text == "south"

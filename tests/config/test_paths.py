@@ -1,4 +1,4 @@
-"""Tests of folders for any platform, home and environment."""
+"""Tests of settings, data and cache folders for any platform, home and environment."""
 
 import os
 from pathlib import Path
@@ -44,7 +44,7 @@ def machine(platform: str, **env: str) -> HostPaths:
         ),
     ],
 )
-def test_folders_of_each_platform(
+def test_folders_depend_on_the_platform(
     platform: str, config: str, support: str, own: tuple[str, ...], data: str, cache: str
 ) -> None:
     found = machine(platform)
@@ -88,7 +88,7 @@ def test_paths_are_joined_by_the_rules_of_the_platform() -> None:
     assert machine("win32").at_home("a", "b") == r"C:\Users\u\a\b"
 
 
-def test_folders_of_a_project_end_at_the_repository_root(tmp_path: Path) -> None:
+def test_project_folders_are_searched_up_to_the_repository_root(tmp_path: Path) -> None:
     inner = tmp_path / "repository" / "a" / "b"
     inner.mkdir(parents=True)
     here = HostPaths(platform="linux", home="/nowhere", env={}, cwd=str(inner))
@@ -114,7 +114,7 @@ def test_folders_of_a_project_end_at_the_repository_root(tmp_path: Path) -> None
         ("win32", "win32"),
     ],
 )
-def test_similar_platforms_are_treated_alike(platform: str, kind: str) -> None:
+def test_platform_variants_are_mapped_to_a_known_platform(platform: str, kind: str) -> None:
     assert local_host_paths("/x", env={"HOME": "/h"}, platform=platform).platform == kind
 
 

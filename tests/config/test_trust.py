@@ -38,7 +38,7 @@ def test_only_files_of_a_project_need_approval(tmp_path: Path) -> None:
         trust.require(found())
 
 
-def test_an_approval_covers_exactly_one_content(tmp_path: Path) -> None:
+def test_an_approval_covers_only_the_unchanged_entry(tmp_path: Path) -> None:
     path = tmp_path / "state" / "approvals.json"
     Trust(path).approve(found())
     trust = Trust(path)
@@ -55,7 +55,7 @@ def test_an_approval_covers_exactly_one_content(tmp_path: Path) -> None:
     assert not trust.revoke(found())
 
 
-def test_two_processes_keep_each_others_approvals(tmp_path: Path) -> None:
+def test_concurrent_processes_do_not_lose_approvals(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     one, two = Trust(path), Trust(path)
     assert not one.trusts(found())
@@ -152,7 +152,7 @@ def test_outdated_approvals_are_kept_until_the_entry_is_approved_again(tmp_path:
     assert path.read_text().endswith("}\n")
 
 
-def test_changed_parts_are_named(tmp_path: Path) -> None:
+def test_changed_parts_of_an_entry_are_named(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "approvals.json")
     assert (trust.last(found()), trust.changes(found())) == (None, None)
     entry = MCPStdioServerConfig(command="x", args=["a"], env={"A": "1", "B": "2"})

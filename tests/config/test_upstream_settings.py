@@ -86,14 +86,14 @@ def find(root: Path, host: str, **entry: Any) -> tuple[list[FoundServer], list[s
 
 
 @pytest.mark.parametrize("host", ["fairlead", "fairlead-project"])
-def test_entries_of_own_files_have_settings(tmp_path: Path, host: str) -> None:
+def test_settings_in_entries_of_own_files_are_used(tmp_path: Path, host: str) -> None:
     ([found], problems) = find(tmp_path, host, **OWN)
     assert (found.settings, problems) == (READ, [])
     spec = configured_servers(DiscoveredServers(found={"notes": found}))["notes"]
     assert (spec.settings, spec.digest) == (READ, found.digest)
 
 
-def test_entries_of_other_programs_have_no_settings(tmp_path: Path) -> None:
+def test_settings_in_entries_of_other_programs_are_ignored(tmp_path: Path) -> None:
     ([found], problems) = find(tmp_path, "cursor", **OWN)
     assert (found.settings, problems) == ({}, [])
 
@@ -117,7 +117,7 @@ def test_an_entry_with_an_invalid_setting_is_a_problem(tmp_path: Path) -> None:
     assert (found, problems) == ([], ["Server \"notes\": `share`: Invalid enum value 'some'"])
 
 
-def test_the_rules_of_a_manager_are_settings_of_its_connections() -> None:
+def test_rules_of_a_manager_become_connection_settings() -> None:
     rules = Rules(
         connect_timeout=1.0, health_interval=2.0, hang_timeout=3.0, idle_stop=4.0, tools_retry=5.0
     )

@@ -74,7 +74,7 @@ def test_all_problems_are_reported_at_once() -> None:
     [("a", True), ("A.b:c-d_9", True), ("x" * 100, True), ("x" * 101, False), ("", False)]
     + [(bad, False) for bad in ("a b", "a/b", "ä", "a\n", "../x")],
 )
-def test_server_names(name: str, fine: bool) -> None:
+def test_server_names_are_checked(name: str, fine: bool) -> None:
     assert is_server_name(name) is fine
 
 

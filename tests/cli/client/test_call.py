@@ -60,7 +60,7 @@ def test_values_are_converted_to_the_types_in_the_schema(tmp_path: Path) -> None
     }
 
 
-def test_args_passes_all_arguments(tmp_path: Path) -> None:
+def test_args_option_passes_all_tool_arguments_as_json(tmp_path: Path) -> None:
     server = run_by(server_file(tmp_path, ECHO))
     (tmp_path / "args.json").write_text('{"a": 1, "b": 2}')
     for args, stdin in (
@@ -72,14 +72,14 @@ def test_args_passes_all_arguments(tmp_path: Path) -> None:
         assert json.loads(done.stdout) == {"a": 1, "b": 3}, done.stderr
 
 
-def test_options_may_stand_between_arguments() -> None:
+def test_options_are_accepted_between_tool_arguments() -> None:
     done = fairlead("call", "roll_dice", "sides=6", "--json", "seed=1", "--timeout", "9", *DEMO)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["content"][0]["type"] == "text"
 
 
 @pytest.mark.covers("CMD-05")
-def test_json_prints_the_whole_result() -> None:
+def test_json_option_prints_the_whole_tool_result() -> None:
     done = fairlead("call", "roll_dice", "sides=1", "--json", *DEMO)
     result = json.loads(done.stdout)
     assert (done.returncode, result["isError"]) == (1, True)
@@ -155,7 +155,7 @@ def test_a_tool_that_fails_is_exit_code_1() -> None:
     assert done.stderr.startswith("error: Unknown unit 'parsec'\nhint: Use one of m, km")
 
 
-def test_arguments_rejected_by_the_server_are_explained() -> None:
+def test_error_names_the_arguments_that_the_server_rejected() -> None:
     done = fairlead("call", "roll_dice", "sides=1", "colour=red", *DEMO)
     assert done.returncode == 1
     assert "sides" in done.stderr
@@ -284,7 +284,7 @@ def test_a_tool_that_never_responds_is_exit_code_4(tmp_path: Path) -> None:
     assert "Request timeout after 2000ms" in done.stderr
 
 
-def test_a_server_that_prints_only_text_is_an_error() -> None:
+def test_connecting_to_a_server_that_prints_only_text_is_an_error() -> None:
     chatty = "import sys; print('Welcome to the jungle\\n' * 150, flush=True); sys.stdin.read()"
     done = fairlead("call", "add", "--", sys.executable, "-c", chatty)
     assert (done.returncode, done.stdout) == (3, "")
@@ -292,14 +292,14 @@ def test_a_server_that_prints_only_text_is_an_error() -> None:
     assert len(done.stderr.splitlines()) < 5
 
 
-def test_text_lines_on_stdout_are_a_warning(tmp_path: Path) -> None:
+def test_lines_on_stdout_that_are_not_messages_cause_a_warning(tmp_path: Path) -> None:
     file = server_file(tmp_path, ECHO, "os.write(1, b'hello\\nworld\\n')")
     done = fairlead("call", "echo", *run_by(file))
     assert (done.returncode, done.stdout) == (0, "{}\n")
     assert done.stderr == ("warning: the server wrote 2 lines to stdout that are not messages\n")
 
 
-def test_the_servers_stderr_is_shown_on_request(tmp_path: Path) -> None:
+def test_verbose_shows_the_stderr_of_the_server(tmp_path: Path) -> None:
     file = server_file(tmp_path, ECHO, "print('starting', file=sys.stderr)")
     assert fairlead("call", "echo", *run_by(file)).stderr == ""
     assert fairlead("call", "echo", "--verbose", *run_by(file)).stderr == "server: starting\n"

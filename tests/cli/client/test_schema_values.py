@@ -1,4 +1,4 @@
-"""Tests of conversion by a schema, and of names of types."""
+"""Tests of the conversion of texts to the types of a JSON Schema, and of the names of types."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def test_a_text_is_converted_by_the_schema(text: str, schema: Any, value: Any) -
         ("nil", "null"),
     ],
 )
-def test_a_text_of_another_type_is_a_mismatch(text: str, kind: str) -> None:
+def test_a_text_that_cannot_be_converted_is_a_mismatch(text: str, kind: str) -> None:
     with pytest.raises(SchemaMismatch, match=kind):
         read_value(text, {"type": kind}, {})
 
@@ -96,5 +96,5 @@ def test_a_text_of_another_type_is_a_mismatch(text: str, kind: str) -> None:
         ({"type": 5}, "any"),
     ],
 )
-def test_types_have_names(schema: Any, name: str) -> None:
+def test_schema_type_has_a_short_name(schema: Any, name: str) -> None:
     assert name_type(schema, ROOT) == name

@@ -50,7 +50,7 @@ def test_a_server_without_tools_is_listed(tmp_path: Path) -> None:
     assert fairlead("tools", "--json", *run_by(file)).stdout == "[]\n"
 
 
-def test_a_missing_dash_dash_is_explained() -> None:
+def test_hint_for_a_server_command_without_dashes() -> None:
     done = fairlead("tools", "python", "server.py")
     assert done.returncode == 2
     assert "`fairlead tools -- python server.py`" in done.stderr
@@ -65,7 +65,7 @@ def test_a_missing_program_is_exit_code_3() -> None:
     assert "program 'no-such-program' was not found" in done.stderr
 
 
-def test_a_command_in_quotes_is_explained() -> None:
+def test_hint_for_a_server_command_in_quotes() -> None:
     done = fairlead("tools", "--", "python server.py")
     assert done.returncode == 3
     assert "without quotes" in done.stderr
@@ -80,7 +80,7 @@ def test_control_characters_of_a_server_are_escaped(tmp_path: Path) -> None:
     assert "\x1b]0" not in shown
 
 
-def test_invalid_schemas_do_not_break_the_list() -> None:
+def test_tools_with_invalid_schemas_can_be_listed() -> None:
     assert list(arguments_of({"name": "t"})) == []
     assert list(arguments_of({"name": "t", "inputSchema": {"properties": [1]}})) == []
     strange = {"properties": {"a": True, "b": {"type": 5, "default": {"x": 1}}}, "required": "a"}

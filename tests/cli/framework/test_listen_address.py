@@ -221,7 +221,7 @@ def test_a_file_that_runs_its_server_itself_is_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("SRV-47")
-def test_a_token_is_required_and_a_missing_one_is_explained(file: Path) -> None:
+def test_token_is_required_and_the_error_names_the_token_option(file: Path) -> None:
     with serving(file, "--http", "0", "--token", "open-sesame") as served:
         url = served.url
         for address in (url, url.replace("http", "ws").replace("/mcp", "/ws")):
@@ -242,7 +242,9 @@ def test_a_token_is_required_and_a_missing_one_is_explained(file: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [(), ("--workers", "2"), ("--reload",)])
-def test_a_token_from_the_environment(file: Path, option: tuple[str, ...]) -> None:
+def test_token_in_the_environment_is_required_from_clients(
+    file: Path, option: tuple[str, ...]
+) -> None:
     env = {"FAIRLEAD_AUTH_TOKEN": "open-sesame"}
     with serving(file, "--http", "0.0.0.0:0", *option, env=env) as served:
         url = served.url
@@ -263,7 +265,9 @@ def test_a_public_address_requires_a_token_or_insecure(file: Path, option: tuple
 
 
 @pytest.mark.parametrize("option", [(), ("--workers", "2"), ("--reload",)])
-def test_a_token_in_the_code_of_the_server(tmp_path: Path, option: tuple[str, ...]) -> None:
+def test_token_in_the_code_of_the_server_is_required_from_clients(
+    tmp_path: Path, option: tuple[str, ...]
+) -> None:
     file = server_file(tmp_path, "server = MCPServer('test', auth_token='open-sesame')", TOOLS)
     with serving(file, "--http", "0.0.0.0:0", *option) as served:
         line = served.wait_for("connect: ")
@@ -286,7 +290,7 @@ def test_allowed_hosts_and_origins_are_accepted(file: Path) -> None:
 
 
 @pytest.mark.covers("SRV-49")
-def test_tls_with_a_certificate(file: Path, tmp_path: Path) -> None:
+def test_certificate_enables_https_and_wss(file: Path, tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     tls = ("--tls-cert", certificate, "--tls-key", key)
     with serving(file, "--http", "0", *tls) as served:
@@ -340,7 +344,7 @@ def test_a_port_in_use_is_an_error(file: Path, option: tuple[str, ...]) -> None:
         (("--http", "0", "--tls-key", "x"), "--tls-key requires --tls-cert FILE"),
     ],
 )
-def test_invalid_combinations_of_serve_options(
+def test_invalid_combinations_of_serve_options_are_rejected(
     file: Path, args: tuple[str, ...], words: str
 ) -> None:
     done = fairlead("serve", str(file), *args)
@@ -396,7 +400,9 @@ def test_a_server_that_cannot_start_is_an_error(tmp_path: Path, option: tuple[st
         (("http://[nonsense",), "Invalid server URL: "),
     ],
 )
-def test_invalid_combinations_of_target_and_options(args: tuple[str, ...], words: str) -> None:
+def test_options_that_do_not_apply_to_a_server_are_rejected(
+    args: tuple[str, ...], words: str
+) -> None:
     done = fairlead("tools", *args)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
@@ -471,7 +477,7 @@ def test_no_connection_is_refused_during_a_reload(file: Path) -> None:
         assert refused == []
 
 
-def test_reload_waits_if_the_first_version_fails(tmp_path: Path) -> None:
+def test_reload_waits_for_a_change_if_the_first_version_fails(tmp_path: Path) -> None:
     file = server_file(tmp_path, "def broken(:")
     with serving(file, "--http", "0", "--reload") as served:
         served.wait_for("waiting for the next change; connections wait")
@@ -479,7 +485,9 @@ def test_reload_waits_if_the_first_version_fails(tmp_path: Path) -> None:
         assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
 
 
-def test_reload_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reload_follows_changes_of_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "package").mkdir()
     server_file(tmp_path / "package", TOOLS, name="weather.py")
@@ -494,7 +502,7 @@ def test_reload_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # Several workers
 
 
-def test_workers_share_a_port_and_the_rounds_of_a_call(file: Path) -> None:
+def test_a_call_can_be_continued_by_another_worker_on_the_same_port(file: Path) -> None:
     with serving(file, "--http", "0", "--workers", "2") as served:
         url = served.url
         assert "no session" in served.wait_for("workers: 2 processes")
@@ -541,7 +549,7 @@ def test_a_worker_that_exits_is_replaced(file: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [("--workers", "2"), ("--reload",)])
-def test_workers_end_with_a_killed_parent(file: Path, option: tuple[str]) -> None:
+def test_workers_exit_when_their_parent_is_killed(file: Path, option: tuple[str]) -> None:
     with serving(file, "--http", "0", *option) as served:
         assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
         served.end(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Tests of the output of untrusted text."""
+"""Tests of the escaping and formatting of untrusted text for the terminal."""
 
 from typing import Any
 
@@ -30,11 +30,13 @@ from fairlead.cli.framework.output import blocks, format_size, safe
         ({"type": "hologram"}, "[hologram: unknown content type, 24 bytes of JSON]"),
     ],
 )
-def test_each_block_is_text_or_one_line(block: dict[str, Any], shown: str) -> None:
+def test_content_block_is_shown_as_text_or_summarised_in_one_line(
+    block: dict[str, Any], shown: str
+) -> None:
     assert list(blocks({"content": [block]})) == [shown]
 
 
-def test_structured_content_replaces_only_missing_text() -> None:
+def test_structured_content_is_shown_only_if_there_is_no_text() -> None:
     structured = {"structuredContent": {"a": 1}}
     text = {"type": "text", "text": "words"}
     assert list(blocks({"content": [text], **structured})) == ["words"]
@@ -46,13 +48,13 @@ def test_structured_content_replaces_only_missing_text() -> None:
     assert len(list(blocks({"content": [image], **structured}))) == 2
 
 
-def test_invalid_results_do_not_raise() -> None:
+def test_invalid_tool_results_can_be_shown() -> None:
     assert list(blocks({})) == []
     assert list(blocks({"content": None})) == []
     assert list(blocks({"content": ["words", 5]})) == []
 
 
-def test_sizes() -> None:
+def test_sizes_are_formatted_with_a_unit() -> None:
     assert [format_size(n) for n in (0, 1, 999, 1000, 1_500_000, 10_005_200_000)] == [
         "0 bytes",
         "1 byte",
@@ -63,5 +65,5 @@ def test_sizes() -> None:
     ]
 
 
-def test_safe_text_keeps_lines_and_tabs() -> None:
+def test_safe_text_keeps_line_breaks_and_tabs() -> None:
     assert safe("a\tb\r\nc\x1b[0m\x9b\x7f") == "a\tb\nc␛[0m\ufffd␡"

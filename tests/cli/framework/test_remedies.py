@@ -37,7 +37,7 @@ def server(command: str = "notes-server") -> FoundServer:
         ("./notes", StartProblem.NOT_EXECUTABLE, "run `chmod +x ./notes`"),
     ],
 )
-def test_the_remedy_depends_on_the_problem_and_not_on_the_message(
+def test_remedy_depends_on_the_problem_attribute_of_the_error(
     command: str, problem: StartProblem, hint: str
 ) -> None:
     failed = diagnose(StartFailed("any text", public="", problem=problem), server(command))
@@ -45,7 +45,7 @@ def test_the_remedy_depends_on_the_problem_and_not_on_the_message(
     assert failed.hint.startswith(hint)
 
 
-def test_a_message_alone_has_no_specific_remedy() -> None:
+def test_error_without_a_problem_attribute_has_a_general_remedy() -> None:
     error = StartFailed("there is no program 'x'", public="", problem=None)
     assert diagnose(error, server()).hint == "the server failed: see its own log"
 
@@ -63,5 +63,5 @@ def test_the_remedy_names_the_missing_input(input_id: str, hint: str) -> None:
     assert (failed.code, failed.hint) == (FAILED, hint)
 
 
-def test_an_invalid_entry_is_to_be_corrected_in_its_file() -> None:
+def test_remedy_for_an_invalid_entry_names_its_file_and_line() -> None:
     assert diagnose(ConfigError("x"), server()).hint == "correct the entry: /c/mcp.json:3"

@@ -11,7 +11,7 @@ __all__ = ["person"]
 
 
 @pytest.mark.covers("CMD-02")
-def test_every_client_command_takes_a_name(person: Person) -> None:
+def test_every_client_command_accepts_the_name_of_a_server(person: Person) -> None:
     person.has("home/.cursor/mcp.json", {"notes": person.server()})
     assert person.runs("call", "notes", "add", "a=1", "b:=2").out == "3\n"
     assert person.runs("call", "--json", "notes", "add", "--args", '{"a": 1, "b": 2}').code == 0
@@ -26,13 +26,13 @@ def test_every_client_command_takes_a_name(person: Person) -> None:
     assert person.runs("mcp", "prompts", "notes").out.startswith("greet")
 
 
-def test_a_url_after_a_name_is_the_resource(person: Person) -> None:
+def test_read_takes_a_url_after_a_server_name_as_the_resource(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": person.server()})
     assert person.runs("read", "notes", "https://example.com/page").out == "A page.\n"
 
 
 @pytest.mark.covers("CMD-02")
-def test_commands_and_names_are_distinguished(person: Person) -> None:
+def test_server_commands_and_server_names_are_distinguished(person: Person) -> None:
     entry = person.server()
     person.has("ours/mcp.json", {"add": entry})
     command = ("--", entry["command"], *entry["args"])
@@ -64,7 +64,7 @@ def test_an_unknown_name_shows_unreadable_files(person: Person) -> None:
         assert f"  | {file}:1: not valid JSON" in done.err
 
 
-def test_a_call_without_a_tool_is_explained(person: Person) -> None:
+def test_hint_for_a_call_without_a_tool(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("call", "notes")
     assert (done.code, done.out) == (2, "")
@@ -77,7 +77,7 @@ def test_a_call_without_a_tool_is_explained(person: Person) -> None:
     )
 
 
-def test_url_options_are_rejected_for_a_name(person: Person) -> None:
+def test_url_options_are_rejected_for_a_configured_server(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("ping", "notes", "--token", "t")
     assert done.code == 2

@@ -58,7 +58,7 @@ command = "/nowhere/at-all"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_the_servers_of_a_file_on_one_endpoint(person: Person, version: str) -> None:
+async def test_servers_of_a_file_are_served_on_one_endpoint(person: Person, version: str) -> None:
     file = gateway_file(person, TWO)
     with running(person, "gateway", file, env={"WORD": "ahoy"}) as gateway:
         gateway.wait_for("gateway: harbour at http://127.0.0.1:")
@@ -73,7 +73,7 @@ async def test_the_servers_of_a_file_on_one_endpoint(person: Person, version: st
         assert gateway.ends(signal.SIGINT) == 0
 
 
-def test_plain_http_of_both_eras(person: Person) -> None:
+def test_plain_http_requests_of_both_eras_are_answered(person: Person) -> None:
     file = gateway_file(person, TWO)
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
         url = gateway.report()["url"]
@@ -157,7 +157,7 @@ async def test_each_client_has_a_token_and_a_view(person: Person) -> None:
         assert [one["name"] for one in json.loads(answer)] == ["first", "second"]
 
 
-async def test_replicas_share_the_calls_of_one_name(person: Person) -> None:
+async def test_calls_to_a_server_are_distributed_among_its_replicas(person: Person) -> None:
     file = gateway_file(
         person,
         """
@@ -177,7 +177,9 @@ async def test_replicas_share_the_calls_of_one_name(person: Person) -> None:
         assert gateway.ends() == 0
 
 
-async def test_servers_follow_the_file(person: Person) -> None:
+async def test_gateway_connects_and_disconnects_servers_when_its_file_changes(
+    person: Person,
+) -> None:
     file = gateway_file(person, TWO)
     with running(person, "gateway", file) as gateway:
         gateway.wait_for("first: connected")
@@ -189,7 +191,7 @@ async def test_servers_follow_the_file(person: Person) -> None:
             assert await names_of(client) == {"other_pid", "other_variable", "other_ask"}
 
 
-async def test_views_and_tokens_follow_the_file(person: Person) -> None:
+async def test_changed_views_and_tokens_in_the_file_are_applied(person: Person) -> None:
     env = {"ADMIN": "adm1n", "BOB": "b-token"}
     file = gateway_file(person, GUARDED)
     with running(person, "gateway", file, env=env) as gateway:
@@ -222,7 +224,7 @@ async def test_discovered_servers_can_be_included(person: Person) -> None:
             gateway.wait_for(words)
 
 
-async def test_a_unix_socket(person: Person, tmp_path: Path) -> None:
+async def test_gateway_listens_on_a_unix_socket(person: Person, tmp_path: Path) -> None:
     file = gateway_file(person, TWO)
     place = tmp_path / "s.sock"
     with running(person, "gateway", file, "--listen", f"unix:{place}") as gateway:

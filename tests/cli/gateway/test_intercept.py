@@ -21,7 +21,7 @@ do = { pause = { limit = 20, reason = "review required" } }
 
 
 @pytest.mark.covers("GTW-08")
-def test_held_messages_are_listed_and_decided(person: Person) -> None:
+def test_held_messages_are_listed_and_resumed_changed_or_blocked(person: Person) -> None:
     (person.folder / "rules.toml").write_text(RULES)
     file = person.folder / "gateway.json"
     settings = {"rules": "rules.toml", "admin_token": "open-sesame"}

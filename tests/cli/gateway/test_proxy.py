@@ -135,7 +135,9 @@ async def confirm(_: Any) -> dict[str, Any]:
 @pytest.mark.covers("GTW-02")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("era", ["auto", "handshake", "stateless"])
-async def test_stdio_to_stdio_in_any_era(file: Path, version: str, era: str) -> None:
+async def test_stdio_client_uses_a_stdio_server_in_any_era(
+    file: Path, version: str, era: str
+) -> None:
     command = [sys.executable, "-m", "fairlead", "proxy", "--era", era, *run_by(file)]
     config = MCPClientConfig(protocol_version=version, timeout_seconds=LIMIT)
     said: list[str] = []
@@ -151,7 +153,7 @@ async def test_stdio_to_stdio_in_any_era(file: Path, version: str, era: str) -> 
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_official_client_on_pipes(file: Path, mode: Any) -> None:
+async def test_official_client_works_over_stdio(file: Path, mode: Any) -> None:
     args = ["-m", "fairlead", "proxy", *run_by(file)]
     program = StdioServerParameters(command=sys.executable, args=args)
     async with (
@@ -214,7 +216,7 @@ def test_a_server_that_cannot_be_started_is_an_error_response(tmp_path: Path) ->
 
 @pytest.mark.covers("GTW-02")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_http_and_websocket_to_stdio(file: Path, version: str) -> None:
+async def test_http_and_websocket_clients_use_a_stdio_server(file: Path, version: str) -> None:
     with proxy("--listen", ANYWHERE, *run_by(file)) as running:
         url = running.url
         async with connected(url, version, on_elicit=confirm) as client:
@@ -229,7 +231,7 @@ async def test_http_and_websocket_to_stdio(file: Path, version: str) -> None:
             running.end()
 
 
-async def test_the_official_client_over_http(file: Path) -> None:
+async def test_official_client_works_over_http(file: Path) -> None:
     with proxy("--listen", ANYWHERE, *run_by(file)) as running:
         for mode in ("auto", "legacy"):
             async with asyncio.timeout(LIMIT), Client(running.url, mode=mode) as client:
@@ -239,7 +241,7 @@ async def test_the_official_client_over_http(file: Path) -> None:
         running.end(signal.SIGINT)
 
 
-async def test_endpoints_have_the_given_paths(file: Path) -> None:
+async def test_endpoint_has_the_path_in_the_listen_option(file: Path) -> None:
     with proxy("--listen", "ws://127.0.0.1:0/talk", *run_by(file)) as running:
         assert running.url.startswith("ws://127.0.0.1:")
         assert running.url.endswith("/talk")
@@ -256,7 +258,7 @@ def test_listen_accepts_a_port(file: Path) -> None:
         assert running.url.startswith("http://127.0.0.1:")
 
 
-async def test_a_unix_socket(file: Path, tmp_path: Path) -> None:
+async def test_proxy_listens_on_a_unix_socket(file: Path, tmp_path: Path) -> None:
     path = tmp_path / "proxy.sock"
     with proxy("--listen", f"unix:{path}", *run_by(file)) as running:
         assert running.url == f"unix://{path}#/mcp"
@@ -271,7 +273,9 @@ async def test_a_unix_socket(file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.covers("GTW-02")
 @pytest.mark.parametrize("way", ["http", "sse", "ws"])
-async def test_stdio_to_a_url_with_a_token(file: Path, way: str) -> None:
+async def test_stdio_client_uses_a_remote_server_that_requires_a_token(
+    file: Path, way: str
+) -> None:
     listen = f"{'ws' if way == 'ws' else 'http'}://127.0.0.1:0"
     with proxy("--listen", listen, "--token", "sesame", *run_by(file)) as far:
         url = [far.url]
@@ -304,7 +308,7 @@ async def test_share_decides_whether_sessions_share_a_process(file: Path) -> Non
 # Configured servers, and invalid command lines
 
 
-def test_a_configured_server_by_its_name(person: Person) -> None:
+def test_proxy_connects_to_a_configured_server_by_name(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {**person.server(), "env": {"WHO": "${OUTSIDE}"}}})
     call = {"method": "tools/call", "params": {"name": "variable", "arguments": {"name": "WHO"}}}
     env = {**person.env, "OUTSIDE": "Ada"}
@@ -356,13 +360,13 @@ def test_a_missing_program_is_reported_at_start(command: str, listen: str) -> No
     assert f"Program not found: {command!r}" in done.stderr
 
 
-def test_stdin_that_closes_without_requests_is_noted() -> None:
+def test_note_if_stdin_closes_before_any_request() -> None:
     done = fairlead("proxy", "--", "false")
     assert (done.returncode, done.stdout) == (0, "")
     assert "stdin closed before any request; false was not used" in done.stderr
 
 
-def test_a_command_that_exits_at_once_is_reported_on_both_sides() -> None:
+def test_server_that_exits_at_once_is_reported_to_the_client_and_on_stderr() -> None:
     done = fairlead("proxy", "--", "false", input=talk())
     assert "exited with code 1" in json.loads(done.stdout.splitlines()[0])["error"]["message"]
     assert "exited with code 1" in done.stderr

@@ -71,7 +71,7 @@ def record(person: Person, *args: str) -> Running:
 
 
 @pytest.mark.covers("GTW-10", "CMD-04")
-def test_a_gateway_records_all_of_its_clients(person: Person) -> None:
+def test_a_gateway_records_the_messages_of_all_clients(person: Person) -> None:
     file = gateway_file(person)
     it = record(person, "gateway", file, "--record", "monday", "--tag", "week")
     tapes = person.ours / "data" / "tapes"
@@ -89,7 +89,7 @@ def test_a_gateway_records_all_of_its_clients(person: Person) -> None:
 
 
 @pytest.mark.covers("GTW-10")
-def test_a_gateway_file_enables_recording(person: Person) -> None:
+def test_record_in_a_gateway_file_records_each_run_on_a_new_tape(person: Person) -> None:
     file = gateway_file(person, record="harbour")
     record(person, "gateway", file)
     record(person, "gateway", file)  # a new tape each time
@@ -103,7 +103,7 @@ def test_a_gateway_file_enables_recording(person: Person) -> None:
 
 
 @pytest.mark.covers("GTW-10")
-def test_up_records_on_a_tape_without_a_name(person: Person) -> None:
+def test_record_option_without_a_name_creates_a_tape_named_up(person: Person) -> None:
     entry = {**person.server(), "env": {"NOTES_TOKEN": SECRET}}
     person.has("ours/mcp.json", {"notes": entry, "more": person.server(name="more.py")})
     record(person, "up", "--port", "0", "--record")

@@ -11,7 +11,7 @@ from tests.support.cli_user import Person, person
 __all__ = ["person"]
 
 
-def test_approve_shows_the_entry_and_asks(person: Person) -> None:
+def test_approve_shows_the_entry_and_asks_for_confirmation(person: Person) -> None:
     entry = {**person.server(), "env": {"A": "in-the-open", "B": "!echo b", "C": "${HOME}"}}
     file = person.has("project/.fairlead/mcp.json", {"p": entry})
     code, shown, _ = person.at_terminal("mcp", "approve", "p", replies={"[y/N] ": "n"})
@@ -32,7 +32,7 @@ def test_approve_shows_the_entry_and_asks(person: Person) -> None:
     assert person.runs("call", "p", "add", "a=1", "b=2").out == "3\n"
 
 
-def test_without_a_terminal_yes_is_required(person: Person) -> None:
+def test_approval_without_a_terminal_requires_the_yes_option(person: Person) -> None:
     person.has("project/.mcp.json", {"p": {"command": "x"}})
     done = person.does("mcp", "approve", "p")
     assert done.code == 2
@@ -42,7 +42,7 @@ def test_without_a_terminal_yes_is_required(person: Person) -> None:
     assert "p is already approved" in person.does("mcp", "approve", "p").out
 
 
-def test_control_characters_in_an_entry_are_visible(person: Person) -> None:
+def test_control_characters_in_an_entry_are_escaped(person: Person) -> None:
     args = ["safe\n  runs      /bin/true", "\x1b[2K", "\u202egnp.exe"]
     person.has("project/.mcp.json", {"p": {"command": "evil", "args": args}})
     shown = person.does("mcp", "approve", "p", "--yes").out
@@ -71,7 +71,7 @@ def test_an_approval_is_revoked(person: Person) -> None:
 
 
 @pytest.mark.covers("CFG-13")
-def test_approvals_are_private_and_concurrent_ones_are_kept(person: Person) -> None:
+def test_approvals_are_a_private_file_and_survive_concurrent_changes(person: Person) -> None:
     names = [f"s{n}" for n in range(6)]
     person.has("project/.mcp.json", {name: {"command": name} for name in names})
     approving = [person.begins("mcp", "approve", name, "--yes") for name in names]

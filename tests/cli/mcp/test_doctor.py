@@ -113,7 +113,7 @@ def test_each_problem_has_a_remedy(person: Person) -> None:
     assert [step["step"] for step in failed["dies"]["steps"] if not step["ok"]] == ["connect"]
 
 
-def test_problems_of_the_machine_are_reported(person: Person) -> None:
+def test_broken_files_and_missing_programs_are_reported(person: Person) -> None:
     file = person.has("home/.cursor/mcp.json", {})
     file.write_text('{\n "mcpServers": {\n  "a": nonsense\n}}')
     person.has("ours/mcp.json", {"tool": {"command": "uvx", "args": ["x"]}})
@@ -124,7 +124,7 @@ def test_problems_of_the_machine_are_reported(person: Person) -> None:
     assert "0 of 1 servers work, 3 problems to fix" in done.out
 
 
-def test_an_unusual_name_is_not_a_problem(person: Person) -> None:
+def test_unusual_server_name_is_noted_but_not_an_error(person: Person) -> None:
     tool = person.server()
     person.has("home/.cursor/mcp.json", {"my notes": tool})
     code, servers, told = examine(person)
@@ -187,7 +187,7 @@ def test_an_interrupt_stops_started_servers(person: Person) -> None:
         assert interrupt(post, "doctor")[0] == 130
 
 
-def test_mcp_test_has_the_exit_code_of_the_result(person: Person) -> None:
+def test_exit_code_of_mcp_test_is_that_of_the_failure(person: Person) -> None:
     person.has(
         "ours/mcp.json",
         {
@@ -212,8 +212,8 @@ def test_mcp_test_has_the_exit_code_of_the_result(person: Person) -> None:
     assert (facts["status"], facts["tools"]) == ("ok", 2)
 
 
-def test_few_servers_are_checked_concurrently(person: Person) -> None:
-    # Each server reports how many run beside it, and runs until it is stopped.
+def test_number_of_concurrent_checks_is_limited(person: Person) -> None:
+    # Each server reports how many servers run at the same time, and runs until it is stopped.
     code = (
         "import os, sys; file = f'{sys.argv[1]}/{os.getpid()}'; open(file, 'w').close(); "
         "print(len(os.listdir(sys.argv[1])), file=sys.stderr, flush=True); "
@@ -230,7 +230,7 @@ def test_few_servers_are_checked_concurrently(person: Person) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_colours_and_control_characters(person: Person) -> None:
+def test_control_characters_of_a_server_are_escaped(person: Person) -> None:
     code = r"import sys; sys.exit('\x1b]0;title\x07')"
     person.has("ours/mcp.json", {"evil": python(code)})
     done = person.runs("doctor")

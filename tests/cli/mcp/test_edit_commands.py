@@ -24,7 +24,7 @@ def test_a_command_is_added_to_the_users_file(person: Person) -> None:
     }
 
 
-def test_a_relative_file_is_noted(person: Person) -> None:
+def test_add_notes_a_file_that_is_relative_to_the_current_folder(person: Person) -> None:
     (person.project / "server.py").write_text("")
     run = ("--", "python", "server.py")
     warned = person.runs("mcp", "add", "here", *run)
@@ -96,7 +96,9 @@ def test_invalid_entries_are_not_written(
     assert not (person.ours / "mcp.json").exists()
 
 
-def test_project_selects_the_nearest_file(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_project_option_selects_the_nearest_project_file(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (person.project / ".git").mkdir()
     done = person.does("mcp", "add", "--project", "p", "--", "x")
     assert done.out == f"added p to {person.project}/.fairlead/mcp.json\n"
@@ -110,7 +112,7 @@ def test_project_selects_the_nearest_file(person: Person, monkeypatch: pytest.Mo
     assert sorted(person.read("project/.fairlead/mcp.json")["mcpServers"]) == ["p"]
 
 
-def test_an_entry_of_another_program_with_the_same_name_is_noted(person: Person) -> None:
+def test_add_notes_an_entry_of_another_program_with_the_same_name(person: Person) -> None:
     theirs = person.has("home/.cursor/mcp.json", {"a": {"command": "theirs"}})
     done = person.does("mcp", "add", "a", "--", "mine")
     assert f"takes precedence over the entry in {theirs}:" in done.err
@@ -155,7 +157,7 @@ def test_an_own_entry_is_disabled_in_place(person: Person) -> None:
     assert person.read("ours/mcp.json")["mcpServers"]["mine"] == {"command": "x"}
 
 
-def test_an_ineffective_switch_is_reported(person: Person) -> None:
+def test_enable_and_disable_report_that_they_have_no_effect(person: Person) -> None:
     person.has("project/.fairlead/mcp.json", {"a": {"command": "x"}})
     person.has("ours/mcp.json", {"a": {"command": "y"}})
     assert "still used" in person.does("mcp", "disable", "a").err

@@ -85,7 +85,7 @@ def test_disabled_and_duplicate_servers_are_listed(home: Path) -> None:
     assert "doctor" not in plain  # a duplicate is not a problem
 
 
-def test_a_lazy_server_is_idle_with_its_cached_tools(home: Path) -> None:
+def test_lazy_server_is_listed_as_idle_with_its_cached_tools(home: Path) -> None:
     has(home, slow={"command": sys.executable, "args": [str(home / "server.py")], "lazy": True})
     first, second = (at_home(home, "list", "--json") for _ in range(2))
     status = [
@@ -107,7 +107,7 @@ def test_on_a_terminal_the_table_fills_while_servers_connect(home: Path) -> None
     assert "fairlead doctor" in final
 
 
-def test_on_a_terminal_only_the_result_stays(home: Path) -> None:
+def test_on_a_terminal_the_final_table_replaces_the_earlier_ones(home: Path) -> None:
     shown = on_terminal("list", "--project", str(home / "project"), env=places(home))
     final = re.sub(r"\x1b\[[0-9;]*[A-Zm]", "", shown[shown.rindex("\x1b[2K") :])
     first_words = [line.split()[0] for line in final.splitlines() if line]

@@ -41,7 +41,7 @@ def test_default_paths_follow_the_platform(person: Person, monkeypatch: pytest.M
     assert places["FAIRLEAD_HOME"] is None
 
 
-def test_missing_paths_are_marked(person: Person) -> None:
+def test_paths_that_do_not_exist_are_marked(person: Person) -> None:
     person.does("mcp", "add", "a", "--", "x")
     lines = person.does("paths").out.splitlines()
     assert f"servers    {person.ours}/mcp.json" in lines
@@ -85,6 +85,8 @@ def test_files_are_written_to_the_printed_paths(person: Person) -> None:
         ),
     ],
 )
-def test_paths_of_each_platform(platform: str, env: dict[str, str], data: str, cache: str) -> None:
+def test_data_and_cache_paths_depend_on_the_platform(
+    platform: str, env: dict[str, str], data: str, cache: str
+) -> None:
     machine = HostPaths(platform=platform, home="/h", env=env, cwd="/")
     assert (machine.own_data, machine.own_cache) == (data, cache)

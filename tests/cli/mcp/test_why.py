@@ -33,7 +33,7 @@ def test_the_origin_and_shadowed_entries_are_shown(person: Person) -> None:
     assert "other entries with this name\n  Cursor (user), " in shown
 
 
-def test_the_same_server_under_two_names(person: Person) -> None:
+def test_equal_servers_name_each_other(person: Person) -> None:
     person.has("ours/mcp.json", {"mine": {"command": "x", "args": ["1"]}})
     person.has("home/.cursor/mcp.json", {"theirs": {"command": "x", "args": ["1"]}})
     assert why(person, "mine")["alsoKnownAs"] == ["theirs"]
@@ -41,7 +41,7 @@ def test_the_same_server_under_two_names(person: Person) -> None:
     assert (facts["sameServerAs"], facts["used"]) == ("mine", False)
 
 
-def test_the_status_shows_switches_and_approval(person: Person) -> None:
+def test_status_shows_disabled_and_unapproved_servers(person: Person) -> None:
     person.has("ours/mcp.json", {"off": {"command": "x", "enabled": False}})
     person.has("home/.cursor/mcp.json", {"exa": {"command": "y"}})
     file = person.has("project/.cursor/mcp.json", {"p": {"command": "x"}})
@@ -56,7 +56,7 @@ def test_the_status_shows_switches_and_approval(person: Person) -> None:
     assert why(person, "p")["changedSinceApproval"] is True
 
 
-def test_needs_are_shown_without_literal_values(
+def test_requirements_of_an_entry_are_shown_without_literal_values(
     person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IS_SET", "value-of-it")
@@ -91,7 +91,7 @@ def test_needs_are_shown_without_literal_values(
     assert "value-of-it" not in shown
 
 
-def test_needs_in_the_syntax_of_other_programs(person: Person) -> None:
+def test_variables_of_other_programs_are_shown_as_requirements(person: Person) -> None:
     entry = {
         "type": "http",
         "url": "https://x.example/${env:PLACE}",

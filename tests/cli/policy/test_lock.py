@@ -52,7 +52,7 @@ def test_a_changed_tool_is_shown_and_is_exit_code_1(person: Person) -> None:
     assert person.runs("lock", "--check").code == 0
 
 
-def test_a_missing_lock_file_is_explained(person: Person) -> None:
+def test_gateway_does_not_start_if_its_lock_file_is_missing(person: Person) -> None:
     file = person.folder / "gateway.json"
     file.write_text(json.dumps({"lock": "tools.lock.json", "servers": {}}))
     done = person.runs("gateway", str(file), "--port", "0")
@@ -89,7 +89,7 @@ def write_gateway(person: Person, entry: dict[str, Any], **settings: Any) -> str
     return str(file)
 
 
-def test_a_gateway_file_has_a_lock_a_journal_and_metrics(person: Person) -> None:
+def test_lock_journal_and_metrics_of_a_gateway_file_are_used(person: Person) -> None:
     entry = tools(person, "Add numbers.")
     path = write_gateway(person, entry, lock="approved.json", journal=True, metrics=True)
     assert person.runs("lock", "--gateway", path).code == 0

@@ -53,7 +53,7 @@ def answers(text: str) -> dict[Any, Any]:
     return {m["id"]: m.get("result", m.get("error")) for m in found if "id" in m}
 
 
-def test_a_valid_file_is_summarised(tmp_path: Path) -> None:
+def test_rules_check_lists_the_rules_of_a_valid_file(tmp_path: Path) -> None:
     file = tmp_path / "rules.toml"
     file.write_text(RULES)
     done = fairlead("rules", "check", str(file))
@@ -74,7 +74,7 @@ def test_a_valid_file_is_summarised(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("GTW-09")
-def test_errors_are_reported_with_their_position(tmp_path: Path) -> None:
+def test_rules_check_reports_errors_with_their_position(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("rules:\n  - name: a\n    wen: {}\n    do: {dealy: 1}\n")
     done = fairlead("rules", "check", str(file))

@@ -1,4 +1,4 @@
-"""Tests of output files of `fairlead tape`: replaced only with --force, never partly written."""
+"""Tests of the output files of `fairlead tape`, replaced only with --force and never in part."""
 
 import json
 import os
@@ -72,12 +72,12 @@ def test_a_trimmed_tape_replaces_another_only_with_force(folder: Path, there: st
     assert (again.returncode, len(read_tape(folder / "two"))) == (0, 2), again.stderr
 
 
-def test_help_describes_force(folder: Path) -> None:
+def test_help_describes_the_force_option(folder: Path) -> None:
     for command in ("trim", "export"):
         assert "replace an existing file" in fairlead("tape", command, "--help").stdout
 
 
-def test_trimming_replaces_all_parts_of_a_tape(tmp_path: Path) -> None:
+def test_trimming_replaces_all_files_of_a_tape(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one", max_bytes=300) as tape:
         for line in talk(CALL, CALL, CALL).splitlines():
             tape.write(line.encode(), Direction.CLIENT_TO_SERVER, "s1")
@@ -109,7 +109,7 @@ def test_a_full_disk_leaves_the_old_file(folder: Path, command: tuple[str, ...])
     assert names(folder) == ["one.tape.json", "one.tape.jsonl", *old]
 
 
-def test_links_stay_links_and_pipes_are_written(folder: Path) -> None:
+def test_export_writes_through_links_and_into_pipes(folder: Path) -> None:
     (folder / "real.har").write_text("old")
     (folder / "link.har").symlink_to("real.har")
     assert fairlead(*EXPORT, "link.har", cwd=folder).returncode == 1

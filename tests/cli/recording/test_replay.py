@@ -100,7 +100,7 @@ def test_invalid_options_are_rejected(tape: Path) -> None:
 
 
 @pytest.mark.covers("GTW-11")
-def test_replay_against_a_server_has_the_exit_code_of_the_result(tape: Path) -> None:
+def test_exit_code_of_a_replay_shows_whether_responses_differ(tape: Path) -> None:
     file = tape.parent / "server.py"
     done = fairlead("replay", str(tape), "--against", *run_by(file))
     assert (done.returncode, done.stdout) == (0, "3 compared, 0 differ\n")
@@ -152,7 +152,7 @@ def test_an_unreachable_server_is_reported_once(
         assert done.stderr.splitlines()[0] == "no disk"
 
 
-def test_the_served_tape_is_named(tape: Path) -> None:
+def test_start_message_names_the_served_tape(tape: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", "replay", str(tape), "--listen", "http://127.0.0.1:0"],
         stdin=subprocess.DEVNULL,

@@ -78,7 +78,7 @@ def test_a_tape_is_not_overwritten_by_accident(home: dict[str, str], file: Path)
     assert len(run(home, "tape", "show", "monday").splitlines()) == 7
 
 
-def test_secrets_of_the_server_are_not_on_its_tape(
+def test_secrets_of_the_server_are_not_recorded(
     tmp_path: Path, home: dict[str, str], file: Path
 ) -> None:
     record("monday", file, home, "Bearer abcdef123456")
@@ -156,7 +156,9 @@ def test_a_tape_is_exported_as_har(tmp_path: Path, home: dict[str, str], file: P
 
 
 @pytest.mark.slow
-def test_a_tape_is_exported_as_a_test(tmp_path: Path, home: dict[str, str], file: Path) -> None:
+def test_a_tape_is_exported_as_a_pytest_test(
+    tmp_path: Path, home: dict[str, str], file: Path
+) -> None:
     record("one", file, home, "a")
     made = tmp_path / "tests" / "test_one.py"
     made.parent.mkdir()

@@ -60,7 +60,7 @@ def test_a_module_in_the_current_folder_is_served(tmp_path: Path) -> None:
     assert served(done) == "test"
 
 
-def test_siblings_of_a_file_can_be_imported(tmp_path: Path) -> None:
+def test_a_file_can_import_other_files_in_its_folder(tmp_path: Path) -> None:
     (tmp_path / "sibling.py").write_text("NUMBER = 3\n")
     file = server_file(
         tmp_path,
@@ -101,14 +101,14 @@ def test_a_file_that_runs_its_server_is_served_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mcp", "app", "whatever"])
-def test_default_names_or_the_only_server_are_found(tmp_path: Path, name: str) -> None:
+def test_server_is_found_by_a_default_name_or_as_the_only_one(tmp_path: Path, name: str) -> None:
     file = server_file(
         tmp_path, f"{name} = alias = server; del server", ADD.replace("server", name)
     )
     assert served(fairlead("serve", str(file), input=talk(CALL_ADD))) == "test"
 
 
-def test_several_servers_are_listed(tmp_path: Path) -> None:
+def test_error_lists_the_servers_of_a_file_with_several(tmp_path: Path) -> None:
     file = server_file(tmp_path, "one, two = MCPServer('1'), MCPServer('2'); del server")
     done = fairlead("serve", str(file))
     assert (done.returncode, done.stdout) == (2, "")
@@ -116,7 +116,7 @@ def test_several_servers_are_listed(tmp_path: Path) -> None:
     assert f"fairlead serve {file}:one" in done.stderr
 
 
-def test_no_server_is_an_error_with_a_hint(tmp_path: Path) -> None:
+def test_file_without_a_server_is_an_error_with_a_hint(tmp_path: Path) -> None:
     file = server_file(tmp_path, "del server")
     done = fairlead("serve", str(file))
     assert (done.returncode, done.stdout) == (1, "")
@@ -146,7 +146,9 @@ def test_an_object_that_is_not_a_server_is_an_error(tmp_path: Path) -> None:
         ("server.py:2+2", "Invalid server 'server.py:2+2'"),
     ],
 )
-def test_missing_targets_are_errors(tmp_path: Path, target: str, words: str) -> None:
+def test_files_and_modules_that_do_not_exist_are_errors(
+    tmp_path: Path, target: str, words: str
+) -> None:
     done = fairlead("serve", target, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
@@ -182,7 +184,7 @@ def test_a_syntax_error_shows_the_line(tmp_path: Path) -> None:
     assert "SyntaxError" in done.stderr
 
 
-def test_a_missing_import_of_a_module_is_distinguished(tmp_path: Path) -> None:
+def test_import_error_inside_a_module_names_the_missing_import(tmp_path: Path) -> None:
     server_file(tmp_path, "import no_such_thing", name="weather.py")
     done = fairlead("serve", "weather", cwd=tmp_path)
     assert done.returncode == 1

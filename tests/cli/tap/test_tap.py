@@ -1,4 +1,6 @@
-"""Tests of `fairlead tap`: the command behaves as without it, and its messages are recorded."""
+"""Tests of `fairlead tap`: a command behaves as it does without a tap, and its messages are
+recorded.
+"""
 
 import asyncio
 import contextlib
@@ -154,7 +156,7 @@ def test_signals_are_forwarded(person: Person, number: signal.Signals) -> None:
         assert process.wait(LIMIT) == 7
 
 
-def test_no_signal_is_missed(person: Person) -> None:
+def test_signals_in_rapid_succession_are_all_forwarded(person: Person) -> None:
     # Each signal arrives while the tap returns from the previous one, just before it waits again.
     file = script(
         person.folder,
@@ -173,7 +175,7 @@ def test_no_signal_is_missed(person: Person) -> None:
             assert read_until(process, b"\n") == b"heard\n"
 
 
-def test_the_end_of_a_command_is_noticed_with_sigchld_blocked(person: Person) -> None:
+def test_the_exit_of_a_command_is_noticed_with_sigchld_blocked(person: Person) -> None:
     """Some programs start their children with SIGCHLD blocked."""
     file = script(person.folder, 'print("ready", flush=True); sys.stdin.readline(); sys.exit(7)')
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -187,7 +189,7 @@ def test_the_end_of_a_command_is_noticed_with_sigchld_blocked(person: Person) ->
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def test_the_end_of_either_side_is_forwarded(person: Person) -> None:
+def test_closing_of_stdin_or_stdout_is_forwarded(person: Person) -> None:
     reads = script(person.folder, "sys.stdin.read(); print('end', flush=True); sys.exit(3)")
     with tapped(person, reads, "--no-tape") as process:
         assert process.stdin is not None
@@ -227,7 +229,7 @@ def test_a_missing_command_is_an_error(person: Person) -> None:
         (["npx", "notes", "--", "--dry"], "-- npx notes -- --dry"),
     ],
 )
-def test_a_missing_dash_dash_is_explained(person: Person, words: list[str], meant: str) -> None:
+def test_hint_for_a_command_without_dashes(person: Person, words: list[str], meant: str) -> None:
     done = person.does("tap", *words)
     assert done.code == 2
     assert "The command of a server must follow `--`" in done.err
@@ -348,7 +350,7 @@ def test_messages_lost_on_a_full_disk_are_reported(person: Person) -> None:
     assert f"warning: {lost} of 200 messages were not recorded" in done.stderr
 
 
-def test_without_a_path_the_last_tapes_are_kept(person: Person) -> None:
+def test_only_the_newest_automatically_named_tapes_are_kept(person: Person) -> None:
     folder = person.ours / "data" / "tapes"
     folder.mkdir(parents=True)
     for number in range(30):
@@ -368,7 +370,7 @@ def test_without_a_path_the_last_tapes_are_kept(person: Person) -> None:
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", "auto"])
-async def test_a_client_sees_no_difference(person: Person, version: str) -> None:
+async def test_a_client_gets_the_same_results_through_a_tap(person: Person, version: str) -> None:
     config = MCPClientConfig(protocol_version=version, timeout_seconds=LIMIT)
     demo = [sys.executable, "-m", "fairlead.demo"]
     tape = person.folder / "demo"
@@ -422,7 +424,7 @@ def wait_for_file(path: Path, words: str) -> None:
     raise AssertionError(f"{path} has no {words!r}")
 
 
-def test_a_failing_listener_only_loses_the_tape(person: Person) -> None:
+def test_forwarding_continues_if_the_listener_fails(person: Person) -> None:
     blocked = person.folder / "file"
     blocked.write_text("not a folder")
     file = script(person.folder, "print('hello'); sys.exit(4)")

@@ -1,4 +1,4 @@
-"""Tests of the times in a tap: those when bytes were forwarded, even if the listener is late."""
+"""Tests that a tap records the times when bytes were forwarded, even if its listener is late."""
 
 import json
 import os
@@ -25,11 +25,11 @@ SLOW = f"""
         answer = {{"jsonrpc": "2.0", "id": json.loads(line)["id"], "result": {{}}}}
         print(json.dumps(answer), flush=True)
 """
-NEAR = 0.05  # seconds by which the wall clock may be adjusted meanwhile
+NEAR = 0.05  # seconds by which the system may adjust the wall clock during the test
 
 
 def listener_of(process: "subprocess.Popen[bytes]") -> int:
-    """Return the process of the listener of a tap."""
+    """Return the process id of the listener of a tap."""
     limit = time.monotonic() + LIMIT
     while time.monotonic() < limit:
         for thread in Path(f"/proc/{process.pid}/task").iterdir():
@@ -40,7 +40,7 @@ def listener_of(process: "subprocess.Popen[bytes]") -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs to find a child process")
-def test_a_late_listener_records_the_right_times(person: Person) -> None:
+def test_a_late_listener_records_the_times_of_forwarding(person: Person) -> None:
     tape = person.folder / "slow"
     # time of the request, time of the response, duration
     calls: list[tuple[float, float, float]] = []

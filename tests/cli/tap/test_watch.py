@@ -93,7 +93,7 @@ def remembered(person: Person, last: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.splitlines() if line.endswith("}")]
 
 
-def test_each_exchange_is_a_line(person: Person) -> None:
+def test_each_exchange_is_shown_as_one_line(person: Person) -> None:
     with conversation(person) as talk:
         talk.ask(1, "tools/call", {"id": 1, "result": {}}, name="add", password=SECRET)
         talk.ask(2, "tools/call", {"id": 2, "result": {"isError": True}}, name="sub")
@@ -136,7 +136,7 @@ def test_unusual_exchanges_are_flagged(person: Person) -> None:
     assert sorted(map(str, flags[3:])) == sorted(map(str, [["hangs"], odd, odd]))
 
 
-def test_details_are_complete_except_for_secrets(person: Person) -> None:
+def test_details_show_whole_messages_without_secrets(person: Person) -> None:
     with conversation(person) as talk:
         talk.ask(1, "tools/call", {"id": 1, "result": {"n": 7}}, name="add", token=SECRET)
         remembered(person, 2)
@@ -280,7 +280,7 @@ def _plain_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
-def test_the_terminal_is_restored(person: Person) -> None:
+def test_ctrl_c_ends_watch_and_leaves_the_terminal_unchanged(person: Person) -> None:
     long = "describe_everything_there_is_about_one_of_the_notes"
     with conversation(person, "--hangs-after", "0.5") as talk, terminal(person, "watch") as it:
         assert "[no message]" in it.until("stray: ")

@@ -1,4 +1,4 @@
-"""Tests of lines for exchanges: times, and widths of terminals."""
+"""Tests of the lines that `fairlead watch` prints: times, durations, and terminal widths."""
 
 import io
 import re
@@ -37,7 +37,7 @@ def call(at: float = 0.0, target: str = "add", error: str | None = None) -> Jour
     )
 
 
-def test_milliseconds_are_rounded_up_to_the_next_second() -> None:
+def test_time_is_rounded_to_milliseconds_across_a_second() -> None:
     line = shown(call(at=1_700_000_000.9996), io.StringIO())
     assert line.startswith(time.strftime("%H:%M:%S.000", time.localtime(1_700_000_001)))
 

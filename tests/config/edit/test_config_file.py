@@ -34,7 +34,7 @@ def test_entries_are_added_updated_and_removed(tmp_path: Path) -> None:
     assert [one.name for one in file.path.parent.iterdir()] == ["mcp.json"]
 
 
-def test_unknown_keys_keep_their_place(tmp_path: Path) -> None:
+def test_unknown_keys_in_the_file_are_kept_in_order(tmp_path: Path) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.path.parent.mkdir()
     before = {
@@ -150,7 +150,7 @@ def test_a_failed_write_leaves_the_old_file(
     assert [one.name for one in file.path.parent.iterdir()] == ["mcp.json"]
 
 
-def test_the_users_file_is_where_discovery_looks(tmp_path: Path) -> None:
+def test_the_users_file_is_found_by_discovery(tmp_path: Path) -> None:
     machine = HostPaths(platform="linux", home=str(tmp_path), env={}, cwd="/")
     file = ConfigFile.of_user(machine)
     file.add("a", {"command": "a"})
@@ -168,7 +168,7 @@ def test_a_failed_change_creates_no_folder(tmp_path: Path, change: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_removing_an_entry_removes_it_from_the_switches(tmp_path: Path) -> None:
+def test_removing_an_entry_removes_its_name_from_the_server_lists(tmp_path: Path) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.add("a", {"command": "a"})
     data = {**read(file.path), "disabledServers": ["a", "b"], "enabledServers": ["b", "a"]}

@@ -66,7 +66,7 @@ def test_an_exported_entry_is_read_back_unchanged(
         assert made.headers == {"Authorization": f"Bearer {value}", "X-A": "1"}
 
 
-def test_formats_with_other_field_names() -> None:
+def test_fields_are_renamed_for_programs_with_other_names() -> None:
     assert json.loads(export(STDIO, "opencode", name="a")) == {
         "mcp": {
             "a": {
@@ -191,14 +191,14 @@ LOCAL = MCPStdioServerConfig(
         ),
     ],
 )
-def test_fields_of_an_entry_in_each_format(
+def test_an_entry_is_exported_with_the_fields_of_each_format(
     entry: MCPServerEntry, host: str, fields: dict[str, object]
 ) -> None:
     [servers] = json.loads(export(entry, host)).values()
     assert servers == {"server": fields}
 
 
-def test_the_text_for_codex() -> None:
+def test_codex_export_is_toml() -> None:
     assert export(LOCAL, "codex", name="a b") == (
         '[mcp_servers."a b"]\n'
         'command = "ü"\n'
@@ -218,7 +218,7 @@ def test_the_text_for_codex() -> None:
     assert export(MCPHttpServerConfig(url="u"), "codex") == '[mcp_servers.server]\nurl = "u"\n'
 
 
-def test_the_text_for_goose() -> None:
+def test_goose_export_is_yaml() -> None:
     assert export(LOCAL, "goose", name="ö") == (
         "extensions:\n"
         '  "\\u00f6":\n'

@@ -1,4 +1,4 @@
-"""Tests of the conversion of other programs' entries."""
+"""Tests of the conversion of other programs' entries into Fairlead's format."""
 
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def test_a_value_that_would_become_a_command_is_rejected(tmp_path: Path) -> None
         import_entry(found)
 
 
-def test_text_that_becomes_a_variable_is_noted(tmp_path: Path) -> None:
+def test_note_for_text_that_fairlead_takes_for_a_variable(tmp_path: Path) -> None:
     entry = {"command": "x", "args": ["${A}"], "env": {"B": "SET"}}
     found = one(tmp_path, "zed", ".config/zed/settings.json", {"context_servers": {"a": entry}})
     adopted = import_entry(found, {"SET": "1"})
@@ -75,7 +75,7 @@ def test_text_that_becomes_a_variable_is_noted(tmp_path: Path) -> None:
     assert "SET" not in repr(adopted)
 
 
-def test_entries_of_fairlead_are_not_converted(tmp_path: Path) -> None:
+def test_entries_in_fairleads_format_are_imported_unchanged(tmp_path: Path) -> None:
     raw = {"command": "x", "env": {"A": "!pass show a"}, "note": "kept"}
     found = one(tmp_path, "fairlead", ".config/fairlead/mcp.json", {"mcpServers": {"a": raw}})
     assert import_entry(found).fields == raw
@@ -132,7 +132,7 @@ def test_a_variable_without_a_counterpart_is_rejected(text: str) -> None:
     assert refused.value.args[0] == f"args contains {text}, which Fairlead does not support"
 
 
-def test_facts_beside_the_entry_are_kept() -> None:
+def test_fields_that_hosts_store_beside_the_entry_are_kept() -> None:
     found = found_server(
         {"url": "https://x", "type": "http", "headers": {"A": "1", "B": "2"}},
         lookups=(EnvironmentReference("headers", "C", "TOKEN", "Bearer {}"),),
@@ -185,7 +185,9 @@ def test_the_environment_file_of_a_project_is_anchored(level: str, notes: tuple[
     assert adopted.notes == notes
 
 
-def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_come_from_the_process_environment_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SET_HERE", "1")
     found = found_server({"command": "c", "env": {"A": "SET_HERE"}}, dialect="claude")
     assert len(import_entry(found).notes) == 1

@@ -46,7 +46,7 @@ def test_a_file_has_a_limited_size(tmp_path: Path) -> None:
     assert CONFIG_FILE_BYTES.hits == hits + 1
 
 
-def test_the_stamp_changes_with_the_file(tmp_path: Path) -> None:
+def test_file_stamp_changes_with_the_content(tmp_path: Path) -> None:
     path = tmp_path / "a"
     assert stamp_of(str(path)) == stamp_of("a\0b") == (0, 0, 0)
     path.write_bytes(b"1")
@@ -56,7 +56,7 @@ def test_the_stamp_changes_with_the_file(tmp_path: Path) -> None:
     assert stamp_of(str(path)) != first
 
 
-def test_each_file_is_read_once_and_problems_are_noted(tmp_path: Path) -> None:
+def test_each_file_is_read_once_and_problems_are_collected(tmp_path: Path) -> None:
     good, bad, gone = tmp_path / "a.json", tmp_path / "b.json", tmp_path / "c.json"
     good.write_text('{"a": 1, "a": 2}')
     bad.write_text('{\n"a": }')
@@ -75,7 +75,7 @@ def test_each_file_is_read_once_and_problems_are_noted(tmp_path: Path) -> None:
     assert files.problems[-1].harmless
 
 
-def test_contents_and_folders_are_remembered(tmp_path: Path) -> None:
+def test_contents_are_read_once_and_requested_paths_are_recorded(tmp_path: Path) -> None:
     path = tmp_path / "b"
     path.write_bytes(b"1")
     (tmp_path / "a").mkdir()
@@ -107,6 +107,6 @@ def test_descriptors_are_closed(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) < before + 20
 
 
-def test_an_os_error_without_a_text_is_named_by_its_type() -> None:
+def test_message_for_an_os_error_without_a_text_is_its_type() -> None:
     assert _why(OSError(13, "no")) == "cannot be read: no"
     assert _why(PermissionError()) == "cannot be read: PermissionError"

@@ -64,7 +64,7 @@ def test_files_are_parsed_into_json_types(path: str, content: bytes, data: dict[
         ("a.yaml", b"a: !!set {x}", None, "a value is binary or a set: use a string or a list"),
     ],
 )
-def test_errors_have_the_line(
+def test_parse_errors_contain_the_line(
     path: str, content: bytes, line: int | None, reason: str | None
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -115,7 +115,7 @@ def test_a_file_has_at_most_a_hundred_levels(kind: str) -> None:
     assert CONFIG_DEPTH.hits == hits + 1
 
 
-def test_closed_levels_do_not_count() -> None:
+def test_only_open_levels_count_towards_the_nesting_limit() -> None:
     many = b"a:\n" + b"".join(b"  - {b: [1]}\n" for _ in range(DEPTH))
     assert len(parse("a.yaml", many).data["a"]) == DEPTH
     wide = json.dumps({"a": [{"b": [1]} for _ in range(DEPTH)]}).encode()
@@ -123,7 +123,7 @@ def test_closed_levels_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(("steps", "fits"), [(DEPTH - 1, True), (DEPTH, False)])
-def test_a_dotted_key_has_at_most_as_many_levels(steps: int, fits: bool) -> None:
+def test_parts_of_a_dotted_key_count_towards_the_nesting_limit(steps: int, fits: bool) -> None:
     content = ("a." * steps + "a = 1").encode()
     if fits:
         parse("a.toml", content)
@@ -174,7 +174,7 @@ def test_very_large_numbers_are_rejected(bits: int, fits: bool) -> None:
         ("a.yaml", "servers:\n  ab: 1", "a", None, 0, 1),
     ],
 )
-def test_the_line_of_an_entry(
+def test_line_of_an_entry_is_found(
     path: str, text: str, name: str, raw: Any, nth: int, line: int
 ) -> None:
     document = Document(path, {}, text, format_of(path))

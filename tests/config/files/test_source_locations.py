@@ -1,4 +1,4 @@
-"""The line of a key in a configuration file."""
+"""Tests of the line and column of a key or item in a configuration file."""
 
 import pytest
 
@@ -45,7 +45,7 @@ limit: 5
         (("missing",), None),
     ],
 )
-def test_keys_in_toml(where: tuple[str, ...], line: int | None) -> None:
+def test_line_of_a_key_in_toml_is_found(where: tuple[str, ...], line: int | None) -> None:
     assert (location_of(Document("f", {}, TOML, "toml"), where) or [None])[0] == line
 
 
@@ -60,11 +60,11 @@ def test_keys_in_toml(where: tuple[str, ...], line: int | None) -> None:
         (("missing",), None),
     ],
 )
-def test_keys_in_yaml(where: tuple[str, ...], line: int | None) -> None:
+def test_line_of_a_key_in_yaml_is_found(where: tuple[str, ...], line: int | None) -> None:
     assert (location_of(Document("f", {}, YAML, "yaml"), where) or [None])[0] == line
 
 
-def test_keys_in_json_with_tabs() -> None:
+def test_key_in_json_with_tabs_is_found() -> None:
     text = '{\n\t"servers": {\n\t\t"one": {}\n\t}\n}'
     assert location_of(Document("f", {}, text, "json"), ("servers", "one")) == (3, 3)
 
@@ -128,7 +128,7 @@ calls = [10,  20]
         (("rules", 1, "limits", "calls", 2), (25, 1)),
     ],
 )
-def test_items_of_lists_and_tables_in_toml(
+def test_items_of_lists_and_tables_in_toml_are_found(
     where: tuple[str | int, ...], place: tuple[int, int] | None
 ) -> None:
     assert location_of(Document("f", {}, LISTS, "toml"), where) == place
@@ -146,7 +146,7 @@ def test_items_of_lists_and_tables_in_toml(
         ((0,), None),
     ],
 )
-def test_items_of_lists_in_yaml(
+def test_items_of_lists_in_yaml_are_found(
     where: tuple[str | int, ...], place: tuple[int, int] | None
 ) -> None:
     text = "a:\n  - x\n  - b: 1\nc: {d: e}\n"

@@ -35,7 +35,7 @@ HTTP = {"url": "http://h"}
         ({"transport": {"type": "sse", "url": "http://h"}, "x": 1}, "sse"),
     ],
 )
-def test_the_kind_of_a_server(raw: dict[str, Any], kind: str) -> None:
+def test_type_of_a_server_is_derived_from_its_fields(raw: dict[str, Any], kind: str) -> None:
     assert normalize_entry(raw).entry.type == kind
 
 
@@ -90,7 +90,9 @@ def test_error_messages_contain_no_values(raw: dict[str, Any], text: str) -> Non
         ({"command": {"command": "x"}, "args": ["a"]}, "x", ["a"]),
     ],
 )
-def test_commands_and_arguments(raw: dict[str, Any], command: str, args: list[str]) -> None:
+def test_command_is_split_into_program_and_arguments(
+    raw: dict[str, Any], command: str, args: list[str]
+) -> None:
     entry: Any = normalize_entry(raw).entry
     assert (entry.command, entry.args) == (command, args)
 
@@ -201,7 +203,7 @@ def test_enabled_and_disabled_both_switch_a_server_off(raw: dict[str, Any], enab
         ({"env_keys": "A"}, []),
     ],
 )
-def test_references_to_environment_variables(
+def test_fields_that_name_environment_variables_are_read(
     raw: dict[str, Any], lookups: list[tuple[Any, str, str, str]]
 ) -> None:
     expected = tuple(EnvironmentReference(*one) for one in lookups)
@@ -226,7 +228,7 @@ def test_references_to_environment_variables(
         ({"excludeTools": "a"}, None, ()),
     ],
 )
-def test_tool_filters(
+def test_tool_filters_of_all_programs_are_read(
     raw: dict[str, Any], only: tuple[str, ...] | None, without: tuple[str, ...]
 ) -> None:
     made = normalize_entry({**STDIO, **raw})
@@ -242,7 +244,7 @@ def test_tool_filters(
         ({"envFile": 1, "headersHelper": 1}, None, None),
     ],
 )
-def test_env_files_and_header_helpers(
+def test_env_files_and_header_helpers_are_read(
     raw: dict[str, Any], env_file: str | None, helper: str | None
 ) -> None:
     made = normalize_entry({**HTTP, **raw})

@@ -212,11 +212,13 @@ def test_a_remote_entry_in_the_common_format_is_read(
     assert everything[name].entry == usual
 
 
-def test_every_program_has_an_entry(everything: dict[str, FoundServer]) -> None:
+def test_fixture_has_an_entry_of_every_program(everything: dict[str, FoundServer]) -> None:
     assert {found.host for found in everything.values()} == set(BY_ID)
 
 
-def test_project_files_are_read_as_such(everything: dict[str, FoundServer]) -> None:
+def test_entries_of_project_files_have_the_level_project(
+    everything: dict[str, FoundServer],
+) -> None:
     of_project = {name for name, found in everything.items() if found.level == "project"}
     assert of_project == {name for name in everything if name.startswith("p-")} | {"shared-refused"}
     assert len(of_project) == len(PROJECT_FILES) + 1
@@ -287,7 +289,9 @@ def test_inputs_come_with_their_descriptions(everything: dict[str, FoundServer])
     assert everything["code-sse"].needs_input == ()
 
 
-def test_helpers_and_env_files_are_kept_for_later(everything: dict[str, FoundServer]) -> None:
+def test_header_helpers_and_env_files_are_not_resolved_yet(
+    everything: dict[str, FoundServer],
+) -> None:
     assert everything["cc-user"].headers_helper == "print-headers"
     assert everything["cursor-local"].env_file == "${workspaceFolder}/.env"
 
@@ -309,13 +313,13 @@ def test_helpers_and_env_files_are_kept_for_later(everything: dict[str, FoundSer
         ("own-yaml", 2),
     ],
 )
-def test_the_line_of_an_entry_is_known(
+def test_the_line_of_an_entry_is_found(
     everything: dict[str, FoundServer], name: str, line: int
 ) -> None:
     assert everything[name].line == line
 
 
-def test_levels_of_claude_code(everything: dict[str, FoundServer]) -> None:
+def test_claude_code_has_local_user_and_project_entries(everything: dict[str, FoundServer]) -> None:
     assert [everything[n].level for n in ("cc-local", "cc-user", "p-shared")] == [
         "local",
         "user",
@@ -404,7 +408,7 @@ def test_opencode_files_are_read_up_to_the_repository_root(tmp_path: Path) -> No
     assert [one.name for one in read("opencode", machine)] == ["here", "root"]
 
 
-def test_opencode_server_named_servers(tmp_path: Path) -> None:
+def test_opencode_server_may_be_named_servers(tmp_path: Path) -> None:
     machine = machine_in(tmp_path)
     entry = {"type": "local", "command": ["a"]}
     write(tmp_path / HOME, {".config/opencode/opencode.json": {"mcp": {"servers": entry}}})
@@ -455,7 +459,7 @@ def test_an_invalid_entry_does_not_affect_others(tmp_path: Path) -> None:
     ]
 
 
-def test_disabled_entries_are_noted_and_inputs_are_read(tmp_path: Path) -> None:
+def test_disabled_entries_have_a_reason_and_inputs_are_read(tmp_path: Path) -> None:
     inputs = [
         {"id": "a", "description": "A", "password": True, "default": "x", "options": ["x", 1]},
         {"id": "b", "password": "yes", "default": 5, "options": "x"},
@@ -548,7 +552,7 @@ PATHS: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("host", "platform", "path"), PATHS)
-def test_paths_of_other_systems(host: str, platform: str, path: str) -> None:
+def test_files_on_windows_and_macos_are_found(host: str, platform: str, path: str) -> None:
     home, cwd = {"win32": (WINDOWS, r"C:\lab"), "darwin": ("/Users/ada", "/lab")}[platform]
     machine = HostPaths(platform=platform, home=home, cwd=cwd, env={})
     assert path in paths_of(BY_ID[host], machine)
@@ -586,7 +590,7 @@ def test_project_paths_on_windows_ignore_case_and_slashes(tmp_path: Path) -> Non
     assert project_keys(machine) == ["c:/lab/engine"]
 
 
-def test_the_fixture_has_the_format_that_programs_write() -> None:
+def test_json_files_of_the_fixture_are_valid() -> None:
     for name, text in USER_FILES.items():
         if name.endswith(".json") and "//" not in text.replace("://", ""):
             json.loads(text)

@@ -57,12 +57,12 @@ def test_lists_of_the_project_disable_servers(files: Files) -> None:
     assert files.why("a", LOCAL) == OFF_PROJECT
 
 
-def test_a_server_enabled_for_mcp_json_is_enabled_everywhere(files: Files) -> None:
+def test_enabled_mcp_json_servers_override_disabled_servers(files: Files) -> None:
     files.project_settings(disabledMcpServers=["a", "b"], enabledMcpjsonServers=["b"])
     assert [files.why(name) for name in ("a", "b")] == [OFF_PROJECT, None]
 
 
-def test_a_list_for_mcp_json_does_not_affect_other_files(files: Files) -> None:
+def test_disabled_mcp_json_servers_do_not_affect_other_files(files: Files) -> None:
     files.project_settings(disabledMcpjsonServers=["a"])
     assert (files.why("a"), files.why("a", LOCAL)) == (OFF_SETTINGS, None)
 
@@ -145,7 +145,9 @@ def test_rules_that_are_not_lists_are_ignored(files: Files) -> None:
         ),
     ],
 )
-def test_files_of_each_platform(platform: str, home: str, managed: str, own: str) -> None:
+def test_claude_code_files_depend_on_the_platform(
+    platform: str, home: str, managed: str, own: str
+) -> None:
     machine = HostPaths(platform=platform, home=home, env={}, cwd=home)
     found = [(one.path, one.level) for one in places(machine, ConfigReader())]
     assert found == [(managed, "managed"), (own, "local"), (own, "user")]

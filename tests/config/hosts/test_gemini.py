@@ -72,7 +72,7 @@ def test_settings_that_are_not_lists_are_ignored(host: Host, name: str, tmp_path
         ({"b": {"enabled": False}}, "a", False),
     ],
 )
-def test_servers_disabled_in_the_enablement_file(
+def test_the_enablement_file_disables_servers(
     tmp_path: Path, state: Any, server: str, off: bool
 ) -> None:
     files = Files(tmp_path, "gemini")
@@ -88,7 +88,7 @@ def test_servers_disabled_in_the_enablement_file(
         ("win32", r"C:\h", r"C:\ProgramData\gemini-cli\settings.json"),
     ],
 )
-def test_files_of_each_platform(platform: str, home: str, system: str) -> None:
+def test_gemini_files_depend_on_the_platform(platform: str, home: str, system: str) -> None:
     machine = HostPaths(platform=platform, home=home, env={}, cwd=home)
     first, project, user, last = GEMINI.places(machine, ConfigReader())
     assert (first.path, first.level) == (system, "managed")

@@ -55,12 +55,12 @@ def found(**more: Any) -> FoundServer:
         ("A=1\r\nB=2", "1"),
     ],
 )
-def test_lines_of_a_dotenv_file(line: str, value: str) -> None:
+def test_value_in_a_dotenv_line_is_read(line: str, value: str) -> None:
     assert read_dotenv(line)["A"] == value
 
 
 @pytest.mark.parametrize("line", ["", "# A=1", "1A=2", "A", "A B=1"])
-def test_other_lines_are_ignored(line: str) -> None:
+def test_dotenv_lines_without_a_variable_are_ignored(line: str) -> None:
     assert read_dotenv(line) == {}
 
 
@@ -82,7 +82,7 @@ def test_paths_are_relative_to_the_project_or_the_file(
     assert absolute(found(workspace=""), "x") == "x"
 
 
-def test_files_whose_content_becomes_part_of_an_entry() -> None:
+def test_files_that_an_entry_refers_to_are_listed() -> None:
     entry = MCPStdioServerConfig(command="x", env={"A": "{file:./a}", "B": "{file:~/b}{env:C}"})
     one = found(entry=entry, env_file="{env:DIR}/.env")
     assert files_of(one, {"DIR": "/d"}) == ["/d/.env", "/p/./a", "/h/b"]
@@ -137,6 +137,6 @@ def test_all_strings_in_a_value_are_found() -> None:
     assert list(values_of(raw)) == ["1", "2", "3"]
 
 
-def test_values_are_hidden_in_texts() -> None:
+def test_secret_values_are_hidden_in_texts() -> None:
     assert "hidden-value" not in hide_values("error: hidden-value here", ["hidden-value"])
     assert hide_values("the result") == "the result"

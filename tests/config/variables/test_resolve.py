@@ -121,7 +121,7 @@ def test_all_strings_of_a_remote_entry_are_expanded() -> None:
     assert made.oauth == {"clientSecret": "s3cret", "scopes": ["1"]}
 
 
-def test_the_found_entry_keeps_its_raw_form() -> None:
+def test_resolving_does_not_change_the_found_entry() -> None:
     raw = found({"command": "x", "env": {"T": "${TOKEN}"}})
     made = resolve(raw, ENV)
     assert raw.entry.env == {"T": "${TOKEN}"}  # type: ignore[union-attr]
@@ -137,7 +137,7 @@ def test_gemini_expands_env_and_headers_twice() -> None:
     assert windows.env["P"] == "1"  # type: ignore[union-attr]
 
 
-def test_codex_and_goose_take_values_by_name() -> None:
+def test_codex_and_goose_refer_to_variables_by_name() -> None:
     entry = {
         "url": "https://x",
         "bearer_token_env_var": "TOKEN",
@@ -169,7 +169,7 @@ def test_variables_of_goose_refer_to_its_own_values() -> None:
     assert made.headers == {"H": "s3cret"}  # type: ignore[union-attr]
 
 
-def test_files_beside_an_opencode_configuration(tmp_path: Path) -> None:
+def test_opencode_file_references_are_relative_to_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-file\n")
     here = {"path": str(tmp_path / "opencode.json"), "home": str(tmp_path)}
     entry = {"type": "remote", "url": "https://x", "headers": {"A": "{file:token} {file:~/token}"}}
@@ -220,7 +220,7 @@ def test_values_of_the_entry_override_the_env_file(tmp_path: Path) -> None:
     assert "gone.env of `envFile` does not exist" in made.warnings[0]
 
 
-def test_folders_are_relative_to_the_project() -> None:
+def test_working_directories_are_relative_to_the_project() -> None:
     made = [resolve(found({"command": "x", "cwd": cwd}), ENV).entry for cwd in ("~/a", "b", "/c")]
     assert [one.cwd for one in made] == ["/home/ada/a", "/lab/engine/b", "/c"]  # type: ignore[union-attr]
 
@@ -369,7 +369,7 @@ async def test_blocking_resolution_does_not_block_the_event_loop(tmp_path: Path)
         assert (await waiting).entry.env == {"C": "said"}  # type: ignore[union-attr]
 
 
-def test_a_whole_home_can_be_resolved(tmp_path: Path) -> None:
+def test_entries_of_all_programs_can_be_resolved(tmp_path: Path) -> None:
     from tests.support.home_directory import full_home
 
     machine = full_home(tmp_path)
@@ -400,7 +400,9 @@ VALUES = st.dictionaries(st.sampled_from(["A", "B", "AB", "_"]), st.text(alphabe
 
 
 @given(st.sampled_from(sorted(DIALECTS)), TEXTS, VALUES)
-def test_any_text_can_be_resolved(dialect: str, value: str, env: dict[str, str]) -> None:
+def test_any_text_is_resolved_or_a_config_error(
+    dialect: str, value: str, env: dict[str, str]
+) -> None:
     scope = VariableScope(env=env, read_file=lambda path: "file")
     try:
         made = substitute(value, dialect, scope, "url")
@@ -437,7 +439,7 @@ def test_a_cached_value_still_requires_approval(tmp_path: Path) -> None:
         SecretCommands(other).headers(one, "echo '{}'", "https://x")
 
 
-def test_a_project_file_has_its_approved_content(tmp_path: Path) -> None:
+def test_a_file_of_a_project_is_used_with_its_approved_content(tmp_path: Path) -> None:
     path = str(tmp_path / ".env")
     entry = {"command": "x", "envFile": path}
     trust = Trust(tmp_path / "t")

@@ -60,7 +60,7 @@ def test_variables_are_replaced(dialect: str, text: str, expected: str) -> None:
     assert substitute(text, dialect, scope()) == expected
 
 
-def test_windows_has_backslashes_and_percent_variables() -> None:
+def test_backslashes_and_percent_variables_are_used_on_windows() -> None:
     windows = scope(platform="win32", workspace="C:\\w\\project\\")
     assert substitute("${/}${pathSeparator}", "vscode", windows) == "\\\\"
     assert substitute("%A% %NONE%", "gemini-again", windows) == "1 "
@@ -74,7 +74,7 @@ def test_variables_are_replaced_only_in_supported_fields() -> None:
     assert substitute("$A", "goose", scope()) == "$A"
 
 
-def test_file_references_need_a_reader() -> None:
+def test_file_references_are_replaced_by_the_text_from_the_reader() -> None:
     asked: list[str] = []
     reading = scope(read_file=lambda path: asked.append(path) or "text")
     assert substitute("{file:./x}", "opencode", reading) == "text"
@@ -135,7 +135,7 @@ def test_substituted_values_are_not_expanded() -> None:
         ("{}", False),
     ],
 )
-def test_texts_that_look_like_variables(raw: Any, expected: bool) -> None:
+def test_texts_that_look_like_variables_are_recognised(raw: Any, expected: bool) -> None:
     assert looks_like_variables(raw) is expected
 
 
