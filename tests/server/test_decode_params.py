@@ -14,7 +14,7 @@ class Params(Struct):
     n: int = 0
 
 
-def test_parameters_are_decoded_and_absent_ones_are_empty() -> None:
+def test_absent_parameters_are_decoded_as_an_empty_object() -> None:
     assert decode_params(Raw(b'{"n":5,"other":1}'), Params) == Params(5)
     assert decode_params(UNSET, Params) == Params()
 
@@ -32,7 +32,7 @@ def test_parameters_of_another_type_are_rejected(params: bytes) -> None:
 
 
 @pytest.mark.parametrize("params", [None, {}, {"uri": 5}], ids=["none", "empty", "number"])
-def test_a_uri_is_required(params: Any) -> None:
+def test_request_without_a_uri_is_rejected(params: Any) -> None:
     with pytest.raises(RpcError) as refused:
         required_uri(exchange("resources/read", params))
     assert refused.value.code == -32602

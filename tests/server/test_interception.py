@@ -109,7 +109,7 @@ async def test_interceptors_may_reject_or_answer_messages_of_a_handler() -> None
     assert edge.took == []
 
 
-async def test_session_and_log_level_are_those_of_the_edge() -> None:
+async def test_intercepted_reply_path_has_the_session_and_log_level_of_its_edge() -> None:
     edge = Edge()
     exchange = await edge_for_handlers(Watch(), edge)
     assert exchange.edge.session is SESSION
@@ -155,7 +155,7 @@ async def test_fragment_emptied_by_an_interceptor_is_not_sent() -> None:
     assert edge.took == []
 
 
-async def test_direct_exchange_keeps_its_reply_path() -> None:
+async def test_reply_path_of_a_direct_exchange_is_not_replaced() -> None:
     seen: list[Exchange] = []
 
     async def handler(exchange: Exchange) -> Answer:

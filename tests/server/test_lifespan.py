@@ -117,7 +117,7 @@ async def test_failed_lifespan_can_be_opened_again() -> None:
     assert lifespan.state is None
 
 
-async def test_user_cancelled_during_opening_does_not_close_the_lifespan_of_others() -> None:
+async def test_cancelled_user_does_not_close_the_lifespan_of_others() -> None:
     gate, closed = asyncio.Event(), list[str]()
 
     @asynccontextmanager
@@ -139,7 +139,7 @@ async def test_user_cancelled_during_opening_does_not_close_the_lifespan_of_othe
     assert closed == ["closed"]
 
 
-async def test_only_user_can_be_cancelled_during_opening() -> None:
+async def test_lifespan_closes_if_its_only_user_is_cancelled_during_opening() -> None:
     gate, closed = asyncio.Event(), list[str]()
 
     @asynccontextmanager
@@ -165,7 +165,7 @@ async def test_server_without_a_lifespan_has_no_state() -> None:
         assert state is None
 
 
-async def test_exception_without_a_waiting_user_is_not_reported_later(
+async def test_exception_of_a_lifespan_without_users_is_not_logged_by_asyncio(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Tests of registered entries."""
+"""Tests of the registration of tools, resources, prompts and completions."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def test_decorators_return_the_function() -> None:
     assert server.completions.find("function", "a") is function
 
 
-def test_tool_has_the_registered_properties() -> None:
+def test_tool_has_the_properties_given_at_registration() -> None:
     server, annotations = MCPServer("s"), ToolAnnotations(read_only_hint=True)
     server.tool(
         "n", "D", "T", {"type": "object"}, annotations=annotations, meta={"a": 1}, timeout=5
@@ -59,7 +59,7 @@ def test_tool_has_the_registered_properties() -> None:
     assert (given.definition.title, given.convert is not None) == ("M", True)
 
 
-def test_resource_has_the_registered_properties() -> None:
+def test_resource_has_the_properties_given_at_registration() -> None:
     server = MCPServer("s", cache_ttl=5, cache_scope="public")
 
     @server.resource("r://doc")
@@ -130,7 +130,7 @@ async def test_results_have_the_registered_cache_hints(own: Any, hints: Any) -> 
     assert list(old) == ["contents"]
 
 
-def test_added_and_removed_entries_are_announced(tmp_path: Path) -> None:
+def test_added_and_removed_entries_are_announced_to_clients(tmp_path: Path) -> None:
     server = MCPServer("s")
     told = changes_of(server)
     (tmp_path / "a.txt").write_text("x")
@@ -165,7 +165,7 @@ def test_added_and_removed_entries_are_announced(tmp_path: Path) -> None:
     announced()
 
 
-def test_changes_of_a_replaced_registry_are_not_announced() -> None:
+def test_changes_of_a_replaced_registry_are_not_announced_to_clients() -> None:
     server, old, new = MCPServer("s"), MCPToolRegistry(), MCPToolRegistry()
     first = server.registry
     server.registry = old
@@ -182,7 +182,7 @@ def test_changes_of_a_replaced_registry_are_not_announced() -> None:
     assert (told, server.tool_count) == (["tools/list_changed"], 1)
 
 
-def test_prompt_has_the_registered_properties() -> None:
+def test_prompt_has_the_properties_given_at_registration() -> None:
     server = MCPServer("s")
 
     @server.prompt("n", title="T", description="D")

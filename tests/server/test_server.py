@@ -255,7 +255,7 @@ async def test_slow_tool_does_not_delay_other_calls(loop_kind: str) -> None:
 
 
 @pytest.mark.covers("PRO-32")
-async def test_a_cancelled_call_stops_its_handler_and_is_not_a_timeout() -> None:
+async def test_cancelled_call_cancels_its_handler() -> None:
     server = MCPServer("s")
     started, ended = asyncio.Event(), asyncio.Event()
 
@@ -400,7 +400,7 @@ async def test_lists_are_paged_in_order_of_registration(version: str) -> None:
     assert (await ask(server, "tools/list"))["result"]["tools"][0]["name"] == "t01"
 
 
-async def test_names_are_unique() -> None:
+async def test_duplicate_and_unknown_tool_names_are_rejected() -> None:
     server = MCPServer("s")
     server.tool("same")(lambda: "1")
     with pytest.raises(ValueError, match="a tool 'same' is already registered"):
@@ -727,7 +727,9 @@ async def test_metrics_count_running_calls_and_failures() -> None:
 
 
 @pytest.mark.parametrize("how", ["attach", "running", "cold"])
-async def test_a_server_warms_up_once(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tools_of_a_server_are_warmed_up_only_once(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = MCPServer("s", warm_up=how != "cold")
     server.tool("t")(lambda: "x")
     warmed: list[str] = []

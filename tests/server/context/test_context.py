@@ -56,7 +56,7 @@ async def test_context_describes_the_caller_and_the_request() -> None:
         ([1], "The response to roots is malformed"),
     ],
 )
-async def test_malformed_roots_are_an_error(answer: Any, words: str) -> None:
+async def test_malformed_roots_response_is_rejected(answer: Any, words: str) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -76,7 +76,7 @@ async def test_malformed_roots_are_an_error(answer: Any, words: str) -> None:
     assert words in json.dumps(told)
 
 
-async def test_a_file_is_text_or_bytes(tmp_path: Path) -> None:
+async def test_file_resource_is_read_as_text_or_as_bytes(tmp_path: Path) -> None:
     server = MCPServer("s")
     places = {}
     for name, content in (
@@ -109,7 +109,7 @@ async def test_a_file_is_text_or_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error", None])
-async def test_log_messages_have_the_level_of_their_function(level: str | None) -> None:
+async def test_log_level_depends_on_the_context_method(level: str | None) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -163,7 +163,7 @@ async def test_progress_that_does_not_increase_is_dropped() -> None:
         await wire.ask("tools/call", {"name": "work", "_meta": META}, id=2)
 
 
-async def test_handler_can_close_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_handler_can_close_the_stream_of_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     detached: list[Any] = []
     monkeypatch.setattr(
         LineChannel, "detach", lambda _, request_id: detached.append(request_id), raising=False
@@ -179,7 +179,7 @@ async def test_handler_can_close_its_stream(monkeypatch: pytest.MonkeyPatch) -> 
     assert detached == [1]
 
 
-async def test_a_synchronous_handler_waits_for_the_loop() -> None:
+async def test_synchronous_handler_can_wait_for_a_coroutine() -> None:
     server = MCPServer("s")
     waits: list[int] = []
 

@@ -169,7 +169,7 @@ async def test_step_runs_once_in_a_call_with_two_rounds() -> None:
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_user_may_decline(action: str) -> None:
+async def test_elicitation_can_be_declined(action: str) -> None:
     server, _ = shop()
     async with line_to(server) as line:
         first = await line.call("order", {"what": "tea"})
@@ -240,7 +240,7 @@ async def test_handler_cannot_swallow_the_end_of_a_round_and_cleans_up() -> None
         assert done["content"][0]["text"] == "yes"
 
 
-async def test_sampling_and_roots_work_in_rounds() -> None:
+async def test_handler_can_request_sampling_and_roots_in_rounds() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         first = await line.call("model")
@@ -287,7 +287,7 @@ async def test_foreign_and_tampered_states_are_rejected() -> None:
     assert seen.count("charged") == 1
 
 
-async def test_responses_of_another_type_are_rejected() -> None:
+async def test_input_responses_that_do_not_match_the_form_are_rejected() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         first = await line.call("order", {"what": "tea"})
@@ -333,7 +333,7 @@ async def open_session(line: Line, capabilities: Any, version: str = "2025-11-25
 
 
 @pytest.mark.covers("PRO-24", "SRV-28")
-async def test_same_handler_sends_requests_in_the_handshake_era() -> None:
+async def test_handler_with_rounds_sends_requests_in_the_handshake_era() -> None:
     server, seen = shop()
     async with line_to(server) as line:
         await open_session(line, ALL)
@@ -465,7 +465,7 @@ async def test_requests_without_keys_are_identified_by_position() -> None:
 
 
 @pytest.mark.parametrize("given", [{"inputResponses": 5}, {"requestState": 5}])
-async def test_malformed_responses_are_rejected(given: dict[str, Any]) -> None:
+async def test_malformed_input_responses_are_rejected(given: dict[str, Any]) -> None:
     server, _ = shop()
     async with line_to(server) as line:
         refused = await line.call("order", {"what": "tea"}, **given)
@@ -473,7 +473,7 @@ async def test_malformed_responses_are_rejected(given: dict[str, Any]) -> None:
         assert refused["error"]["message"].startswith("Invalid input responses: ")
 
 
-async def test_response_to_another_request_is_ignored() -> None:
+async def test_input_response_to_an_unknown_request_is_ignored() -> None:
     server, words = MCPServer("s"), ["one?", "two?"]
 
     @server.tool()
@@ -494,7 +494,7 @@ def rounds_of(params: Any = None, **options: Any) -> ServerInputRounds:
     return ServerInputRounds(exchange(params=params), KeyRing(), 60, **options)
 
 
-async def test_round_does_not_cancel_a_finished_task() -> None:
+async def test_end_of_a_round_does_not_cancel_a_finished_task() -> None:
     async def nothing() -> None: ...
 
     task = asyncio.create_task(nothing())

@@ -1,4 +1,4 @@
-"""Tests of errors, which are logged with a correlation id before the caller receives them."""
+"""Tests of the logging of errors with a correlation id before the caller receives them."""
 
 import json
 import logging
@@ -119,7 +119,7 @@ async def test_rejection_on_a_connection_is_logged_with_a_generated_id(
 
 @pytest.mark.covers("SRV-07", "SRV-20", "OBS-03")
 @pytest.mark.parametrize("given", ["trace-7", None, "two\nlines", "x" * 1000])
-async def test_handlers_results_and_logs_agree_on_the_id(
+async def test_context_result_and_log_have_the_same_correlation_id(
     given: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = server_of_failures()
@@ -188,7 +188,7 @@ async def test_exception_object_raised_for_another_request_is_logged_again(
 
 
 @pytest.mark.covers("SRV-26")
-def test_tool_error_survives_each_encoding() -> None:
+def test_tool_error_can_be_encoded_and_decoded() -> None:
     error = MCPToolError(
         "no seat „left“",
         code=MCPErrorCode.VALIDATION_ERROR,
@@ -236,7 +236,7 @@ async def test_result_of_a_failing_tool_is_decoded_as_a_tool_error() -> None:
         None,
     ],
 )
-def test_other_results_are_not_tool_errors(result: Any) -> None:
+def test_result_without_a_tool_error_cannot_be_decoded_as_one(result: Any) -> None:
     with pytest.raises(ValueError, match="not|Expecting"):
         MCPToolError.from_mcp_response(result)
 
@@ -279,7 +279,7 @@ def test_error_is_logged_once_per_request_with_its_method_and_target(
     assert len(caplog.records) == 2
 
 
-def test_params_and_headers_are_sensitive() -> None:
+def test_sensitive_parts_are_the_params_and_the_headers() -> None:
     caller = Caller(NEWEST, True, ANONYMOUS)
     given = direct_exchange(Request(1, "x", Raw(b"{}")), caller, headers={"a": "b"})
     assert sensitive_parts(given) == (Raw(b"{}"), {"a": "b"})

@@ -64,7 +64,9 @@ async def test_arguments_may_be_absent(name: str, params: dict[str, Any], text: 
 
 
 @pytest.mark.parametrize("name", ["inline", "waiting", "threaded"])
-async def test_invalid_arguments_are_rejected_or_an_error_result(name: str) -> None:
+async def test_arguments_that_are_not_an_object_are_rejected_and_others_validated(
+    name: str,
+) -> None:
     server = server_with_tools()
     refused = await call(server, name, arguments=[1])
     assert refused["error"]["code"] == -32602
@@ -178,7 +180,7 @@ async def test_number_of_detached_tools_is_limited(
     await asyncio.sleep(60)
 
 
-async def test_cancelled_error_raised_by_a_tool_is_a_failure() -> None:
+async def test_cancelled_error_raised_by_a_tool_is_an_error_result() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -422,7 +424,7 @@ async def test_input_required_result_names_the_server() -> None:
     }
 
 
-async def test_missing_capability_is_reported_in_the_form_of_the_era() -> None:
+async def test_missing_capability_is_an_error_or_an_error_result_by_era() -> None:
     server = MCPServer("s")
 
     @server.tool()

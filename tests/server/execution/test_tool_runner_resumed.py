@@ -13,7 +13,7 @@ def resumed(coroutine: Any, leave: Any = None) -> ResumedCoroutine:
     return ResumedCoroutine(coroutine, coroutine.send(None), leave)
 
 
-async def test_rest_is_awaited_like_the_whole_coroutine() -> None:
+async def test_resumed_coroutine_is_awaited_like_a_new_one() -> None:
     steps: list[int] = []
 
     async def work() -> str:
@@ -28,7 +28,7 @@ async def test_rest_is_awaited_like_the_whole_coroutine() -> None:
     assert steps == [0, 1, 2]
 
 
-async def test_results_and_errors_reach_the_coroutine() -> None:
+async def test_results_and_errors_of_awaited_futures_reach_the_coroutine() -> None:
     future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def work() -> Any:
@@ -97,7 +97,7 @@ async def test_coroutine_that_ignores_its_cancellation_is_awaited_or_detached(
     assert len(left) == (0 if leaves is None else 1)
 
 
-async def test_cancelled_coroutine_ends() -> None:
+async def test_cancelled_coroutine_raises_cancelled_error() -> None:
     async def work() -> None:
         await asyncio.Event().wait()
 

@@ -1,4 +1,4 @@
-"""Tests of changes for some connections only, and of closed event loops."""
+"""Tests of change notifications to selected connections, and of closed event loops."""
 
 import asyncio
 import json
@@ -109,7 +109,7 @@ CAPABILITIES: dict[str, Any] = {
 }
 
 
-async def test_end_waits_until_every_listener_has_its_result(
+async def test_end_waits_until_every_listener_has_its_final_result(
     virtual_time: VirtualTime,
 ) -> None:
     broadcaster, begun = ChangeBroadcaster(), virtual_time.now

@@ -93,7 +93,7 @@ async def test_completion_of_an_unknown_reference_is_rejected() -> None:
         assert (await wire.ask("completion/complete", {}))["error"]["code"] == -32602
 
 
-async def test_completion_function_may_return_the_total() -> None:
+async def test_completion_function_may_return_the_total_number_of_values() -> None:
     server = MCPServer("s")
     server.register_prompt("greet", arguments=[{"name": "city"}], template="{city}")
     server.completion("greet", "city")(
@@ -192,7 +192,7 @@ async def test_completion_result_has_at_most_a_hundred_values(
     assert (completion.get("total"), completion.get("hasMore")) == (total, more)
 
 
-async def test_a_fixed_resource_may_have_completions() -> None:
+async def test_completion_can_be_registered_for_a_fixed_resource() -> None:
     server = MCPServer("s")
     server.register_resource("r://1", "one", content_provider="1")
     server.completion("r://1", "a")(lambda typed: [f"{typed}!"])
@@ -203,7 +203,7 @@ async def test_a_fixed_resource_may_have_completions() -> None:
         assert (await complete(wire, fixed, "b", "x"))["completion"]["values"] == []
 
 
-async def test_prompt_template_may_be_a_function_a_text_or_the_description() -> None:
+async def test_prompt_is_rendered_from_a_function_a_text_or_its_description() -> None:
     server = MCPServer("s")
     server.register_prompt("function", template=lambda: "made")
     server.register_prompt("given", arguments=[{"name": "a"}], template=lambda a: f"<{a}>")
@@ -293,7 +293,7 @@ async def test_completion_function_gets_the_other_arguments_if_it_has_a_paramete
             assert found["completion"]["values"] == [v.replace("'a': 'b'", "") for v in values]
 
 
-async def test_completions_of_mounted_servers_are_found_by_both_names() -> None:
+async def test_completions_of_mounted_servers_are_found_with_and_without_prefix() -> None:
     outer, first, second = MCPServer("outer"), MCPServer("first"), MCPServer("second")
     assert not outer.completions
     for server, name in ((first, "x"), (second, "y"), (outer, "z")):

@@ -56,7 +56,7 @@ async def test_invalid_calls_are_rejected_with_every_problem() -> None:
 
 
 @pytest.mark.covers("SRV-18")
-def test_registering_the_same_tool_twice_is_allowed_and_another_one_is_not() -> None:
+def test_same_tool_can_be_registered_twice_but_not_another_with_its_name() -> None:
     registry = MCPToolRegistry()
     first = registry.register(double)
     assert registry.register(double) is first
@@ -80,7 +80,7 @@ def test_registering_the_same_tool_twice_is_allowed_and_another_one_is_not() -> 
 
 
 @pytest.mark.covers("SRV-18")
-async def test_registry_can_be_passed_shared_and_replaced() -> None:
+async def test_registry_can_be_shared_by_servers_and_replaced() -> None:
     shared = MCPToolRegistry()
     one, two = MCPServer("one", registry=shared), MCPServer("two", registry=shared)
     one.tool()(double)

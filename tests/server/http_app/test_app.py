@@ -288,7 +288,7 @@ async def test_legacy_transport_has_its_own_paths(
     assert pages.served == []
 
 
-async def test_streams_of_every_kind_end_when_the_server_stops() -> None:
+async def test_streams_of_every_transport_end_when_the_server_stops() -> None:
     server = MCPServer("s")
     app = HttpApp(server, HttpSettings())
     sent: dict[str, list[Any]] = {"sse": [], "ws": [], "listen": []}

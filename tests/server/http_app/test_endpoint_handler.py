@@ -8,7 +8,7 @@ from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.server.http_app.endpoint_handler import EndpointHandler
 
 
-async def test_base_class_has_no_hooks_and_is_always_open() -> None:
+async def test_base_class_defines_no_hooks_and_needs_no_start() -> None:
     handler = EndpointHandler()
     hooks = (handler.delegate_post, handler.on_malformed, handler.hides)
     assert (*hooks, handler.on_stateless_notification) == (None, None, None, None)
@@ -18,7 +18,7 @@ async def test_base_class_has_no_hooks_and_is_always_open() -> None:
         assert state is None
 
 
-async def test_base_class_serves_no_clients() -> None:
+async def test_base_class_cannot_attach_clients() -> None:
     handler, nothing = EndpointHandler(), None
     with pytest.raises(NotImplementedError):
         handler.attach(nothing, ANONYMOUS)  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ class Runnable(HttpRunnable):
 
 
 @pytest.mark.parametrize("fails", [None, KeyError("x"), asyncio.CancelledError()])
-async def test_application_runs_and_its_end_is_reported(
+async def test_run_http_serves_the_application_and_calls_the_end_hook(
     fails: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound: list[Any] = []
@@ -72,7 +72,7 @@ async def test_application_runs_and_its_end_is_reported(
     assert runnable.ended == [app for app, _, _ in runs]
 
 
-async def test_base_class_has_no_application() -> None:
+async def test_base_class_cannot_create_an_application() -> None:
     with pytest.raises(NotImplementedError):
         HttpRunnable().create_http_app()
     assert HttpRunnable.port == 8080

@@ -22,7 +22,7 @@ def api_of(*tools: dict[str, Any], root: str = "", **config: Any) -> dict[str, A
     ],
     ids=["name", "title", "instructions"],
 )
-def test_a_document_names_its_server(config: Any, info: Any) -> None:
+def test_document_has_the_name_of_its_server(config: Any, info: Any) -> None:
     api = api_of(**config)
     assert (api["openapi"], api["info"], api["paths"]) == ("3.1.0", info, {})
     assert "servers" not in api
@@ -75,7 +75,7 @@ def test_operation_ids_are_unique_and_valid_names() -> None:
     }
 
 
-def test_a_result_has_the_schema_of_its_tool() -> None:
+def test_response_has_the_output_schema_of_its_tool() -> None:
     output = {"type": "object", "title": "Out"}
     paths = api_of({"name": "a"}, {"name": "b", "outputSchema": output})["paths"]
     plain, structured = (

@@ -24,7 +24,7 @@ async def call(web: Web, tool: str, arguments: Any, **headers: str) -> Any:
 
 
 @pytest.mark.covers("SRV-42")
-async def test_lists_are_complete() -> None:
+async def test_list_contains_the_entries_of_all_pages() -> None:
     server = MCPServer("many", page_size=10, rate_limit_rate=0)
     for n in range(25):
         server.tool(name=f"tool_{n}")(lambda: "x")
@@ -90,7 +90,7 @@ async def test_correlation_id_is_echoed_and_part_of_the_error() -> None:
         assert stateless.headers["x-correlation-id"] == "abc-3"
 
 
-async def test_every_tool_is_an_operation() -> None:
+async def test_openapi_document_has_one_operation_per_tool() -> None:
     async with serving(make_server()) as web:
         api = (await web.get(at(web, "/openapi.json"))).json
         assert api["openapi"].startswith("3.1")
@@ -130,7 +130,7 @@ async def test_status_page_escapes_the_texts_of_the_server() -> None:
         assert "default-src 'none'" in page.headers["content-security-policy"]
 
 
-async def test_unknown_path_is_answered_with_the_endpoint() -> None:
+async def test_error_for_an_unknown_path_names_the_mcp_endpoint() -> None:
     async with serving(make_server()) as web:
         lost = await web.get(at(web, "/nothing/here"))
         assert lost.status == 404
@@ -139,7 +139,7 @@ async def test_unknown_path_is_answered_with_the_endpoint() -> None:
             assert (response.status, response.headers["allow"]) == (405, "GET")
 
 
-async def test_rejected_request_has_code_message_and_data_of_the_error() -> None:
+async def test_response_to_a_rejected_request_has_the_code_message_and_data() -> None:
     async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "tools/list":
             raise RpcError(-32001, "not now", {"retry": 5})
@@ -179,7 +179,7 @@ def test_each_tool_error_code_has_an_http_status(code: str, status: int) -> None
         ({"isError": True}, "The tool failed"),
     ],
 )
-def test_error_result_is_an_http_error(result: Any, message: str) -> None:
+def test_error_result_of_a_tool_has_an_http_error_status(result: Any, message: str) -> None:
     assert rest._tool_error(result).message == message
 
 
@@ -207,7 +207,7 @@ def small_server() -> MCPServer:
 
 
 @pytest.mark.parametrize("path", ["/tools", "/resources", "/prompts", "/tools/"])
-async def test_a_list_is_json_at_its_path(path: str) -> None:
+async def test_each_list_is_served_as_json(path: str) -> None:
     reply = await Api(small_server()).get(path)
     kind = path.strip("/")
     assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
@@ -226,7 +226,7 @@ async def test_health_counts_the_entries() -> None:
     }
 
 
-async def test_one_tool_has_a_path_of_its_own() -> None:
+async def test_each_tool_is_described_at_its_own_path() -> None:
     api = Api(small_server())
     found, missing = await api.get("/tools/b"), await api.get("/tools/unknown")
     assert (found.status, json.loads(found.body)["name"]) == (200, "b")
@@ -250,7 +250,7 @@ async def test_one_tool_has_a_path_of_its_own() -> None:
         ("/", "GET", 200, None),
     ],
 )
-async def test_each_path_has_one_method(
+async def test_other_methods_of_a_path_are_rejected_with_405(
     path: str, method: str, status: int, allowed: str | None
 ) -> None:
     reply = await Api(small_server()).get(path, method)
@@ -303,7 +303,7 @@ async def test_size_of_the_body_is_limited() -> None:
     assert large.body.endswith(b"the body must have at most 20 bytes\n")
 
 
-async def test_other_content_types_are_rejected() -> None:
+async def test_tool_call_requires_the_json_content_type() -> None:
     app, sent = small_server().create_http_app(), list[Any]()
 
     async def receive() -> Any:

@@ -86,7 +86,7 @@ def test_an_operation_describes_a_tool() -> None:
     assert "servers" not in describe_api(CONFIG, [])
 
 
-def test_a_page_has_an_entry_for_the_configuration_of_clients() -> None:
+def test_page_shows_the_configuration_entry_for_clients() -> None:
     entry = """{
   "mcpServers": {
     "notes": {
@@ -108,7 +108,7 @@ def test_a_page_has_the_title_of_its_server_and_may_have_no_instructions() -> No
     assert "n 1.0.0, a Model Context Protocol server</p><h2>Connect</h2>" in text
 
 
-def test_names_are_shown_once_and_hidden_characters_are_visible() -> None:
+def test_name_equal_to_the_uri_is_shown_once_and_hidden_characters_escaped() -> None:
     text = page(
         resources=[
             {"name": "note://one", "uri": "note://one"},

@@ -174,7 +174,7 @@ def test_value_without_a_json_form_is_rejected() -> None:
 
 
 @pytest.mark.covers("SRV-29")
-def test_large_result_is_complete() -> None:
+def test_large_result_is_encoded_completely() -> None:
     size = 20_000_000
     (block,) = blocks_of(bytes(size))
     assert len(base64.b64decode(block["resource"]["blob"])) == size
@@ -278,7 +278,7 @@ def test_complete_result_keeps_its_members_and_gets_those_of_the_era(own: Any, m
     ],
     ids=["text", "none", "number", "struct", "block", "blocks", "bytes"],
 )
-def test_plain_is_true_for_results_valid_in_every_revision(value: Any, plain: bool) -> None:
+def test_result_is_plain_if_it_is_valid_in_every_revision(value: Any, plain: bool) -> None:
     encoded = as_content(value, TAIL)
     assert encoded.plain is plain
     assert json.loads(encoded.result)["resultType"] == "complete"

@@ -198,7 +198,7 @@ def test_schema_is_an_object_with_only_the_needed_definitions() -> None:
 
 
 @pytest.mark.covers("SRV-29")
-def test_tail_closes_the_result() -> None:
+def test_encoded_result_ends_with_the_given_tail() -> None:
     result = result_of(tool(returning(Point)), Point(1), b',"resultType":"complete"}')
     assert result == {
         "content": [{"type": "text", "text": '{"x":1}'}],
@@ -218,7 +218,9 @@ def test_tail_closes_the_result() -> None:
         (None, None, {"type": "null"}),
     ],
 )
-def test_true_wraps_values_that_are_not_objects(kind: Any, value: Any, schema: Any) -> None:
+def test_output_schema_true_wraps_values_that_are_not_objects(
+    kind: Any, value: Any, schema: Any
+) -> None:
     for entry in (tool(returning(kind), True), tool(returning(...), kind or type(None))):
         assert schema_of(entry)["properties"] == {"result": schema}
         assert schema_of(entry)["required"] == ["result"]

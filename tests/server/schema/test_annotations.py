@@ -80,7 +80,9 @@ def test_annotations_become_one_meta() -> None:
         ("pattern", "b+", "abc", "ac"),
     ],
 )
-def test_values_are_compared_with_limits(name: str, limit: Any, inside: Any, outside: Any) -> None:
+def test_value_satisfies_or_violates_a_limit(
+    name: str, limit: Any, inside: Any, outside: Any
+) -> None:
     assert satisfies_limit(inside, name, limit) is True
     assert satisfies_limit(outside, name, limit) is False
 
@@ -98,7 +100,9 @@ def test_limit_on_an_optional_type_applies_to_the_value() -> None:
     [("^a+$", "aa", "ab"), (r"^(?=.*\d)\w+$", "a1", "ab"), (r"(.)\1", "abba", "abab")],
     ids=["plain", "look-ahead", "back reference"],
 )
-def test_pattern_matches_in_both_engines(pattern: str, inside: str, outside: str) -> None:
+def test_pattern_matches_in_the_linear_and_the_python_engine(
+    pattern: str, inside: str, outside: str
+) -> None:
     assert satisfies_limit(inside, "pattern", pattern) is True
     assert satisfies_limit(outside, "pattern", pattern) is False
 

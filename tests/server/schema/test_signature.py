@@ -512,7 +512,7 @@ def test_descriptions_and_limits_of_fields_are_kept() -> None:
     }
 
 
-def test_malformed_arguments_are_one_problem() -> None:
+def test_malformed_arguments_are_reported_as_one_problem() -> None:
     for kind in (int, Literal[1.5]):
         for text in (b"[1]", b"null", b'"x"', b"[" * 5000 + b"]" * 5000, b'{"value":1e400}'):
             with pytest.raises(InvalidArguments) as caught:
@@ -751,7 +751,7 @@ def test_pattern_has_the_semantics_of_json_schema(json: str, fits: bool, slow: b
     [b"[1]", b'{"value":"\xff"}', b"[" * 100_000],
     ids=["list", "not UTF-8", "deep"],
 )
-def test_malformed_arguments_of_a_tool_with_a_pattern_are_one_problem(text: bytes) -> None:
+def test_malformed_arguments_with_a_pattern_are_reported_as_one_problem(text: bytes) -> None:
     signature = signature_of(Annotated[str, msgspec.Meta(pattern="^a+$")])
     with pytest.raises(InvalidArguments) as caught:
         signature.decode(text)
@@ -845,7 +845,7 @@ def test_default_may_come_from_a_factory() -> None:
     assert signature.call(signature.decode(b"{}"), None) == ["a"]
 
 
-def test_default_of_the_schema_is_kept() -> None:
+def test_default_in_the_annotation_takes_precedence() -> None:
     kind = Annotated[list[int], pydantic.Field(json_schema_extra={"default": [7]})]
     assert schema_of(kind, [3])["default"] == [7]
     assert schema_of(list[int], [3])["default"] == [3]
