@@ -122,7 +122,7 @@ async def test_a_stopped_timer_is_not_referenced_by_the_loop(virtual_time: Virtu
     assert (bell.times, bell.at) == (1, 1003.0)
 
 
-async def test_one_handle_serves_many_settings(virtual_time: VirtualTime) -> None:
+async def test_a_handle_is_replaced_only_by_an_earlier_time(virtual_time: VirtualTime) -> None:
     bell = Bell()
     timer = LazyTimer(bell.loop, bell.ring)
     timer.set(5)

@@ -176,7 +176,7 @@ async def test_the_rest_of_a_write_that_does_not_fit_into_a_pipe_goes_to_the_tra
     channel.write_ended(None)
 
 
-async def test_unread_pipe_is_detected(pipe: tuple[int, int]) -> None:
+async def test_never_read_is_true_until_the_peer_reads_from_the_pipe(pipe: tuple[int, int]) -> None:
     theirs, ours = pipe
     channel, ends = await channel_with(ours)
     assert not channel.never_read()  # no byte written yet
@@ -193,7 +193,7 @@ async def test_unread_pipe_is_detected(pipe: tuple[int, int]) -> None:
     assert not channel.never_read()
 
 
-async def test_unread_pipe_is_remembered_after_the_end(pipe: tuple[int, int]) -> None:
+async def test_never_read_keeps_its_value_after_the_end(pipe: tuple[int, int]) -> None:
     channel, _ = await channel_with(pipe[1])
     channel.join_writes()
     channel.send(NOTE)
@@ -325,7 +325,9 @@ async def test_pipe_protocols_report_to_their_channel() -> None:
     [(None, ""), (OSError("boom"), "boom"), (BrokenPipeError(), "BrokenPipeError")],
     ids=["none", "text", "no text"],
 )
-async def test_the_end_of_a_sink_has_a_reason(exc: Exception | None, reason: str) -> None:
+async def test_sending_after_the_end_of_a_sink_raises_its_first_reason(
+    exc: Exception | None, reason: str
+) -> None:
     channel, _ = await channel_with()
     channel.write_ended(exc)
     channel.write_ended(OSError("another"))  # the first reason is kept
@@ -423,7 +425,7 @@ async def test_lines_are_held_back_while_the_write_queue_is_too_long() -> None:
     assert len(got) == 8, "the source has ended, so all lines are delivered"
 
 
-async def test_held_lines_may_have_to_wait_again() -> None:
+async def test_held_lines_wait_again_if_the_write_queue_fills_up() -> None:
     channel, ends = await channel_with()
     got: list[Any] = []
 

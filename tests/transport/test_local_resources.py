@@ -49,7 +49,7 @@ def test_exhausted_resources_are_distinguished_from_failures(
         assert error.public == "is away"
 
 
-async def test_a_process_that_gets_no_descriptors_is_a_local_failure(tmp_path: Path) -> None:
+async def test_a_start_without_free_descriptors_is_a_local_failure(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = []
     try:

@@ -70,7 +70,7 @@ async def test_messages_sent_before_the_end_are_delivered() -> None:
     await closed(left, right)
 
 
-async def test_an_end_that_is_not_read_congests_the_other() -> None:
+async def test_a_channel_is_congested_while_the_other_end_does_not_read() -> None:
     left, right = map(End, memory_pair())
     left.run()
     await turns()
@@ -114,7 +114,7 @@ async def test_aborting_drops_queued_messages() -> None:
     await closed(left, right)
 
 
-async def test_the_size_of_the_queue_is_known() -> None:
+async def test_the_write_buffer_size_is_the_number_of_queued_bytes() -> None:
     left, right = map(End, memory_pair())
     sink = left.channel._sink
     assert sink is not None

@@ -149,8 +149,8 @@ class LineChannel(SharedStream):
     def received(self, data: bytes) -> None:
         """Process bytes that arrived. Never raises, because the loop would close the connection."""
         if self._deliver is None:
-            # asyncio's read pipes start to read although they were paused in `connection_made`.
-            # This is a single chunk; after it `pause_reading` has an effect.
+            # asyncio's read pipes deliver one chunk although they were paused in `connection_made`.
+            # Pausing them again takes effect.
             self._early += data
             if self._source is not None:
                 self._source.pause_reading()
@@ -166,7 +166,7 @@ class LineChannel(SharedStream):
         if deliver is None:
             return
         for place, line in enumerate(lines):
-            # Responses to the preceding lines have filled the write queue.
+            # Responses to the preceding lines may have filled the write queue.
             if self._reading_stopped:
                 self._held = lines[place:]
                 return
@@ -264,7 +264,7 @@ class LineChannel(SharedStream):
         except BrokenPipeError:
             self._untouched = True
         except OSError:
-            pass  # the pipe is full: the transport waits
+            pass  # the pipe is full, so the transport writes the data later
         return data
 
     def _check_flood(self, sink: ByteSink) -> None:
@@ -306,7 +306,7 @@ class LineChannel(SharedStream):
             try:
                 data = data[os.write(self._fd, data) :]
             except OSError:
-                pass  # full or broken: the transport waits, or reports the error
+                pass  # the pipe is full or broken; the transport waits or reports the error
         if data:
             self._sink.write(data)
             if self.congested:

@@ -273,7 +273,7 @@ async def test_a_flood_on_stderr_blocks_nothing_and_is_limited_in_memory(tmp_pat
 
 
 @pytest.mark.covers("STD-03", "STD-05", "QUA-03")
-async def test_stray_output_is_skipped(tmp_path: Path) -> None:
+async def test_output_that_is_not_a_message_does_not_end_the_channel(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -406,7 +406,7 @@ UP = 'echo \'{"jsonrpc":"2.0","method":"up"}\'; '
         ("zero byte", "embedded null byte", "could not be started"),
     ],
 )
-async def test_start_errors_have_a_full_and_a_public_text(
+async def test_start_errors_have_a_full_text_and_a_public_one_without_details(
     tmp_path: Path, what: str, text: str, public: str
 ) -> None:
     script = tmp_path / "script"
@@ -431,7 +431,7 @@ async def test_start_errors_have_a_full_and_a_public_text(
 @pytest.mark.parametrize(
     ("number", "resource"), [(errno.EAGAIN, "processes"), (errno.EMFILE, "file descriptors")]
 )
-async def test_an_exhausted_resource_of_the_machine_is_in_the_error(
+async def test_the_error_names_an_exhausted_resource_of_the_machine(
     monkeypatch: pytest.MonkeyPatch, number: int, resource: str
 ) -> None:
     def refuse(*args: object, **settings: object) -> None:
@@ -566,7 +566,7 @@ async def test_a_forked_process_releases_the_stdin_of_a_server() -> None:
     await channel.close()
 
 
-async def test_concurrent_and_cancelled_closes_close_once() -> None:
+async def test_a_server_is_closed_once_by_concurrent_and_cancelled_calls() -> None:
     channel = await spawn(["/bin/cat"])
     task = asyncio.create_task(running(channel, asyncio.Queue()))
     first = asyncio.create_task(channel.close())

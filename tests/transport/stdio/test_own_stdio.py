@@ -106,7 +106,9 @@ def test_an_invalid_line_is_answered_and_the_next_ones_are_served(script: str) -
 
 
 @pytest.mark.covers("STD-11", "STD-13")
-def test_input_from_a_file_and_output_to_a_file(script: str, tmp_path: Path) -> None:
+def test_a_server_reads_requests_from_a_file_and_writes_to_a_file(
+    script: str, tmp_path: Path
+) -> None:
     requests, answers = tmp_path / "in", tmp_path / "out"
     requests.write_bytes(call(1, "slow") + call(2, "print_things"))
     with requests.open("rb") as stdin, answers.open("wb") as stdout:
@@ -126,7 +128,7 @@ def test_dev_null_on_both_sides_ends_the_server_at_once(script: str) -> None:
 
 
 @pytest.mark.covers("STD-13")
-def test_one_socket_for_both_directions_as_in_node(script: str) -> None:
+def test_stdin_and_stdout_may_be_the_same_socket_as_with_node(script: str) -> None:
     ours, theirs = socket.socketpair()
     flags = fcntl.fcntl(theirs, fcntl.F_GETFL)
     process = subprocess.Popen([sys.executable, script], stdin=theirs, stdout=theirs)
@@ -135,7 +137,7 @@ def test_one_socket_for_both_directions_as_in_node(script: str) -> None:
     assert texts(ours.makefile("rb").readline()) == {1: "finished"}
     ours.shutdown(socket.SHUT_WR)
     assert process.wait(20) == 0
-    assert fcntl.fcntl(theirs, fcntl.F_GETFL) == flags  # as before
+    assert fcntl.fcntl(theirs, fcntl.F_GETFL) == flags  # the flags of the socket are restored
     ours.close()
     theirs.close()
 

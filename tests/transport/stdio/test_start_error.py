@@ -21,7 +21,7 @@ ENVIRONMENT = {"PATH": os.defpath}
         ("/bin/sh", None, ValueError("embedded null byte"), None),
     ],
 )
-def test_problem_is_an_attribute_of_the_error(
+def test_a_start_error_has_the_problem_as_an_attribute(
     program: str, cwd: str | None, exc: Exception, problem: StartProblem | None
 ) -> None:
     error = start_error([program], cwd, ENVIRONMENT, exc)

@@ -197,7 +197,7 @@ async def test_keep_alive_frames_are_not_answered() -> None:
         await client.task
 
 
-async def test_a_refusal_has_only_the_headers_that_apply() -> None:
+async def test_a_refused_handshake_has_content_type_and_authenticate_headers() -> None:
     async with application(auth_token="x") as app:
         client = Client(app)
         start, body = await client.next(), await client.next()

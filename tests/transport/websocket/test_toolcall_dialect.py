@@ -66,7 +66,9 @@ def members(frame: dict[str, Any]) -> dict[str, Raw]:
         ({"name": "add", "jsonrpc": "2.0"}, False),
     ],
 )
-def test_a_call_has_a_name_and_no_member_of_jsonrpc(frame: dict[str, Any], expected: bool) -> None:
+def test_a_frame_with_a_name_and_without_jsonrpc_members_is_a_call(
+    frame: dict[str, Any], expected: bool
+) -> None:
     assert is_tool_call(members(frame)) is expected
 
 
@@ -291,7 +293,7 @@ async def test_a_malformed_response_fails_its_call() -> None:
     await client.close()
 
 
-async def test_sending_fails_after_the_end() -> None:
+async def test_sending_fails_if_the_websocket_is_not_open() -> None:
     client = Calling()
     await turns()
     client.socket.open = False

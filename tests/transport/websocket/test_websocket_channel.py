@@ -121,7 +121,7 @@ async def test_the_peer_has_one_second_for_its_close_frame(
         (1014, "bad gateway"),
     ],
 )
-def test_close_codes_have_names(code: int, name: str) -> None:
+def test_the_description_of_a_close_contains_the_name_of_its_code(code: int, name: str) -> None:
     assert describe(code) == f"WebSocket closed with {code} ({name})"
 
 
@@ -145,7 +145,7 @@ class TalkingSocket(FakeSocket):
 NOTE = '{"jsonrpc":"2.0","method":"n"}'
 
 
-async def test_frames_are_delivered_and_invalid_ones_as_errors() -> None:
+async def test_valid_frames_are_delivered_as_messages_and_invalid_ones_as_errors() -> None:
     noise = b"n\xff" + b"o" * 300
     channel = channel_on(TalkingSocket(NOTE, NOTE.encode(), noise, end=WebSocketClosed(1000)))
     got: list[Any] = []
@@ -250,7 +250,7 @@ async def test_sending_fails_while_a_channel_closes_or_the_socket_is_not_open(
     assert refused.value.delivered is False
 
 
-async def test_other_clients_get_a_turn_between_many_frames() -> None:
+async def test_other_tasks_run_between_many_frames() -> None:
     frames = [NOTE] * (2 * MESSAGES_PER_TURN.value + 1)
     channel = channel_on(TalkingSocket(*frames, end=WebSocketClosed(1000)))
     got: list[Any] = []

@@ -178,13 +178,13 @@ async def test_concurrent_calls_get_their_own_responses() -> None:
 
 
 @pytest.mark.covers("WSK-07", "WSK-08")
-async def test_the_error_names_a_server_that_shuts_down() -> None:
+async def test_pending_requests_fail_with_1001_when_the_server_shuts_down() -> None:
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(our_server())
         async with peer_at(url) as peer:
             await introduce(peer, NEWEST)
             staying = asyncio.create_task(peer.request("tools/call", {"name": "stay"}))
-            assert (await add_one(peer)) == "2"  # so the other one has arrived
+            assert (await add_one(peer)) == "2"  # so the other call has arrived
             await stack.aclose()
             with pytest.raises(
                 ChannelClosed, match=r"1001 \(going away\): the server is shutting down"
@@ -324,7 +324,7 @@ async def test_unknown_frames_of_a_server_are_ignored() -> None:
         assert all(isinstance(error, RemoteProtocolError) for error in errors)
 
 
-async def test_a_server_that_never_answers_costs_one_timeout() -> None:
+async def test_a_request_timeout_leaves_the_connection_open() -> None:
     async def script(connection: ServerConnection) -> None:
         await connection.wait_closed()
 
@@ -362,7 +362,7 @@ async def test_closing_sends_a_close_frame() -> None:
 
 
 @pytest.mark.covers("WSK-01")
-async def test_tls_connection_works(tmp_path: Path) -> None:
+async def test_a_client_connects_over_tls_and_verifies_the_certificate(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     make_certificate(key, certificate)
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -478,7 +478,7 @@ async def handshaken(peer: Peer) -> None:
 
 
 @pytest.mark.covers("WSK-03", "WSK-04", "DEC-07")
-async def test_calls_are_frames_with_their_own_ids() -> None:
+async def test_each_tool_call_is_sent_as_a_frame_with_its_own_id() -> None:
     heard: list[Any] = []
 
     async def script(connection: ServerConnection) -> None:
@@ -659,7 +659,7 @@ async def test_a_queue_over_sixteen_times_the_limit_is_dropped(
     await channel.close()
 
 
-async def test_a_failed_write_leaves_the_reason_to_the_reader() -> None:
+async def test_the_error_after_a_failed_write_has_the_reason_from_the_reader() -> None:
     held = Held()
     held.fault = WebSocketClosed(1006, "broken pipe")
     channel = WebSocketChannel(CONTEXT, held)
@@ -688,7 +688,7 @@ async def test_an_internal_failure_closes_with_1011() -> None:
     assert held.closed == [(1011, "internal error")]
 
 
-async def test_closing_is_bounded_in_time() -> None:
+async def test_closing_takes_a_bounded_time_if_the_peer_does_not_read() -> None:
     held = Held()
     channel = WebSocketChannel(CONTEXT, held)
     channel.send(LARGE)
@@ -769,7 +769,7 @@ def test_at_most_4096_bytes_of_the_body_of_a_refusal_are_kept() -> None:
         (None, None, None, 1006, "broken pipe"),
     ],
 )
-def test_the_first_close_frame_is_the_reason(
+def test_code_and_reason_come_from_the_first_close_frame(
     received: Close | None, sent: Close | None, received_first: bool | None, code: int, reason: str
 ) -> None:
     closed = ConnectionClosed(received, sent, received_first)

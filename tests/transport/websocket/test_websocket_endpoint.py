@@ -387,7 +387,7 @@ async def test_the_dialect_is_determined_for_each_frame() -> None:
 
 
 @pytest.mark.covers("WSK-08")
-async def test_each_kind_of_end_has_its_close_code() -> None:
+async def test_each_reason_to_close_has_its_close_code() -> None:
     async with serving(max_body=2000, max_sockets=1) as url:
         async with stranger(url) as client:
             async with stranger(url) as second:
@@ -429,7 +429,7 @@ async def test_a_server_that_shuts_down_closes_with_1001() -> None:
 
 
 @pytest.mark.covers("WSK-08")
-async def test_a_server_that_cannot_serve_closes_with_1011() -> None:
+async def test_a_websocket_is_closed_with_1011_if_serving_fails() -> None:
     def broken(channel: Any) -> Any:
         raise RuntimeError("out of order")
 

@@ -33,9 +33,9 @@ __all__ = ["InheritEnv", "ProcessChannel", "child_environment", "spawn"]
 
 InheritEnv = Literal["all", "safe"] | Sequence[str]
 
-STDIN_GRACE = 2.0  # seconds to exit after its stdin was closed
-TERM_GRACE = 1.0  # seconds to exit after SIGTERM to its group
-KILL_GRACE = 0.5  # seconds to exit after SIGKILL
+STDIN_GRACE = 2.0  # seconds for a server to exit after its stdin was closed
+TERM_GRACE = 1.0  # seconds for a server to exit after SIGTERM to its group
+KILL_GRACE = 0.5  # seconds for a server to exit after SIGKILL
 REAP_TIME = 0.1  # seconds for which `_collect` blocks until a killed process is reaped
 LAST_ANSWERS = 1.0  # seconds in which a server that closed its stdin may still respond
 
@@ -132,7 +132,7 @@ class ProcessChannel(LineChannel):
         self._closing: asyncio.Task[None] | None = None
         self._pidfd: int | None = None
         self._reaped = False
-        self._deaf = False  # the process has closed its stdin
+        self._deaf = False  # True once the process has closed its stdin
 
     @property
     def stderr(self) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ class ProcessChannel(LineChannel):
         )
 
     def write_ended(self, exc: Exception | None) -> None:
-        if self._write_error is None:  # not closed by this side
+        if self._write_error is None:  # the channel was not closed by this side
             self._deaf = True
             self._write_error = ChannelClosed(
                 self._obituary(), delivered=False, public=self._closed_end()
@@ -200,7 +200,7 @@ class ProcessChannel(LineChannel):
         # the work and all of them wait for it.
         if self._closing is None:
             self._closing = self._loop.create_task(self._end())
-            # Not at the end of that task: a task that is cancelled before its first step never
+            # A callback, not the end of that task: a task cancelled before its first step never
             # runs.
             self._closing.add_done_callback(lambda _: self._finish())
         await asyncio.shield(self._closing)
@@ -243,7 +243,7 @@ class ProcessChannel(LineChannel):
         with contextlib.suppress(Exception):
             if self._source is not None:
                 self._source.close()
-        _close_pipes(self._process)  # those that the loop has not taken over
+        _close_pipes(self._process)  # closes the pipes that the loop does not own
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._on_exit()
             self.read_ended(None)
@@ -252,7 +252,7 @@ class ProcessChannel(LineChannel):
         pid, loop = self._process.pid, self._loop
         try:
             self._pidfd = os.pidfd_open(pid)
-        except (AttributeError, OSError):  # not Linux, a sandbox, or no descriptors left
+        except (AttributeError, OSError):  # not Linux, refused by a sandbox, or no descriptors left
             args = (pid, loop, self._on_exit)
             threading.Thread(target=_wait_in_thread, args=args, daemon=True).start()
             return
@@ -297,8 +297,8 @@ class ProcessChannel(LineChannel):
     def forget_input(self) -> None:
         """Release the server's stdin in a process that was forked from this one.
 
-        Otherwise the server would not see the end of its stdin. The descriptor numbers stay in use,
-        because their owners will close them.
+        Otherwise that process would keep the server's stdin open. The descriptors are redirected to
+        `/dev/null` instead of closed, because their owners will close them.
         """
         inputs = (self._fd, None if self._sink is None else descriptor_of(cast(Any, self._sink)))
         with contextlib.suppress(OSError), open(os.devnull, "wb") as null:
@@ -308,7 +308,7 @@ class ProcessChannel(LineChannel):
 
 
 class _Stderr(asyncio.Protocol):
-    """Drains stderr continuously, keeps the last lines and passes each line to a callback."""
+    """Reader of stderr that keeps the last lines and passes each line to a callback."""
 
     LINES, LINE = 40, 2000
 
@@ -317,7 +317,8 @@ class _Stderr(asyncio.Protocol):
         self._log = redacted_logger(logger)
         self._lines: deque[str] = deque(maxlen=self.LINES)
         self._partial = b""
-        self._since, self._budget = 0.0, 0  # lines that may be passed on in the current second
+        # start of the current second, and lines that may be passed on in it
+        self._since, self._budget = 0.0, 0
         self._transport: asyncio.BaseTransport | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -398,7 +399,7 @@ class _Start:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> subprocess.Popen[bytes]:
-        # An executor that could not start a thread keeps the work item and runs it when it can.
+        # An executor that could not start a thread keeps the work item and may run it much later.
         if self._abandoned.is_set():
             raise OSError("the start was cancelled")
         process = subprocess.Popen(
@@ -417,11 +418,11 @@ class _Start:
             for pipe in (process.stdin, process.stdout):
                 assert pipe
                 widen_pipe(pipe.fileno())
-        # Most likely no descriptors are left for the reaper.
+        # `register` fails most likely because no descriptors are left for the reaper.
         except BaseException:
             _discard(process)
             raise
-        # `abandon` runs on the loop's thread: exactly one of the two must discard the process.
+        # `abandon` runs on the loop's thread. The lock lets exactly one thread discard the process.
         with self._lock:
             self._process = process
             if self._abandoned.is_set():

@@ -117,7 +117,7 @@ def _after_fork() -> None:
     """Reset the state of a forked child; the reaper belongs to its parent."""
     _groups.clear()
     _forget()
-    # Acquired before the fork; see below.
+    # The lock was acquired before the fork; see `register_at_fork` below.
     _lock.release()
 
 

@@ -21,7 +21,7 @@ _CHUNK = 64 * 1024
 
 
 class _ThreadEnd:
-    """Base class of both directions: a channel and calls from the thread to its loop."""
+    """Base class of source and sink, which calls functions on the event loop from the thread."""
 
     def __init__(self, channel: LineChannel) -> None:
         self._channel = channel
@@ -33,7 +33,7 @@ class _ThreadEnd:
 
 
 class ThreadSource(_ThreadEnd):
-    """Reads a descriptor in a daemon thread, at most four chunks ahead of the loop."""
+    """Source that reads a descriptor in a daemon thread, at most four chunks ahead of the loop."""
 
     def __init__(self, fd: int, channel: LineChannel) -> None:
         super().__init__(channel)
@@ -78,7 +78,7 @@ class ThreadSource(_ThreadEnd):
 
 
 class ThreadSink(_ThreadEnd):
-    """Writes to a descriptor in a daemon thread, in order."""
+    """Sink that writes to a descriptor in a daemon thread, in order."""
 
     def __init__(self, fd: int, channel: LineChannel) -> None:
         super().__init__(channel)

@@ -101,7 +101,7 @@ class ToolCallServerChannel(StreamedChannel):
             if message.id != self._hello:
                 self._write(encode(message))
             elif isinstance(message, Failure):
-                # All calls get the same error.
+                # Every call is answered with this error.
                 self._refused = message
         elif isinstance(message, Request):
             no = failure(
@@ -144,7 +144,7 @@ class ToolCallClientChannel(WebSocketClientChannel):
     def __init__(self, context: TransportContext, socket: WebSocketConnection) -> None:
         super().__init__(context, socket)
         self._last = 0
-        self._waiting: dict[RequestId, RequestId] = {}  # ids of frames to ids of requests
+        self._waiting: dict[RequestId, RequestId] = {}  # maps ids of frames to ids of requests
         self._local: dict[str, Callable[[Request], Message]] = {
             "initialize": self._introduce,
             "ping": lambda request: Success(request.id, Raw(b"{}")),

@@ -101,7 +101,7 @@ class WebSocketChannel(BufferedDelivery, SharedStream):
         self._outbox = WriteQueue(
             socket.send, failed=self._unsent, given_up=lambda why: self.close_with(1008, why)
         )
-        self._end: ChannelClosed | None = None  # set once nothing can be sent
+        self._end: ChannelClosed | None = None  # set once no further frame can be sent
         # the error that `run` raises, if the channel ended without `close`
         self._broken: ChannelClosed | None = None
         self.farewell = (1000, "")  # code and reason of the close frame that `close` sends
@@ -148,7 +148,7 @@ class WebSocketChannel(BufferedDelivery, SharedStream):
     # Used by both ends
 
     def arrived(self, data: str | bytes) -> None:
-        """Process a frame that arrived."""
+        """Process a received frame."""
         self.take(data.encode() if isinstance(data, str) else data)
 
     def take(self, frame: bytes) -> None:
@@ -167,7 +167,7 @@ class WebSocketChannel(BufferedDelivery, SharedStream):
         self.hand_over(error)
 
     def check_open(self) -> None:
-        """Raise `ChannelClosed` if nothing can be sent."""
+        """Raise `ChannelClosed` if no frame can be sent."""
         if self._end is not None:
             raise closed_again(self._end)
         if not self._socket.open:
@@ -269,7 +269,7 @@ class WebSocketClientChannel(WebSocketChannel):
 
 
 def describe(code: int, reason: str = "") -> str:
-    """Return a description of how a WebSocket was closed, for people."""
+    """Return a readable description of how a WebSocket was closed."""
     name = f" ({_NAMES[code]})" if code in _NAMES else ""
     return f"WebSocket closed with {code}{name}" + (f": {reason}" if reason else "")
 

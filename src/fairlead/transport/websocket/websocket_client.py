@@ -33,8 +33,8 @@ from .websocket_channel import (
 
 __all__ = ["WebSocketDialect", "connect_websocket"]
 
-OPEN_TIMEOUT = 5.0  # seconds, unless a request timeout is configured
-PING_INTERVAL = 20.0  # seconds; a server that does not answer a ping for as long is lost
+OPEN_TIMEOUT = 5.0  # seconds to open a connection, unless a request timeout is configured
+PING_INTERVAL = 20.0  # seconds between pings; a server that does not answer in this time is lost
 MAX_ERROR_BODY = 4096  # bytes of an error response that are kept
 
 WebSocketDialect = Literal["jsonrpc", "toolcall"]

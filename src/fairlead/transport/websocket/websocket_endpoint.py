@@ -153,8 +153,8 @@ class _ServedChannel(WebSocketChannel):
         limit: int,
     ) -> None:
         super().__init__(context, socket)
-        self.served: ServedPeer | None = None  # serves this channel
-        self._calls: ServedPeer | None = None  # serves the tool-call frames
+        self.served: ServedPeer | None = None  # the peer that serves this channel
+        self._calls: ServedPeer | None = None  # the peer that serves the tool-call frames
         self._accept = accept
         self._line: ToolCallServerChannel | None = None
         self._limit = limit

@@ -9,7 +9,7 @@ from ..line_channel import HARD_LIMIT, HIGH_WATER
 
 __all__ = ["FLOOD", "WriteQueue"]
 
-FLOOD = 16  # times the hard limit; a peer with that much unread data is disconnected
+FLOOD = 16  # times the hard limit above which a peer that does not read is disconnected
 STALLED = 60.0  # seconds without a completed write after which a slow peer is disconnected
 
 
@@ -17,9 +17,9 @@ class WriteQueue:
     """A queue that a task writes out while it is not empty.
 
     Above the high-water mark well-behaved senders wait. Above the hard limit the owner should stop
-    reading, because responses could accumulate for a peer that does not read. Requests received
-    before may still be answered, but with `FLOOD` times as many bytes, or if no frame was written
-    for `STALLED` seconds, the peer is disconnected.
+    reading, because responses could accumulate for a peer that does not read. Responses to earlier
+    requests may still be queued. The peer is disconnected if the queue exceeds `FLOOD` times the
+    hard limit, or if no frame was written for `STALLED` seconds.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class WriteQueue:
         failed: Callable[[Exception], None],
         given_up: Callable[[str], None],
     ) -> None:
-        """`failed` gets an exception of `send`, `given_up` the reason to disconnect."""
+        """`failed` is called with an exception of `send`, `given_up` with the reason to give up."""
         self.congested = False
         self._send = send
         self._failed = failed
@@ -37,7 +37,7 @@ class WriteQueue:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[bytes] = deque()
         self._size = 0  # bytes queued, including the frame that is being sent
-        self._sent = 0  # frames
+        self._sent = 0  # number of frames sent
         self._writer: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._drained = DrainWaiter()

@@ -41,7 +41,7 @@ async def test_a_body_of_several_megabytes_is_delivered() -> None:
         assert len(bytes(result)) > 3_000_000
 
 
-async def test_a_unix_socket_is_reached(tmp_path: Any) -> None:
+async def test_a_client_connects_to_a_unix_socket(tmp_path: Any) -> None:
     path = str(tmp_path / "a b.sock")
     async with raw_server(handshake_server(echo), path) as server:
         async with connected(f"unix://{path.replace(' ', '%20')}#/there") as (peer, _):
@@ -77,7 +77,7 @@ async def test_requests_of_the_server_are_answered_by_posts() -> None:
         assert server.of("POST")[0].headers["mcp-session-id"] == SESSION
 
 
-async def test_a_connection_that_breaks_loses_one_request() -> None:
+async def test_a_broken_connection_fails_only_its_own_request() -> None:
     async def rest(call: Call) -> None:
         call.cut()
 
@@ -91,7 +91,7 @@ async def test_a_connection_that_breaks_loses_one_request() -> None:
         assert peer.connected
 
 
-async def test_a_failed_connection_means_that_nothing_was_sent() -> None:
+async def test_a_request_is_not_delivered_if_the_connection_fails() -> None:
     async with raw_server(echo) as server:
         url = server.url
     async with peer_over(HttpChannel(url)) as peer:
@@ -155,7 +155,7 @@ async def test_a_redirect_to_another_origin_is_not_followed(status: int) -> None
         assert other.calls == []
 
 
-async def test_redirect_loops_end() -> None:
+async def test_a_redirect_loop_is_an_error() -> None:
     async def rest(call: Call) -> None:
         await call.answer(307, Location="/mcp")
 

@@ -291,7 +291,7 @@ def ended(*events: Any, **fields: str) -> Any:
 
 
 @pytest.mark.parametrize("status", [400, 405, 500])
-async def test_a_server_without_a_stream_gets_one_request(status: int) -> None:
+async def test_a_server_without_a_listening_stream_is_asked_once(status: int) -> None:
     one = Listening(reply(status))
     await one.stream.run()
     assert one.stream.settled.is_set()
@@ -330,7 +330,7 @@ async def test_a_stream_is_requested_again_if_the_refusal_was_resolved(
     assert (len(one.events), one.errors, one.stream.mending) == (2, [], False)
 
 
-async def test_an_unresolved_refusal_means_no_stream() -> None:
+async def test_a_stream_is_not_requested_again_after_an_unresolved_refusal() -> None:
     one = Listening(reply(403))
     await one.stream.run()
     assert (one.refused, len(one.door.asked), one.errors) == ([403], 1, [])
@@ -346,7 +346,7 @@ async def test_an_unresolved_refusal_is_an_error_if_the_stream_was_open(
     assert (error.status, one.refused, len(one.door.asked)) == (403, [403], 3)
 
 
-async def test_a_failing_refusal_handler_leaves_a_clean_state() -> None:
+async def test_an_exception_of_the_refusal_handler_ends_the_stream() -> None:
     one = Listening(reply(401), mends=ValueError("boom"))
     with pytest.raises(ValueError, match="boom"):
         await one.stream.run()
@@ -364,7 +364,7 @@ async def test_the_retry_field_sets_the_delay(virtual_time: VirtualTime) -> None
     assert isinstance(one.events[1], EventTooLong)
 
 
-async def test_a_stream_is_settled_once_it_is_open() -> None:
+async def test_settled_is_set_when_the_stream_opens() -> None:
     one = Listening(made := stream())
     running = asyncio.create_task(one.stream.run())
     assert not one.stream.settled.is_set()
@@ -410,7 +410,7 @@ class Sessions:
         return made
 
 
-async def test_opening_waits_until_the_stream_is_settled_or_the_timeout(
+async def test_opening_waits_until_the_stream_is_settled_or_times_out(
     virtual_time: VirtualTime,
 ) -> None:
     one = Sessions()

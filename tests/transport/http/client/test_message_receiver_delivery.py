@@ -135,7 +135,7 @@ def test_an_unreadable_event_fails_its_request_or_is_reported(
             assert (error.size, error.excerpt, error.frame) == (size, excerpt, b"x" * 300)
 
 
-def test_a_request_is_lost_once_and_only_if_it_is_pending() -> None:
+def test_a_lost_request_is_reported_once_and_only_if_it_is_pending() -> None:
     one, error = Receiving(), TransportError("gone")
     again = one.post(1)
     one.receiver.lose(one.posted, error)

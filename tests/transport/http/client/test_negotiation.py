@@ -115,7 +115,9 @@ async def test_a_refused_initialize_is_sent_over_http_sse(
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
-async def test_other_refusals_are_delivered(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+async def test_a_refused_initialize_with_another_status_is_delivered(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
     one = Scene(monkeypatch, status, OldChannel())
     one.channel.send(HELLO)
     await one.until(lambda: one.got)
@@ -154,7 +156,7 @@ async def test_the_refusal_is_delivered_if_the_fallback_fails(
     await one.close()
 
 
-async def test_a_legacy_channel_that_is_already_closed_loses_initialize(
+async def test_initialize_is_lost_if_the_legacy_channel_is_already_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = Scene(monkeypatch, 405, OldChannel(closed=True))

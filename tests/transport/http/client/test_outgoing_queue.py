@@ -211,7 +211,7 @@ async def test_a_subscription_is_not_counted_and_ends_when_it_is_cancelled() -> 
 
 @pytest.mark.covers("TRN-06")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_requests_leave_no_state_however_they_end(era: str) -> None:
+async def test_completed_failed_and_cancelled_requests_leave_no_state(era: str) -> None:
     async def rest(call: Call) -> None:
         n = call.message["id"]
         match n % 6:
@@ -322,7 +322,9 @@ async def test_messages_wait_for_an_earlier_notification() -> None:
         assert rpcs(one)[5:] == ["ping"]
 
 
-async def test_messages_wait_five_seconds_at_most(virtual_time: VirtualTime) -> None:
+async def test_messages_wait_at_most_five_seconds_for_an_earlier_notification(
+    virtual_time: VirtualTime,
+) -> None:
     held = Held("first", "second")
     async with ScriptedChannel.over(held) as one:
         begun = virtual_time.now
@@ -525,7 +527,7 @@ async def test_slots_are_assigned_in_order_and_waiting_bytes_are_counted() -> No
     await asyncio.wait((third,))
 
 
-async def test_closing_the_limit_raises_in_drain() -> None:
+async def test_drain_raises_when_the_limit_is_closed() -> None:
     limit = ConcurrencyLimit(1)
     await limit.take(1)
     waiting = asyncio.create_task(limit.take(HIGH_WATER + 1))

@@ -88,7 +88,9 @@ async def test_drain_raises_on_a_closed_queue() -> None:
     [(b"{}", None), (b'{"_meta":{}}', None), (STATELESS, "2026-07-28")],
     ids=["no meta", "empty meta", "stateless"],
 )
-def test_a_request_may_state_its_version(params: bytes, version: str | None) -> None:
+def test_a_request_with_a_version_in_its_metadata_is_stateless(
+    params: bytes, version: str | None
+) -> None:
     posted = post(params)
     assert posted.version == version
     assert posted.stateless is (version is not None)

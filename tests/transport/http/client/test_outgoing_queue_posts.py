@@ -94,7 +94,7 @@ async def test_a_json_rpc_error_is_read_with_any_status(status: int, request_id:
 
 
 @pytest.mark.covers("HTT-20")
-async def test_retry_after_is_parsed() -> None:
+async def test_an_http_error_has_the_seconds_of_retry_after() -> None:
     async def rest(call: Call) -> None:
         await call.answer(429, "slowly", Retry_After="7")
 

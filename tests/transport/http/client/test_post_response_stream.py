@@ -36,7 +36,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.covers("HTT-04")
-async def test_a_stream_that_continues_after_the_response_is_closed() -> None:
+async def test_a_stream_is_closed_if_it_continues_after_the_response() -> None:
     hung_up = asyncio.Event()
 
     async def rest(call: Call) -> None:
@@ -468,7 +468,7 @@ async def test_a_failing_server_is_not_retried_forever(
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 200, 499])
-async def test_a_refused_resumption_is_final(virtual_time: VirtualTime, status: int) -> None:
+async def test_a_refused_resumption_is_not_repeated(virtual_time: VirtualTime, status: int) -> None:
     one = Reader(reply(status, {"no": 1}))
     with pytest.raises(NoAnswer) as lost:
         await one.take(streamed(A))
@@ -476,7 +476,9 @@ async def test_a_refused_resumption_is_final(virtual_time: VirtualTime, status: 
     assert isinstance(lost.value.__cause__, HttpError)
 
 
-async def test_a_response_on_another_stream_ends_the_wait(virtual_time: VirtualTime) -> None:
+async def test_a_stream_is_not_resumed_if_the_response_arrives_on_another_one(
+    virtual_time: VirtualTime,
+) -> None:
     one = Reader()
     taking = asyncio.create_task(one.take(streamed(A)))
     await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Headers of requests, and new ones after a refusal."""
+"""Headers of requests, and new credentials after a refusal."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ async def test_a_configured_session_id_is_not_sent() -> None:
 
 
 @pytest.mark.covers("HTT-02")
-async def test_stateless_requests_mirror_their_members() -> None:
+async def test_stateless_requests_mirror_method_name_and_arguments_in_headers() -> None:
     async with (
         raw_server(stateless_server(echo)) as server,
         connected(server.url, "stateless", headers={"Mcp-Name": "no", "MCP-param-x": "no"}) as (
@@ -90,7 +90,7 @@ async def test_stateless_requests_mirror_their_members() -> None:
 
 
 @pytest.mark.covers("TRN-02")
-async def test_one_request_may_have_headers_of_its_own() -> None:
+async def test_headers_can_be_added_to_a_single_request() -> None:
     async with (
         raw_server(handshake_server(echo)) as server,
         connected(server.url, headers={"X-A": "1"}) as (peer, channel),
@@ -172,7 +172,7 @@ async def test_notifications_and_listening_streams_are_repeated_with_new_credent
 
 
 @pytest.mark.covers("HTT-19")
-async def test_many_refused_requests_share_new_credentials() -> None:
+async def test_concurrent_refused_requests_share_new_credentials() -> None:
     async def rest(call: Call) -> None:
         if call.headers.get("authorization") == "Bearer new":
             await call.result({})

@@ -93,7 +93,7 @@ async def scene(**callbacks: Any) -> AsyncIterator[tuple[Place, MCPClient]]:
         await place.stop()
 
 
-async def test_subscriptions_and_log_level_survive_a_new_session() -> None:
+async def test_subscriptions_and_log_level_are_restored_in_a_new_session() -> None:
     told: asyncio.Queue[Any] = asyncio.Queue()
     logged: list[Any] = []
 
@@ -173,7 +173,7 @@ async def test_an_unknown_session_is_renewed_once_for_all_requests() -> None:
 
 
 @pytest.mark.covers("HTT-08")
-async def test_a_second_404_is_final() -> None:
+async def test_a_404_in_the_renewed_session_is_raised() -> None:
     async def rest(call: Call) -> None:
         await call.answer(404, "who?")
 
@@ -466,7 +466,7 @@ async def test_closing_during_a_renewal_loses_the_request() -> None:
         assert one.door.closed
 
 
-async def test_a_failing_on_renewed_does_not_affect_the_request() -> None:
+async def test_an_exception_of_on_renewed_does_not_affect_the_request() -> None:
     def boom() -> None:
         raise ValueError("boom")
 

@@ -156,7 +156,7 @@ async def test_the_body_timeout_is_disabled_if_the_server_has_one(
 # Responses
 
 
-async def test_responses_with_and_without_a_body() -> None:
+async def test_a_response_has_the_headers_that_its_body_needs() -> None:
     call = Call()
     call.extra = ((b"x-extra", b"1"),)
     await call.answer(200, b"{}", headers=[(b"x-own", b"2")])
@@ -204,7 +204,7 @@ async def test_errors_are_sent_as_plain_text(
     assert (b"content-type", b"text/plain; charset=utf-8") in start["headers"]
 
 
-async def test_giving_up_ends_an_open_stream() -> None:
+async def test_give_up_ends_an_open_stream() -> None:
     call = Call()
     call.extra = ((b"x-own", b"1"),)
     await call.open_stream()
@@ -263,7 +263,9 @@ async def test_heartbeats_are_sent_at_an_interval_until_unwatch(virtual_time: Vi
     assert (watched.left, watched.call.gone) == (0, False), "the watch has ended"
 
 
-async def test_a_slow_reader_has_one_heartbeat_at_a_time(virtual_time: VirtualTime) -> None:
+async def test_no_heartbeat_is_sent_while_the_previous_one_is_unread(
+    virtual_time: VirtualTime,
+) -> None:
     watched = Watched(every=15)
     watched.slow.clear()
     await asyncio.sleep(50)

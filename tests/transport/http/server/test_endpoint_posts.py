@@ -75,7 +75,7 @@ async def test_a_stateless_header_without_metadata_is_refused() -> None:
 
 
 @pytest.mark.covers("SRV-44")
-async def test_an_unknown_session_is_a_404() -> None:
+async def test_a_post_with_an_unknown_session_gets_a_404() -> None:
     async with serving(make_server()) as web:
         answer = await web.post(call("add"), {"Mcp-Session-Id": "guessed"})
         assert (answer.status, answer.json["id"]) == (404, 7)
@@ -98,7 +98,7 @@ async def test_a_message_without_a_session_is_served() -> None:
 
 
 @pytest.mark.covers("DEC-18")
-async def test_a_server_may_require_sessions() -> None:
+async def test_require_session_refuses_handshake_messages_without_a_session() -> None:
     async with serving(make_server(), require_session=True) as web:
         answer = await web.post(call("add", {"a": 1, "b": 2}))
         assert (answer.status, answer.error) == (400, -32600)
@@ -107,7 +107,7 @@ async def test_a_server_may_require_sessions() -> None:
         assert (await web.stateless("server/discover")).status == 200
 
 
-async def test_a_handshake_client_is_served_without_sessions() -> None:
+async def test_a_handshake_client_is_served_if_sessions_are_disabled() -> None:
     async with serving(make_server(), sessions=False) as web:
         answer = await web.post(introduction())
         assert answer.result["protocolVersion"] == "2025-11-25"

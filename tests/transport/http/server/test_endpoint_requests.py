@@ -129,7 +129,7 @@ async def ask(
         ),
     ],
 )
-async def test_messages_are_answered_with_a_status(
+async def test_each_message_is_answered_with_its_status_and_error(
     message: Any, more: dict[str, str | None], status: int, error: tuple[int, str] | None
 ) -> None:
     async with endpoint() as app:

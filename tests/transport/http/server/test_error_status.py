@@ -52,7 +52,9 @@ async def test_a_server_may_map_every_error_to_a_status() -> None:
         (-1, 200, 500),
     ],
 )
-def test_each_code_has_a_status(code: int, stateless: int, mapped: int) -> None:
+def test_each_error_code_has_a_stateless_and_a_mapped_status(
+    code: int, stateless: int, mapped: int
+) -> None:
     assert (status_of(code), mapped_status(code)) == (stateless, mapped)
 
 
@@ -65,7 +67,7 @@ def test_each_code_has_a_status(code: int, stateless: int, mapped: int) -> None:
         ("mapped", b"", True),
     ],
 )
-async def test_mapped_statuses_are_selected_by_setting_or_by_prefer(
+async def test_mapped_statuses_are_selected_by_the_setting_or_the_prefer_header(
     setting: Any, prefer: bytes, mapped: bool
 ) -> None:
     async def never(*_: Any) -> Any: ...

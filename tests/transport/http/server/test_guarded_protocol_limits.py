@@ -166,7 +166,7 @@ async def test_an_unfinished_head_is_counted_as_it_arrives(size: int, status: by
     await one.lose()
 
 
-async def test_bytes_between_pieces_of_a_body_are_counted_from_the_last_piece() -> None:
+async def test_bytes_between_chunks_of_a_body_are_counted_from_the_last_chunk() -> None:
     one = Connection()
     await one.feed(b"POST /x HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n")
     for _ in range(4):
@@ -209,7 +209,7 @@ async def test_http_1_0_needs_no_host_and_gets_no_chunks() -> None:
     await one.lose()
 
 
-async def test_http_1_0_with_head_gets_no_body() -> None:
+async def test_a_head_request_of_http_1_0_gets_no_body() -> None:
     one = Connection()
     one.length = None
     one.answer.set()
@@ -242,7 +242,7 @@ async def test_an_ignored_upgrade_keeps_connection_close() -> None:
     await one.lose()
 
 
-async def test_connect_is_refused() -> None:
+async def test_the_method_connect_is_refused() -> None:
     one = Connection()
     await one.feed(b"CONNECT there:443 HTTP/1.1\r\nhost: there\r\n\r\n")
     assert one.transport.written == refusal("405 Method Not Allowed", "this server is not a proxy")
@@ -320,7 +320,7 @@ async def test_the_body_of_a_second_request_has_its_own_timeout(virtual_time: Vi
 
 
 @pytest.mark.parametrize("half_open", [False, True])
-async def test_a_refusal_during_a_body_leaves_time_to_read_it(
+async def test_a_client_has_time_to_read_a_refusal_sent_during_its_body(
     virtual_time: VirtualTime, half_open: bool
 ) -> None:
     one = Connection()
@@ -468,7 +468,7 @@ async def test_an_invalid_websocket_handshake_is_refused(
 OLD = b"GET /x HTTP/1.0\r\n\r\n"
 
 
-async def test_http_1_0_with_a_length_is_sent_unchanged() -> None:
+async def test_a_response_with_a_length_is_sent_unchanged_to_http_1_0() -> None:
     one = Connection()
     one.answer.set()
     await one.feed(OLD)
@@ -479,7 +479,7 @@ async def test_http_1_0_with_a_length_is_sent_unchanged() -> None:
     await one.lose()
 
 
-async def test_http_1_0_gets_a_stream_until_the_connection_ends() -> None:
+async def test_a_stream_to_http_1_0_ends_with_the_connection() -> None:
     one = Connection()
     more = asyncio.Event()
 
@@ -573,7 +573,7 @@ async def test_the_reader_timeout_ends_when_writing_resumes(virtual_time: Virtua
     one.transport.buffered = 100_000
     one.protocol.pause_writing()
     await asyncio.sleep(50)
-    one.protocol.pause_writing()  # measured from the first call
+    one.protocol.pause_writing()  # the time is measured from the first `pause_writing`
     one.protocol.resume_writing()
     await asyncio.sleep(200)
     assert not one.transport.aborted
@@ -584,7 +584,7 @@ async def test_the_reader_timeout_ends_when_writing_resumes(virtual_time: Virtua
 
 
 @pytest.mark.parametrize(("extra", "status"), [(0, b""), (1, b"HTTP/1.1 431")])
-async def test_trailers_are_counted_from_the_last_piece_of_the_body(
+async def test_trailers_are_counted_from_the_last_chunk_of_the_body(
     extra: int, status: bytes
 ) -> None:
     one = Connection()

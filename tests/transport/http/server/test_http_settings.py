@@ -27,7 +27,7 @@ def test_the_default_endpoint_serves_all_transports_without_a_token() -> None:
         ("max_sockets", 10_000),
     ],
 )
-def test_default_limits(name: str, value: float) -> None:
+def test_limits_have_their_default_values(name: str, value: float) -> None:
     assert asdict(HttpSettings())[name] == value
 
 

@@ -42,7 +42,7 @@ class Call(AsgiCall):
         (None, {"jsonrpc": "2.0"}, False),
     ],
 )
-async def test_a_message_is_refused_with_a_status(
+async def test_a_refused_message_gets_an_error_and_is_reported(
     message: Message | None, answer: dict[str, Any], reported: bool
 ) -> None:
     heard: list[MalformedFrame] = []
@@ -57,7 +57,7 @@ async def test_a_message_is_refused_with_a_status(
     assert all(one.size == len(one.frame) for one in heard)
 
 
-async def test_a_refusal_works_without_a_hook() -> None:
+async def test_a_message_is_refused_without_an_on_malformed_hook() -> None:
     call = Call()
     await MessageRefusals(None).refuse(call, Request(7, "x"), RpcError(-1, "no"), 400)
     assert call.body["id"] == 7
@@ -71,7 +71,7 @@ async def test_a_request_that_is_not_admitted_gets_its_status() -> None:
     assert call.body == {"jsonrpc": "2.0", "error": {"code": -32600, "message": "who?"}}
 
 
-def test_the_error_of_an_unknown_session() -> None:
+def test_the_error_for_an_unknown_session_names_the_remedy() -> None:
     error = unknown_session()
     assert (error.code, error.message) == (
         -32600,

@@ -78,7 +78,7 @@ def test_an_exception_becomes_an_error_response(
 
 
 class RecordingCall:
-    """An HTTP call that records what is done to it."""
+    """An HTTP call that records which of its methods are called."""
 
     context = TransportContext(transport_type="http")
 
@@ -283,7 +283,7 @@ async def test_a_disconnect_cancels_the_handler() -> None:
     assert not working.cancelled()
 
 
-async def test_a_cancellation_from_outside_is_propagated() -> None:
+async def test_cancelling_the_task_of_a_request_is_propagated() -> None:
     entered = asyncio.Event()
 
     async def handle(exchange: Exchange) -> Answer:
@@ -373,7 +373,9 @@ async def test_an_undelivered_delegated_request_is_handled_locally() -> None:
 @pytest.mark.parametrize(
     ("outcome", "answer"), [(b"{}", OK), (RpcError(-1, "no"), failed(-1, "no"))], ids=["ok", "no"]
 )
-async def test_a_delegated_request_ends_its_stream(outcome: Any, answer: Any) -> None:
+async def test_the_response_to_a_delegated_request_ends_its_open_stream(
+    outcome: Any, answer: Any
+) -> None:
     taker = Taker()
     one = Posts(take=taker)
     one.begin(starts=True)
@@ -391,5 +393,5 @@ async def test_a_delegated_request_ends_its_stream(outcome: Any, answer: Any) ->
 @pytest.mark.parametrize(
     ("code", "status"), [(-32601, 404), (-32603, 500), (-32602, 400), (-1, 500), (12345, 500)]
 )
-def test_mapped_statuses_exist_for_every_error(code: int, status: int) -> None:
+def test_every_error_code_has_a_mapped_status(code: int, status: int) -> None:
     assert mapped_status(code) == status

@@ -53,7 +53,9 @@ def network(virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-async def test_a_silent_address_delays_the_next_by_a_quarter_second(network: Any) -> None:
+async def test_the_next_address_is_tried_after_a_quarter_second_without_response(
+    network: Any,
+) -> None:
     hosts = network(a=60.0, b=60.0, x=0.1)
     assert await hosts.race() == "x"
     assert hosts.begun == [("a", 0), ("x", 0.25)]

@@ -101,7 +101,7 @@ class Wire:
 
 
 async def outcome(pieces: Sequence[bytes]) -> tuple[Any, ...]:
-    """Return the result of a response that arrives in these pieces before the connection ends."""
+    """Return the result of a response that arrives in these chunks before the connection ends."""
     line, wire = Http1Connection("a.example", lambda _: None, lambda _: None), Wire()
     line.connection_made(wire)  # type: ignore[arg-type]
     asked = asyncio.ensure_future(line.ask("http://a.example/", b"GET", None))
@@ -123,7 +123,7 @@ async def outcome(pieces: Sequence[bytes]) -> tuple[Any, ...]:
     return (reply.status, reply.reason, reply.content_type, reply.headers, body, usable)
 
 
-# Independence of the boundaries between pieces
+# Independence of the boundaries between chunks
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -193,7 +193,7 @@ async def test_bytes_outside_the_body_are_limited(begin: bytes, more: bytes) -> 
         await (await asked).read()
 
 
-async def test_headers_in_one_piece_are_limited() -> None:
+async def test_headers_received_in_one_chunk_are_limited() -> None:
     raw = b"HTTP/1.1 200 OK\r\n" + b"X: %b\r\n" % (b"y" * 1000) * 100 + b"\r\n"
     assert await outcome([raw]) == ("broken", False)
 
@@ -392,7 +392,7 @@ async def test_a_connection_closed_right_after_a_response_is_not_reused(loop_kin
         assert server.connections == 2
 
 
-async def test_unsolicited_bytes_close_a_connection() -> None:
+async def test_bytes_without_a_request_close_a_kept_connection() -> None:
     async with opened(hello) as (door, server):
         await (await door.open("POST", {}, b"1")).read()
         await server.calls[0].raw(WHOLE.replace(b"hello", b"wrong"))
@@ -546,7 +546,7 @@ async def test_a_connection_with_an_unread_response_is_closed(stage: str, loop_k
         assert server.connections == 2
 
 
-async def test_closing_a_reply_wakes_its_reader() -> None:
+async def test_closing_a_response_wakes_its_reader() -> None:
     async def begin(call: Call) -> None:
         await call.begin_events()
         await call.gone()
@@ -624,7 +624,7 @@ async def deaf_server(answer: bytes) -> AsyncIterator[str]:
         server.close()
 
 
-async def test_a_partially_written_request_is_not_delivered(loop_kind: str) -> None:
+async def test_a_partially_written_request_is_reported_as_not_delivered(loop_kind: str) -> None:
     async with deaf_server(b"") as url:
         door = HttpClient(EndpointUrl.parse(url))
         with pytest.raises(ChannelClosed) as cut:
@@ -828,7 +828,7 @@ class Line:
     ],
     ids=["none", "empty", "at once", "one more", "two pieces", "three pieces"],
 )
-async def test_a_request_is_written_in_pieces_only_if_it_is_large(
+async def test_only_a_large_request_is_written_in_chunks(
     body: bytes | None, writes: list[int]
 ) -> None:
     line = Line()
@@ -840,12 +840,12 @@ async def test_a_request_is_written_in_pieces_only_if_it_is_large(
     assert (line.idle, line.lost, line.connection.usable) == ([line.connection], [], True)
 
 
-async def test_a_large_request_waits_until_the_server_reads_on() -> None:
+async def test_a_large_request_waits_until_the_server_reads_again() -> None:
     line = Line()
     line.connection.pause_writing()
     asking = await line.ask(b"x" * (AT_ONCE + 1))
     assert line.wire.sizes == [5]
-    for _ in range(2):  # each piece may have to wait
+    for _ in range(2):  # each chunk may have to wait
         line.connection.resume_writing()
         line.connection.pause_writing()
         await asyncio.sleep(0)
@@ -865,7 +865,7 @@ async def test_a_small_request_does_not_wait_for_the_server_to_read() -> None:
     assert line.wire.sizes == [5 + AT_ONCE]
 
 
-async def test_an_early_response_ends_the_request_and_the_connection() -> None:
+async def test_a_response_before_the_end_of_the_request_closes_the_connection() -> None:
     line = Line()
     line.connection.pause_writing()
     reply = await line.answered(WHOLE, b"x" * (AT_ONCE + 1))
@@ -927,7 +927,7 @@ async def test_a_lost_connection_reports_whether_the_request_may_have_arrived(
     assert (line.idle, line.lost, line.wire.closing) == ([], [line.connection], True)
 
 
-async def test_an_idle_connection_that_is_lost_is_only_reported() -> None:
+async def test_the_loss_of_an_idle_connection_raises_no_error() -> None:
     line = Line()
     await line.answered(WHOLE)
     line.connection.connection_lost(None)
@@ -941,7 +941,7 @@ async def test_a_cancelled_request_closes_the_connection() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert (line.wire.closing, line.connection.usable) == (True, False)
-    line.connection.connection_lost(None)  # and the callback is not called twice
+    line.connection.connection_lost(None)  # the callback is not called twice
 
 
 async def test_cancelling_during_a_lost_connection_logs_nothing() -> None:
@@ -977,7 +977,7 @@ async def test_bytes_without_a_request_close_the_connection() -> None:
     ],
     ids=["length", "204", "304", "chunked", "close", "1.0", "1.0 kept"],
 )
-async def test_some_responses_leave_the_connection_usable(
+async def test_a_connection_is_kept_after_a_response_unless_it_must_be_closed(
     head: bytes, body: bytes, kept: bool
 ) -> None:
     line = Line()
@@ -1118,9 +1118,9 @@ async def test_a_second_response_is_ignored_and_the_first_is_read() -> None:
     assert (line.idle, line.wire.closing) == ([], True)
 
 
-async def test_a_connection_is_quiet_without_unread_data() -> None:
+async def test_a_connection_is_quiet_if_its_socket_has_no_unread_data() -> None:
     line = Line()
-    assert line.connection.quiet  # its socket is unknown
+    assert line.connection.quiet  # the connection does not know its socket yet
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -1128,7 +1128,7 @@ async def test_a_connection_is_quiet_without_unread_data() -> None:
         assert line.connection.quiet
         theirs.send(b"x")
         assert not line.connection.quiet
-        assert ours.recv(2) == b"x"  # and it was left in the socket
+        assert ours.recv(2) == b"x"  # `quiet` did not consume the byte
         assert line.connection.quiet
         theirs.close()
         assert not line.connection.quiet

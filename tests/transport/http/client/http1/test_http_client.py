@@ -62,7 +62,7 @@ async def test_certificates_are_verified(
         await served.stop()
 
 
-def test_the_error_names_a_file_without_certificates(tmp_path: Path) -> None:
+def test_the_error_names_a_ca_file_without_certificates(tmp_path: Path) -> None:
     empty = tmp_path / "empty.pem"
     empty.write_text("")
     for path in (empty, tmp_path / "missing.pem"):
@@ -72,7 +72,7 @@ def test_the_error_names_a_file_without_certificates(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("HTT-16")
-async def test_connections_are_reused() -> None:
+async def test_sequential_requests_reuse_one_connection() -> None:
     async with raw_server(hello) as server:
         door = HttpClient(EndpointUrl.parse(server.url))
         for _ in range(5):
@@ -198,7 +198,7 @@ async def test_a_permanent_redirect_is_remembered(status: int, again: list[str])
     assert door.asked == again
 
 
-async def test_at_most_five_requests_are_sent_because_of_redirects() -> None:
+async def test_redirects_cause_at_most_five_requests() -> None:
     chain = {"start": (307, "/1"), "1": (307, "/2"), "2": (307, "/3"), "3": (307, "/4")}
     door = Redirecting(**chain)
     assert (await door.open("GET", {})).status == 200

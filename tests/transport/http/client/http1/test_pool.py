@@ -150,7 +150,7 @@ async def test_the_host_header_omits_the_default_port(url: str, host: str) -> No
     await pool.close()
 
 
-async def test_the_bytes_of_a_request() -> None:
+async def test_a_request_is_written_with_default_headers_and_a_quoted_path() -> None:
     pool = Pool("http://h/a b?q=ü")
     await pool.get("POST", b"{}")
     (written,) = pool.made[0].written
@@ -334,7 +334,7 @@ async def test_unread_data_on_a_kept_connection_is_processed_first(unquiet: int)
     await pool.close()
 
 
-async def test_processing_unread_data_does_not_wait(virtual_time: VirtualTime) -> None:
+async def test_processing_unread_data_takes_no_time_on_the_clock(virtual_time: VirtualTime) -> None:
     pool = Pool()
     await pool.get()
 

@@ -266,7 +266,7 @@ async def test_a_certificate_is_verified_through_a_tunnel(
         (b"HTTP/1.1 200", "the proxy closed the connection"),
     ],
 )
-async def test_a_refused_tunnel_is_explained(
+async def test_the_error_explains_why_a_proxy_refused_a_tunnel(
     answer: bytes,
     why: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -287,7 +287,7 @@ async def test_a_refused_tunnel_is_explained(
         assert LOGIN not in caplog.text
 
 
-async def test_a_407_for_a_forwarded_request_is_reported_as_the_proxy_s(
+async def test_a_407_for_a_forwarded_request_is_reported_as_a_refusal_of_the_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def refuse(call: Call) -> None:

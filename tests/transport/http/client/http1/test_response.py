@@ -50,7 +50,7 @@ async def test_headers_are_read_by_name() -> None:
     assert media_type(" A/B ;c") == "a/b"
 
 
-async def test_pieces_are_returned_as_they_arrive() -> None:
+async def test_chunks_are_returned_as_they_arrive() -> None:
     made, line = response()
     made.take(b"a")
     made.take(b"b")
@@ -65,7 +65,7 @@ async def test_pieces_are_returned_as_they_arrive() -> None:
     assert (await reading, await made.chunk(), line.dropped) == (b"", b"", 0)
 
 
-async def test_reading_is_not_resumed_after_the_last_piece() -> None:
+async def test_reading_is_not_resumed_after_the_last_chunk() -> None:
     made, line = response()
     made.take(b"a")
     made.end()
@@ -98,7 +98,7 @@ async def test_read_returns_at_the_end_of_the_body() -> None:
 
 @pytest.mark.parametrize(("size", "fits"), [(10, True), (11, False)])
 @pytest.mark.parametrize("packed", [False, True])
-async def test_a_body_has_a_limit(size: int, fits: bool, packed: bool) -> None:
+async def test_a_body_over_the_limit_is_an_error(size: int, fits: bool, packed: bool) -> None:
     made, line = response(content_encoding="gzip") if packed else response()
     body = b"x" * size
     made.take(gzip.compress(body) if packed else body)
@@ -174,7 +174,7 @@ async def test_an_error_response_becomes_an_error_with_its_body(body: bytes, tex
     assert (error.status, error.body, error.headers["x-a"], raw) == (404, text, "1", body)
 
 
-async def test_an_error_with_a_long_body_has_only_the_reason() -> None:
+async def test_the_body_of_an_error_response_is_left_out_above_one_mebibyte() -> None:
     made, _ = response(500)
     made.take(bytes((1 << 20) + 1))
     error, raw = await made.refusal()

@@ -1,4 +1,4 @@
-"""Events kept for clients that resume a stream."""
+"""Stored events for clients that resume a stream."""
 
 import pytest
 
@@ -79,7 +79,9 @@ async def test_a_session_keeps_its_newest_streams(monkeypatch: pytest.MonkeyPatc
     assert store.size == 6
 
 
-async def test_old_streams_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streams_older_than_the_maximum_age_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [0.0]
     monkeypatch.setattr(resume.time, "monotonic", lambda: now[0])
     store = MemoryEventStore()
@@ -158,7 +160,9 @@ async def test_a_stream_expires_after_ten_minutes(
         ([30, 1, 2], 10, 7),
     ],
 )
-def test_shares_are_limited_by_the_total(sizes: list[int], total: int, share: int) -> None:
+def test_the_shares_of_all_owners_fit_in_the_total(
+    sizes: list[int], total: int, share: int
+) -> None:
     assert resume._share(sizes, total) == share
 
 
@@ -186,7 +190,7 @@ async def test_the_session_written_last_is_kept() -> None:
     assert await store.after("b", "g", 0) is not None
 
 
-async def test_making_room_counts_as_a_limit_hit() -> None:
+async def test_dropping_events_counts_as_a_hit_of_the_limit() -> None:
     before = EVENT_BYTES.hits
     store = MemoryEventStore(max_total=10)
     store.append("a", "g", 1, bytes(5))

@@ -100,7 +100,7 @@ async def test_a_waiting_carrier_wakes_up_for_messages_and_the_end() -> None:
 
 
 class RecordingCall:
-    """An HTTP call that records what is done to it."""
+    """An HTTP call that records which of its methods are called."""
 
     def __init__(self) -> None:
         self.gone = False

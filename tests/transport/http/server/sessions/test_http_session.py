@@ -115,7 +115,7 @@ async def test_messages_related_to_a_request_go_to_its_stream() -> None:
     assert direct.streams == [made]
 
 
-async def test_a_request_may_end_without_a_response() -> None:
+async def test_a_stream_is_done_when_its_requests_end_without_responses() -> None:
     one, direct = session(), Direct()
     stream = one.open_stream({1, 2})
     one.keep(stream)
@@ -231,7 +231,7 @@ async def test_a_session_has_the_negotiated_revision(
     assert one.revision is revision
 
 
-async def test_a_session_has_a_stream_while_its_client_listens() -> None:
+async def test_has_stream_is_true_while_the_client_listens() -> None:
     one = session()
     assert (one.has_stream, one.busy) == (False, False)
     one.standalone.attach(carrier := object())

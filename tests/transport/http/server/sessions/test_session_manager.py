@@ -37,6 +37,6 @@ async def test_a_disconnect_during_initialize_leaves_no_session() -> None:
         writer.write(head.encode() + body)
         await begun.wait()
         writer.close()
-        await gone.wait()  # the session and its requests were ended
-        answer = await web.post(introduction())  # and another session fits the limit
+        await gone.wait()  # the session and its requests were terminated
+        answer = await web.post(introduction())  # and a new session is within the limit
         assert answer.status == 200

@@ -213,7 +213,7 @@ async def test_a_stored_session_is_restored_until_it_expires(age: float, found: 
 @pytest.mark.parametrize(
     ("version", "remains"), [("2025-06-18", False), ("1999", False), (None, True)]
 )
-async def test_a_session_is_not_restored_if_the_server_disagrees(
+async def test_a_session_is_not_restored_if_the_server_refuses_the_handshake(
     virtual_time: VirtualTime, version: str | None, remains: bool
 ) -> None:
     both = Restoring(version)
@@ -243,7 +243,7 @@ async def test_a_terminated_session_is_deleted_from_the_store() -> None:
     await both.new.close()
 
 
-async def test_a_stored_opening_must_be_a_request() -> None:
+async def test_a_session_is_not_restored_from_an_invalid_initialize_request() -> None:
     both = Restoring()
     kept = await both.keep()
     await both.old.close()
@@ -271,7 +271,7 @@ async def test_closing_cancels_a_restoration_and_keeps_the_stored_session() -> N
     assert await both.stored(kept) is not None
 
 
-async def test_a_failing_store_affects_only_restoration(
+async def test_a_failing_store_prevents_restoration_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     both = Restoring()

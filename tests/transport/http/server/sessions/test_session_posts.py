@@ -64,7 +64,7 @@ async def test_a_stream_has_ids_and_a_priming_event_if_the_revision_supports_the
         assert answer.messages[-1]["id"] == 7
 
 
-async def test_settings_may_require_streams() -> None:
+async def test_with_answers_sse_every_response_is_a_stream_if_accepted() -> None:
     async with serving(make_server(), answers="sse") as web:
         session = await web.initialize()
         answer = await session.call("add", {"a": 1, "b": 2})

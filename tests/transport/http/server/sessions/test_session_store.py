@@ -1,4 +1,4 @@
-"""Sessions that outlive the process that began them."""
+"""Sessions that outlive the process in which they were opened."""
 
 import asyncio
 import contextlib
@@ -183,7 +183,7 @@ async def test_a_stored_session_is_bound_to_its_principal_path_and_lifetime(make
         assert (await web.post(asked, {**name, **ann})).status == 404
 
 
-async def test_a_session_ends_if_the_new_server_disagrees(make: Make) -> None:
+async def test_a_session_ends_if_the_new_server_negotiates_another_revision(make: Make) -> None:
     store = make()
     async with serving(make_server(), session_store=store) as web:
         session = await web.initialize()

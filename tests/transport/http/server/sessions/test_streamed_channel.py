@@ -259,7 +259,7 @@ async def test_a_slow_reader_delays_only_itself() -> None:
 
 
 @pytest.mark.covers("SSE-12", "SRV-35", "DEC-06")
-async def test_fragments_are_sent_on_request_and_as_progress_otherwise() -> None:
+async def test_fragments_are_sent_as_progress_unless_the_client_accepts_the_dialect() -> None:
     server = MCPServer("web", rate_limit_rate=0)
 
     @server.tool()
