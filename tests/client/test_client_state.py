@@ -76,7 +76,7 @@ async def test_log_messages_have_at_least_the_requested_level(version: str) -> N
         assert heard == ["info", "error"]
 
 
-async def test_callbacks_are_declared_as_they_are_set() -> None:
+async def test_a_capability_is_declared_when_its_callback_is_set() -> None:
     def callback(*_: Any) -> Any:
         raise AssertionError
 

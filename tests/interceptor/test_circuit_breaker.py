@@ -46,7 +46,7 @@ def opened(**settings: Any) -> tuple[CircuitBreaker, Clock]:
 
 
 @pytest.mark.covers("OBS-02")
-def test_default_settings_open_wait_and_recover() -> None:
+def test_circuit_with_default_settings_opens_and_recovers() -> None:
     clock = Clock()
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 4)
@@ -200,7 +200,7 @@ async def test_overlapping_tasks_report_separately() -> None:
     assert breaker.metrics["opened"] == 2
 
 
-def test_two_breakers_nest_in_any_order() -> None:
+def test_two_breakers_may_be_nested_in_any_order() -> None:
     outer, inner = CircuitBreaker(failure_threshold=1), CircuitBreaker(failure_threshold=1)
     with outer, inner, outer:
         pass
@@ -218,7 +218,7 @@ async def test_exit_in_another_task_releases_the_probe() -> None:
     assert breaker.state is CLOSED
 
 
-def test_metrics_and_reset() -> None:
+def test_metrics_show_the_state_and_reset_clears_them() -> None:
     breaker, clock = opened(name="files")
     with pytest.raises(CircuitOpenError, match="files failed too often"):
         breaker.admit()
@@ -296,7 +296,7 @@ server.run()
 
 
 @pytest.mark.covers("OBS-02")
-async def test_breaker_around_the_calls_of_a_client(tmp_path: Path) -> None:
+async def test_breaker_can_protect_the_calls_of_a_client(tmp_path: Path) -> None:
     program = tmp_path / "moody.py"
     program.write_text(SERVER)
     clock = Clock()
@@ -354,7 +354,7 @@ def test_a_permit_counts_once() -> None:
     assert breaker.state is CLOSED
 
 
-def test_block_entered_before_a_state_change_is_ignored() -> None:
+def test_result_of_a_block_entered_before_a_state_change_is_ignored() -> None:
     clock = Clock()
     breaker = CircuitBreaker(failure_threshold=1, reset_timeout=10, clock=clock)
     with pytest.raises(OSError), breaker:

@@ -25,7 +25,7 @@ async def test_no_request_can_be_sent_without_a_connection() -> None:
     )
 
 
-def test_an_exchange_without_a_connection() -> None:
+def test_an_exchange_without_a_connection_has_the_transport_direct() -> None:
     asked = direct_exchange(CALL, CALLER, headers={"x": "1"})
     assert asked.head.name == "x"
     assert asked.direction is Direction.CLIENT_TO_SERVER

@@ -9,17 +9,17 @@ from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.transport.http.server.stateless_post import PostReplyPath
 
 
-async def test_a_single_exchange_has_nothing_to_close() -> None:
+async def test_closing_the_reply_path_of_a_single_exchange_does_nothing() -> None:
     path: ReplyPath = NullReplyPath(ANONYMOUS)
     path.add_extra_members(1, {"trace": Raw(b"1")})
     await path.close()
     assert (path.is_connection, path.carrier, path.session.session_id) == (False, None, None)
 
 
-def test_only_a_peer_is_a_connection() -> None:
+def test_a_peer_is_a_connection_and_a_post_is_not() -> None:
     assert (Peer.is_connection, PostReplyPath.is_connection) == (True, False)
 
 
 def test_reply_path_of_a_post_has_no_dict() -> None:
-    """Every request over HTTP has one."""
+    """A `__dict__` would cost memory for every HTTP request."""
     assert "__dict__" not in dir(PostReplyPath)

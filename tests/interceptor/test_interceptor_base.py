@@ -97,7 +97,7 @@ def flags(one: Interceptor) -> tuple[bool, bool, frozenset[str]]:
 
 
 @pytest.mark.parametrize("one", [plain, OnlyCalled(), InterceptorBase()])
-def test_defaults_do_nothing(one: Interceptor) -> None:
+def test_default_hooks_do_nothing(one: Interceptor) -> None:
     hooks = hooks_of(one)
     assert flags(one) == (True, False, frozenset())
     assert [hook.__name__ for hook in HOOKS if overrides(hooks, hook)] == []
@@ -147,7 +147,7 @@ def test_an_interceptor_of_the_base_class_is_its_own_hooks() -> None:
     assert (one.waits, overrides(one, InterceptorBase.passes)) == (False, True)
 
 
-def test_flags_are_not_inherited_by_another_call() -> None:
+def test_flags_are_not_inherited_by_a_class_that_overrides_call() -> None:
     class Derived(Declared):
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             return b"{}"
@@ -161,7 +161,7 @@ def test_flags_are_not_inherited_by_another_call() -> None:
         assert (hooks.waits, overrides(hooks, InterceptorBase.passes)) == (True, False)
 
 
-def test_flags_are_not_inherited_past_a_call_of_another_base() -> None:
+def test_flags_are_not_inherited_if_another_base_class_defines_call() -> None:
     class Both(OnlyCalled, Declared):  # type: ignore[misc]
         pass
 
@@ -174,7 +174,7 @@ def test_flags_are_not_inherited_past_a_call_of_another_base() -> None:
     ]
 
 
-def test_passes_is_not_inherited_by_another_before() -> None:
+def test_passes_is_not_inherited_by_a_class_that_overrides_before() -> None:
     class Derived(Halves):
         def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
             return exchange, None
@@ -184,7 +184,7 @@ def test_passes_is_not_inherited_by_another_before() -> None:
     assert overrides(Halves(), InterceptorBase.passes)
 
 
-def test_hooks_are_combined_or_none() -> None:
+def test_combined_hook_is_none_if_no_interceptor_defines_it() -> None:
     one = Found()
     assert malformed_frame_hook([plain, OnlyCalled(), Declared()]) is None
     assert extra_members_hook([plain, OnlyCalled(), Declared()]) is None

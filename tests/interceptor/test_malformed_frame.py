@@ -36,7 +36,7 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.covers("OBS-08")
-async def test_bad_frames_of_both_sides_are_in_journal_and_audit_without_secrets(
+async def test_journal_and_audit_record_malformed_frames_of_both_sides_without_secrets(
     tmp_path: Path,
 ) -> None:
     file, journal = tmp_path / "audit.jsonl", Journal()
@@ -74,7 +74,9 @@ async def test_bad_frames_of_both_sides_are_in_journal_and_audit_without_secrets
     assert SECRET not in repr(journal.records())
 
 
-async def test_recorded_malformed_frames_are_bounded_and_optional(tmp_path: Path) -> None:
+async def test_size_of_recorded_malformed_frames_is_limited_and_recording_optional(
+    tmp_path: Path,
+) -> None:
     never, some = tmp_path / "never", tmp_path / "some"
     journal = Journal(max_entries=5)
     around: list[Interceptor] = [
@@ -160,7 +162,7 @@ async def test_gateway_shows_malformed_frames_to_its_administrator(path: str) ->
     assert strays[2]["params"]["params"]["password"] == "[REDACTED]"
 
 
-async def test_a_server_and_a_client_have_the_same_hook(tmp_path: Path) -> None:
+async def test_servers_and_clients_call_the_hook_for_malformed_frames(tmp_path: Path) -> None:
     rough = (
         "import sys, json\n"
         f"print({NO_JSON!r}, flush=True)\n"

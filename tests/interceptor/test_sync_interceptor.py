@@ -109,12 +109,12 @@ async def test_every_call_of_disconnecting_clients_has_one_outcome(era: str, die
 
 
 @pytest.mark.parametrize("outcome", [b"{}", Raw(b"{}"), None, ValueError("x"), RpcError(-1, "x")])
-def test_answers_and_exceptions_are_outcomes(outcome: object) -> None:
+def test_answers_and_exceptions_are_valid_outcomes(outcome: object) -> None:
     assert checked_outcome(outcome) is outcome
 
 
 @pytest.mark.parametrize(("outcome", "name"), [("text", "str"), ({}, "dict"), (1, "int")])
-def test_other_types_are_a_type_error(outcome: object, name: str) -> None:
+def test_outcome_of_another_type_becomes_a_type_error(outcome: object, name: str) -> None:
     found = checked_outcome(outcome)
     assert isinstance(found, TypeError)
     assert str(found) == f"an interceptor must return bytes or None, not {name}"

@@ -67,7 +67,7 @@ async def test_invalid_frames_are_reported() -> None:
         assert (server.malformed, server.unmatched_count) == (1, 1)
 
 
-async def test_invalid_frames_need_no_listener() -> None:
+async def test_invalid_frames_are_counted_without_a_listener() -> None:
     async with bare_server(handler=echo) as (channel, frames, server):
         channel.write(b"what?\n")
         channel.send(Success(99, Raw(b"{}")))
@@ -114,7 +114,7 @@ async def test_an_unreadable_response_fails_its_request() -> None:
         assert frames.got.empty()  # not cancelled, because a response arrived
 
 
-async def test_a_notification_is_delivered() -> None:
+async def test_a_notification_is_passed_to_the_callback() -> None:
     told: asyncio.Queue[Notification] = asyncio.Queue()
     async with bare_client(on_notification=told.put_nowait) as (channel, _, _client):
         note = Notification("notifications/x", Raw(b'{"a":1}'))

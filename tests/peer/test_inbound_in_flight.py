@@ -85,7 +85,7 @@ async def test_finishing_waits_for_delegated_requests(
     await asyncio.sleep(5)
 
 
-async def test_a_waiter_is_woken_once() -> None:
+async def test_idle_waiter_is_woken_after_the_last_delegated_request() -> None:
     work = InFlight(1)
     work.notify_idle_waiter()
     work.awaited = asyncio.get_running_loop().create_future()

@@ -73,7 +73,9 @@ async def watched(
     [(None, UNSET), ({"a": 1}, Raw(b'{"a":1}')), (Raw(b'{"b":2}'), Raw(b'{"b":2}'))],
     ids=["none", "mapping", "raw"],
 )
-async def test_an_outbound_notification_passes_with_its_params(params: Any, sent: Any) -> None:
+async def test_an_outbound_notification_passes_interceptors_with_its_params(
+    params: Any, sent: Any
+) -> None:
     async with watched() as (client, watch, _, frames):
         await client.notify("notifications/x", params)
         assert await frames.next() == Notification("notifications/x", sent)
@@ -93,7 +95,7 @@ async def test_outbound_messages_have_the_negotiated_revision() -> None:
         assert (caller.revision, caller.stateless) == (NEWEST_HANDSHAKE, False)
 
 
-async def test_a_notification_that_is_refused_or_fails_is_not_sent(
+async def test_a_notification_is_not_sent_if_an_interceptor_refuses_or_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with watched() as (client, watch, _, frames):
@@ -104,14 +106,14 @@ async def test_a_notification_that_is_refused_or_fails_is_not_sent(
         assert "an interceptor failed; notifications/odd was not sent" in caplog.text
 
 
-async def test_a_notification_that_cannot_be_sent_raises() -> None:
+async def test_a_notification_on_a_closed_connection_raises_channel_closed() -> None:
     async with watched() as (client, _, _channel, _frames):
         await client.close()
         with pytest.raises(ChannelClosed):
             await client.notify("notifications/x")
 
 
-async def test_an_inbound_notification_passes_or_is_refused() -> None:
+async def test_an_interceptor_may_refuse_an_inbound_notification() -> None:
     told: asyncio.Queue[Notification] = asyncio.Queue()
     async with watched(on_notification=told.put_nowait) as (_, watch, channel, _frames):
         watch.acts = {"notifications/no": refuse, "notifications/odd": fail}
@@ -169,7 +171,7 @@ async def test_an_interceptor_may_answer_repeat_or_change_a_request() -> None:
         assert len(set(ids)) == 2
 
 
-async def test_progress_passes_before_the_result() -> None:
+async def test_progress_passes_interceptors_before_the_result() -> None:
     heard: list[float] = []
     async with watched() as (client, watch, channel, frames):
         asking = asyncio.create_task(
@@ -224,7 +226,7 @@ async def test_a_refused_inbound_cancellation_cancels_nothing() -> None:
         assert ended == []
 
 
-async def test_notifications_of_a_server_have_its_name_and_their_request() -> None:
+async def test_interceptors_see_the_server_and_the_request_of_its_notifications() -> None:
     watch, told = Watch(), list[Notification]()
     notifier = InterceptedNotifier([watch], b'{"name":"s"}')
 

@@ -163,7 +163,7 @@ async def test_a_cancellation_is_delivered_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_NOTES", 2)])
-async def test_slow_interceptors_lose_the_oldest_notifications(
+async def test_the_oldest_notifications_are_dropped_if_interceptors_are_slow(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(passage_module, limit, value)

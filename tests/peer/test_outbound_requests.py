@@ -54,7 +54,7 @@ async def test_a_cancellation_is_sent_with_its_reason(why: tuple[object, ...], r
         ({"timeout": 5.0, "max_total": 60.0}, 5.0),
     ],
 )
-async def test_a_request_has_a_deadline(
+async def test_a_request_without_a_response_times_out(
     virtual_time: VirtualTime, limits: dict[str, float], expected: float
 ) -> None:
     async with bare_client() as (_, frames, client):
@@ -108,7 +108,9 @@ async def test_progress_restarts_the_timeout_within_the_total(
         assert virtual_time.now - begun == pytest.approx(min(pause + 4.5, limit + 3))
 
 
-async def test_many_requests_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writes_are_joined_while_many_requests_are_pending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     joined: list[int] = []
     async with bare_client() as (_, frames, client):
         pending = client.outbound.pending
@@ -179,7 +181,7 @@ async def test_the_end_of_a_connection_fails_all_pending_requests() -> None:
         assert client.end.reason == "it is late"
 
 
-async def test_members_beside_a_result_are_passed_on() -> None:
+async def test_members_beside_a_result_are_passed_to_the_callback() -> None:
     async with bare_client() as (channel, frames, client):
         heard: list[tuple[Any, dict[str, Raw]]] = []
         client.on_extra_members = lambda request_id, members: heard.append((request_id, members))
@@ -192,7 +194,7 @@ async def test_members_beside_a_result_are_passed_on() -> None:
         assert heard == [(asked.id, {"more": Raw(b"1")})]
 
 
-async def test_an_error_is_raised_with_its_bytes() -> None:
+async def test_an_error_response_is_raised_with_its_original_bytes() -> None:
     async with bare_client() as (channel, frames, client):
         waiting = asyncio.create_task(client.request("x"))
         asked = await frames.next()
@@ -244,7 +246,7 @@ async def test_deadlines_are_paused_while_a_question_is_open(virtual_time: Virtu
         ({"timeout": 4.0, "max_total": 60.0}, 7.0),
     ],
 )
-async def test_a_forwarded_request_has_the_same_deadlines(
+async def test_a_forwarded_request_has_the_same_deadlines_as_any_other(
     virtual_time: VirtualTime, limits: dict[str, float], expected: float
 ) -> None:
     async with bare_client() as (channel, frames, client):
@@ -289,7 +291,7 @@ async def test_a_request_that_cannot_be_written_is_forgotten() -> None:
         await closing
 
 
-async def test_the_total_of_a_request_is_paused_while_a_question_is_open(
+async def test_the_total_time_of_a_request_is_paused_while_a_question_is_open(
     virtual_time: VirtualTime,
 ) -> None:
     async with bare_client() as (channel, frames, client):

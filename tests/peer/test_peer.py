@@ -153,7 +153,7 @@ async def test_a_failing_handler_is_an_internal_error_without_details(
         assert "secret path" in caplog.text
 
 
-async def test_a_cancellation_that_is_not_aimed_at_the_request_fails_its_handler() -> None:
+async def test_a_handler_that_raises_cancelled_error_itself_has_failed() -> None:
     async def unlucky(exchange: Exchange) -> Answer:
         gone: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         gone.cancel()
@@ -629,7 +629,7 @@ async def test_a_closed_peer_leaves_no_objects_behind() -> None:
     assert [r() for r in references] == [None, None]
 
 
-async def test_after_the_end_of_input_requests_continue_while_some_complete(
+async def test_requests_continue_after_the_end_of_input_while_some_complete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A cancelled request that completes its clean-up counts, although it is not answered."""
@@ -724,7 +724,7 @@ async def test_error_responses_of_a_failing_handler_hide_details(
 
 
 @pytest.mark.parametrize(("seconds", "answered"), [(1.4, True), (1.6, False)])
-async def test_after_the_end_of_input_a_request_has_a_second_and_a_half(
+async def test_a_request_may_take_a_second_and_a_half_after_the_end_of_input(
     virtual_time: VirtualTime, seconds: float, answered: bool
 ) -> None:
     async def slow(exchange: Exchange) -> Answer:

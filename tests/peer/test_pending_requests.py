@@ -38,7 +38,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_progress_is_passed_on_with_its_values() -> None:
+async def test_progress_callback_gets_the_values_of_the_notification() -> None:
     one = Waiting()
     one.pending.progressed(progress(progress=1, total=4, message="m"))
     one.pending.progressed(progress())
@@ -50,7 +50,7 @@ async def test_progress_is_passed_on_with_its_values() -> None:
     assert bytes(one.future.result()) == b"{}"
 
 
-async def test_progress_needs_no_callback() -> None:
+async def test_progress_without_a_callback_is_ignored() -> None:
     one = Waiting(heard=False)
     one.pending.progressed(progress(progress=1))
     one.pending.progressed(Notification("notifications/progress"))
@@ -82,7 +82,7 @@ async def test_a_slow_callback_gets_all_progress_before_the_result() -> None:
     assert one.future.done()
 
 
-async def test_a_callback_that_is_too_slow_misses_the_oldest() -> None:
+async def test_a_callback_that_is_too_slow_misses_the_oldest_progress() -> None:
     one = Waiting(slow=True)
     for number in range(102):
         one.pending.progressed(progress(progress=number))
@@ -92,7 +92,9 @@ async def test_a_callback_that_is_too_slow_misses_the_oldest() -> None:
     assert [done for done, _, _ in one.heard] == [0, *range(2, 102)]
 
 
-async def test_a_failing_callback_is_called_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_callback_that_failed_is_called_for_the_next_progress(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     one = Waiting()
     one.pending.progressed(progress(progress=-1))
     one.pending.progressed(progress(progress=1))

@@ -43,7 +43,7 @@ def call(request_id: int) -> Request:
     return Request(request_id, "tools/call", Raw(b'{"name":"x"}'))
 
 
-async def test_the_response_is_sent_once_and_may_be_an_error() -> None:
+async def test_the_response_to_a_delegated_request_is_sent_once_and_may_be_an_error() -> None:
     taker = Taker()
     async with talking(never, take=taker) as (client, server):
         asked = asyncio.create_task(client.request("tools/call", {"name": "x"}))
@@ -69,7 +69,7 @@ async def test_an_undelegated_request_gets_a_task() -> None:
         assert await asked == Raw(b'{"by":"task"}')
 
 
-async def test_a_cancellation_has_its_reason_and_no_response_follows() -> None:
+async def test_a_delegate_gets_the_reason_of_a_cancellation_and_no_response_is_sent() -> None:
     taker = Taker()
     async with bare_server(handler=never, take=taker) as (channel, frames, server):
         channel.send(call(1))
@@ -198,7 +198,7 @@ async def test_an_undelegated_request_at_the_end_of_input_is_awaited_as_a_task(
         assert frames.got.qsize() == 1
 
 
-async def test_a_response_at_the_end_of_input_ends_the_connection(
+async def test_the_last_response_after_the_end_of_input_ends_the_connection(
     virtual_time: VirtualTime,
 ) -> None:
     taker = Taker()
@@ -213,7 +213,7 @@ async def test_a_response_at_the_end_of_input_ends_the_connection(
         assert frames.got.qsize() == 1
 
 
-async def test_a_request_after_one_with_a_task_gets_a_task_too() -> None:
+async def test_a_request_that_follows_one_with_a_task_gets_a_task_too() -> None:
     taker, begun = Taker(), list[str]()
 
     def take(exchange: Exchange) -> Taker | None:

@@ -88,7 +88,7 @@ def test_a_progress_token_is_a_string_or_an_integer(token: Any) -> None:
     assert meta_of({"progressToken": ""}) == Meta("")
 
 
-def test_one_wrong_member_does_not_hide_the_others() -> None:
+def test_a_member_of_the_wrong_type_does_not_hide_the_others() -> None:
     meta = meta_of(
         {"progressToken": 1.5, VERSION: NEWEST, CAPABILITIES: {}, INFO: {"a": 1}, LEVEL: 5}
     )
@@ -200,7 +200,7 @@ def test_stateless_request_describes_its_caller() -> None:
         {VERSION: "2099-01-01", CAPABILITIES: 5},
     ],
 )
-def test_a_stateless_request_without_its_metadata_has_invalid_params(meta: Any) -> None:
+def test_a_stateless_request_with_incomplete_metadata_is_refused(meta: Any) -> None:
     assert is_stateless(meta_of(meta))
     error = refusal(meta)
     assert (error.code, error.data) == (-32602, None)
@@ -243,7 +243,7 @@ def test_a_declaration_has_a_limited_size(has_info: bool) -> None:
         stateless_caller(meta, ANONYMOUS)
 
 
-def test_only_the_two_keys_make_a_request_stateless() -> None:
+def test_other_members_of_meta_do_not_make_a_request_stateless() -> None:
     assert not is_stateless(meta_of({"progressToken": 1, INFO: {}, LEVEL: "info"}))
 
 
@@ -283,7 +283,9 @@ def test_unreadable_capabilities_are_empty(declared: bytes) -> None:
         (b'{"name":5}', "5"),
     ],
 )
-def test_a_caller_always_has_a_name(info: bytes | None, name: str) -> None:
+def test_a_caller_without_a_readable_name_gets_a_default_name(
+    info: bytes | None, name: str
+) -> None:
     assert Caller(NEWEST, True, ANONYMOUS, b"{}", info).name == name
 
 

@@ -89,7 +89,7 @@ def test_session_context_requires_only_a_state() -> None:
 
 
 @pytest.mark.covers("PRO-14")
-def test_a_store_can_keep_a_session() -> None:
+def test_a_session_can_be_encoded_and_decoded() -> None:
     session = SessionContext(
         state=SessionState.ACTIVE,
         session_id="s",

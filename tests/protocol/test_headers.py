@@ -55,7 +55,7 @@ def test_texts_are_encoded_and_decoded_unchanged(text: str) -> None:
         ("=?BASE64?QQ==?=", "=?BASE64?QQ==?="),
     ],
 )
-def test_encoding_of_values(value: Any, carried: str) -> None:
+def test_header_values_are_encoded_only_if_necessary(value: Any, carried: str) -> None:
     assert encode_value(value) == carried
     if isinstance(value, str):
         assert decode_value(carried) == value
@@ -82,7 +82,7 @@ def test_incomplete_base64_mark_is_plain_text(text: str) -> None:
     ("code", "status"),
     [(-32700, 400), (-32600, 400), (-32602, 400), (-32601, 404), (-32603, 200), (7, 200)],
 )
-def test_statuses_of_error_codes(code: int, status: int) -> None:
+def test_error_codes_have_http_statuses(code: int, status: int) -> None:
     assert status_of(code) == status
 
 
@@ -162,7 +162,9 @@ def test_notifications_are_refused_only_for_contradictions() -> None:
         ("tools/list", {"name": "x"}, None),
     ],
 )
-def test_value_of_the_name_header(method: str, params: Any, name: str | None) -> None:
+def test_name_header_repeats_the_name_or_uri_of_a_request(
+    method: str, params: Any, name: str | None
+) -> None:
     raw = Raw(to_json(params))
     assert mirrored_name(method, read_params_head(raw), raw) == name
     assert mirrored_name(method, read_params_head(UNSET), UNSET) is None
@@ -200,7 +202,7 @@ def test_marks_are_found_along_properties() -> None:
 @pytest.mark.parametrize(
     "nothing", [{}, True, None, [], "x", {"properties": []}, {"properties": 3}]
 )
-def test_schemas_without_marks(nothing: Any) -> None:
+def test_schemas_without_marks_have_no_header_arguments(nothing: Any) -> None:
     assert param_headers(nothing) == ()
 
 
@@ -267,7 +269,9 @@ MARKS = (
         (None, [None, None, None]),
     ],
 )
-def test_values_of_marked_arguments(arguments: Any, values: list[Any]) -> None:
+def test_only_values_that_a_header_can_carry_are_returned(
+    arguments: Any, values: list[Any]
+) -> None:
     found = [value for _, value in param_values(MARKS, arguments)]
     assert found == values
     assert list(map(type, found)) == list(map(type, values))

@@ -42,7 +42,7 @@ def changed(rewrite: Any, value: Any) -> Any:
     return "same" if after is before else json.loads(bytes(after))
 
 
-def test_no_edit_is_built_without_changes() -> None:
+def test_an_edit_without_changes_is_none() -> None:
     assert all_of() is None
     assert all_of(None, None) is None
     assert edit_object(None) is None
@@ -123,7 +123,7 @@ def test_map_without_known_keys_is_removed(value: Any, expected: Any) -> None:
     assert changed(edit_object(without_keys("m", {"a": False})), value) == expected
 
 
-def test_every_step_is_applied() -> None:
+def test_every_edit_of_a_combination_is_applied() -> None:
     edit = all_of(without({"a": False}), without({"b": False}))
     assert edit is not None
     members = members_of(raw({"a": 1, "b": 2, "c": 3}))
@@ -133,7 +133,7 @@ def test_every_step_is_applied() -> None:
     assert edit(members) is False
 
 
-def test_values_of_another_type_give_none() -> None:
+def test_reading_a_value_of_another_type_returns_none() -> None:
     assert members_of(None) is items_of(None) is string_of(None) is None
     assert members_of(raw([])) is None
     assert members_of(b"{") is None
@@ -144,7 +144,7 @@ def test_values_of_another_type_give_none() -> None:
     assert type_of(raw({"type": 1})) is type_of(raw([])) is type_of(raw({})) is None
 
 
-def test_bytes_stay_bytes() -> None:
+def test_a_rewritten_value_keeps_its_type() -> None:
     rewrite = edit_object(without({"a": False}))
     assert apply(rewrite, b'{"a":1}') == b"{}"
     assert type(apply(rewrite, Raw(b'{"a":1}'))) is Raw

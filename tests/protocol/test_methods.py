@@ -37,13 +37,13 @@ def test_a_method_exists_if_any_revision_has_it() -> None:
     assert not exists("notifications/mine")
 
 
-def test_no_two_rows_claim_the_same_method_of_a_revision() -> None:
+def test_a_method_has_at_most_one_row_per_revision() -> None:
     for revision in Revision:
         rows = [row.name for row in METHODS if row.within(revision)]
         assert len(rows) == len(set(rows))
 
 
-def test_rows_span_at_least_one_revision() -> None:
+def test_every_row_applies_to_at_least_one_revision() -> None:
     for row in METHODS:
         assert any(row.within(revision) for revision in Revision), row
 
@@ -76,7 +76,7 @@ def test_notifications_have_a_direction(revision: Revision) -> None:
 
 
 @pytest.mark.covers("PRO-16")
-def test_later_notifications_are_in_the_same_table() -> None:
+def test_notifications_of_the_newest_revision() -> None:
     assert sent("notification", NEWEST, "client") == {"notifications/cancelled"}
     assert sent("notification", NEWEST, "server") == {
         "notifications/cancelled",
@@ -113,7 +113,7 @@ def test_requests_of_servers_are_embedded_in_results() -> None:
     assert [row.embedded_since for row in METHODS if row.name == "ping"] == [None]
 
 
-def test_only_removed_methods_are_embedded() -> None:
+def test_requests_embedded_in_results_are_removed_as_messages() -> None:
     for row in METHODS:
         if row.embedded_since is not None:
             assert row.until is not None
@@ -152,7 +152,7 @@ def test_six_results_may_be_cached() -> None:
         ("tools/list", None),
     ],
 )
-def test_requests_are_routed_by_one_member(name: str, target: str | None) -> None:
+def test_target_member_of_a_request(name: str, target: str | None) -> None:
     row = find(name, NEWEST)
     assert row is not None
     assert row.target == target

@@ -59,7 +59,7 @@ def test_features_are_present_since_their_revision() -> None:
     assert having("any_structured_value") == since["2026-07-28"]
 
 
-def test_features_of_a_single_revision() -> None:
+def test_features_that_some_revisions_have() -> None:
     assert having("core_tasks") == ["2025-11-25"]
     assert having("elicitation_ids") == ["2025-11-25"]
     assert having("polling") == ["2025-11-25"]
@@ -67,7 +67,7 @@ def test_features_of_a_single_revision() -> None:
     assert having("null_error_id") == [revision.value for revision in HANDSHAKE]
 
 
-def test_unknown_names_give_no_revision() -> None:
+def test_only_names_of_revisions_are_found() -> None:
     assert [find_revision(revision.value) for revision in Revision] == [*Revision]
     assert [find_revision(name) for name in ("", "2025-11-2", "latest", "2099-01-01")] == [None] * 4
 
@@ -80,10 +80,10 @@ def test_server_agrees_to_a_supported_revision(revision: Revision) -> None:
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("requested", ["2099-01-01", "1.0", "", "2026-07-28"])
-def test_server_offers_its_newest_handshake_otherwise(requested: str) -> None:
+def test_server_offers_its_newest_handshake_for_an_unsupported_revision(requested: str) -> None:
     assert negotiate_revision(requested) is NEWEST_HANDSHAKE
 
 
 @given(st.text())
-def test_an_agreement_always_has_a_handshake(requested: str) -> None:
+def test_negotiated_revision_always_has_a_handshake(requested: str) -> None:
     assert negotiate_revision(requested) in HANDSHAKE

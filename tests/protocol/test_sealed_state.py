@@ -12,7 +12,7 @@ GONE = "^the state was not created by this server, or its key was removed$"
 CHANGED = "^the state was modified$"
 
 
-def test_sealed_bytes_are_returned() -> None:
+def test_sealed_bytes_can_be_opened_with_any_key_of_the_ring() -> None:
     ring = KeyRing({"a": ONE, "b": TWO})
     sealed = ring.seal(b"content", ttl=60)
     assert sealed.startswith("v1.a.")
@@ -30,7 +30,7 @@ def test_a_seal_is_bound_to_the_name_of_its_key() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "v1", "v1.a", "v2.a.AAAA", "v1.x.AAAA", "a.v1.AAAA"])
-def test_unknown_tokens_are_refused(token: str) -> None:
+def test_tokens_that_are_not_sealed_state_are_refused(token: str) -> None:
     with pytest.raises(BadSeal, match=f"{GONE}|{CHANGED}"):
         KeyRing({"a": ONE}).open(token)
 
@@ -62,7 +62,7 @@ def test_seal_expires(monkeypatch: pytest.MonkeyPatch, later: float, fits: bool)
 
 
 @pytest.mark.parametrize("keys", [{}, {"a": bytes(31)}, {"a": ONE, "b": bytes(33)}])
-def test_keys_have_32_bytes(keys: dict[str, bytes]) -> None:
+def test_keys_of_another_length_than_32_bytes_are_refused(keys: dict[str, bytes]) -> None:
     with pytest.raises(ValueError, match="^keys of a key ring must have 32 bytes$"):
         KeyRing(keys)
 

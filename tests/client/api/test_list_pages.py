@@ -50,7 +50,7 @@ async def test_a_list_ends_with_a_page_without_a_cursor(stateless: bool) -> None
 
 
 @both_eras
-async def test_an_empty_cursor_is_valid(stateless: bool) -> None:
+async def test_an_empty_cursor_leads_to_the_next_page(stateless: bool) -> None:
     server = ListServer(
         {
             None: {"tools": ["a"], "nextCursor": ""},
@@ -84,7 +84,7 @@ async def test_an_empty_cursor_at_the_end_of_a_handshake_list_repeats_nothing() 
     assert await refuses.tools(stateless=False) == ["a", "b"]
 
 
-async def test_other_errors_are_raised() -> None:
+async def test_an_error_for_a_cursor_is_raised() -> None:
     refusal = RpcError(-32602, "Invalid cursor")
     for stateless, cursor in ((True, ""), (True, "2"), (False, "2")):
         server = ListServer({None: {"tools": [], "nextCursor": cursor}, cursor: refusal})

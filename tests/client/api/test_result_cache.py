@@ -222,7 +222,7 @@ async def test_a_stale_result_is_returned_while_a_single_read_refreshes_it() -> 
     source.gate.clear()
     now[0] = 5.0
     assert [b'"n":1' in old for old in (await read(), await read(), await read())] == [True] * 3
-    await source.has_asked(2)  # one for all of them
+    await source.has_asked(2)  # a single read for all callers
     source.gate.set()
     await settled(cache)
     assert b'"n":2' in await read()

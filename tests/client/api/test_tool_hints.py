@@ -18,7 +18,7 @@ from fairlead.errors import OutputMismatch
         ({"annotations": {"readOnlyHint": 1, "idempotentHint": "yes"}}, False),
     ],
 )
-def test_a_tool_is_harmless_if_it_is_declared_so(tool: dict[str, Any], harmless: bool) -> None:
+def test_a_read_only_or_idempotent_tool_is_harmless(tool: dict[str, Any], harmless: bool) -> None:
     assert is_harmless(tool) is harmless
 
 

@@ -91,7 +91,7 @@ async def test_a_cancelled_close_still_closes_the_connection() -> None:
     ],
     ids=["400", "499", "500", "rpc", "unreadable", "closed", "none"],
 )
-def test_errors_that_a_server_of_another_era_may_send_are_refusals(
+def test_errors_that_may_mean_another_era_are_recognized(
     error: BaseException | None, expected: bool
 ) -> None:
     assert _is_refusal(error) is expected

@@ -139,10 +139,10 @@ async def test_a_probe_without_a_response_is_followed_by_initialize_after_a_seco
     assert (server.asked, agreement.revision) == (asked, NEWEST)
 
 
-async def test_initialize_may_be_answered_for_another_second_after_the_probe(
+async def test_the_client_waits_a_second_for_initialize_after_the_probe_is_answered(
     virtual_time: VirtualTime,
 ) -> None:
-    """Some servers of both eras take it for the choice of one, so they are probed again."""
+    """Some servers of both eras select the handshake era when they receive `initialize`."""
     server = RawServer(virtual_time, discover=(0.2, DISCOVERED), initialize=(0.9, INITIALIZED))
     await server.negotiate(None, probe_timeout=0.1)
     assert server.asked == ["server/discover", "initialize", "server/discover"]
@@ -155,7 +155,7 @@ async def test_initialize_may_be_answered_for_another_second_after_the_probe(
 
 
 @pytest.mark.parametrize("code", [-32022, -32020, -32601, -32602, -32600])
-async def test_a_rejected_initialize_waits_for_the_response_to_the_probe(
+async def test_after_a_rejected_initialize_the_response_to_the_probe_is_awaited(
     virtual_time: VirtualTime, code: int
 ) -> None:
     refusal = RpcError(code, "params._meta is required")
@@ -165,7 +165,7 @@ async def test_a_rejected_initialize_waits_for_the_response_to_the_probe(
 
 
 @pytest.mark.parametrize("versions", [None, [NEWEST_HANDSHAKE.value, NEWEST.value]])
-async def test_a_server_that_may_have_a_handshake_has_rejected_it(
+async def test_the_error_of_a_rejected_handshake_is_raised(
     virtual_time: VirtualTime, versions: list[str] | None
 ) -> None:
     answers: dict[str, Any] = {"initialize": (0.1, RpcError(-32602, "no such tenant"))}

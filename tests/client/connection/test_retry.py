@@ -168,7 +168,7 @@ def test_restarts_always_have_a_minimum_delay() -> None:
     assert 0.75 <= restarts(1.0).after(0.0) <= 1.0
 
 
-def test_the_message_does_not_contain_the_stderr_of_a_process() -> None:
+def test_message_of_exhausted_retries_does_not_contain_stderr() -> None:
     end = ChannelClosed("it ended", stderr=["Traceback"])
     expected = "Request x failed after 3 retries: Transport closed: it ended"
     assert str(retries_exhausted("x", 3, end)) == expected

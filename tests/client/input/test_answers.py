@@ -46,7 +46,7 @@ async def ask(client: MCPClient, question: dict[str, Any]) -> Any:
 
 
 @pytest.mark.covers("PRO-30", "CLT-09")
-async def test_requests_of_a_server_are_answered(tmp_path: Path) -> None:
+async def test_requests_of_a_handshake_server_are_answered_by_callbacks(tmp_path: Path) -> None:
     seen: list[Question] = []
 
     async def on_elicit(question: Question) -> dict[str, Any]:
@@ -184,7 +184,7 @@ async def test_a_malformed_elicitation_is_refused() -> None:
         await answers.answer("sampling/createMessage", {})
 
 
-def test_a_form_has_the_defaults_of_its_schema() -> None:
+def test_defaults_of_a_form_are_read_from_its_schema() -> None:
     fields = {
         "name": {"type": "string", "default": "Ada"},
         "happy": {"type": "boolean", "default": False},
@@ -300,7 +300,9 @@ async def test_a_text_of_on_sample_becomes_a_message() -> None:
         ([{"uri": "file:///a", "name": "n"}], [{"uri": "file:///a", "name": "n"}]),
     ],
 )
-async def test_roots_are_uris(given: list[Any], roots: list[dict[str, str]]) -> None:
+async def test_paths_of_roots_become_file_uris(
+    given: list[Any], roots: list[dict[str, str]]
+) -> None:
     answers = InputCallbacks(on_roots=lambda: given)
     assert await answers.answer("roots/list", {}) == {"roots": roots}
 

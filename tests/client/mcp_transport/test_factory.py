@@ -98,7 +98,7 @@ async def test_a_transport_closed_before_it_was_opened_stays_closed(
 
 
 @pytest.mark.covers("DEC-10", "RPC-09")
-async def test_ids_are_integers_from_one_or_strings(entry: dict[str, Any]) -> None:
+async def test_request_ids_are_integers_from_one_or_strings(entry: dict[str, Any]) -> None:
     async with await create_stdio_transport(entry) as transport:
         assert [await transport.request("id") for _ in range(3)] == [1, 2, 3]
     async with StdioTransport({**entry, "requestIdFormat": "string"}) as transport:

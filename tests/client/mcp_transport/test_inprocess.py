@@ -43,7 +43,7 @@ async def test_a_server_object_is_called_like_a_remote_server(version: str) -> N
         await client.call("echo", {"text": "hi"})
 
 
-async def test_both_ends_are_closed_together() -> None:
+async def test_closing_the_client_closes_the_server_end() -> None:
     started, stopped = asyncio.Event(), asyncio.Event()
     server = MCPServer("slow")
 
@@ -67,7 +67,7 @@ async def test_both_ends_are_closed_together() -> None:
         await call
 
 
-async def test_a_lost_server_object_is_attached_again() -> None:
+async def test_a_lost_connection_to_a_server_object_is_replaced() -> None:
     config = MCPClientConfig(auto_reconnect=True, retry_delay=0.01)
     async with MCPClient.connect_inprocess(notes(), config) as client:
         await client.transport.close()

@@ -38,7 +38,7 @@ async def serving(server: MCPServer, **options: Any) -> AsyncIterator[str]:
 
 @pytest.mark.covers("HTT-11", "CON-08", "CON-09")
 @pytest.mark.parametrize("version", ["auto", "2025-11-25"])
-async def test_a_refusal_is_an_error_with_its_status_or_an_envelope(version: str) -> None:
+async def test_a_refusal_over_http_is_raised_or_returned_as_an_envelope(version: str) -> None:
     server, known = MCPServer("s"), {"good": "ada"}
     server.tool(name="t")(lambda: "x")
     config = MCPClientConfig(protocol_version=version)
@@ -83,7 +83,7 @@ async def test_a_stream_that_takes_too_long_is_a_timeout(version: str) -> None:
 
 
 @pytest.mark.covers("CON-10", "TRN-03", "DEC-03", "DEC-09")
-def test_entries_have_several_spellings() -> None:
+def test_entries_of_other_programs_are_accepted() -> None:
     other = read_entry({"transport": "http", "endpoint": "http://x/mcp", "requestTimeoutMs": 5})
     assert other == MCPHttpServerConfig(url="http://x/mcp", timeout=5)
     for kind in ("streamableHttp", "streamable-http", "streamable_http"):

@@ -128,7 +128,7 @@ def test_a_decoder_is_built_once() -> None:
     assert decoder(Tool) is decoder(Tool)
 
 
-def test_type_of_a_result_is_read_before_its_other_members() -> None:
+def test_type_of_a_result_is_checked_when_it_is_decoded() -> None:
     assert decode(encode(InputRequiredResult()), CacheableResult).result_type == "input_required"
     with pytest.raises(msgspec.ValidationError):
         decode(b'{"resultType":"complete"}', InputRequiredResult)
@@ -151,7 +151,7 @@ def test_one_invalid_item_does_not_affect_the_others() -> None:
 
 
 @given(st.lists(st.booleans()))
-def test_every_item_is_either_good_or_bad(fits: list[bool]) -> None:
+def test_invalid_items_are_returned_separately_with_their_index(fits: list[bool]) -> None:
     items = [Raw(b'{"src":"i"}') if fit else Raw(b"{}") for fit in fits]
     good, bad = decode_items(items, Icon)
     assert len(good) == sum(fits)
