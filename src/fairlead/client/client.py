@@ -232,7 +232,7 @@ class MCPClient(CallbackMixin):
     # Opening and closing
 
     async def initialize(self) -> dict[str, Any]:
-        """Connect, negotiate era and version, and return what is known about the server.
+        """Connect, negotiate era and version, and return the description of the server.
 
         Raises:
             ConnectFailed: The connection could not be opened; the message contains the reason.
@@ -250,7 +250,7 @@ class MCPClient(CallbackMixin):
         return self.server
 
     async def open_on(self, transport: ChannelTransport, stateless: bool | None = None) -> None:
-        """Initialize the connection of a transport and use it from now on."""
+        """Connect a transport, negotiate with its server, and use the transport from now on."""
         transport.interceptors, transport.on_malformed = self._interceptors, self._on_offence
         await transport.connect()
         agreement = await negotiate(
@@ -262,7 +262,7 @@ class MCPClient(CallbackMixin):
             # The schemas may differ if the server was updated meanwhile.
             self._known.forget_schemas()
         self._adopt(transport)
-        # The channel repeats the subscriptions, but changes in between were not reported.
+        # A renewed channel repeats the subscriptions itself, but misses changes in between.
         transport.peer.channel.on_renewed = self._missed
         self.transport = transport
         self._agreement = agreement
@@ -280,7 +280,7 @@ class MCPClient(CallbackMixin):
             await self._reconnector.close()
             await self._keep_results(False)
             await self._listening.close()
-        # Also if the task that closes the client is cancelled.
+        # The transport must be closed even if the task that closes the client is cancelled.
         finally:
             await self.transport.close()
 
@@ -331,7 +331,7 @@ class MCPClient(CallbackMixin):
 
     @property
     def session(self) -> SessionContext:
-        """The state of the conversation that both sides share."""
+        """Snapshot of the conversation: state, version, capabilities and names."""
         return self.transport.peer.session
 
     @property
@@ -341,22 +341,22 @@ class MCPClient(CallbackMixin):
 
     @property
     def health(self) -> dict[str, Any] | None:
-        """Result of the last check in the background; see `health_check`."""
+        """Result of the last periodic health check; see `health_check`."""
         return self._reconnector.health
 
     async def ping(self) -> None:
-        """Check that the server answers; raise the error of the request if it does not."""
+        """Check that the server responds. Raises the error of the request if it does not."""
         # Stateless revisions have no `ping`.
         await self.request("server/discover" if self._stateless else "ping", retry=False)
 
     async def discover(self, *, cache: bool = True) -> dict[str, Any]:
-        """Return the server's description of itself; after a handshake, that of the handshake."""
+        """Return the server's description of itself, or the one from the handshake."""
         if not self._stateless:
             return self.server
         return read_result(await self._read("server/discover", None, cache))
 
     async def health_check(self) -> dict[str, Any]:
-        """Return whether the server answers, and its latency. Never raises."""
+        """Return a report that tells whether the server responds, and its latency. Never raises."""
         started = time.perf_counter()
         name = self.server.get("serverInfo", {}).get("name")
         error: dict[str, str] = {}

@@ -20,20 +20,21 @@ if TYPE_CHECKING:
 
 __all__ = ["ABOUT", "redact_logs", "redacted_logger", "register_secrets", "secrets_of_url"]
 
-# attribute of a record with the value it is about; the filter removes it
+# Attribute of a log record that holds the value the record is about. Its secrets are removed from
+# the line, and the filter removes the attribute.
 ABOUT: Final = "fairlead_about"
 LOGGERS: Final = (
     *("server", "client", "peer", "transport", "process"),
     *("interceptor", "gateway", "manager", "upstream"),
     *(f"gateway.{topic}" for topic in ("audit", "interceptors", "lock", "rules", "tape")),
 )
-PER_SECOND: Final = 20.0  # lines of one kind, after the first `LOG_LINES`
-# secrets in the redactor before it is built again from the current owners
+PER_SECOND: Final = 20.0  # log lines of one kind, after the first `LOG_LINES`
+# maximum number of secrets in the redactor, after which it is rebuilt from the current owners
 MAX_LEARNT: Final = 2_000
 
 # Weak references: registering its secrets does not keep a connection or a server alive.
 _owners: "WeakKeyDictionary[object, Callable[[], object]]" = WeakKeyDictionary()
-_fresh: "WeakSet[object]" = WeakSet()  # owners whose secrets the redactor has not learnt yet
+_fresh: "WeakSet[object]" = WeakSet()  # owners whose secrets were not added to the redactor yet
 _redactor: "Redactor | None" = None
 _learnt = 0  # number of secrets in `_redactor`
 
@@ -197,10 +198,10 @@ class _Budget:
         self._left = values
 
     def spend(self, values: int) -> None:
-        """Count values.
+        """Subtract from the number of values that may still be searched.
 
         Raises:
-            _SpentError: There are too many.
+            _SpentError: The limit is exceeded.
         """
         if self._left is not None:
             self._left -= values

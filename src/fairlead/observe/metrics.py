@@ -10,12 +10,12 @@ from ..redaction.redact_text import redact
 
 __all__ = ["BUCKETS", "OTHER", "Metrics", "Series"]
 
-# Upper bounds in seconds: a local call takes less than a millisecond, a call to a model up to a
-# minute.
+# Upper bounds of the histogram in seconds: a local call takes less than a millisecond, a call to a
+# model up to a minute.
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-OTHER: Final = "other"  # label of names beyond the limit
-LONGEST: Final = 1000  # characters of a name that are read
-MAX_KINDS: Final = 20  # kinds of failures with a count of their own in a series
+OTHER: Final = "other"  # label that replaces names beyond the limit
+LONGEST: Final = 1000  # number of characters of a name that are examined
+MAX_KINDS: Final = 20  # maximum number of kinds of failures that a series counts separately
 
 _HELP: Final = {
     "reconnects": "Reconnections to servers.",

@@ -34,7 +34,8 @@ from .taskless_requests import Delegate
 __all__ = ["Peer"]
 
 MAX_IN_FLIGHT = IN_FLIGHT.value
-EOF_GRACE = 1.5  # seconds without a response before a peer that ended its side is disconnected
+# seconds without a response before a peer that closed its sending side is disconnected
+EOF_GRACE = 1.5
 CANCEL_GRACE = 1.0  # seconds that cancelled handlers may take to clean up
 
 log = logging.getLogger("fairlead.peer")
@@ -72,7 +73,7 @@ class Peer(ReplyPathBase):
         """
         channel = self.channel = complete_channel(channel)
         self.conversation = conversation
-        # the object that forwards messages on this connection, if any
+        # object of a relay that forwards messages on this connection, if any
         self.carrier: object | None = None
         self._on_close = on_close
         self._on_eof = on_eof

@@ -23,11 +23,11 @@ class Responses:
         self._line = line
         self._channel = line.channel
         self._conversation = line.conversation
-        # extra members of responses that are not sent yet
+        # members to add to responses that are not sent yet, by request id
         self.members: dict[RequestId, dict[str, Raw]] = {}
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Add members to the future response to a request."""
+        """Store members to be added to the response to a request."""
         if self._conversation.is_unanswered(request_id):
             self.members[request_id] = members
 

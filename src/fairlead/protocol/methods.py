@@ -40,17 +40,17 @@ class Method(Struct, frozen=True, kw_only=True):
     sender: Sender
     since: Revision = Revision.V2024_11_05
     until: Revision | None = None  # last revision that has the method; None: not removed
-    # declared by the receiver of a request, by the sender of a notification
+    # capability that the receiver of a request, or the sender of a notification, must declare
     capability: str | None = None
     # member of params that routes the message
     target: Literal["name", "uri", "taskId"] | None = None
     cacheable: bool = False  # the result has ttlMs and cacheScope (stateless revisions)
     asks: bool = False  # the result may be input_required (stateless revisions)
     extension: str | None = None  # extension that both sides must declare
-    embedded_since: Revision | None = None  # from here on an input request inside a result
+    embedded_since: Revision | None = None  # first revision in which it is an input request
 
     def within(self, revision: Revision) -> bool:
-        """Return True if that revision has the method as a message."""
+        """Return True if a revision has the method as a message of its own."""
         return self.since <= revision and (self.until is None or revision <= self.until)
 
     def sent_by(self, side: Side) -> bool:

@@ -40,7 +40,9 @@ class ParamHeaderIndex:
         self._marks: dict[str, tuple[ParamHeader, ...]] = {}
 
     def of(self, tool: str) -> tuple[ParamHeader, ...]:
-        """Return the arguments that a call of this tool must repeat in headers, as far as known."""
+        """Return the arguments that a call of this tool must repeat in headers; none if it is
+        unknown.
+        """
         return self._marks.get(tool, ())
 
     def learn(self, result: Raw) -> str | None:
@@ -60,7 +62,8 @@ class ParamHeaderIndex:
     ) -> list[Raw]:
         """Read definitions and return those of tools that can be called over HTTP.
 
-        `reject` is called with the reason for each of the others, whose marks are invalid.
+        The marks of all other tools are invalid; `reject` is called with the reason for each of
+        them.
         """
         return [tool for tool in tools if self._learn(tool, reject)]
 

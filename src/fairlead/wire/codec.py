@@ -34,7 +34,7 @@ __all__ = [
 class Batch(Struct, frozen=True):
     """JSON array of messages.
 
-    An item that is not a message is the error that its decoding raised.
+    In place of an item that is not a message, a batch contains the error of its decoding.
     """
 
     items: tuple[Message | RemoteProtocolError, ...]

@@ -82,7 +82,8 @@ async def negotiate(
         ConnectFailed: The negotiation failed; the message contains the reason.
         ChannelClosed: The server ended the connection.
     """
-    # Looked up again on each connection, because some servers exit when they are probed.
+    # The remembered era is looked up for each connection, because some servers exit when they are
+    # probed.
     if stateless is None:
         stateless = known_eras.stateless(server_key)
     introduction = HandshakeOptions(
@@ -99,7 +100,7 @@ async def negotiate(
     except (RpcError, RequestTimeout, RemoteProtocolError, HttpError, NoAnswer) as exc:
         known_eras.forget(server_key)
         if isinstance(exc, HttpError) and exc.status in (401, 403):
-            # The credentials are wrong, not the protocol.
+            # 401 and 403 mean wrong credentials and do not concern the protocol.
             raise
         raise ConnectFailed(f"The connection could not be initialized: {exc}") from exc
     except asyncio.CancelledError:
@@ -173,9 +174,10 @@ async def _still(
     agreement: Agreement,
     initialize: "asyncio.Future[Success]",
 ) -> Agreement:
-    """Return the stateless agreement, if it still holds after the `initialize` that was sent.
+    """Return the stateless agreement, unless the server has also accepted `initialize` by then.
 
-    A stateless server need not answer `initialize` at all, so the wait is short.
+    A server that accepted both is probed again. A stateless server need not answer `initialize` at
+    all, so the wait is short.
     """
     await asyncio.wait((initialize,), timeout=max(introduction.probe_timeout, PATIENCE))
     if not initialize.done():

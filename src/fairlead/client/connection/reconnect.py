@@ -153,7 +153,7 @@ class Reconnector:
         if self._coming is not None:
             await self._coming.close()
             async with self._renewing:
-                # The task that was connecting has now cleaned up.
+                # The lock is released when the task that was connecting has cleaned up.
                 pass
 
     async def _revive(self) -> None:
@@ -167,7 +167,7 @@ class Reconnector:
                 if not self._client.transport.connected:
                     await self._try_to_renew(self.generation)
         finally:
-            # A task that `close` has replaced must not reset the attribute.
+            # `close` may have reset the attribute already, and a later task may use it.
             if self._reviving is asyncio.current_task():
                 self._reviving = None
 

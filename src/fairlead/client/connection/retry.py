@@ -68,12 +68,12 @@ class Retry(Struct):
 
 
 def restarts(delay: float) -> Backoff:
-    """Return the delays between unlimited attempts to restart something."""
+    """Return the delays between an unlimited number of attempts to restart something."""
     return Backoff(max(delay, SHORTEST_DELAY), LONGEST_DELAY)
 
 
 def retries_exhausted(method: str, retries: int, cause: BaseException) -> RetriesExhausted:
-    """Return the error to raise after the last attempt; chain the cause to it."""
+    """Return the error for a request whose last retry failed. Raise it `from` the cause."""
     return RetriesExhausted(
         f"Request {method} failed after {retries} retries: {_summary(cause)}",
         delivered=_may_have_arrived(cause),

@@ -170,5 +170,5 @@ class WebSocketTransport(ChannelTransport):
             headers=entry.headers,
             dialect=entry.dialect,
             ssl=self._ssl,
-            open_timeout=self._given_timeout,  # None: 5 s
+            open_timeout=self._given_timeout,  # None means 5 seconds
         )

@@ -58,7 +58,7 @@ Fill = Params | Callable[[RequestId], Params]
 
 
 class ConversationRole(Enum):
-    """Side of the conversation that this end is."""
+    """Role of one end of a conversation."""
 
     CLIENT = auto()
     SERVER = auto()

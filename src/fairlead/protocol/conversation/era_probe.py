@@ -66,10 +66,10 @@ class Incompatible(Struct, frozen=True):
 
 
 class RefusedInitialize(Enum):
-    """Conclusions from a refused `initialize`."""
+    """Reasons why a server may have refused `initialize`."""
 
     NO_HANDSHAKE = auto()  # the server has no handshake
-    UNCLEAR = auto()  # decided by the response to `server/discover`
+    UNCLEAR = auto()  # the response to `server/discover` decides
     FOR_THIS_CLIENT = auto()  # the server has a handshake and refuses this client
 
 

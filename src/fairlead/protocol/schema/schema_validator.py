@@ -28,17 +28,18 @@ from ...wire import to_json
 
 __all__ = ["SchemaValidator"]
 
-BACKTRACKING: Final = 1000  # backtracking steps of a pattern with look-around
-DEEPEST: Final = 256  # levels of a value; the validator itself refuses more
+BACKTRACKING: Final = 1000  # maximum number of backtracking steps of a pattern with look-around
+DEEPEST: Final = 256  # maximum nesting of a value, above which the validator itself refuses it
 EFFORT: Final = 500_000  # limit on nodes times levels when paths are counted
 TOO_MANY: Final = 1e12  # number of paths at which counting stops
 
 
 class SchemaValidator:
-    """Compiled schema.
+    """Compiled JSON Schema.
 
     Raises (when created):
-        ValueError: The schema is invalid, too large or too complex; the text says where and why.
+        ValueError: The schema is invalid, too large or too complex. The message names the place and
+            the reason.
     """
 
     def __init__(self, schema: Any, *, foreign: bool = False) -> None:
@@ -71,7 +72,7 @@ class SchemaValidator:
             raise ValueError("the target of a reference cannot be determined")
 
     def is_valid(self, value: Any) -> bool:
-        """Return True if a value is valid; False also for a value that is nested too deeply."""
+        """Return True if a value is valid, False if it is invalid or nested too deeply."""
         try:
             return bool(self._validator.is_valid(value))
         except ValueError:
@@ -83,7 +84,8 @@ class SchemaValidator:
         None means that the value is invalid and that explaining it would cost too much, because the
         value is large, or deep and has many paths.
         """
-        # Deciding is cheaper than listing the problems, which has lower limits.
+        # Decided first, because that is cheaper than listing the problems, and works for larger
+        # values.
         if self.is_valid(value):
             return []
         if self._deepest is None:
@@ -207,9 +209,9 @@ class _Paths:
         self._here = self._count_here()
 
     def at_once(self) -> float:
-        """Return the maximum number of paths to one position, without recursive references.
+        """Return the maximum number of paths to one position.
 
-        The validator caches its findings about these, so they add no paths.
+        Recursive references are not counted, because the validator caches its results for them.
         """
         if self.unknown:
             return max(self._here, default=1)
@@ -239,7 +241,7 @@ class _Paths:
         return self._steps()
 
     def _steps(self) -> int:
-        """Return the number of levels to examine, so that a large schema does not take seconds."""
+        """Return the number of levels to examine, which is smaller for a large schema."""
         return max(8, min(DEEPEST, EFFORT // len(self._nodes)))
 
     def _step(self, before: list[float], skipped: frozenset[int]) -> list[float]:

@@ -9,7 +9,7 @@ from .unicode_forms import nfkc
 
 __all__ = ["UnclearError", "fold", "is_short", "name_forms", "normalize_name"]
 
-_CACHED: Final = 256  # characters of a name whose normal form is cached
+_CACHED: Final = 256  # maximum length of a name whose normal form is cached, in characters
 
 # Characters without a glyph: controls, and characters that Unicode marks as ignorable.
 _INVISIBLE: Final = re.compile(

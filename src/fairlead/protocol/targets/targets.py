@@ -43,7 +43,7 @@ TargetKind: TypeAlias = Literal["tool", "prompt", "resource", "other"]
 # Methods whose targets are deeper in the params than `ParamsHead` reads.
 NESTED: Final = frozenset({"completion/complete", "subscriptions/listen"})
 
-_CACHED: Final = 256  # characters of a name whose target is cached
+_CACHED: Final = 256  # maximum length of a name whose target is cached, in characters
 
 
 class Target(Struct, frozen=True, dict=True):
@@ -52,10 +52,10 @@ class Target(Struct, frozen=True, dict=True):
     kind: TargetKind
     own: str  # the server's own name, or the URI
     displayed: str  # the name in the view of the client, or the URI
-    server: str | None = None  # the server, if several are served together and it is known
+    server: str | None = None  # name of the server, if it is known to be one of several
     merged: str | None = None  # the name in the merged list, before a view renames it
     also: tuple[str, ...] = ()  # further names: the merged name in full, and other spellings
-    unclear: bool = False  # servers may read the message differently
+    unclear: bool = False  # True if servers may read the message differently
 
     @cached_property
     def names(self) -> tuple[str, ...]:

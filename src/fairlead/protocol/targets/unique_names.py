@@ -23,9 +23,9 @@ __all__ = [
     "tool_names",
 ]
 
-MAX_NAME: Final = 64  # characters, which all model providers accept
-_TAIL: Final = 8  # hexadecimal digits of the first hash
-# Hexadecimal digits of the longest hash, which leave half of the name readable.
+MAX_NAME: Final = 64  # maximum length in characters that all model providers accept
+_TAIL: Final = 8  # number of hexadecimal digits of the first hash
+# Number of hexadecimal digits of the longest hash, which leaves half of the name readable.
 _LONGEST_TAIL: Final = 32
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 

@@ -16,11 +16,12 @@ _PORT: Final = re.compile(r"(.*?)(?::([0-9]*))?", re.DOTALL)
 _FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f#%/:<>?@\[\\\]^|]")
 # ideographic, full-width and half-width dots
 _DOTS: Final = str.maketrans("\u3002\uff0e\uff61", "...")
-_WILDCARD: Final = re.compile("[\U00100000-\U0010ffff]")  # replaces a wildcard of a pattern
+# private characters that replace the wildcards of a pattern
+_WILDCARD: Final = re.compile("[\U00100000-\U0010ffff]")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 # IDNA 2003 maps these two letters (sharp s, final sigma) to others; IDNA 2008 keeps them
 _DEVIATING: Final = re.compile("[\xdf\u03c2]")
-_LABEL: Final = 63  # characters, as in the DNS
+_LABEL: Final = 63  # maximum number of characters of a label in the DNS
 _HOST: Final = 253
 _HIGHEST_PORT: Final = 65535
 

@@ -31,7 +31,7 @@ class OptionalVariable(Struct, frozen=True):
     without: str
 
 
-_FEW = 8  # positions, up to which a search one by one is faster
+_FEW = 8  # number of positions up to which it is faster to find them one by one
 
 TemplateStep: TypeAlias = str | TemplateVariable | OptionalVariable  # a string matches itself
 
