@@ -27,7 +27,7 @@ class Shares(ClientShares[str]):
         return self
 
 
-def test_there_is_room_below_both_limits() -> None:
+def test_no_item_is_evicted_below_both_limits() -> None:
     shares = Shares(3, 2).give("a", "a1").give("b", "b1")
     assert shares.make_room("a") is None
     assert shares.limit.hits == 0

@@ -117,7 +117,7 @@ async def test_a_reaper_that_cannot_be_started_leaves_no_descriptors() -> None:
     await left.nothing()
 
 
-async def test_descriptors_may_run_out_between_start_and_connection(loop_kind: str) -> None:
+async def test_a_lack_of_descriptors_after_the_start_leaves_no_process(loop_kind: str) -> None:
     await works()
     left = Left()
     for count in range(4):
@@ -133,7 +133,7 @@ async def test_descriptors_may_run_out_between_start_and_connection(loop_kind: s
         await left.nothing()
 
 
-async def test_a_connection_may_be_cancelled_at_any_step(loop_kind: str) -> None:
+async def test_cancelling_a_connection_at_any_step_leaves_nothing_behind(loop_kind: str) -> None:
     await works()
     left = Left()
     cancelled = 0

@@ -36,7 +36,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class LegacyServer:
-    """A server with one stream and an endpoint for POSTs, which sends what the test sets."""
+    """A server with one stream and an endpoint for POSTs. The test sets events and responses."""
 
     def __init__(self, endpoint: str = "/post?session=1") -> None:
         self.endpoint = endpoint
@@ -114,7 +114,7 @@ async def test_the_end_of_the_stream_closes_the_channel(how: str) -> None:
         assert len(host.ends) == 1
 
 
-async def test_a_refused_post_loses_one_request() -> None:
+async def test_a_refused_post_fails_only_its_own_request() -> None:
     class Picky(LegacyServer):
         async def __call__(self, call: Call) -> None:
             if call.rpc == "tools/list":
@@ -636,7 +636,9 @@ async def test_the_high_water_mark_is_exact(monkeypatch: pytest.MonkeyPatch) -> 
         await closing
 
 
-async def test_closing_does_not_wait_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_does_not_wait_for_a_post_that_is_never_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fairlead.transport.http.client.legacy_sse.LINGER", 0.02)
     held = HeldPosts()
     errors: list[Exception] = []
@@ -652,7 +654,7 @@ async def test_closing_does_not_wait_forever(monkeypatch: pytest.MonkeyPatch) ->
         await hung_up(server)
 
 
-async def test_a_post_whose_answer_breaks_is_reported() -> None:
+async def test_a_post_is_reported_if_its_response_breaks_off() -> None:
     class Breaking(LegacyServer):
         async def __call__(self, call: Call) -> None:
             if call.method == "GET":

@@ -172,7 +172,7 @@ PING = {"jsonrpc": "2.0", "id": 3, "method": "ping"}
         ({"Mcp-Session-Id": "another"}, 200, False),
     ],
 )
-async def test_plain_heads_are_answered_without_asgi(
+async def test_requests_with_usual_heads_are_answered_without_asgi(
     fields: dict[str, str | None], status: int, asgi: bool
 ) -> None:
     async with lane() as one:
@@ -238,7 +238,7 @@ async def test_a_repeated_header_goes_through_asgi(name: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "asgi"), [(64 << 10, False), ((64 << 10) + 1, True)])
-async def test_a_large_first_piece_goes_through_asgi(size: int, asgi: bool) -> None:
+async def test_a_large_first_chunk_goes_through_asgi(size: int, asgi: bool) -> None:
     async with lane() as one:
         plain = len(request({**LIST, "pad": ""}))
         body = json.dumps({**LIST, "pad": "x" * (size - plain - 3)}).encode()
@@ -249,7 +249,7 @@ async def test_a_large_first_piece_goes_through_asgi(size: int, asgi: bool) -> N
 
 
 @pytest.mark.parametrize(("chunks", "asgi"), [(1, False), (16, False), (17, True)])
-async def test_a_body_of_many_pieces_goes_through_asgi(chunks: int, asgi: bool) -> None:
+async def test_a_body_of_many_chunks_goes_through_asgi(chunks: int, asgi: bool) -> None:
     body = json.dumps(LIST).encode()
     async with lane() as one:
         pieces = [body[n : n + 1] for n in range(chunks - 1)] + [body[chunks - 1 :]]
@@ -326,7 +326,7 @@ async def test_a_head_is_parsed_once() -> None:
 
 
 @pytest.mark.parametrize("count", [8, 9])
-async def test_eight_heads_are_remembered(count: int) -> None:
+async def test_at_most_eight_heads_are_remembered_per_connection(count: int) -> None:
     heads = [request(fields={"X-Number": str(number)}) for number in range(count)]
     async with lane() as one:
         for head in heads:
@@ -365,7 +365,7 @@ async def test_split_and_chunked_requests_are_not_remembered() -> None:
         assert one.parsed == 4
 
 
-async def test_two_requests_in_one_piece_are_both_answered() -> None:
+async def test_two_requests_in_one_chunk_are_both_answered() -> None:
     async with lane() as one:
         await one.asked(request())
         await one.send(request({**LIST, "id": 1}) + request({**LIST, "id": 2}))
@@ -739,7 +739,7 @@ async def test_a_disconnect_in_a_session_cancels_nothing() -> None:
         other.protocol.connection_lost(None)
 
 
-async def test_settings_may_require_streams() -> None:
+async def test_answers_sse_turns_the_response_in_a_session_into_a_stream() -> None:
     async with lane(answers="sse") as one:
         fields = await one.open_session()
         one.through_asgi.clear()

@@ -36,10 +36,11 @@ __all__ = ["fast_path_protocol"]
 MAX_QUICK_HEADERS = 40
 # Headers that change the response or need handling that only the ASGI path has.
 _UNUSUAL = frozenset({b"origin", b"prefer", b"x-correlation-id", b"content-encoding"})
-_BOTH = (None, b"application/json, text/event-stream", b"*/*")  # values of `Accept`
+# values of `Accept` that allow JSON and event streams
+_BOTH = (None, b"application/json, text/event-stream", b"*/*")
 MAX_QUICK_CHUNKS = 16  # chunks of one body; a longer body would gain little
-MAX_KNOWN = 8  # heads per connection, which usually differ only in the length of the body
-MAX_KNOWN_BYTES = 4 << 10  # bytes of one head
+MAX_KNOWN = 8  # heads remembered per connection; they usually differ only in the length of the body
+MAX_KNOWN_BYTES = 4 << 10  # bytes of the longest head that is remembered
 _END = b"\r\n\r\n"
 _STATELESS = b"io.modelcontextprotocol/"  # prefix of metadata that only stateless requests have
 
@@ -47,15 +48,15 @@ _STATELESS = b"io.modelcontextprotocol/"  # prefix of metadata that only statele
 class FastPathProtocol(GuardedProtocol):
     """HTTP protocol that answers complete POSTs without ASGI, because ASGI costs more than a call.
 
-    Everything else takes the ASGI path as if it had just arrived: other methods and paths,
+    All other requests take the ASGI path as if they had just arrived: other methods and paths,
     refusals, and requests that arrive while another one is being answered.
 
     A client sends nearly the same head with every request on a connection, so a head that was
-    parsed once is not parsed again. If received data starts with exactly the same bytes, followed
-    by exactly as many as the head declares, it is one complete request with the same head.
+    parsed once is not parsed again. If received data starts with exactly the bytes of a known head,
+    and the declared number of bytes follows, the data is one complete request with that head.
     """
 
-    edges: Mapping[str, HttpEndpoint]  # by path
+    edges: Mapping[str, HttpEndpoint]  # endpoints by path
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -63,11 +64,12 @@ class FastPathProtocol(GuardedProtocol):
         # until the keep-alive timeout between two requests.
         self.patience = LazyTimer(self.loop, self._out_of_patience)
         self._body: list[bytes] | None = None  # body of a request that may take the fast path
-        self._head: RequestHead | None = None  # and its head
+        self._head: RequestHead | None = None  # head of that request
         self._piece = b""  # data being parsed, if it starts with a request
         # Parsed heads and the lengths of their bodies, by the bytes of the head.
         self._known: dict[bytes, tuple[RequestHead, int]] = {}
-        self._last: tuple[bytes, RequestHead | None, int] = (b"", None, 0)  # the entry used last
+        # the entry of `_known` that was used last
+        self._last: tuple[bytes, RequestHead | None, int] = (b"", None, 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -102,7 +104,7 @@ class FastPathProtocol(GuardedProtocol):
             assert self._head is not None
             declared = self._head.headers.get(b"content-length", b"0")
             if int(declared) > self._head.edge.settings.max_body:
-                self._usual_way()  # uvicorn's path refuses it without waiting for the body
+                self._usual_way()  # the ASGI path refuses a body over the limit before it arrives
 
     def on_headers_complete(self) -> None:
         edge = self.edges.get(self.url.decode("latin-1"))
@@ -191,7 +193,7 @@ class FastPathProtocol(GuardedProtocol):
         )
 
     def _remember(self, head: RequestHead, length: int) -> None:
-        """Remember the bytes of a head, if the whole request arrived in one piece."""
+        """Remember the bytes of a head, if the whole request arrived in one chunk."""
         piece = self._piece
         end = piece.find(_END) + len(_END)
         if (
@@ -219,7 +221,7 @@ class FastPathProtocol(GuardedProtocol):
             message = edge.decoder.decode(body)
             if type(message) is not Request:
                 return False
-            # An escape sequence could hide the prefix; such a body is parsed completely.
+            # A `\u` escape could hide the prefix, so the params of such a body are parsed.
             if head.session_id is not None and _STATELESS not in body and b"\\u" not in body:
                 return answer_session_post(self, head, message, who)
             said = read_params_head(message.params)
