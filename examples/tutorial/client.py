@@ -15,7 +15,7 @@ def on_elicit(question: Question) -> dict[str, object]:
 async def main() -> None:
     command = [sys.executable, "notes.py"]
     async with MCPClient.connect_stdio(command, on_elicit=on_elicit) as client:
-        print("era:", client.protocol_version)
+        print("revision:", client.protocol_version)
         print((await client.call("write", {"title": "idea", "text": "Try MCP."})).text)
         print([contents.text for contents in await client.read("note://idea")])
         print((await client.call("erase", {"title": "idea"})).text)
