@@ -1,4 +1,4 @@
-"""Copies of an exchange with changed params."""
+"""Tests of copies of an exchange with changed params."""
 
 import json
 from typing import Any
@@ -19,7 +19,9 @@ from tests.support.single_exchange import exchange
         ({"name": "x"}, {"name": "y"}, {"name": "y"}),
     ],
 )
-def test_members_are_replaced_and_the_rest_stays(before: Any, members: Any, after: Any) -> None:
+def test_other_members_of_params_are_kept_when_some_are_replaced(
+    before: Any, members: Any, after: Any
+) -> None:
     old = exchange("tools/call", before)
     old.displayed = "shown"
     new = with_params(old, **members)
@@ -29,7 +31,7 @@ def test_members_are_replaced_and_the_rest_stays(before: Any, members: Any, afte
     assert old.did == ["told"]  # both copies share their notes
 
 
-def test_all_params_are_replaced_with_their_head() -> None:
+def test_copy_with_other_params_has_the_head_of_these_params() -> None:
     old = exchange("tools/call", {"name": "x"})
     old.note("before")
     new = with_whole_params(old, exchange("tools/call", {"name": "y"}).message.params)

@@ -1,4 +1,4 @@
-"""Log messages about a failed interceptor, and the time limit."""
+"""Tests of the log messages about failed interceptors, and of their time limit."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ async def breaks(exchange: Exchange, proceed: Proceed) -> Answer:
         ("skip", "the message passes, and the interceptor is skipped for 7 s"),
     ],
 )
-async def test_the_log_names_the_outcome_for_the_message(
+async def test_log_states_whether_the_message_was_refused_or_passed(
     policy: Any, fate: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, LOG)
@@ -55,7 +55,7 @@ async def test_the_log_names_the_outcome_for_the_message(
     ],
     ids=["nothing", "text", "list", "number"],
 )
-async def test_an_invalid_response_is_logged(
+async def test_invalid_response_of_an_interceptor_is_logged(
     answer: Any, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, LOG)
@@ -80,7 +80,7 @@ async def test_an_invalid_response_of_the_server_is_forwarded() -> None:
     assert await with_failure_policy(passes)(exchange(), Behind(odd)) is odd
 
 
-async def test_a_message_of_another_kind_is_not_forwarded() -> None:
+async def test_interceptor_cannot_replace_a_request_by_a_notification() -> None:
     async def changes_kind(asked: Exchange, proceed: Proceed) -> Answer:
         return await proceed(exchange(request=False))
 
@@ -91,7 +91,7 @@ async def test_a_message_of_another_kind_is_not_forwarded() -> None:
 
 
 @pytest.mark.parametrize(("own", "late"), [(9.9, False), (10.1, True)])
-async def test_only_the_time_of_the_interceptor_counts(
+async def test_time_limit_counts_only_the_time_of_the_interceptor_itself(
     virtual_time: VirtualTime, own: float, late: bool
 ) -> None:
     async def slow(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -151,7 +151,7 @@ async def test_an_exception_of_proceed_is_raised_even_if_the_interceptor_fails()
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, GeneratorExit])
-async def test_the_end_of_the_program_is_not_a_failure(end: type[BaseException]) -> None:
+async def test_exceptions_that_end_the_program_are_not_failures(end: type[BaseException]) -> None:
     async def ends(exchange: Exchange, proceed: Proceed) -> Answer:
         raise end
 

@@ -1,4 +1,4 @@
-"""Messages that are held until a decision or a timeout."""
+"""Tests of messages that are held until a decision or a timeout."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ async def gone(desk: HoldDesk) -> None:
 
 
 @pytest.mark.covers("GTW-08")
-async def test_a_request_is_held_listed_and_resumed() -> None:
+async def test_held_request_is_listed_and_can_be_resumed() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", {**CALL, "password": "hunter22"})
@@ -134,7 +134,7 @@ async def test_a_response_is_held_and_changed() -> None:
             assert (await client.answer_to(asked))["result"] == expected
 
 
-async def test_both_directions_and_notifications_are_held() -> None:
+async def test_notifications_and_requests_of_servers_are_held_too() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         server.ask("vendor/ask", {"n": 1}, "s1")
@@ -179,7 +179,7 @@ async def test_a_held_message_times_out_with_the_default_outcome(otherwise: Any)
 
 
 @pytest.mark.covers("GTW-08")
-async def test_held_messages_are_removed_with_their_client() -> None:
+async def test_held_messages_are_removed_when_their_client_cancels_or_leaves() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (place, client, server):
         cancelled = client.ask("tools/call", CALL)
@@ -216,7 +216,7 @@ async def test_a_breakpoint_has_its_own_limit_and_reason() -> None:
         assert "error" in await asking
 
 
-def test_a_limit_must_be_positive() -> None:
+def test_time_limit_of_a_desk_must_be_positive() -> None:
     with pytest.raises(ValueError):
         HoldDesk(limit=0)
     with pytest.raises(ValueError):
@@ -272,7 +272,7 @@ async def holding(
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-async def test_a_held_message_can_be_changed_according_to_its_phase(
+async def test_allowed_changes_of_a_held_message_depend_on_its_phase(
     phase: Any, question: bool, change: dict[str, Any], why: str | None
 ) -> None:
     desk = HoldDesk()
@@ -353,7 +353,7 @@ async def test_the_number_of_held_messages_is_limited(room: int, held: bool) -> 
         await asyncio.wait([task])
 
 
-async def test_a_cancelled_wait_does_not_affect_others() -> None:
+async def test_cancelling_one_wait_for_held_messages_does_not_affect_others() -> None:
     desk = HoldDesk()
     waiting = [asyncio.create_task(desk.wait()) for _ in range(2)]
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Failure policies for interceptors that raise, hang or return invalid responses."""
+"""Tests of failure policies for interceptors that raise, hang or return invalid responses."""
 
 import asyncio
 import logging
@@ -96,7 +96,7 @@ async def opened(place: Scene) -> tuple[Client, Server]:
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("policy", ["fail_closed", "fail_open", "skip"])
-async def test_a_failure_is_handled_by_policy(
+async def test_failure_of_an_interceptor_is_handled_by_its_policy(
     how: str, policy: FailurePolicy, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -131,7 +131,7 @@ async def test_a_failure_is_handled_by_policy(
 
 
 @pytest.mark.parametrize("policy", ["fail_closed", "fail_open"])
-async def test_a_failure_on_a_notification_is_handled_by_policy(policy: FailurePolicy) -> None:
+async def test_failure_on_a_notification_is_handled_by_the_policy(policy: FailurePolicy) -> None:
     async with scene(interceptors=[with_failure_policy(Bad("raises"), policy)]) as place:
         client, server = await opened(place)
         for end, other in ((client, server), (server, client)):
@@ -158,7 +158,7 @@ async def test_an_exception_of_proceed_is_not_a_failure_of_the_interceptor() -> 
         assert (await client.answer_to(call))["result"] == {"late": True}
 
 
-async def test_a_cancellation_is_not_a_failure() -> None:
+async def test_cancellation_of_a_call_is_not_a_failure_of_the_interceptor() -> None:
     guard = with_failure_policy(Bad("nothing"), "fail_open", timeout=5, name="good")
     async with scene(interceptors=[guard]) as place:
         client, server = await opened(place)
@@ -173,7 +173,7 @@ async def test_a_cancellation_is_not_a_failure() -> None:
         )
 
 
-async def test_a_refusal_is_not_a_failure() -> None:
+async def test_refusal_by_an_interceptor_is_not_a_failure() -> None:
     async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "tools/call":
             raise RpcError(-32044, "no")
@@ -265,7 +265,7 @@ def test_an_object_that_is_not_an_interceptor_is_rejected(
 
 
 @pytest.mark.parametrize(("seconds", "fails"), [(29.9, False), (30.1, True)])
-async def test_an_interceptor_may_use_thirty_seconds_itself(
+async def test_default_time_limit_of_an_interceptor_is_thirty_seconds(
     virtual_time: VirtualTime, seconds: float, fails: bool
 ) -> None:
     async def behind(exchange: Exchange) -> Answer:

@@ -1,4 +1,4 @@
-"""Loading of user-defined interceptors by their Python path."""
+"""Tests of loading user-defined interceptors by their Python path."""
 
 import sys
 from pathlib import Path

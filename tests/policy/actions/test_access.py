@@ -1,4 +1,4 @@
-"""Denied methods apply to servers, too: in each era, and across a bridge."""
+"""Tests of access rules, including denied methods of servers in each era and across a bridge."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ async def test_allow_patterns_do_not_apply_to_messages_of_servers() -> None:
         assert (await server.answer_to(asked))["result"] == ACCEPT
 
 
-async def test_a_decision_for_one_direction_is_not_reused_for_the_other() -> None:
+async def test_decisions_are_cached_per_direction() -> None:
     access = Allow(["a"], deny_methods=[SAMPLING])
     async with scene(interceptors=[access]) as place:
         client, server = await opened(place)
@@ -99,7 +99,7 @@ async def test_a_result_with_a_denied_input_request_is_refused(result: Any) -> N
     async with scene("stateless", interceptors=[denying("sampling/*")]) as place:
         client = await place.client()
         text = result if isinstance(result, str) else json.dumps(result)
-        for _ in range(2):  # the second time, the call itself is known to be allowed
+        for _ in range(2):  # The second time, the decision about the call itself is cached.
             call = client.stateless("tools/call", {"name": "x"}, ASKED)
             server = place.servers[0] if place.servers else await place.server()
             request = await server.method("tools/call")

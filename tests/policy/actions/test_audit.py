@@ -1,4 +1,4 @@
-"""The audit log has one line per decision and never contains a secret."""
+"""Tests of the audit log: one line per decision, and no secret in any line."""
 
 import asyncio
 import errno
@@ -34,7 +34,7 @@ async def opened(place: Scene) -> tuple[Client, Server]:
     return client, server
 
 
-async def test_each_decision_is_one_line(tmp_path: Path) -> None:
+async def test_each_decision_is_logged_as_one_line(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     audit = Audit(str(file), notifications=True)
     rules = RuleSet.of_data(
@@ -102,7 +102,7 @@ async def test_each_decision_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("OBS-08")
-async def test_offending_payloads_are_kept_redacted_and_bounded(tmp_path: Path) -> None:
+async def test_params_of_invalid_requests_are_logged_redacted_and_cut(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     audit = Audit(str(file), payloads="offending", max_payload=300)
     async with scene(interceptors=[audit, SchemaCheck()]) as place:
@@ -130,7 +130,7 @@ async def test_offending_payloads_are_kept_redacted_and_bounded(tmp_path: Path) 
 
 
 @pytest.mark.covers("OBS-08")
-async def test_a_malformed_frame_is_logged_redacted_and_bounded(
+async def test_malformed_frame_is_logged_redacted_and_cut(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "fairlead")
@@ -148,7 +148,7 @@ async def test_a_malformed_frame_is_logged_redacted_and_bounded(
     assert SECRET not in caplog.text
 
 
-async def test_a_full_disk_loses_lines_but_not_traffic(
+async def test_messages_pass_although_the_audit_log_cannot_be_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = Path("/dev/full")
@@ -255,7 +255,9 @@ def _whole(record: logging.LogRecord) -> str:
     return text
 
 
-async def test_without_a_path_lines_go_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_lines_are_written_to_the_logger_without_a_path(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "fairlead.audit")
     async with scene(interceptors=[Audit(), _Only(Block())]) as place:
         client, _ = await opened(place)

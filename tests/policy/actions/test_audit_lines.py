@@ -1,4 +1,4 @@
-"""Lines of an audit log: the outcome of a message and the recorded content."""
+"""Tests of single audit lines: the outcome of a message and its recorded content."""
 
 import asyncio
 import json
@@ -90,7 +90,7 @@ async def test_notifications_are_recorded_on_request() -> None:
 
 
 @pytest.mark.parametrize(("drops", "decision"), [(True, "dropped"), (False, "passed")])
-async def test_only_an_action_that_drops_a_notification_makes_it_dropped(
+async def test_notification_is_logged_as_dropped_only_if_an_action_drops_it(
     drops: bool, decision: str
 ) -> None:
     lines = Lines(notifications=True)
@@ -139,7 +139,7 @@ async def test_only_the_result_of_a_tool_call_reports_invalid_arguments() -> Non
     assert "params" not in nothing
 
 
-async def test_params_are_cut_after_redaction() -> None:
+async def test_params_are_redacted_before_they_are_cut() -> None:
     size = len(json.dumps(CALL))
     whole = await Lines(payloads="always", max_payload=size).pass_on(exchange(params=CALL))
     assert whole["params"] == CALL
@@ -236,7 +236,7 @@ def test_a_malformed_frame_is_redacted_and_cut(raw: bytes, shown: str) -> None:
     assert json.loads(lines.raw[-1])["frame"] == shown
 
 
-async def test_close_closes_the_file_descriptor(tmp_path: Path) -> None:
+async def test_close_releases_the_file_descriptor(tmp_path: Path) -> None:
     audit = Audit("audit.jsonl", folder=str(tmp_path))
     number = audit._file
     assert number is not None

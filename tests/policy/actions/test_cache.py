@@ -1,4 +1,4 @@
-"""Cache action, one exchange at a time."""
+"""Tests of the cache action with single exchanges."""
 
 import json
 from typing import Any
@@ -64,7 +64,9 @@ async def test_a_request_with_other_params_reaches_the_server() -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-async def test_public_results_are_shared_only_with_the_option(shared: bool) -> None:
+async def test_public_results_are_shared_between_principals_only_with_the_option(
+    shared: bool,
+) -> None:
     behind = Behind(answered(ttlMs=1000, cacheScope="public"))
     cache = Cache(shared=shared, clock=Clock())
     assert await asks(cache, behind, principal="ada", stateless=False)
@@ -81,7 +83,7 @@ async def test_private_results_of_sessions_are_not_cached() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"max_entries": 0}, {"max_bytes": 0}])
-def test_limits_must_be_positive(settings: dict[str, int]) -> None:
+def test_cache_limits_must_be_positive(settings: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be greater than 0"):
         Cache(**settings)
 
@@ -123,7 +125,7 @@ async def test_no_result_is_cached_for_more_than_a_day() -> None:
     assert await asks(cache, behind)
 
 
-async def test_a_cached_result_is_noted() -> None:
+async def test_result_from_the_cache_is_noted_in_the_exchange() -> None:
     cache, behind = Cache(clock=Clock()), Behind(answered(ttlMs=1000))
     first, second = exchange("tools/list", {}), exchange("tools/list", {})
     await cache(first, behind)
@@ -132,7 +134,7 @@ async def test_a_cached_result_is_noted() -> None:
 
 
 @pytest.mark.parametrize(("room", "kept"), [(0, 2), (-1, 1)])
-async def test_the_size_includes_results_and_keys(room: int, kept: int) -> None:
+async def test_size_of_the_cache_includes_results_and_keys(room: int, kept: int) -> None:
     answer = answered(ttlMs=1000)
     probe = Cache(clock=Clock())
     await asks(probe, Behind(answer), params={"cursor": "1"})
@@ -172,7 +174,7 @@ async def test_a_result_in_flight_during_a_change_of_views_is_not_cached() -> No
     assert len(cache) == 0
 
 
-async def test_the_ttl_counts_from_the_request() -> None:
+async def test_lifetime_of_a_result_counts_from_its_request() -> None:
     clock = Clock()
     cache = Cache(clock=clock)
 

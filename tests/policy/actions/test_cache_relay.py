@@ -1,4 +1,4 @@
-"""Cache action in a relay: lifetime and scope of results."""
+"""Tests of the cache action in a relay: lifetime and scope of results."""
 
 from typing import Any
 

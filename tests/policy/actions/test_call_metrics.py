@@ -1,4 +1,4 @@
-"""Metrics of calls by direction, method, name and outcome."""
+"""Tests of the metrics of calls by direction, method, name and outcome."""
 
 import asyncio
 from typing import Any
@@ -39,7 +39,7 @@ def test_the_outcome_of_a_call_is_counted(outcome: Any, errors: dict[str, int]) 
     assert counted(outcome)["errors"] == errors
 
 
-def test_only_tool_calls_count_as_tool_errors() -> None:
+def test_error_flag_counts_only_in_results_of_tool_calls() -> None:
     assert counted(b'{"isError":true}', "prompts/get")["errors"] == {}
 
 

@@ -1,4 +1,4 @@
-"""Delay action, one exchange at a time."""
+"""Tests of the delay action with single exchanges."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.single_exchange import Behind, exchange
 
 
 @pytest.mark.parametrize(("seconds", "jitter"), [(-0.1, 0.0), (0.0, -0.1)])
-def test_a_delay_is_not_negative(seconds: float, jitter: float) -> None:
+def test_negative_delay_is_rejected(seconds: float, jitter: float) -> None:
     with pytest.raises(ValueError, match="must be at least 0"):
         Delay(seconds, jitter)
 

@@ -1,4 +1,4 @@
-"""Fault action, one exchange at a time."""
+"""Tests of the fault action with single exchanges."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ async def test_a_fault_with_chance_zero_never_happens() -> None:
         await Fault("error", 1.0)(exchange(), Behind())
 
 
-async def test_faults_change_messages() -> None:
+async def test_faults_duplicate_corrupt_drop_or_delay_messages() -> None:
     behind = Behind()
     assert await Fault("duplicate")(exchange(), behind) == b"{}"
     assert len(behind.seen) == 2
@@ -39,7 +39,7 @@ async def test_faults_change_messages() -> None:
 
 
 @pytest.mark.parametrize("kind", ["duplicate", "corrupt", "error", "slow", "cut"])
-async def test_a_fault_is_noted(kind: Any) -> None:
+async def test_injected_fault_is_noted_in_the_exchange(kind: Any) -> None:
     asked = exchange()
     if kind in ("error", "cut"):
         with pytest.raises(RpcError, match="Injected fault") as refused:
@@ -50,7 +50,7 @@ async def test_a_fault_is_noted(kind: Any) -> None:
     assert (asked.did or [])[0] == f"fault: {kind}"
 
 
-async def test_a_slow_response_waits_for_the_seconds(virtual_time: VirtualTime) -> None:
+async def test_slow_fault_delays_the_response(virtual_time: VirtualTime) -> None:
     began = virtual_time.now
     assert await Fault("slow")(exchange(), Behind()) == b"{}"
     assert virtual_time.now == began + 5.0
@@ -83,7 +83,7 @@ async def test_a_seed_makes_faults_reproducible() -> None:
     assert set(first) == {1, 2}
 
 
-async def test_a_cut_closes_the_connection_of_the_sender() -> None:
+async def test_cut_fault_closes_the_connection_of_the_sender() -> None:
     closed = asyncio.Event()
 
     class Edge(NullReplyPath):

@@ -1,4 +1,4 @@
-"""Further rounds of a call need no token of the rate limit; forged rounds do."""
+"""Tests that further rounds of a call need no token of the rate limit, but forged rounds do."""
 
 import asyncio
 from typing import Any
@@ -87,7 +87,7 @@ async def test_an_unknown_request_state_counts_as_a_new_call() -> None:
         assert sum(m["method"] == "tools/call" for m in server.seen) == 2
 
 
-async def test_a_round_belongs_to_one_principal() -> None:
+async def test_further_round_of_another_principal_counts_as_a_new_call() -> None:
     who = iter(["ann", "bob"])
     async with scene("stateless", interceptors=[one_call()], principal=lambda: next(who)) as place:
         ann, _ = await met(place)
@@ -98,7 +98,7 @@ async def test_a_round_belongs_to_one_principal() -> None:
         assert await told(place, ann, {**CALL, **GIVEN, "requestState": "s"}, DONE) == DONE
 
 
-async def test_endless_input_requests_do_not_lift_the_limit() -> None:
+async def test_number_of_rounds_without_a_token_is_limited() -> None:
     async with scene("stateless", interceptors=[one_call()]) as place:
         client, _ = await met(place)
         params: dict[str, Any] = CALL
@@ -109,7 +109,7 @@ async def test_endless_input_requests_do_not_lift_the_limit() -> None:
         assert await refused(client, params)
 
 
-async def test_a_call_parked_for_a_session_server_continues() -> None:
+async def test_stateless_call_of_a_session_server_continues_without_a_token() -> None:
     async with scene("handshake", interceptors=[one_call()]) as place:
         client = await place.client()
         call = client.stateless("tools/call", CALL, ASKED)

@@ -1,4 +1,4 @@
-"""Mocked responses."""
+"""Tests of the mock action."""
 
 import json
 from typing import Any
@@ -44,7 +44,7 @@ async def test_a_mocked_error_is_raised(error: dict[str, Any], message: str, dat
     assert asked.did == ["mocked"]
 
 
-async def test_a_notification_is_dropped() -> None:
+async def test_mocked_notification_is_not_forwarded() -> None:
     asked, behind = exchange("notifications/x", request=False), Behind()
     assert await Mock("hi")(asked, behind) is None
     assert (behind.seen, asked.did) == ([], ["dropped: mocked"])

@@ -1,4 +1,4 @@
-"""Breakpoints, one exchange at a time."""
+"""Tests of breakpoints with single exchanges."""
 
 import asyncio
 import json
@@ -131,7 +131,7 @@ async def test_messages_that_do_not_match_are_not_held() -> None:
         (False, {"a": 1}, {"a": 1}),
     ],
 )
-async def test_the_result_type_is_added_to_an_operators_result(
+async def test_missing_result_type_is_added_to_the_result_of_an_operator(
     stateless: bool, result: Any, answer: Any
 ) -> None:
     desk = HoldDesk()
@@ -148,7 +148,9 @@ async def test_the_result_type_is_added_to_an_operators_result(
         (None, {"b": 1}, {"b": 1}),
     ],
 )
-async def test_meta_is_kept_unless_it_is_replaced(before: Any, given: Any, sent: Any) -> None:
+async def test_meta_of_a_held_request_is_kept_unless_the_operator_replaces_it(
+    before: Any, given: Any, sent: Any
+) -> None:
     desk, behind = HoldDesk(), Behind()
     work = Pause(desk)(exchange("x", before), behind)
     await held(desk, work, lambda desk, n: desk.change(n, params=given))
@@ -156,7 +158,7 @@ async def test_meta_is_kept_unless_it_is_replaced(before: Any, given: Any, sent:
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_must_be_positive(limit: float) -> None:
+def test_time_limit_of_a_breakpoint_must_be_positive(limit: float) -> None:
     with pytest.raises(ValueError, match="`limit` must be greater than 0"):
         Pause(HoldDesk(), limit=limit)
 

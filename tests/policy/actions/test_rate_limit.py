@@ -1,4 +1,4 @@
-"""Rate limit action, one exchange at a time."""
+"""Tests of the rate limit action with single exchanges."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def test_tokens_are_restored_over_time() -> None:
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(0.5, 1), (1, 1), (3, 3)])
-def test_the_default_burst_is_one_second(rate: float, burst: int) -> None:
+def test_default_burst_is_the_number_of_requests_per_second(rate: float, burst: int) -> None:
     limit = RateLimit(rate, clock=Clock())
     assert [allowed(limit, exchange()) for _ in range(burst + 1)] == [True] * burst + [False]
 
@@ -61,7 +61,7 @@ def test_an_error_names_the_time_to_wait() -> None:
     assert allowed(limit, asked)
 
 
-def test_only_client_requests_of_the_methods_count() -> None:
+def test_only_client_requests_of_the_configured_methods_count() -> None:
     limit = RateLimit(1, clock=Clock())
     assert allowed(limit, exchange())
     for other in (
@@ -101,7 +101,7 @@ def test_only_client_requests_of_the_methods_count() -> None:
         ),
     ],
 )
-def test_calls_are_counted_per_key(
+def test_each_client_identity_tool_or_session_has_its_own_bucket(
     per: Any, one: dict[str, Any], same: dict[str, Any], other: dict[str, Any] | None
 ) -> None:
     limit = RateLimit(1, per=per, clock=Clock())

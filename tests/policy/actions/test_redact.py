@@ -1,4 +1,4 @@
-"""Redaction of params, results, errors and extra members in either direction."""
+"""Tests of the redaction of params, results, errors and extra members in either direction."""
 
 import json
 from typing import Any
@@ -96,6 +96,6 @@ def test_results_and_errors_are_noted_once_each() -> None:
     ],
     ids=["nothing", "names", "keep", "patterns", "values", "known"],
 )
-def test_secrets_can_be_configured(options: Any, member: str, kept: bool) -> None:
+def test_names_of_secrets_can_be_configured(options: Any, member: str, kept: bool) -> None:
     passed, _ = Redact(to="server", **options).before(exchange("x", {member: "hunter2-hunter2"}))
     assert ("hunter2" in str(params(passed))) is kept

@@ -1,4 +1,4 @@
-"""Renamed tools, one exchange at a time."""
+"""Tests of the rename action with single exchanges."""
 
 import json
 
@@ -14,7 +14,7 @@ def test_duplicate_new_names_are_rejected() -> None:
         Rename({"a": "x", "b": "x"})
 
 
-async def test_calls_go_to_the_servers_own_names() -> None:
+async def test_calls_are_forwarded_with_the_original_names() -> None:
     rename = Rename({"old": "new"})
     for method in ("tools/call", "prompts/get"):
         behind = Behind()
@@ -35,7 +35,7 @@ async def test_calls_go_to_the_servers_own_names() -> None:
             assert behind.seen[-1] is unchanged
 
 
-async def test_completions_go_to_the_servers_own_names() -> None:
+async def test_completions_are_forwarded_with_the_original_names() -> None:
     rename, behind = Rename({"old": "new"}), Behind()
     ref = {"type": "ref/prompt", "name": "new"}
     await rename(exchange("completion/complete", {"ref": ref, "argument": {}}), behind)

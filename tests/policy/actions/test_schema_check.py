@@ -1,4 +1,4 @@
-"""Validation of arguments against the schema in a list."""
+"""Tests of the validation of arguments against the schemas in a tool list."""
 
 from typing import Any
 
@@ -87,7 +87,7 @@ async def test_an_error_names_at_most_ten_problems(wrong: int, told: int) -> Non
     assert call.did == ["blocked: invalid arguments"]
 
 
-async def test_the_tools_of_a_thousand_principals_are_remembered() -> None:
+async def test_tool_lists_of_at_most_a_thousand_principals_are_kept() -> None:
     check = SchemaCheck(unknown="refuse")
     tool = {"name": "count", "inputSchema": {"type": "object"}}
     page = Behind(msgspec.json.encode({"tools": [tool]}))

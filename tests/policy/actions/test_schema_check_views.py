@@ -1,4 +1,4 @@
-"""Validation of arguments against listed schemas, one message at a time."""
+"""Tests of the schema check with single messages: lists per client and server, limits."""
 
 import json
 from typing import Any
@@ -60,7 +60,7 @@ async def test_unknown_tools_may_be_refused() -> None:
     assert await refused(check, "other", {"a": 1}) == "Unknown tool: other"
 
 
-async def test_a_changed_list_is_dropped() -> None:
+async def test_list_is_dropped_after_a_change_notification() -> None:
     check = SchemaCheck()
     await learn(check, "add")
     told = Behind(None)
@@ -69,7 +69,7 @@ async def test_a_changed_list_is_dropped() -> None:
     assert (await refused(check), check._views) == ("", {})
 
 
-async def test_clients_and_servers_have_lists_of_their_own() -> None:
+async def test_tool_lists_are_kept_per_client_and_server() -> None:
     check = SchemaCheck()
     await learn(check, "add", principal="ann", server="s")
     assert await refused(check, principal="ann", server="s") != ""
@@ -77,7 +77,7 @@ async def test_clients_and_servers_have_lists_of_their_own() -> None:
     assert await refused(check, principal="ann", server="t") == ""
 
 
-async def test_a_later_page_adds_and_a_new_list_replaces() -> None:
+async def test_later_page_extends_the_list_and_a_first_page_replaces_it() -> None:
     check = SchemaCheck()
     await learn(check, "add")
     await learn(check, "sub", params={"cursor": "2"})
@@ -111,7 +111,7 @@ async def test_the_oldest_list_is_evicted(
 
 
 @pytest.mark.parametrize(("extra", "known"), [(0, [True, True]), (1, [False, True])])
-async def test_lists_have_a_limited_size(
+async def test_total_size_of_the_kept_lists_is_limited(
     monkeypatch: pytest.MonkeyPatch, extra: int, known: list[bool]
 ) -> None:
     monkeypatch.setattr(CHECKED_SCHEMAS_BYTES, "value", 2 * len(tools("add")) - extra)
@@ -135,7 +135,9 @@ async def test_lists_have_a_limited_size(
     ],
     ids=["no fit", "unknown", "twice"],
 )
-async def test_a_refusal_is_noted(name: str, arguments: bytes, why: str, note: str) -> None:
+async def test_refusal_is_noted_in_the_exchange(
+    name: str, arguments: bytes, why: str, note: str
+) -> None:
     check = SchemaCheck("refuse")
     await learn(check, "add")
     asked = with_whole_params(
@@ -154,7 +156,7 @@ async def test_another_spelling_is_validated_against_the_same_schema(spelled: st
     assert await refused(check, spelled, {"a": 1}) == ""
 
 
-async def test_an_invalid_schema_does_not_stop_calls() -> None:
+async def test_tool_with_an_invalid_schema_can_be_called() -> None:
     check = SchemaCheck("refuse")
     odd = json.dumps(
         {"tools": [{"name": "a", "inputSchema": 5}, {"name": "b"}, 7, {"inputSchema": {}}]}

@@ -1,4 +1,4 @@
-"""Limits of the size of messages."""
+"""Tests of limits on the size of messages."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def test_params_over_the_limit_are_refused(limit: int, passes: bool) -> None:
     assert asked.did == ["blocked: params of 13 bytes exceed the limit of 12 bytes"]
 
 
-def test_a_message_without_params_has_no_size() -> None:
+def test_message_without_params_is_never_too_large() -> None:
     asked = exchange("ping")
     assert SizeLimit(params=1).before(asked) == (asked, None)
 

@@ -1,4 +1,4 @@
-"""Timeout action, one exchange at a time."""
+"""Tests of the timeout action with single exchanges."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from fairlead.policy.actions.time_limit import TimeLimit
 from tests.support.single_exchange import Behind, exchange
 
 
-async def test_a_slow_response_is_refused() -> None:
+async def test_request_without_a_timely_response_is_refused() -> None:
     async def forever(exchange: Exchange) -> Answer:
         await asyncio.Event().wait()
         raise AssertionError

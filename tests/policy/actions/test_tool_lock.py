@@ -1,4 +1,4 @@
-"""Tools that changed after their approval."""
+"""Tests of the tool lock with tools that changed after their approval."""
 
 import asyncio
 import logging
@@ -114,7 +114,7 @@ async def test_the_policy_ask_holds_calls_and_lists_the_approved_definition() ->
         assert await listed(client, server, worse) == [ADD]
 
 
-async def test_a_tool_that_changes_while_a_call_is_held_is_asked_again() -> None:
+async def test_operator_is_asked_again_if_a_tool_changes_while_its_call_is_held() -> None:
     desk = HoldDesk()
     lock = ToolLock(LOCK, "ask", desk=desk)
     async with asyncio.timeout(LIMIT), scene(interceptors=[lock]) as place:

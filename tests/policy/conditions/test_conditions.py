@@ -1,4 +1,4 @@
-"""Conditions on a message: matches, decisions by the key alone, and mistakes."""
+"""Tests of conditions: matches, decisions by the key alone, and mistakes."""
 
 from typing import Any
 
@@ -115,7 +115,7 @@ def test_a_condition_matches_messages(condition: Any, expected: bool) -> None:
     ],
     ids=str,
 )
-def test_some_conditions_are_decided_for_every_target(condition: Any, known: bool | None) -> None:
+def test_some_conditions_are_decided_without_the_target(condition: Any, known: bool | None) -> None:
     key = MessageKey("tools/call", Direction.CLIENT_TO_SERVER, True, ANY)
     assert compiled(condition).known(key) is known
 
@@ -148,7 +148,7 @@ def test_a_condition_matches_notifications_of_a_server() -> None:
     assert not compiled({"resource": "http:*"}).holds(facts(told))
 
 
-def test_a_prompt_may_be_named_by_a_completion() -> None:
+def test_prompt_condition_matches_completions_of_the_prompt() -> None:
     params = {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": ""}}
     asked = exchange("completion/complete", params, way=UP)
     assert compiled({"prompt": "p"}).holds(facts(asked))

@@ -1,4 +1,4 @@
-"""Duplicate names and undecodable values do not bypass a rule."""
+"""Tests that duplicate names and undecodable values do not bypass a rule."""
 
 import json
 from typing import Any
@@ -54,7 +54,7 @@ async def test_ambiguous_params_are_refused_if_a_rule_reads_them(arguments: str)
         ('{"name":"x","arguments":{"path":"ok"},"arguments":{"path":"../etc"}}', False),
     ],
 )
-async def test_the_server_gets_the_duplicate_param_that_was_checked(
+async def test_server_receives_only_the_duplicate_param_that_was_checked(
     params: str, passes: bool
 ) -> None:
     async with scene(interceptors=[PATHS]) as place:
@@ -89,7 +89,7 @@ async def test_ambiguous_params_pass_if_no_rule_reads_them() -> None:
         ('{"mood":"good","n":1.50}', b'{"mood":"good","n":1.50}'),
     ],
 )
-async def test_the_client_gets_the_duplicate_member_that_was_checked(
+async def test_client_receives_only_the_duplicate_member_that_was_checked(
     result: str, told: bytes | None
 ) -> None:
     async with scene(interceptors=[ANSWERS]) as place:
@@ -103,7 +103,7 @@ async def test_the_client_gets_the_duplicate_member_that_was_checked(
         assert ("error" in json.loads(line)) is (told is None)
 
 
-async def test_duplicate_arguments_do_not_match_a_schema() -> None:
+async def test_duplicate_argument_names_are_refused_by_the_schema_check() -> None:
     async with scene(interceptors=[SchemaCheck()]) as place:
         client, server = await opened(place)
         listed = client.ask("tools/list")

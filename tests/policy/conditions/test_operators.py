@@ -1,4 +1,4 @@
-"""Operators of conditions: matches and invalid operands."""
+"""Tests of the operators of conditions: matches and invalid operands."""
 
 import datetime
 from typing import Any
@@ -71,7 +71,7 @@ def test_every_operator_is_tested_here() -> None:
         ("greater", 1, [0, 2], True),
     ],
 )
-def test_one_of_several_values_must_match_and_none_for_negations(
+def test_any_value_may_match_an_operator_but_none_may_match_a_negated_one(
     operator: str, wanted: Any, values: list[Any], expected: bool
 ) -> None:
     assert compare({operator: wanted})(values) is expected
@@ -145,7 +145,7 @@ def test_a_name_test_is_a_pattern_a_list_or_a_map(wanted: Any, good: str, bad: s
         (1, "expected a string, a list of strings or a map of operators"),
     ],
 )
-def test_other_name_tests_are_rejected(wanted: Any, text: str) -> None:
+def test_name_test_of_another_type_is_rejected(wanted: Any, text: str) -> None:
     with pytest.raises(InvalidTest) as refused:
         name_test(wanted)
     assert str(refused.value) == text

@@ -1,4 +1,4 @@
-"""The rule index finds the same rules as evaluating each one."""
+"""Tests that the rule index finds the same rules as evaluating each rule."""
 
 import asyncio
 from fnmatch import fnmatchcase

@@ -1,4 +1,4 @@
-"""The rule index skips only rules that do not match."""
+"""Tests that the rule index skips only rules that do not match."""
 
 import asyncio
 import time
@@ -240,8 +240,10 @@ EQUAL_A, THERE = IndexHint("equal", "a"), IndexHint("there")
         ({"not": "a"}, None),
     ],
 )
-def test_a_condition_on_a_name_gives_hints(wanted: Any, hints: Any) -> None:
-    """None would be correct for all of them, but each rule would be evaluated for each message."""
+def test_condition_on_a_name_implies_index_hints(wanted: Any, hints: Any) -> None:
+    """Without hints the results would be correct, but each rule would be evaluated for each
+    message.
+    """
     assert hints_of_name(wanted) == hints
 
 
@@ -256,7 +258,7 @@ def test_a_condition_on_a_name_gives_hints(wanted: Any, hints: Any) -> None:
         ({"not_in": ["a"]}, None),
     ],
 )
-def test_a_condition_on_a_value_gives_hints(wanted: Any, hints: Any) -> None:
+def test_condition_on_a_value_implies_index_hints(wanted: Any, hints: Any) -> None:
     assert hints_of_value(wanted) == hints
 
 

@@ -1,4 +1,6 @@
-"""For any conditions and messages, the index finds the same rules as evaluating each one."""
+"""Property tests: for any conditions and messages, the index finds the same rules as evaluating
+each rule.
+"""
 
 import asyncio
 import contextlib
@@ -227,7 +229,7 @@ def test_the_index_finds_every_rule_about_a_response(
 @example(["1", "01"])
 @example(["١", "1"])
 @given(st.lists(st.sampled_from(["1", "01", "001", "١", "²", "0"]), min_size=2, max_size=4))
-def test_spellings_of_one_index_in_a_path_are_all_found(steps: list[str]) -> None:
+def test_all_spellings_of_an_array_index_in_a_path_are_found(steps: list[str]) -> None:
     rules = rules_of([{"params": {f"a.{step}": "x"}} for step in steps])
 
     async def proceed(exchange: Exchange) -> Answer:

@@ -1,4 +1,4 @@
-"""Tests of targets: any form matches to restrict, every form must match to permit."""
+"""Tests of target tests: any form matches to restrict, every form must match to permit."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ PLAIN, UPPER = tool("read"), tool("READ")
     ],
     ids=str,
 )
-def test_names_in_any_case_are_restricted_and_the_exact_one_permitted(
+def test_restrictions_ignore_case_and_permissions_require_the_exact_name(
     wanted: Any, strict: bool, plain: bool, upper: bool
 ) -> None:
     test = target_test(wanted, strict=strict)
@@ -54,7 +54,9 @@ def test_names_in_any_case_are_restricted_and_the_exact_one_permitted(
 
 
 @pytest.mark.parametrize(("strict", "both"), [(False, True), (True, False)])
-def test_one_target_restricts_and_all_must_match_to_permit(strict: bool, both: bool) -> None:
+def test_restrictions_match_any_target_and_permissions_require_all(
+    strict: bool, both: bool
+) -> None:
     test = target_test("read", strict=strict)
     assert test((PLAIN, tool("write"))) is both
     assert test((PLAIN, PLAIN)) is True
@@ -63,13 +65,13 @@ def test_one_target_restricts_and_all_must_match_to_permit(strict: bool, both: b
     assert other((PLAIN, tool("write"))) is both
 
 
-def test_a_negation_negates_the_other_mode() -> None:
+def test_negated_test_is_the_negation_of_the_test_in_the_other_mode() -> None:
     several = (PLAIN, tool("write"))
     assert target_test({"not": "read"}, strict=False)(several) is True
     assert target_test({"not": "read"}, strict=True)(several) is False
 
 
-def test_an_unclear_target_is_restricted_and_not_permitted() -> None:
+def test_unclear_target_is_always_restricted_and_never_permitted() -> None:
     unclear = (tool("x", unclear=True),)
     assert target_test("read", strict=False)(unclear) is True
     assert target_test("x", strict=True)(unclear) is False

@@ -1,4 +1,4 @@
-"""`fairlead rules check` checks the files that rules name, before any is opened."""
+"""Tests of the check that the files named in rules can be written."""
 
 import contextlib
 import json
@@ -62,7 +62,7 @@ def test_unusable_files_are_reported_with_their_location(tmp_path: Path) -> None
     assert [one.name for one in tmp_path.iterdir()] == ["rules.toml"], "a check writes no files"
 
 
-def test_files_that_would_be_created_are_valid(tmp_path: Path) -> None:
+def test_files_that_do_not_exist_yet_are_valid(tmp_path: Path) -> None:
     (tmp_path / "old.jsonl").write_text("")
     file = tmp_path / "rules.yaml"
     file.write_text(
@@ -76,7 +76,7 @@ def test_files_that_would_be_created_are_valid(tmp_path: Path) -> None:
     assert not {"new.jsonl", "new"} & set(os.listdir(tmp_path))
 
 
-def test_files_that_are_not_writable_are_mistakes() -> None:
+def test_files_that_are_not_writable_are_reported_as_mistakes() -> None:
     with TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         sealed, old = Path(folder, "sealed"), Path(folder, "old.jsonl")

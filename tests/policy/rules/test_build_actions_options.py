@@ -1,4 +1,4 @@
-"""Options of actions: types, missing ones and error messages."""
+"""Tests of the options of actions: types, missing options and error messages."""
 
 from typing import Any, Literal
 
@@ -160,7 +160,7 @@ def test_an_error_of_a_factory_is_reported(error: Exception, why: str) -> None:
         ([["a"]], [("a", None, ("do", 0, 0))]),
     ],
 )
-def test_actions_are_a_name_a_map_or_a_list(raw: Any, found: Any) -> None:
+def test_actions_can_be_given_as_a_name_a_map_or_a_list(raw: Any, found: Any) -> None:
     told: list[Any] = []
     assert parse_actions(raw, ("do",), lambda *one: told.append(one)) == found
     assert told == []

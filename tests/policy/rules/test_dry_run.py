@@ -1,4 +1,4 @@
-"""Dry run of rules on a recording, with the recorded times."""
+"""Tests of dry runs of rules on a recording, with the recorded times."""
 
 import asyncio
 from pathlib import Path
@@ -134,7 +134,7 @@ def test_servers_and_the_client_of_a_session_apply_to_all_its_messages(tmp_path:
     tape = [entry(n, 0, {"id": n, **call}) for n in range(1, 4)]
     tape[0].transport = came
     tape[1].server = "search"
-    tape[2].session = "s9"  # of another session
+    tape[2].session = "s9"  # a message of another session
     found = [(one.seq, one.rules, one.outcome) for one in dry_run_tape(file, tape)]
     assert found == [(1, ["web"], "passed"), (2, ["search"], "blocked"), (3, ["rest"], "passed")]
 
@@ -190,7 +190,7 @@ def test_messages_wait_for_their_responses_up_to_a_limit(
 
 
 @pytest.mark.parametrize(("room", "outcome"), [(0, "changed"), (-1, "passed")])
-def test_waiting_messages_have_a_limited_size(
+def test_total_size_of_waiting_messages_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, outcome: str
 ) -> None:
     file = rules(tmp_path, {"name": "late", "when": {"result": {"n": 1}}, "do": {"mock": "x"}})

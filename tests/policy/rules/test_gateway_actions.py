@@ -1,4 +1,4 @@
-"""Actions of rules that need a desk, a lock file or a tape."""
+"""Tests of the actions of rules that need a desk, a lock file or a tape."""
 
 import asyncio
 import json
@@ -162,7 +162,7 @@ class Scenery:
         ({"tool": "red_*"}, "red", ["blue_add"]),
     ],
 )
-async def test_a_lock_in_the_rules_of_a_gateway_resolves_servers(
+async def test_lock_in_the_rules_of_a_gateway_checks_the_tools_of_each_server(
     version: str, when: Any, server: str | None, kept: list[str], tmp_path: Path
 ) -> None:
     lock = {"file": "fairlead.lock.json", **({"server": server} if server else {})}
@@ -180,7 +180,9 @@ async def test_a_lock_in_the_rules_of_a_gateway_resolves_servers(
     await place.show(see)
 
 
-async def test_a_lock_in_rules_uses_the_desk_of_the_gateway(tmp_path: Path) -> None:
+async def test_lock_with_the_policy_ask_holds_calls_at_the_desk_of_the_gateway(
+    tmp_path: Path,
+) -> None:
     lock = {"file": "fairlead.lock.json", "policy": "ask"}
     place = await locked_down("2026-07-28", tmp_path, {"do": {"lock": lock}})
 
@@ -240,7 +242,9 @@ async def test_a_changed_rule_continues_its_tape(
 
 
 async def test_rules_do_not_block_subscriptions_of_the_gateway() -> None:
-    """A gateway subscribes to changes for clients of the other era; they must not wait for it."""
+    """A gateway itself subscribes to changes for clients of the other era. These clients must not
+    wait for the subscription if rules block its notifications.
+    """
     when = {"direction": "to_client", "kind": "notification"}
     rules = RuleSet.of_data({"rules": [{"when": when, "do": "block"}]})
     gateway = Gateway(interceptors=[rules])

@@ -1,4 +1,4 @@
-"""Files of rules: three equivalent formats, and mistakes with their locations."""
+"""Tests of rule files: three equivalent formats, and mistakes with their locations."""
 
 import json
 import os
@@ -80,7 +80,7 @@ BY_NAME = {
         ("named.yaml", yaml.safe_dump(BY_NAME, sort_keys=False)),
     ],
 )
-def test_three_formats_are_equivalent(tmp_path: Path, name: str, text: str) -> None:
+def test_rules_in_toml_yaml_and_json_are_equivalent(tmp_path: Path, name: str, text: str) -> None:
     file = tmp_path / name
     file.write_text(text)
     rules = read_rules(file)
@@ -252,7 +252,7 @@ class Opens:
 """
 
 
-def test_actions_of_the_first_pass_are_closed(
+def test_actions_created_only_to_check_a_file_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "fl_opens.py").write_text(OPENS)

@@ -1,4 +1,4 @@
-"""A lock file is reloaded while the gateway runs, and a search shows no more than a list."""
+"""Tests of lock files that change while a gateway runs, and of tools found by search."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ def lock_of(tool: Any) -> ToolLockData:
     return ToolLockData(servers={"raw": lock_tools([tool])})
 
 
-async def test_an_approval_applies_while_the_gateway_runs(
+async def test_approval_in_the_lock_file_applies_while_the_gateway_runs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "fairlead.lock.json"
@@ -68,7 +68,9 @@ async def test_an_approval_applies_while_the_gateway_runs(
 
 @pytest.mark.parametrize("policy", ["refuse", "ask", "warn"])
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_search_shows_a_changed_tool_as_a_list_does(version: str, policy: Any) -> None:
+async def test_search_and_list_show_the_same_definition_of_a_changed_tool(
+    version: str, policy: Any
+) -> None:
     server = MCPServer("red", rate_limit_rate=0)
     server.tool(name="add", description="Add numbers.")(lambda: "sum")
     server.tool(name="sub", description="Subtract numbers.")(lambda: "difference")
@@ -112,10 +114,10 @@ async def test_a_search_shows_a_changed_tool_as_a_list_does(version: str, policy
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_an_approval_at_one_endpoint_applies_to_the_other(
+async def test_approval_at_one_endpoint_applies_to_other_endpoints(
     version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server also has an endpoint of its own, where its tools have other names."""
+    """The tools of a server have other names at the endpoint of that server."""
     server = MCPServer("red", rate_limit_rate=0)
     server.tool(name="add", description="Add numbers.")(lambda: "sum")
     async with (

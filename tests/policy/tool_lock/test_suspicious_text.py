@@ -1,4 +1,4 @@
-"""Detection of text in a tool that may address the model and escape a reviewer."""
+"""Tests of the detection of text in a tool that may address the model and escape a reviewer."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def test_suspicious_text_in_a_description_is_found(text: str, found: list[str]) 
     ],
     ids=ascii,
 )
-def test_the_path_is_reported(tool: dict[str, Any], where: str) -> None:
+def test_finding_has_the_path_of_the_text(tool: dict[str, Any], where: str) -> None:
     assert find_suspicious_text(tool) == [f"{where}: 1 zero-width characters (U+200B)"]
 
 

@@ -1,4 +1,4 @@
-"""Differences between approved and current tools."""
+"""Tests of differences between approved and current tools."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_a_long_difference_is_cut() -> None:
     assert DIFFERENCE_LINES.value == 200
 
 
-def test_tools_are_compared_by_name() -> None:
+def test_new_changed_and_removed_tools_are_found_by_name() -> None:
     approved = LockedServer(
         {"add": locked(TOOL), "old": locked({"name": "old"}), "same": locked(TOOL)}
     )
