@@ -49,7 +49,7 @@ def root(web: Web) -> str:
     return web.url.removesuffix("/mcp")
 
 
-async def test_tools_are_called_by_their_path() -> None:
+async def test_curl_calls_tools_by_their_path() -> None:
     async with serving(make_server()) as web:
         said = await curl(f"{root(web)}/tools/add/call", *JSON, "-d", '{"a": 1, "b": 2}')
         assert json.loads(said)["content"] == [{"type": "text", "text": "3"}]

@@ -130,7 +130,7 @@ async def test_mode_sse_falls_back_to_streamable_http(sse_url: str) -> None:
 
 
 @pytest.mark.covers("RPC-14")
-async def test_a_single_call_works_without_a_connection(url: str) -> None:
+async def test_call_mcp_sends_a_single_request_without_a_client(url: str) -> None:
     params = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},

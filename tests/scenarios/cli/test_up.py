@@ -84,7 +84,7 @@ async def test_all_configured_servers_are_served_despite_failed_ones(
             os.close(process)
 
 
-def test_json_is_one_object_with_the_url_and_the_servers(person: Person) -> None:
+def test_json_output_is_one_object_with_the_url_and_the_servers(person: Person) -> None:
     person.has("ours/mcp.json", {"works": person.server(ADD), "dead": {"command": "/nowhere"}})
     with running(person, *ANY, "--json") as up:
         report = up.report()
@@ -112,7 +112,7 @@ async def test_a_project_is_served_once_it_is_approved(person: Person) -> None:
             assert await names_of(client) == {"shared_add"}
 
 
-async def test_changed_files_are_applied(person: Person) -> None:
+async def test_changed_configuration_files_are_applied_without_a_restart(person: Person) -> None:
     person.has("ours/mcp.json", {"one": person.server(ADD)})
     more = person.server(
         "@server.tool()\ndef subtract(a: int, b: int) -> int: return a - b", name="2.py"
@@ -252,7 +252,7 @@ def test_a_missing_project_is_an_error(person: Person) -> None:
     assert done.err == "error: Folder not found: /nowhere/at-all\n"
 
 
-def test_a_terminal_shows_colours(person: Person) -> None:
+def test_output_at_a_terminal_has_colours(person: Person) -> None:
     person.has("ours/mcp.json", {"works": person.server(ADD), "dead": {"command": "/nowhere"}})
     shown = shown_until(person, "1 tool", "dead:")
     assert "\x1b[32mgateway:" in shown
@@ -268,7 +268,7 @@ def test_a_stop_while_servers_connect_prints_no_traceback(person: Person) -> Non
 
 
 def shown_until(person: Person, *words: str) -> str:
-    """Return the terminal output of `fairlead up`, which is ended by a signal after these words."""
+    """Return the terminal output of `fairlead up` until it contains `words`."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", *ANY],

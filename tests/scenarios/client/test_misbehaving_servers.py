@@ -316,7 +316,7 @@ async def test_a_callback_can_close_the_client_twice_at_once() -> None:
         ('{"content": text("x"), "isError": "no"}', "result.isError"),
     ],
 )
-async def test_a_result_that_breaks_the_contract_is_accepted_unless_strict(
+async def test_a_result_that_violates_the_specification_is_accepted_unless_the_client_is_strict(
     result: str, problem: str, tmp_path: Path
 ) -> None:
     source = f"""

@@ -62,12 +62,12 @@ def text(words):
 
 
 def ours(folder: Path, source: str = "", name: str = "ours.py") -> list[str]:
-    """Return the command of a Fairlead server with more tools."""
+    """Write a Fairlead server with the additional code `source`, and return its command."""
     return _command(folder / name, OURS, source, "if __name__ == '__main__':\n    server.run()")
 
 
 def hand_made(folder: Path, source: str) -> list[str]:
-    """Return the command of a server without a library, which can misbehave."""
+    """Write a server without a library, whose code may misbehave, and return its command."""
     return _command(folder / "hand_made.py", HAND_MADE, source)
 
 
@@ -190,7 +190,7 @@ async def test_a_server_that_exits_during_the_handshake_fails_at_once_with_a_rea
     assert "cannot read the licence file" in str(failed.value)
 
 
-async def test_a_new_server_starts_only_after_all_old_processes_have_ended(
+async def test_a_new_server_starts_only_after_all_previous_processes_have_ended(
     tmp_path: Path,
 ) -> None:
     note = tmp_path / "processes"

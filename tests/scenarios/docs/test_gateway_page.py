@@ -22,7 +22,7 @@ SECRETS = {"ADMIN_TOKEN": "adm1n", "ALICE_TOKEN": "a1ice", "BOB_TOKEN": "b0b"}
 
 
 def blocks(kind: str) -> list[str]:
-    """Return the blocks with exactly this opening."""
+    """Return the code blocks of the page whose opening fence has exactly this text."""
     found = re.findall(rf"```{re.escape(kind)}\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found, kind
     return found

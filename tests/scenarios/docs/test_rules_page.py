@@ -15,7 +15,7 @@ from fairlead.policy.rules.load_rules import _RULE
 PAGE = (Path(__file__).parents[3] / "docs" / "rules.md").read_text()
 
 
-def test_the_files_are_valid(tmp_path: Path) -> None:
+def test_rule_files_on_the_page_are_valid(tmp_path: Path) -> None:
     files = re.findall(r'```\w+ title="([\w.]+)"\n(.*?)```', PAGE, re.DOTALL)
     for name, text in files:
         (tmp_path / name).write_text(text)
@@ -27,7 +27,7 @@ def test_the_files_are_valid(tmp_path: Path) -> None:
         made.close()
 
 
-def test_the_tables_are_complete() -> None:
+def test_tables_on_the_page_are_complete() -> None:
     section = PAGE.split("## Actions")[1]
     told = {
         row[0]: set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row[1])))

@@ -25,7 +25,7 @@ def page() -> dict[str, Any]:
     return names
 
 
-def test_all_tests_on_the_page_are_run_here() -> None:
+def test_this_module_runs_all_tests_on_the_page() -> None:
     tests = {name for name in page() if name.startswith("test_")}
     assert tests == {*ASYNCHRONOUS, "test_prices", "test_the_program"}
 

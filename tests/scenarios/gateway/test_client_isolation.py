@@ -303,7 +303,7 @@ for line in sys.stdin:
 """
 
 
-async def test_principals_do_not_share_a_connection_with_a_session() -> None:
+async def test_principals_do_not_share_an_upstream_connection_that_has_a_session() -> None:
     entry: dict[str, Any] = {"command": sys.executable, "args": ["-c", HEARS]}
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"one": entry})

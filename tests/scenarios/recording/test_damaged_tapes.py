@@ -118,7 +118,7 @@ READ = ("show", "full", "json", "diff", "trim", "har")
         (b"\0" * 5000 + b"\n", "1 line could not be read"),
     ],
 )
-def test_problems_of_the_lines_are_reported(shelf: Shelf, tape: bytes, says: str) -> None:
+def test_problems_in_the_lines_of_a_tape_are_reported(shelf: Shelf, tape: bytes, says: str) -> None:
     shelf.put("odd", tape, json.dumps(ABOUT).encode())
     done = shelf.uses("odd")
     for what in READ:

@@ -249,7 +249,7 @@ async def test_a_broken_stream_is_resumed() -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_parked_call_belongs_to_its_principal() -> None:
+async def test_a_parked_call_is_continued_only_by_its_principal() -> None:
     tokens = {"a": "ann", "b": "bob"}
     async with scene() as place:
         async with serving(place.relay, verify_token=tokens.get) as edge:  # type: ignore[arg-type]

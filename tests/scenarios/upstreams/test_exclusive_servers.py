@@ -102,7 +102,9 @@ async def test_the_gateway_remembers_that_a_server_cannot_run_twice(
     assert attempts[1] == 0
 
 
-async def test_a_server_that_fails_for_one_kind_of_host_is_not_an_outage(tmp_path: Path) -> None:
+async def test_failures_for_one_kind_of_host_do_not_open_the_circuit_breaker(
+    tmp_path: Path,
+) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),

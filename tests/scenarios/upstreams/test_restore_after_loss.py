@@ -173,7 +173,9 @@ async def test_state_that_was_withdrawn_is_not_restored(tmp_path: Path) -> None:
         assert await client.call("subscribed") == ""
 
 
-async def test_windows_that_share_a_process_are_all_restored(tmp_path: Path) -> None:
+async def test_subscriptions_of_all_windows_that_share_a_process_are_restored(
+    tmp_path: Path,
+) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),

@@ -183,7 +183,7 @@ def test_an_unknown_share_is_an_error_that_names_the_choices(
         ("max_channels", 7, "max_connections"),
     ],
 )
-async def test_an_old_spelling_is_accepted_with_a_warning(
+async def test_the_former_name_of_a_setting_is_accepted_with_a_warning(
     tmp_path: Path, person: Person, old: str, value: Any, new: str
 ) -> None:
     log = ServerLog(tmp_path)
