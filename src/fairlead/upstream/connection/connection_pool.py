@@ -247,8 +247,7 @@ class UpstreamPool(OpenConnections):
         )
 
     async def _of_its_own(self, introduction: Raw, caller: Caller) -> UpstreamConnection:
-        # Sessions over HTTP are cheap, and the server limits their number, so only processes are
-        # counted.
+        # Only processes are counted: sessions over HTTP are cheap, and the endpoint counts them.
         room = self._reserve(caller.principal)
         with room if self.target.is_process else contextlib.nullcontext():
             connection = await self._introduce(introduction, caller)()
