@@ -31,8 +31,7 @@ class MCPClientConfig:
     probe_timeout: float = 1.0
     max_total_seconds: float = 600.0
     input_timeout: float = 600.0  # limit for input of the user
-    # maximum number of times that a stateless server may request input during one request
-    max_rounds: int = 20
+    max_rounds: int = 20  # how often a stateless server may request input during one request
     cache: bool = True  # keep results for the time that the server allows (stateless era)
     stale_seconds: float = 0.0  # how long expired results may be returned while they are refreshed
     validate_output: bool = True  # check results against the listed output schemas
