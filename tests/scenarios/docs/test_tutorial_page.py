@@ -30,7 +30,8 @@ def test_commands_on_the_page_work(person: Person) -> None:
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
         if block.startswith("python client.py"):
             assert f"```text\n{done.stdout}```" in TEXT
-    assert "3 compared, 0 differ" in done.stdout
+    # More requests are recorded if the server started slowly, as the page says.
+    assert re.search(r"\b[3-9] compared, 0 differ", done.stdout), done.stdout
     failed = shell(person, titled("fails"))
     assert (failed.returncode, failed.stderr) == (1, "error: unknown note 'tomorrow'\n")
 
