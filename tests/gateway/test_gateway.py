@@ -89,7 +89,7 @@ async def test_an_invalid_entry_changes_nothing() -> None:
             assert (await client.call("red_who")).text.startswith("red")
 
 
-async def test_disconnecting_one_server_leaves_the_questions_of_another_open() -> None:
+async def test_disconnecting_one_server_does_not_end_input_requests_of_another() -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def on_elicit(question: object) -> dict[str, object]:
@@ -287,7 +287,7 @@ def test_interceptors_run_in_the_documented_order() -> None:
     assert [type(one) for one in only_lock] == [TargetResolver, ToolLock]
 
 
-def test_settings_are_given_as_an_object_or_as_options() -> None:
+def test_settings_can_be_passed_as_an_object_or_as_options() -> None:
     settings = GatewaySettings(name="harbour", page_size=3)
     assert Gateway(settings=settings).settings is settings
     assert Gateway(name="harbour", page_size=3).settings == settings
@@ -296,7 +296,7 @@ def test_settings_are_given_as_an_object_or_as_options() -> None:
     assert Gateway(manager).upstreams is manager.upstreams
 
 
-async def test_the_server_of_a_call_is_known_after_waiting() -> None:
+async def test_the_server_of_a_call_is_known_after_waiting_for_its_start() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway(deadline=0) as one:
         await one.connect({"red": {"url": red}})
         call = exchange("tools/call", {"name": "red_who"})

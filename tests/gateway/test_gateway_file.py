@@ -171,7 +171,7 @@ PLACES: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("text", "name", "value"), PLACES, ids=[one[0] for one in PLACES])
-def test_settings_of_the_http_endpoint_are_read(
+def test_all_settings_of_the_http_endpoint_are_read(
     tmp_path: Path, text: str, name: str, value: Any
 ) -> None:
     file = read(tmp_path, text)
@@ -309,7 +309,7 @@ async def test_variables_of_servers_are_replaced_when_they_connect(
             "max_channels = 2",
             {},
             ["`max_channels` is deprecated: use `max_connections`"],
-        ),  # the value is dropped
+        ),  # the value of the deprecated key is ignored
         (
             "linger = 7\nidle_close = 5",
             {"idle_close": 5.0},
@@ -341,7 +341,7 @@ def test_a_server_may_have_settings_of_its_own(tmp_path: Path) -> None:
     [a], [b] = file.servers["a"], file.servers["b"]
     assert a.settings == {"era": "handshake", "max_connections": 2, "idle_close": 5.0}
     assert b.settings == {"share": "session"}
-    # A server whose settings change is not another server.
+    # Settings are not part of the identity of a server.
     assert [before.servers[name][0].digest for name in "ab"] == [a.digest, b.digest]
 
 

@@ -12,7 +12,7 @@ from tests.support.gateway_servers import LIMIT, joining, until
 from tests.support.scripted_stdio_server import heard, program
 
 
-async def test_servers_have_the_limits_of_the_gateway() -> None:
+async def test_connections_to_servers_have_the_limits_of_the_gateway() -> None:
     relay = RelaySettings(hang_timeout=2.0, connect_timeout=7.0)
     settings = GatewaySettings(relay=relay, max_list_bytes=1000, max_list_items=10)
     async with Gateway(settings=settings) as gateway:

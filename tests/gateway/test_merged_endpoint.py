@@ -144,11 +144,11 @@ async def test_a_client_is_registered_until_its_connection_ends() -> None:
         ("unwatch", client, "b:1"),
         ("forget", one.peer),
     ]
-    assert "stop" in place.done  # its listen streams end at the end of its input
+    assert "stop" in place.done  # its listen streams end when its input ends
     await other.peer.close()
 
 
-async def test_subscriptions_follow_the_connections_of_a_client() -> None:
+async def test_subscriptions_follow_a_client_to_its_new_connections() -> None:
     place, one = Place(), RawClient()
     client = one.attach(place)
     session: Any = client.session_with("red")
@@ -158,7 +158,7 @@ async def test_subscriptions_follow_the_connections_of_a_client() -> None:
     await one.peer.close()
 
 
-async def test_serving_lasts_until_the_channel_ends() -> None:
+async def test_a_client_is_served_until_its_channel_ends() -> None:
     place, one = Place(), RawClient()
     serving = asyncio.create_task(place.endpoint.serve(one.other, ADA))
     await asyncio.sleep(0)
@@ -172,7 +172,7 @@ async def test_serving_lasts_until_the_channel_ends() -> None:
     assert list(place.clients) == []
 
 
-async def test_serving_that_is_cancelled_closes_the_connection() -> None:
+async def test_cancelling_serve_closes_the_connection_of_the_client() -> None:
     place, one = Place(), RawClient()
     serving = asyncio.create_task(place.endpoint.serve(one.other, ADA))
     await asyncio.sleep(0)
@@ -212,7 +212,7 @@ async def test_notifications_go_only_to_connections_of_the_client_itself() -> No
 
 
 @pytest.mark.parametrize("passes", [True, False])
-async def test_interceptors_may_hold_a_cancellation_back(passes: bool) -> None:
+async def test_interceptors_may_delay_a_cancellation(passes: bool) -> None:
     seen: list[str] = []
 
     async def look(asked: Exchange, proceed: Proceed) -> Answer:
@@ -256,7 +256,7 @@ async def test_ending_streams_refuses_held_messages() -> None:
 @pytest.mark.parametrize(
     ("tool", "who", "count"), [("s_t", ADA, 0), ("s_t", BOB, 1), ("x", BOB, 0)]
 )
-def test_param_headers_are_those_of_tools_in_the_view(
+def test_param_headers_are_known_only_for_tools_in_the_view(
     tool: str, who: Principal, count: int
 ) -> None:
     place = Place(ada=View(deny=("s_t",)))

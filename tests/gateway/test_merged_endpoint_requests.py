@@ -52,7 +52,7 @@ async def test_requests_go_to_the_server_that_owns_the_item(version: str) -> Non
                 assert read["contents"][0]["text"] == f"fixed of {name}"
                 read = await client.read_resource(f"{name}://item/7")
                 assert read["contents"][0]["text"] == f"7 of {name}"
-            # Both servers list it: requests always go to the first one.
+            # Both servers list this resource: requests always go to the first one.
             read = await client.read_resource("shared://note")
             assert read["contents"][0]["text"] == "note of red"
 
@@ -288,7 +288,8 @@ async def test_a_request_is_forwarded_with_its_client(
     client = parts.merged[request.edge] = SimpleNamespace(incoming=parts)
     parts.calls.clear()
     assert await parts.endpoint.handler(request) == b'{"by":"git"}'
-    assert parts.calls == ["passed"]  # for notifications that were sent before
+    # the request waits for notifications that were sent before the request
+    assert parts.calls == ["passed"]
     assert parts.git.asked == [(*asked, None), (*asked, client)]
 
 

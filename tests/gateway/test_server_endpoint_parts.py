@@ -169,7 +169,7 @@ async def test_a_restricted_client_reaches_only_items_in_its_view(
     assert await place.ask(method, params, BOB) == {"by": "red"}  # unrestricted
 
 
-async def test_a_resource_that_is_missing_has_the_code_of_the_era() -> None:
+async def test_the_error_for_a_missing_resource_has_the_code_of_the_era() -> None:
     with pytest.raises(RpcError) as refused:
         await Place(ada=PART).ask("resources/read", {"uri": "b:1"}, stateless=False)
     assert refused.value.code == -32002
@@ -182,7 +182,7 @@ async def test_lists_of_a_restricted_client_come_from_the_catalog() -> None:
     assert (place.ready_count, place.member.asked) == (1, [])
 
 
-async def test_a_filter_of_the_entry_restricts_all_clients() -> None:
+async def test_the_tool_filter_of_an_entry_restricts_all_clients() -> None:
     place = Place()
     place.member.spec.filters_tools = True
     assert "tools" in await place.ask("tools/list", {}, BOB)
@@ -198,7 +198,7 @@ async def test_a_server_outside_the_view_is_unknown() -> None:
     assert place.endpoint.tool_param_headers("log", ADA) == ()
 
 
-async def test_a_view_that_changes_while_a_server_starts_applies() -> None:
+async def test_a_request_uses_a_view_that_changed_while_its_server_started() -> None:
     place = Place(ada=PART)
     place.member.introduced.clear()
     place.member.refusal = RpcError(-32603, "still starting")
@@ -250,7 +250,7 @@ async def test_a_listener_is_registered_until_its_stream_ends() -> None:
     assert place.endpoint.listeners == {}
 
 
-async def test_removal_waits_one_second_for_the_last_responses(
+async def test_removing_a_server_waits_one_second_for_its_last_responses(
     virtual_time: VirtualTime,
 ) -> None:
     place = Place()
@@ -268,7 +268,7 @@ async def test_removal_waits_one_second_for_the_last_responses(
     await idle
     assert virtual_time.now == began + 1.5
     assert place.endpoint._pending == 0
-    # Again, after it was idle.
+    # The wait works again after the endpoint was idle.
     place.member.wait.clear()
     pending = asyncio.create_task(place.ask("vendor/x", {}, BOB))
     await asyncio.sleep(0)
@@ -331,7 +331,7 @@ async def test_the_params_of_initialize_are_kept_for_the_server() -> None:
     await client.initialize()
     assert place.alone == []
     await place.ask("ping")
-    assert place.alone == ["ping"]  # the call without a connection
+    assert place.alone == ["ping"]  # a call that belongs to no connection
     introduction = json.loads(bytes(client.session.introduction or b""))
     assert introduction["clientInfo"] == {"name": "c", "version": "1"}
     await place.endpoint.close()
@@ -394,7 +394,7 @@ async def test_clients_are_notified_of_a_changed_view() -> None:
     ada, bob = RawClient(place), RawClient(place, BOB)
     for client in (ada, bob):
         await client.initialize()
-    fresh = RawClient(place)  # before its handshake
+    fresh = RawClient(place)  # the client has not completed the handshake
     listening = asyncio.create_task(place.ask("subscriptions/listen", {}))
     place.member.wait.clear()
     for _ in range(3):
@@ -479,7 +479,7 @@ async def test_notifications_held_by_interceptors_are_dropped_on_close() -> None
     assert not place.endpoint._stateless_notifications.busy
 
 
-async def test_end_streams_ends_the_streams_of_all_replicas() -> None:
+async def test_ending_streams_ends_the_listen_streams_at_all_replicas() -> None:
     place = Place()
     await place.endpoint.end_streams()
     assert place.member.ended == 1
@@ -505,7 +505,7 @@ async def test_a_call_under_a_merged_name_waits_for_a_starting_server() -> None:
     assert await unwatched.ask("tools/call", {"name": "log"}, BOB) == {"by": "red"}
 
 
-async def test_param_headers_are_those_of_tools_in_the_view() -> None:
+async def test_param_headers_are_known_only_for_tools_in_the_view() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}
     place = Place(ada=PART, bob=View(servers=("blue",)))
     place.catalog.put(

@@ -39,7 +39,7 @@ async def get(web: aiohttp.ClientSession, url: str, **options: Any) -> tuple[int
         return answer.status, await answer.text()
 
 
-async def test_the_page_shows_the_state_of_each_server() -> None:
+async def test_the_status_page_shows_the_state_of_each_server() -> None:
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
@@ -95,7 +95,7 @@ async def test_a_gateway_is_ready_once_every_server_has_listed_or_failed() -> No
             assert await get(web, base + "/ready") == (200, {"ready": True})
 
 
-async def test_text_on_the_page_is_escaped() -> None:
+async def test_text_of_servers_is_escaped_on_the_status_page() -> None:
     async with (
         asyncio.timeout(LIMIT),
         aiohttp.ClientSession() as web,
@@ -138,7 +138,8 @@ async def test_the_admin_api_requires_its_token() -> None:
 
             generation = gateway.upstreams["red"].generation
             path = admin + "/servers/red/reconnect"
-            assert (await get(web, path, headers=ADMIN))[0] == 404  # GET changes nothing
+            # a GET request must not change anything
+            assert (await get(web, path, headers=ADMIN))[0] == 404
             answer = await get(web, path, headers=ADMIN, method="POST")
             assert answer == (200, {"reconnected": "red"})
             assert gateway.upstreams["red"].generation == generation + 1
@@ -158,7 +159,7 @@ async def test_the_admin_api_requires_its_token() -> None:
             assert (await get(web, f"{url}/red", method="POST"))[0] == 404
 
 
-async def test_only_the_admin_sees_how_a_server_was_started() -> None:
+async def test_only_the_admin_sees_the_command_of_a_server() -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway(admin_token="open sesame") as gateway,
@@ -200,7 +201,7 @@ async def test_pages_of_a_gateway_with_tokens_require_one(path: str) -> None:
         assert (await get(web, url.removesuffix("/mcp") + path, headers=ADMIN))[0] == 401
 
 
-async def test_the_page_shows_only_servers_in_the_view() -> None:
+async def test_the_status_page_shows_only_servers_in_the_view_of_the_client() -> None:
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
@@ -222,7 +223,7 @@ async def test_the_page_shows_only_servers_in_the_view() -> None:
             assert "Bearer TOKEN" in page  # the entry to copy contains the header
 
 
-# Pages without a network
+# Requests to the pages without a network
 
 
 class Answers:
@@ -286,7 +287,7 @@ TOKEN = {"x_admin_token": "open sesame"}
         ("DELETE", "/admin/sessions/5", TOKEN, 404, "unknown session 5"),
     ],
 )
-async def test_paths_methods_and_headers(
+async def test_the_status_of_a_response_depends_on_path_method_and_headers(
     method: str, path: str, headers: dict[str, str], status: int, words: str
 ) -> None:
     answers = Answers(Gateway(admin_token="open sesame"))
@@ -323,7 +324,7 @@ async def test_metrics_require_an_unrestricted_view_or_the_admin_token() -> None
     assert (await unlocked("GET", "/metrics", x_admin_token=""))[0] == 403
 
 
-async def test_the_page_is_html_with_strict_security_headers() -> None:
+async def test_the_status_page_is_html_with_strict_security_headers() -> None:
     answers = Answers(Gateway(name="harbour"))
     status, page = await answers("GET", "/", host="example.org:80")
     assert status == 200
@@ -362,7 +363,9 @@ SERVER: dict[str, Any] = {
     ],
     ids=["usual", "counts", "failed", "not listed", "starting", "no era", "unknown"],
 )
-def test_the_row_of_a_server(changes: Any, shown: list[str], hidden: list[str]) -> None:
+def test_the_row_of_a_server_shows_its_details(
+    changes: Any, shown: list[str], hidden: list[str]
+) -> None:
     row = http_pages._row({**SERVER, **changes})
     assert [text for text in shown if text not in row] == []
     assert [text for text in hidden if text in row] == []
@@ -376,7 +379,9 @@ def test_the_row_of_a_server(changes: Any, shown: list[str], hidden: list[str]) 
         (2, {"tools": 2, "resources": 1}, "2 clients · 2 tools, 1 resource<"),
     ],
 )
-def test_the_head_of_the_page(clients: int, counts: dict[str, int], words: str) -> None:
+def test_the_head_of_the_status_page_counts_clients_and_items(
+    clients: int, counts: dict[str, int], words: str
+) -> None:
     now = {"name": "n", "version": "1", "clients": clients, "counts": counts, "servers": []}
     page = http_pages.render(now, "http://x/mcp")
     assert words in page

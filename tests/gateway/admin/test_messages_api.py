@@ -69,7 +69,7 @@ class FakeJournal:
     ("query", "waited"),
     [("wait=5", 5.0), ("wait=60", 60.0), ("wait=61", 60.0), ("wait=0.5", 0.5), ("wait=inf", 60.0)],
 )
-async def test_a_reader_waits_at_most_a_minute(query: str, waited: float) -> None:
+async def test_a_request_for_records_waits_at_most_a_minute(query: str, waited: float) -> None:
     journal: Any = FakeJournal()
     answer = await messages_api.read_journal(journal, request(f"after=9&{query}"))
     assert answer == {"records": ["new"], "dropped": 3}
@@ -124,13 +124,15 @@ class FakeTapes:
     ("query", "count"),
     [("", 100), ("limit=7", 7), ("limit=0", 1), ("limit=1000", 1000), ("limit=1001", 1000)],
 )
-async def test_entries_are_returned_in_pages(tmp_path: Path, query: str, count: int) -> None:
+async def test_entries_of_a_tape_are_returned_in_pages(
+    tmp_path: Path, query: str, count: int
+) -> None:
     tapes: Any = FakeTapes(tmp_path)
     page = await messages_api.read_entries(tapes, request(query, "t"))
     assert (len(page.entries), page.more) == (count, True)
 
 
-async def test_an_invalid_place_is_refused(tmp_path: Path) -> None:
+async def test_an_invalid_position_in_a_tape_is_refused(tmp_path: Path) -> None:
     tapes: Any = FakeTapes(tmp_path)
     with pytest.raises(BadRequest, match="invalid tape position"):
         await messages_api.read_entries(tapes, request("from=x", "t"))
@@ -161,7 +163,7 @@ class FakeDesk:
         self._decide(number, "block", reason)
 
 
-async def test_held_messages_are_resumed_changed_and_blocked() -> None:
+async def test_held_messages_can_be_resumed_changed_or_blocked() -> None:
     desk: Any = FakeDesk()
     assert messages_api.resume(desk, request("", "7")) == {"resumed": 7}
     for body in ({"params": {"a": 1}}, {"result": {}}, {}):
@@ -215,7 +217,7 @@ async def test_tapes_are_recorded_stopped_and_deleted(tmp_path: Path) -> None:
         await messages_api.delete(tapes, request("", "one"))
 
 
-def test_disabled_parts_have_no_handlers(tmp_path: Path) -> None:
+def test_routes_of_disabled_parts_have_no_handlers(tmp_path: Path) -> None:
     parts: dict[str, Any] = {
         "journal": Journal(),
         "metrics": Metrics(),

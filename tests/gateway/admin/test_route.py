@@ -62,7 +62,7 @@ def test_valid_numbers_are_parsed(text: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "9" * 16, "٣"])
-def test_other_texts_are_not_numbers(text: str) -> None:
+def test_a_text_that_is_not_a_number_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match=" is not a number$"):
         number_of(text)
 
@@ -80,14 +80,14 @@ async def test_bodies_are_decoded() -> None:
             await request(body(wrong)).body(Wanted)
 
 
-async def test_a_body_has_a_limit() -> None:
+async def test_a_body_that_is_too_large_is_refused() -> None:
     hits = ADMIN_BODY_BYTES.hits
     with pytest.raises(BadRequest, match="^the body is larger than 16777216 bytes$"):
         await request(body(bytes(ADMIN_BODY_BYTES.value + 1))).body(Wanted)
     assert ADMIN_BODY_BYTES.hits == hits + 1
 
 
-async def test_a_disconnected_client_is_an_error() -> None:
+async def test_reading_the_body_of_a_disconnected_client_is_an_error() -> None:
     with pytest.raises(ConfigError, match="^the client has disconnected$") as gone:
         await request({"type": "http.disconnect"}).body(Wanted)
     assert not isinstance(gone.value, BadRequest)
@@ -105,7 +105,7 @@ def test_config_errors_become_bad_requests_except_the_given_types() -> None:
         raise ValueError("x")
 
 
-def test_a_long_text_is_truncated_in_the_error() -> None:
+def test_the_error_for_an_invalid_number_truncates_a_long_text() -> None:
     with pytest.raises(BadRequest) as refused:
         number_of("x" * 51)
     assert str(refused.value) == f"'{'x' * 50}' is not a number"

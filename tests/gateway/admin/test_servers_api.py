@@ -14,7 +14,7 @@ from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import raw, resources, templates
 
 
-def test_only_methods_and_uris_are_kept() -> None:
+def test_the_log_keeps_only_methods_and_uris_of_notifications() -> None:
     log = NotificationLog()
     log.add("notes", "notifications/resources/updated", {"uri": "file:///a", "secret": 1})
     log.add("notes", "notifications/message", {"data": "secret", "uri": 1})
@@ -28,7 +28,7 @@ def test_only_methods_and_uris_are_kept() -> None:
     ]
 
 
-def test_the_last_two_hundred_are_kept() -> None:
+def test_the_log_keeps_the_last_two_hundred_notifications() -> None:
     log = NotificationLog()
     for number in range(201):
         log.add("s", f"m{number}", {})
@@ -44,7 +44,7 @@ class FakePeer:
 
 
 class Clients(list[Any]):
-    """Connected clients that record that they were closed."""
+    """Connected clients that record whether they were closed."""
 
     def __init__(self, count: int) -> None:
         self.closed: list[Any] = []

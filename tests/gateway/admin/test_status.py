@@ -102,7 +102,7 @@ def gateway(**views: View) -> tuple[GatewayStatus, Registry]:
     return shown, registry
 
 
-def test_the_full_status_contains_everything() -> None:
+def test_the_status_for_the_operator_contains_all_details() -> None:
     found = gateway()[0].full()
     assert (found["name"], found["clients"], found["parked"]) == ("x", 3, 2)
     assert found["uptime"] >= 0
@@ -150,7 +150,7 @@ def test_a_restricted_status_has_public_reasons() -> None:
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(None, None), (0.0, 0.0), (0.01234, 12.3), (0.00004, 0.0), (2, 2000)]
 )
-def test_times_are_shown_in_milliseconds(seconds: float | None, shown: float | None) -> None:
+def test_latencies_are_shown_in_milliseconds(seconds: float | None, shown: float | None) -> None:
     assert status._milliseconds(seconds) == shown
 
 
@@ -198,7 +198,9 @@ def test_health_counts_the_servers_in_the_view(view: View, servers: int) -> None
     ("version", "era"),
     [(None, None), ("2026-07-28", "stateless"), ("2025-11-25", "handshake")],
 )
-def test_the_era_is_derived_from_the_version(version: str | None, era: str | None) -> None:
+def test_the_era_of_a_server_is_derived_from_its_protocol_version(
+    version: str | None, era: str | None
+) -> None:
     assert status._era(version) == era
 
 
@@ -206,7 +208,7 @@ def status_of(gateway: Gateway) -> Any:
     return gateway._status
 
 
-async def test_a_shortage_degrades_immediately_and_ends_readiness_later(
+async def test_a_shortage_is_reported_at_once_and_ends_readiness_after_a_delay(
     virtual_time: VirtualTime,
 ) -> None:
     async with Gateway() as gateway:
@@ -225,7 +227,7 @@ async def test_a_shortage_degrades_immediately_and_ends_readiness_later(
 
 
 async def test_a_server_that_dies_without_free_descriptors_is_restarted(tmp_path: Path) -> None:
-    """/ready reports the shortage, no server is suspended, and calls work again afterwards."""
+    """`/ready` reports the shortage, no server is suspended, and calls work again afterwards."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     held: list[Any] = []
     async with asyncio.timeout(LIMIT), Gateway() as gateway:

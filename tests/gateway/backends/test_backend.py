@@ -86,8 +86,9 @@ async def test_the_next_input_round_goes_to_the_replica_that_asked() -> None:
 
 @pytest.mark.covers("GTW-12")
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_dead_replica_is_replaced_by_the_others(version: str) -> None:
-    shared = RelaySettings(share="all")  # otherwise a handshake client gets its own process
+async def test_calls_to_a_dead_replica_go_to_the_others(version: str) -> None:
+    # with another setting, a handshake client would get its own process
+    shared = RelaySettings(share="all")
     async with asyncio.timeout(LIMIT), Gateway(relay=shared) as gateway:
         await gateway.connect({"red": three()})
         await until(lambda: all_there(gateway))
@@ -187,7 +188,8 @@ async def test_lists_come_from_the_connected_replica() -> None:
     async with asyncio.timeout(LIMIT), Gateway(deadline=10) as gateway:
         await gateway.connect({"red": [dead, program("red")]})
         async with joining(gateway) as client:
-            assert "red_who" in await names(client)  # the failed replica does not end the wait
+            # the wait continues although one replica failed
+            assert "red_who" in await names(client)
             assert (await client.call("red_who")).text.startswith("red")
 
 
@@ -208,7 +210,7 @@ class FakeUpstream:
 async def test_a_failed_list_is_fetched_again_even_shortly_after_a_boot(
     virtual_time: VirtualTime,
 ) -> None:
-    """The monotonic clock may start at the boot of the machine."""
+    """The monotonic clock may be close to zero after the boot of the machine."""
     virtual_time.now = 5.0
     upstream = FakeUpstream(virtual_time)
     relay: Any = SimpleNamespace(upstream=upstream, name="red", rank=0)
@@ -220,7 +222,7 @@ async def test_a_failed_list_is_fetched_again_even_shortly_after_a_boot(
     member.refresh_if_older(60)
     upstream.lists.put(ListKind.TOOLS, [])
     assert upstream.requested == [5.0, 6.0]
-    member.refresh_if_older(60)  # known now, so it is not fetched again
+    member.refresh_if_older(60)  # the list is known now, so it is not fetched again
     await asyncio.sleep(59.9)
     member.refresh_if_older(60)
     assert upstream.requested == [5.0, 6.0]

@@ -95,7 +95,7 @@ async def test_a_server_may_have_no_lists() -> None:
 
 
 @pytest.mark.parametrize("state", ["connecting", "reconnecting"])
-async def test_lists_are_complete_only_when_the_server_is_connected(state: Any) -> None:
+async def test_a_member_is_ready_only_when_its_server_is_connected(state: Any) -> None:
     place = Place()
     place.servers[0].upstream.state = state
     place.servers[0].put(ListKind.TOOLS)
@@ -127,7 +127,7 @@ async def test_a_failed_list_does_not_affect_other_lists(failed: ListKind) -> No
     assert (place.member.error, place.member._known) == (None, True)
 
 
-async def test_a_list_that_fails_later_is_kept() -> None:
+async def test_a_list_stays_if_a_later_request_for_it_fails() -> None:
     place, error = Place(), RpcError(-32603, "no")
     place.servers[0].put()
     place.update()
@@ -157,7 +157,7 @@ async def test_requests_do_not_wait_for_a_server_whose_lists_all_failed() -> Non
 async def test_tools_excluded_by_the_entry_are_not_listed() -> None:
     place = Place(Server(without_tools=("hidden",)))
     place.member.remember([{"name": "log"}, {"name": "hidden"}])
-    assert place.ready == (True, False)  # the server itself has not listed them
+    assert place.ready == (True, False)  # the server itself has not sent its list yet
     assert (place.tools, place.changed) == (["log"], [ListKind.TOOLS])
     place.member.remember([{"name": "log"}])
     assert place.changed == [ListKind.TOOLS]  # unchanged
@@ -307,14 +307,14 @@ def page(clients: int = 1, *servers: dict[str, Any], **counts: int) -> str:
         (2, {"tools": 2, "prompts": 1}, "2 clients · 2 tools, 1 prompt<"),
     ],
 )
-def test_the_page_shows_counts_of_clients_and_items(
+def test_the_status_page_shows_counts_of_clients_and_items(
     clients: int, counts: dict[str, int], shown: str
 ) -> None:
     assert shown in page(clients, **counts)
     assert "<h1>&lt;x&gt;</h1>" in page(clients, **counts)
 
 
-def test_the_page_shows_a_token_only_if_one_is_required() -> None:
+def test_the_status_page_shows_a_token_only_if_one_is_required() -> None:
     now = {"name": "x", "version": "1", "clients": 0, "counts": {}, "servers": []}
     assert "Bearer TOKEN" in render(now, "u", needs_token=True)
     assert "Bearer" not in render(now, "u")
@@ -324,7 +324,7 @@ def test_the_page_shows_a_token_only_if_one_is_required() -> None:
     ("state", "error", "look"),
     [("connected", None, "good"), ("failed", "why", "bad"), ("idle", None, "dim")],
 )
-def test_a_server_is_a_row_of_the_page(state: str, error: str | None, look: str) -> None:
+def test_a_server_is_a_row_of_the_status_page(state: str, error: str | None, look: str) -> None:
     row = {
         "name": "red",
         "status": state,

@@ -50,7 +50,7 @@ while True:
 
 
 def stubborn() -> dict[str, Any]:
-    """Return the entry of a program that answers no call and ignores requests to exit."""
+    """Return the entry of a program that responds to no call and ignores requests to exit."""
     return {"command": sys.executable, "args": ["-c", STUBBORN]}
 
 
@@ -139,7 +139,7 @@ async def test_lists_that_arrive_during_the_removal_are_dropped() -> None:
 
 @pytest.mark.parametrize("version", ERAS)
 async def test_a_subscription_continues_at_the_new_server_of_that_name(version: str) -> None:
-    """An entry that changes in a file is removed and added again."""
+    """A changed entry in a file is removed and added again."""
     ears, first, second = Ears(), make("red"), make("red")
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         async with serving(first) as url:
@@ -275,7 +275,9 @@ async def test_the_first_configured_server_owns_a_resource(version: str, first: 
 
 
 @pytest.mark.parametrize("slow", ["red", "blue"])
-async def test_a_server_that_starts_slowly_keeps_its_resources(tmp_path: Path, slow: str) -> None:
+async def test_a_server_that_starts_slowly_still_owns_its_resources(
+    tmp_path: Path, slow: str
+) -> None:
     gate = tmp_path / "gate"
     entry = program(slow)
     # Each process waits here, including one that is started for a handshake client.
@@ -288,10 +290,10 @@ async def test_a_server_that_starts_slowly_keeps_its_resources(tmp_path: Path, s
         reading = asyncio.ensure_future(text(client))
         gate.touch()
         async with asyncio.timeout(20):
-            assert await reading == "note of red"  # the first of the two
+            assert await reading == "note of red"  # the first server in the configuration
 
 
-async def test_arranging_in_the_same_order_changes_nothing() -> None:
+async def test_setting_the_same_order_of_servers_changes_nothing() -> None:
     async with Gateway() as gateway:
         await gateway.connect({"red": program("red"), "blue": program("blue")})
         await until(lambda: gateway.is_ready)

@@ -110,7 +110,8 @@ async def test_all_lists_of_all_servers_are_kept(place: Place) -> None:
     servers = place.make()
     await place.add(red=process())
     assert set(servers.upstreams["red"].lists.items) == set(ListKind)
-    assert place.clients[0].learned == []  # calls are forwarded without this client
+    # calls are forwarded by the relay and do not use this client
+    assert place.clients[0].learned == []
     await servers.close()
 
 
@@ -180,7 +181,7 @@ async def test_a_lazy_gateway_starts_its_servers_immediately(
     await servers.close()
 
 
-async def test_limits_of_the_gateway_apply_to_its_connections(place: Place) -> None:
+async def test_limits_in_the_settings_of_a_gateway_apply_to_its_connections(place: Place) -> None:
     relay = RelaySettings(hang_timeout=2.0, connect_timeout=7.0, health_interval=0)
     servers = place.make(relay, max_list_bytes=1000, max_list_items=10)
     await place.add(red=process(), blue=process(settings={"connect_timeout": 9.0}))
@@ -259,7 +260,7 @@ async def test_requests_of_a_server_never_reach_the_gateway_itself(place: Place)
 # Memory
 
 
-async def test_tools_of_the_last_run_are_known_until_the_server_has_listed(
+async def test_tools_of_the_last_run_are_used_until_the_server_has_listed_its_own(
     place: Place, cache: MCPToolCache
 ) -> None:
     servers = place.make(cache=cache)
@@ -286,13 +287,13 @@ async def test_a_removed_server_stays_in_the_cache_only(place: Place, cache: MCP
     assert (place.states, servers.remembered("red")) == ({"blue": "connected"}, None)
     assert sorted(client.closed for client in place.clients) == [0, 1]
     assert place.happened[-1] == ("disconnected", ("red",))
-    await servers.disconnect_server("red")  # removed already
+    await servers.disconnect_server("red")  # removed before
     servers.add_servers({"red": process()})
     assert servers.remembered("red") == TOOLS
     await servers.close()
 
 
-async def test_removing_a_server_waits_a_limited_time_for_its_end(
+async def test_removing_a_server_waits_a_limited_time_until_it_has_stopped(
     place: Place, virtual_time: VirtualTime
 ) -> None:
     servers = place.make()

@@ -79,7 +79,7 @@ async def test_the_breaker_opens_after_the_configured_number_of_failures() -> No
     breaker = health.breaker
     for error in (ChannelClosed("x"), RpcError(5, "no"), ChannelClosed("x")):
         breaker.admit().ended(error)
-    assert (breaker.name, breaker.state) == ("red", "closed")  # a success was between them
+    assert (breaker.name, breaker.state) == ("red", "closed")  # the failures were not consecutive
     breaker.admit().ended(ChannelClosed("x"))
     assert breaker.state == "open"
     assert 29.0 < breaker.remaining <= 30.0

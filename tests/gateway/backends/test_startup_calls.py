@@ -40,7 +40,7 @@ STAMP: dict[str, Any] = {
 
 @contextlib.asynccontextmanager
 async def begun(gateway: Gateway, work: Any) -> AsyncIterator["asyncio.Task[Any]"]:
-    """Start a request, and wait until it waits for servers."""
+    """Start a request, and return once it waits for servers."""
     waiting = len(_waiting(gateway))
     task = asyncio.ensure_future(work)
     await until(lambda: task.done() or len(_waiting(gateway)) > waiting)
@@ -56,7 +56,8 @@ def _waiting(gateway: Gateway) -> list[object]:
     found: list[object] = [one for event in events for one in event._waiters]
     for upstream in gateway.upstreams.values():
         found += upstream._waiting
-    for endpoint in gateway.endpoints.values():  # for the session's own connection
+    # requests that wait for the session's own connection
+    for endpoint in gateway.endpoints.values():
         sessions = [one for client in endpoint.clients.values() for one in client.sessions.values()]
         found += [session for session in sessions if session.opening.locked()]
     return found
@@ -96,7 +97,7 @@ async def test_a_call_waits_for_a_server_that_is_still_starting(version: str) ->
         await gateway.connect({"slow": gate.program("slow")})
         await gate.knocked.wait()
         async with MCPClient.connect_http(url, config(version)) as client:
-            assert await names(client) == []  # lists do not wait with this deadline
+            assert await names(client) == []  # this deadline lets lists return at once
             calls = [client.request(method, params) for method, params, _ in asks]
             async with begun(gateway, asyncio.gather(*calls)) as answers:
                 assert not answers.done()
@@ -106,7 +107,7 @@ async def test_a_call_waits_for_a_server_that_is_still_starting(version: str) ->
 
 
 async def post(url: str, tool: str, headers: Mapping[str, str] = {}) -> dict[str, Any]:
-    """Send a stateless call of a client that has sent nothing before."""
+    """Send a stateless call as a client that has sent nothing before."""
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     meta = {f"io.modelcontextprotocol/{key}": value for key, value in STAMP.items()}
     call["params"] = {"name": tool, "arguments": {}, "_meta": meta}
@@ -138,7 +139,7 @@ async def call_at(url: str, version: str, tool: str, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_a_call_at_the_endpoint_of_a_server_waits(version: str) -> None:
+async def test_a_call_at_the_endpoint_of_a_server_waits_for_its_start(version: str) -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway(deadline=0) as gateway,
@@ -154,7 +155,7 @@ async def test_a_call_at_the_endpoint_of_a_server_waits(version: str) -> None:
 
 @pytest.mark.parametrize("version", ERAS)
 @pytest.mark.parametrize("path", ["", "/slow"])
-async def test_the_error_after_a_long_wait_is_that_the_server_is_starting(
+async def test_a_call_that_waits_too_long_gets_an_error_about_the_start(
     version: str, path: str
 ) -> None:
     """The timeout of the call is shorter than that of the start."""
@@ -179,7 +180,7 @@ async def test_the_error_after_a_long_wait_is_that_the_server_is_starting(
         assert refused.data == {"source": "proxy", "server": "slow", "starting": True}
 
 
-async def test_a_start_has_the_timeout_of_its_entry() -> None:
+async def test_the_start_of_a_server_has_the_timeout_of_its_entry() -> None:
     """The time in the queue for a slot counts, so a call may fail before the start begins."""
     manager = MCPManager(on_roots=None, rules=Rules(connect_timeout=30), max_starts=1)
     async with asyncio.timeout(LIMIT), manager, Gateway(manager) as gateway, Gate() as gate:
@@ -236,7 +237,7 @@ async def test_a_call_of_a_renamed_tool_waits_for_its_server() -> None:
             assert (await call).text == "the secret of slow"
 
 
-async def test_the_view_at_the_end_of_the_wait_applies() -> None:
+async def test_a_call_uses_the_view_at_the_end_of_its_wait() -> None:
     async with asyncio.timeout(LIMIT), Gateway(deadline=0) as gateway, Gate() as gate:
         await gateway.connect({"slow": gate.program("slow")})
         async with (

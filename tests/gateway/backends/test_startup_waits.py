@@ -71,7 +71,9 @@ async def test_the_first_server_that_has_the_item_ends_the_wait() -> None:
 
 
 @pytest.mark.parametrize("late", [True, False])
-async def test_the_error_of_a_late_server_is_raised_if_no_server_has_the_item(late: bool) -> None:
+async def test_the_error_of_a_starting_server_is_raised_if_no_server_has_the_item(
+    late: bool,
+) -> None:
     one, other = Starting(), Starting()
     refusal = RpcError(-32603, "still starting")
     one.refusal = refusal if late else None

@@ -40,7 +40,7 @@ class FakeReplicas(list[FakeReplica]):
 
 
 class Place:
-    """A member with two servers, and records of the parts that receive events."""
+    """A member with two servers, and records of the collaborators that receive events."""
 
     def __init__(self, audience: set[object] | None = None) -> None:
         self.said: list[str] = []
@@ -103,7 +103,7 @@ async def test_status_events_reach_the_member(kind: Any, said: list[str]) -> Non
     assert place.said == said
 
 
-async def test_a_failed_reconnect_of_sessions_has_no_other_effect() -> None:
+async def test_a_session_that_cannot_be_reconnected_does_not_affect_others() -> None:
     place = Place()
     place.replicas[0].error = ConnectFailed("away")
     place.events.status_changed(StatusEvent(kind="connected", names=("red", "red#2")))

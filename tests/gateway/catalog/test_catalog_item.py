@@ -11,7 +11,7 @@ from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import ALL, page, raw, tools
 
 
-def test_only_the_name_of_an_item_changes() -> None:
+def test_an_item_is_encoded_with_its_new_name_and_is_otherwise_unchanged() -> None:
     text = (
         rb'{"x-new":[1.0,1E400,123456789012345678901234567890],"name":"big",'
         rb'"description":"\u00e4 \/","inputSchema":{"type":"object","default":0.10},'
@@ -69,7 +69,7 @@ def test_a_malformed_item_is_left_out_and_logged(
     assert len(caplog.messages) == 1
 
 
-def test_an_item_on_several_lines_is_encoded_on_one() -> None:
+def test_an_item_on_several_lines_is_encoded_on_one_line() -> None:
     catalog = MergedCatalog()
     catalog.put("s", ListKind.RESOURCES, [Raw(b'{\n  "uri": "a:b",\r\n "name": "x"\n}\n')])
     assert b"\n" not in catalog.page(ListKind.RESOURCES, ALL, NEWEST, None)
@@ -89,7 +89,7 @@ def test_encoded_items_are_kept_for_a_limited_number_of_names() -> None:
 
 
 @pytest.mark.parametrize(("size", "read"), [(0, True), (1, False)])
-def test_an_item_has_a_limited_size(size: int, read: bool) -> None:
+def test_an_item_that_is_too_large_is_left_out(size: int, read: bool) -> None:
     hits = ITEM_BYTES.hits
     text = b'{"name":"t","x":"' + b"x" * (ITEM_BYTES.value - 19 + size) + b'"}'
     assert len(text) == ITEM_BYTES.value + size
@@ -115,7 +115,7 @@ def test_uris_match_templates_or_their_literal_beginning(
     assert item.matches(uri) is matches
 
 
-def test_specific_templates_come_before_others() -> None:
+def test_more_specific_templates_come_first() -> None:
     texts = ["{x*}", "abc:{x*}", "a:{x}", "a:b/{x}"]
     items = [read_item("s", ListKind.TEMPLATES, raw(uriTemplate=text, name="n")) for text in texts]
     found = sorted((one for one in items if one is not None), key=lambda one: one.specificity)

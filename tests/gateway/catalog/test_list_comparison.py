@@ -69,7 +69,8 @@ class FakeUpstream:
         self.pool = self
         self.opened: list[tuple[Caller, Raw | None]] = []
         self.retired: list[Any] = []
-        self.next: Any = connection_with("a", "b")  # a connection, or an error
+        # the connection to return, or the error to raise
+        self.next: Any = connection_with("a", "b")
         self.opening: asyncio.Event | None = None
 
     async def for_comparison(self, client: Caller, introduction: Raw | None) -> Any:
@@ -210,7 +211,7 @@ async def test_lists_that_change_without_notification_are_not_compared(
     assert "red: the lists change without notification and are not compared" in caplog.messages
 
 
-async def test_servers_are_compared_one_at_a_time() -> None:
+async def test_the_lists_of_servers_are_compared_one_server_at_a_time() -> None:
     place, first, second = Place(), FakeUpstream(), FakeUpstream("blue")
     first.opening = asyncio.Event()
     place.request(first)
@@ -219,13 +220,13 @@ async def test_servers_are_compared_one_at_a_time() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert (len(first.opened), second.opened) == (1, [])
-    second.state = "reconnecting"  # before its turn
+    second.state = "reconnecting"  # the server disconnects before its comparison begins
     first.opening.set()
     await place.idle()
     assert place.shown(("red", place.variant(first))) == ["red_a", "red_b"]
     assert second.opened == []
     second.state = "connected"
-    assert place.request(second) is not None  # its lists are still unknown
+    assert place.request(second) is not None  # the lists of this server are still unknown
     await place.idle()
     assert second.opened == [(SAMPLING, HELLO)]
 
@@ -243,7 +244,7 @@ async def test_equal_lists_of_different_clients_are_stored_once() -> None:
 # Connections of clients
 
 
-async def test_the_first_connection_of_its_kind_is_compared_once_it_is_active() -> None:
+async def test_the_first_connection_with_certain_capabilities_is_compared_when_active() -> None:
     place, upstream = Place(), FakeUpstream()
     first, second = (connection_with("a", "b", opened_for=SAMPLING) for _ in range(2))
     place.open(upstream, first)
@@ -307,7 +308,7 @@ async def test_a_connection_that_never_becomes_active_is_not_compared(
 # Changes
 
 
-async def test_a_change_on_a_connection_is_seen_by_its_own_sessions() -> None:
+async def test_a_change_on_a_connection_is_visible_only_to_its_own_sessions() -> None:
     place, upstream = Place(), FakeUpstream()
     connection, other = connection_with("a"), connection_with("a")
     for one in (connection, other):
@@ -440,7 +441,7 @@ async def test_variants_of_replicas_have_different_numbers() -> None:
     assert place.shown(("red", place.variant(first))) == ["red_a", "red_b"]
 
 
-async def test_a_new_default_list_is_compared_again() -> None:
+async def test_lists_are_compared_again_after_the_default_list_has_changed() -> None:
     place, upstream = Place(), FakeUpstream()
     place.request(upstream)
     await place.idle()
@@ -450,7 +451,8 @@ async def test_a_new_default_list_is_compared_again() -> None:
     await place.idle()
     assert place.shown(("red", place.variant(upstream))) == ["red_a", "red_b", "red_new"]
     assert place.changed == [(KEY, {TOOLS})] * 2
-    upstream.lists.put(TOOLS, list(upstream.lists.items[TOOLS]))  # an equal list
+    # a new list that equals the previous one
+    upstream.lists.put(TOOLS, list(upstream.lists.items[TOOLS]))
     assert place.request(upstream) is None
 
 

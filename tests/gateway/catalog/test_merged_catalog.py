@@ -51,12 +51,13 @@ def test_resources_and_templates_are_not_renamed() -> None:
     }
 
 
-def test_put_returns_whether_the_list_has_changed() -> None:
+def test_put_returns_true_if_the_merged_list_has_changed() -> None:
     catalog = MergedCatalog()
     assert catalog.put("s", ListKind.TOOLS, []) is False
     assert catalog.put("s", ListKind.TOOLS, tools("a", "b")) is True
     before = catalog.version(ListKind.TOOLS)
-    assert catalog.put("s", ListKind.TOOLS, tools("b", "a")) is False  # the merged list is sorted
+    # another order of the same items changes nothing
+    assert catalog.put("s", ListKind.TOOLS, tools("b", "a")) is False
     assert catalog.version(ListKind.TOOLS) == before
     assert catalog.put("s", ListKind.TOOLS, tools("a", "b", title="new")) is True
     assert page(catalog)["tools"][0]["title"] == "new"
@@ -94,7 +95,7 @@ def test_the_first_server_that_lists_a_resource_owns_it() -> None:
     catalog.put("b", ListKind.RESOURCES, resources("a:x", "a:only-b"))
     catalog.put("a", ListKind.RESOURCES, resources("a:x"))
     catalog.put("c", ListKind.TEMPLATES, templates("a:{name}"))
-    assert catalog.owner("a:x", ALL) == "b"  # added first
+    assert catalog.owner("a:x", ALL) == "b"  # added before the other server
     assert catalog.names(ListKind.RESOURCES, ALL) == ["a:only-b", "a:x"]
     assert catalog.owner("a:x", View(servers=("a", "c"))) == "a"
     assert catalog.owner("a:x", View(servers=("c",))) == "c"
@@ -105,7 +106,7 @@ def test_the_first_server_that_lists_a_resource_owns_it() -> None:
     assert catalog.owner("z:x", ALL) is None
 
 
-def test_the_most_specific_template_wins() -> None:
+def test_a_uri_belongs_to_the_server_with_the_most_specific_template() -> None:
     catalog = MergedCatalog()
     catalog.put("wide", ListKind.TEMPLATES, templates("file:///{+path}"))
     catalog.put("logs", ListKind.TEMPLATES, templates("file:///logs/{name}"))
@@ -114,7 +115,7 @@ def test_the_most_specific_template_wins() -> None:
     )
     assert catalog.owner("file:///logs/today", ALL) == "logs"
     assert catalog.owner("file:///logs/a/b", ALL) == "wide"
-    # not supported, so only its literal beginning is compared
+    # the expression is not supported, so only the literal beginning is compared
     assert catalog.owner("odd:///some/where", ALL) == "again"
     assert catalog.owner("other:x", ALL) is None
 

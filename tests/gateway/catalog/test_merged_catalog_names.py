@@ -50,7 +50,7 @@ def test_a_target_has_all_names_of_a_tool(
     assert bool(found.also) is bool(also)
 
 
-def test_other_spellings_are_those_of_the_current_list() -> None:
+def test_other_spellings_of_a_name_are_looked_up_in_the_current_list() -> None:
     one = catalog(git=tools("log", "Log"))
     assert one.listed_as(TOOLS, "git", "LOG") == ["log", "Log"]
     assert one.listed_as(TOOLS, "git", "LOG") == ["log", "Log"]
@@ -77,7 +77,7 @@ def test_a_view_has_items_by_their_own_names() -> None:
     assert one.own_names(TOOLS, "git") == ["log", "push", "pull"]
 
 
-def test_an_expected_server_has_its_position() -> None:
+def test_an_expected_server_keeps_its_position_in_the_order() -> None:
     one = MergedCatalog()
     one.expect("first")
     one.put("second", RESOURCES, resources("a:1"))
@@ -103,7 +103,7 @@ def test_the_owner_of_a_template_is_found_by_its_text() -> None:
 
 @pytest.mark.parametrize(("room", "fits"), [(0, True), (-1, False)])
 @pytest.mark.parametrize("each", [True, False], ids=["server", "all"])
-def test_lists_have_a_limited_size(room: int, fits: bool, each: bool) -> None:
+def test_lists_that_exceed_a_limit_are_refused(room: int, fits: bool, each: bool) -> None:
     items, prompts = tools("log"), [raw(name="p")]
     size = sum(map(len, items)) + sum(map(len, prompts)) + room
     one = MergedCatalog(
@@ -112,7 +112,7 @@ def test_lists_have_a_limited_size(room: int, fits: bool, each: bool) -> None:
     limit = SERVER_CATALOG_BYTES if each else CATALOG_BYTES
     other, hits = "git" if each else "time", limit.hits
     one.put("git", TOOLS, items)
-    one.put("git", TOOLS, items)  # replaces the old one
+    one.put("git", TOOLS, items)  # the new list replaces the previous one
     if fits:
         one.put(other, ListKind.PROMPTS, prompts)
     else:
@@ -121,7 +121,7 @@ def test_lists_have_a_limited_size(room: int, fits: bool, each: bool) -> None:
             one.put(other, ListKind.PROMPTS, prompts)
     assert limit.hits - hits == (not fits)
     one.drop("git")
-    one.put(other, ListKind.PROMPTS, prompts)  # within the limit now
+    one.put(other, ListKind.PROMPTS, prompts)  # the list is within the limit now
 
 
 def test_left_out_items_are_counted_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -152,7 +152,8 @@ def test_a_page_has_as_many_items_as_fit_into_a_message(
         rest = page(one, cursor=begin["nextCursor"])
         assert [tool["name"] for tool in rest["tools"]] == ["git_b"]
     limit.value, limit.hits = 1, 0
-    assert len(page(catalog(git=tools("a", "b", "c")))["tools"]) == 1  # at least one
+    # a page has at least one item
+    assert len(page(catalog(git=tools("a", "b", "c")))["tools"]) == 1
     assert limit.hits == 1
 
 
@@ -176,7 +177,7 @@ def lists(*members: FakeMember, **settings: Any) -> MergedLists:
     return MergedLists(catalog(git=tools("log")), given, ClientViews({}, ALL), unused, **about)
 
 
-async def test_lists_wait_for_starting_servers_until_their_deadline(
+async def test_list_requests_wait_for_starting_servers_until_their_deadline(
     virtual_time: VirtualTime,
 ) -> None:
     now = virtual_time.now
@@ -202,7 +203,7 @@ async def test_lists_wait_for_starting_servers_until_their_deadline(
         (0.0, [0, 100], []),
     ],
 )
-async def test_old_lists_are_fetched_again_in_the_background(
+async def test_outdated_lists_are_fetched_again_in_the_background(
     virtual_time: VirtualTime, fresh: float, times: list[float], asked: list[float]
 ) -> None:
     member = FakeMember(0.0)
@@ -270,7 +271,9 @@ OWN = SimpleNamespace(connection=None)  # a client's session with one of the ser
 CLIENT: Any = SimpleNamespace(introduction="hello", sessions={"relay of time": OWN})
 
 
-async def test_lists_wait_for_comparisons_until_the_deadline(virtual_time: VirtualTime) -> None:
+async def test_list_requests_wait_for_comparisons_until_the_deadline(
+    virtual_time: VirtualTime,
+) -> None:
     comparison, began = FakeComparison(), virtual_time.now
     several = compared(comparison, MergedCatalog())
     assert several.is_ready_for(SAMPLING, CLIENT)
@@ -298,7 +301,7 @@ async def test_only_servers_in_the_view_are_compared() -> None:
 async def test_a_client_gets_the_page_of_the_variants_that_it_sees() -> None:
     one = catalog(git=tools("log"), time=tools("now"))
     several = compared(FakeComparison(git=3), one)
-    assert several.selection(SAMPLING.caller, CLIENT) is None  # no variants
+    assert several.selection(SAMPLING.caller, CLIENT) is None  # there are no variants
     one.put_variant("git", 3, {TOOLS: tools("ask")})
     one.put_variant("time", 7, {TOOLS: tools("then")})
     assert several.selection(SAMPLING.caller, None) == (("git", 3),)
@@ -325,7 +328,7 @@ def test_a_variant_replaces_the_default_lists() -> None:
     assert one.has_variants
     assert seen(one) == ["git_log", "git_push", "time_now"]
     assert seen(one, ("git", 1)) == ["git_ask", "git_log", "time_now"]
-    assert seen(one, ("git", 2)) == seen(one)  # dropped meanwhile
+    assert seen(one, ("git", 2)) == seen(one)  # the variant was dropped meanwhile
     assert [name for name, _ in one.definitions(ALL, (("git", 1),))] == seen(one, ("git", 1))
     one.put_variant("git", 1, {TOOLS: tools("ask")})
     assert seen(one, ("git", 1)) == ["git_ask", "time_now"]
@@ -382,7 +385,7 @@ def test_dropping_a_server_removes_its_variants() -> None:
 
 
 @pytest.mark.parametrize(("room", "fits"), [(0, True), (-1, False)])
-def test_variants_have_a_limited_size(room: int, fits: bool) -> None:
+def test_variants_that_exceed_a_limit_are_refused(room: int, fits: bool) -> None:
     size = sum(map(len, tools("ask")))
     one, hits = (
         MergedCatalog(GatewaySettings(max_server_bytes=2 * size + room)),

@@ -178,7 +178,7 @@ async def test_the_error_mentions_a_server_that_may_have_the_name(
     assert (refused.value.code, refused.value.message) == (-32602, words)
 
 
-async def test_a_name_waits_for_the_server_that_it_may_belong_to() -> None:
+async def test_a_lookup_waits_for_the_starting_server_that_a_name_may_belong_to() -> None:
     place = Place(ada=View(rename={"time_now": "clock"}), bob=View(servers=("git",)))
 
     def starts() -> None:
@@ -222,7 +222,7 @@ async def test_resources_are_routed_by_their_uri(
     assert place.readied == 0
 
 
-async def test_resources_wait_for_starting_servers() -> None:
+async def test_lookups_of_resources_wait_for_starting_servers() -> None:
     place = Place(bob=View(servers=("git",)), cy=View(deny=("b:*",)))
     place.is_ready = False
     await place.router.resource(exchange("resources/read", {"uri": "a:1"}))
@@ -254,7 +254,9 @@ async def test_resources_wait_for_starting_servers() -> None:
         ({"type": "ref/resource", "uri": "a:1"}, {"type": "ref/resource", "uri": "a:1"}),
     ],
 )
-async def test_completions_are_sent_under_the_servers_own_name(reference: Any, sent: Any) -> None:
+async def test_completions_are_sent_to_a_server_under_its_own_name_of_the_prompt(
+    reference: Any, sent: Any
+) -> None:
     place = Place()
     asked = exchange("completion/complete", {"ref": reference, "argument": {"name": "n"}})
     member, request = await place.router.completing(asked)

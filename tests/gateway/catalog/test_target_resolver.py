@@ -73,7 +73,7 @@ def test_a_tool_is_resolved_to_its_server() -> None:
     assert (at_its_endpoint.server, at_its_endpoint.own) == ("git", "log")
 
 
-def test_resolved_targets_are_kept_until_a_list_changes() -> None:
+def test_resolved_targets_are_cached_until_a_list_changes() -> None:
     place = Place()
     first = place.resolver.resolve(call("git_log"))
     assert place.resolver.resolve(call("git_log")) is first
@@ -84,7 +84,7 @@ def test_resolved_targets_are_kept_until_a_list_changes() -> None:
     assert len(place.resolver._known) == 1
 
 
-def test_a_limited_number_of_names_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limited_number_of_resolved_names_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target_resolver, "_MOST_KNOWN", 2)
     place = Place()
     sizes = []
@@ -94,7 +94,7 @@ def test_a_limited_number_of_names_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
     assert sizes == [1, 2, 1, 2, 1]
 
 
-def test_four_thousand_names_are_kept() -> None:
+def test_four_thousand_resolved_names_are_cached() -> None:
     place = Place()
     for number in range(4096):
         place.resolver.resolve(call(f"x{number}"))
@@ -103,7 +103,7 @@ def test_four_thousand_names_are_kept() -> None:
     assert len(place.resolver._known) == 1
 
 
-def test_targets_are_kept_up_to_a_length_of_name_and_uri_together() -> None:
+def test_targets_are_cached_up_to_a_total_length_of_name_and_uri() -> None:
     for length, kept in ((56, 1), (57, 0)):
         place = Place()
         params = {"name": "x" * 200, "uri": "a:" + "y" * (length - 2)}
@@ -111,7 +111,7 @@ def test_targets_are_kept_up_to_a_length_of_name_and_uri_together() -> None:
         assert len(place.resolver._known) == kept
 
 
-def test_targets_of_notifications_are_not_kept() -> None:
+def test_targets_of_notifications_are_not_cached() -> None:
     place = Place()
     place.resolver.resolve(call("git_log", request=False))
     assert not place.resolver._known
@@ -151,7 +151,9 @@ def test_targets_of_notifications_are_not_kept() -> None:
         ("tools/list", {}, None, []),
     ],
 )
-def test_targets_of_messages(method: str, params: Any, server: str | None, found: Any) -> None:
+def test_targets_of_each_kind_of_message_are_resolved(
+    method: str, params: Any, server: str | None, found: Any
+) -> None:
     place = Place()
     place.catalog.put("git", ListKind.PROMPTS, [raw(name="hi")])
     place.catalog.put("git", ListKind.TEMPLATES, templates("t:{x}"))
@@ -190,7 +192,7 @@ async def test_requests_with_unknown_targets_wait(
 
 
 @pytest.mark.parametrize(("length", "kept"), [(256, True), (257, False)])
-def test_long_names_are_not_kept(length: int, kept: bool) -> None:
+def test_targets_with_long_names_are_not_cached(length: int, kept: bool) -> None:
     place = Place()
     place.resolver.resolve(call("x" * length))
     assert bool(place.resolver._known) is kept
@@ -274,7 +276,7 @@ def sent_by(carrier: Any) -> Exchange:
     return sent
 
 
-async def test_the_server_that_sent_a_message() -> None:
+async def test_the_server_that_sent_a_message_is_found_by_its_connection() -> None:
     place, (channel, _) = Place(), memory_pair()
     place.owners = {"git": SimpleNamespace(name="git"), "git#2": SimpleNamespace(name="git")}
     connections = [UpstreamConnection(name, channel) for name in ("git", "git#2", "gone")]

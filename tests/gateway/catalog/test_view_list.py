@@ -55,14 +55,14 @@ def test_a_view_may_swap_two_names() -> None:
     assert own(catalog.tool("git_push", view)) == ("git", "log")
 
 
-def test_a_new_name_that_is_in_use_replaces_the_other_item() -> None:
+def test_a_name_that_a_view_assigns_takes_precedence_over_a_merged_name() -> None:
     catalog = fleet()
     view = View(rename={"git_log": "time_now"})
     assert own(catalog.tool("time_now", view)) == ("git", "log")
     assert catalog.names(ListKind.TOOLS, view) == ["git_push", "time_now"]
 
 
-def test_all_pages_together_are_the_whole_list() -> None:
+def test_all_pages_together_contain_the_whole_list() -> None:
     catalog = MergedCatalog(GatewaySettings(page_size=3))
     catalog.put("s", ListKind.TOOLS, tools(*"gfedcba"))
     seen, cursor, pages = [], None, 0
@@ -119,7 +119,7 @@ def test_an_invalid_cursor_is_refused() -> None:
             catalog.page(ListKind.TOOLS, ALL, NEWEST, cursor)
         assert caught.value.code == -32602
     with pytest.raises(RpcError):
-        # this catalog has no pages
+        # the lists of this catalog have no pages
         fleet().page(ListKind.TOOLS, ALL, NEWEST, page(catalog)["nextCursor"])
 
 
@@ -167,7 +167,7 @@ def test_pages_have_as_many_items_as_the_page_size(size: int, pages: list[int]) 
     assert len(kept) == len(pages)
 
 
-def test_items_after_a_denied_or_contested_one_are_listed() -> None:
+def test_items_after_a_denied_or_duplicate_one_are_listed() -> None:
     catalog = MergedCatalog()
     catalog.put("s", ListKind.TOOLS, tools(*"abcd"))
     view = View(deny=("s_a",), rename={"s_b": "s_c"})

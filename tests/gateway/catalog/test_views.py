@@ -26,7 +26,7 @@ def test_a_view_includes_only_the_named_servers() -> None:
     assert not view.includes("github")
 
 
-def test_deny_wins_over_allow() -> None:
+def test_deny_takes_precedence_over_allow() -> None:
     view = View(allow=("git_*", "time_now"), deny=("git_push*",))
     assert view.permits(tool("git_log"))
     assert view.permits(tool("time_now"))
@@ -36,7 +36,7 @@ def test_deny_wins_over_allow() -> None:
     assert not View(deny=("*",)).permits(tool("git_log"))
 
 
-def test_names_are_case_sensitive() -> None:
+def test_patterns_and_names_are_case_sensitive() -> None:
     assert not View(allow=("git_*",)).permits(tool("GIT_log"))
 
 

@@ -108,7 +108,7 @@ async def test_a_removed_token_is_refused_from_the_next_request_on(
             await names(alice)
         assert refused.value.status == 401
         assert await names(bob)
-        assert await place.now(OPEN)  # restore the token
+        assert await place.now(OPEN)  # the client gets its token back
         async with place.client("a", version, path) as again:
             assert await names(again)
 
@@ -165,7 +165,7 @@ async def test_invalid_files_and_impossible_changes_have_no_effect(tmp_path: Pat
             await place.now(OPEN)
 
 
-async def test_the_default_view_may_change(tmp_path: Path) -> None:
+async def test_the_default_view_can_be_changed(tmp_path: Path) -> None:
     async with Gateway() as gateway:
         await gateway.connect({"one": program("one")})
         await until(lambda: gateway.is_ready)

@@ -119,7 +119,7 @@ async def test_a_gateway_without_tokens_cannot_get_tokens_while_it_runs() -> Non
 
 
 class Ended:
-    """An object that records that it was ended."""
+    """An object that records whether it was ended."""
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
@@ -152,7 +152,7 @@ class Listeners:
         self.listeners = set(several)
 
 
-async def test_disconnecting_ends_everything_of_the_principal_only() -> None:
+async def test_disconnecting_ends_all_connections_and_calls_of_one_principal_only() -> None:
     ada, bob, listens = (Ended(principal_from(name)) for name in ("ada", "bob", "ada"))
     endpoint, changes = Endpoint(), Changes()
     parts: Any = ([ada, bob], endpoint, Listeners(listens), changes)
@@ -202,7 +202,7 @@ async def test_anonymous_calls_and_listen_streams_are_not_tracked(
     assert await work == b"{}"
 
 
-async def test_a_call_that_its_client_cancels_has_no_error_about_tokens() -> None:
+async def test_a_call_that_its_client_cancels_is_not_reported_as_a_withdrawn_token() -> None:
     parts: Any = ([], Endpoint(), Listeners(), Changes())
     disconnector = ClientDisconnector(*parts)
 
@@ -268,7 +268,8 @@ class Client:
 async def test_servers_log_at_the_lowest_level_that_a_client_has_set() -> None:
     known, tasks = Levels("red", "blue"), BackgroundTasks()
     shared, stateless = Session(None, "debug", None), Session(None, stateless=True)
-    default = Session(None, borrowed=True)  # the upstream restores its level
+    # on the default connection, the upstream restores the level
+    default = Session(None, borrowed=True)
     mine, other, silent = Client(None, shared, stateless, default), Client("warning"), Client(None)
     parts: Any = (known, {1: mine, 2: other, 3: silent}, tasks)
     levels = LogLevels(*parts)

@@ -53,7 +53,7 @@ def told(session: ClientSession, one: Notification, monkeypatch: pytest.MonkeyPa
         ("notifications/progress", True),
     ],
 )
-async def test_changes_are_notified_by_the_gateway_and_not_forwarded(
+async def test_notifications_of_changes_are_sent_by_the_gateway_and_not_forwarded(
     monkeypatch: pytest.MonkeyPatch, method: str, merged: bool
 ) -> None:
     client = ConnectedClient(ANONYMOUS, 1.0)
@@ -69,7 +69,7 @@ async def test_changes_are_notified_by_the_gateway_and_not_forwarded(
 
 
 @pytest.mark.parametrize(("uri", "heard"), [("a:1", True), ("b:1", False)])
-async def test_updates_are_forwarded_only_for_resources_in_the_view(
+async def test_resource_updates_are_forwarded_only_for_resources_in_the_view(
     monkeypatch: pytest.MonkeyPatch, uri: str, heard: bool
 ) -> None:
     client = SingleServerClient(ANONYMOUS, 1.0, permits=lambda one: one.startswith("a:"))
@@ -91,12 +91,13 @@ async def test_a_client_has_one_session_with_each_server() -> None:
     assert client.session_with("relay").level == "error"
     client.close()
     assert client.gone
-    late = client.session_with("late")  # of a pending call
+    # a pending call creates a session after the client has disconnected
+    late = client.session_with("late")
     assert "late" not in client.sessions
     assert client.session_with("late") is not late
 
 
-async def test_a_client_is_called_when_a_session_changes_its_connection() -> None:
+async def test_a_client_is_notified_when_a_session_changes_its_connection() -> None:
     client, attached = ConnectedClient(ANONYMOUS, 1.0), list[ClientSession]()
     client.connect(peer())
     sessions = [client.session_with(relay) for relay in ("one", "other")]
@@ -231,7 +232,7 @@ def test_equal_views_change_nothing() -> None:
 
 def test_the_audience_of_a_server_are_clients_whose_view_includes_it() -> None:
     place = Place()
-    assert place.updater.audience_of("blue") is None  # all clients
+    assert place.updater.audience_of("blue") is None  # None means all clients
     place.views.replace({"ada": PART}, View.everything())
     assert place.updater.audience_of("blue") == {"b", "lb"}
     assert place.updater.audience_of("red") is None

@@ -40,7 +40,7 @@ async def test_subscribing_and_unsubscribing_have_an_empty_result() -> None:
                 subscribed = await client.request("resources/subscribe", {"uri": uri})
                 assert bytes(subscribed) == b"{}"
             assert len(gateway.upstream_subscriptions) == 2
-            for left in (1, 1):  # also if the subscription has ended already
+            for left in (1, 1):  # unsubscribing again has the same result
                 gone = await client.request("resources/unsubscribe", {"uri": "red://fixed"})
                 assert bytes(gone) == b"{}"
                 assert len(gateway.upstream_subscriptions) == left
@@ -209,7 +209,7 @@ async def test_a_subscription_is_made_at_the_server_of_the_resource() -> None:
     assert client.uris == {"red:1": "red"}
     parts.done.clear()
     assert await parts.ask("resources/subscribe", "red:1", client) == b"{}"
-    assert parts.done == [("+", "red:1")]  # subscribed already
+    assert parts.done == [("+", "red:1")]  # the client is subscribed already
     parts.owners["red:1"] = "blue"
     parts.done.clear()
     await parts.ask("resources/subscribe", "red:1", client)
@@ -276,7 +276,7 @@ async def test_a_failed_subscription_on_an_own_connection_is_removed(
     ("gone", "elsewhere", "notified"),
     [(False, False, True), (True, False, False), (False, True, False)],
 )
-async def test_a_client_that_lost_its_own_connection_is_notified_of_everything(
+async def test_a_client_that_lost_its_own_connection_is_notified_of_all_changes(
     gone: bool, elsewhere: bool, notified: bool
 ) -> None:
     parts, client = Parts(), watcher(red_1="red")
@@ -292,7 +292,7 @@ async def test_a_client_that_lost_its_own_connection_is_notified_of_everything(
     assert parts.done == (changes if notified else [])
 
 
-async def test_stateless_listeners_are_found_by_what_they_declare() -> None:
+async def test_stateless_listeners_are_found_by_their_capabilities() -> None:
     parts = Parts()
     streams = [parts.listen(), parts.listen(capabilities=b'{"sampling":{}}')]
     for _ in range(3):
@@ -349,7 +349,7 @@ async def test_unsubscribing_ends_the_subscription() -> None:
     assert client.uris == {}
 
 
-async def test_unsubscribing_ends_it_in_the_sessions_of_the_client() -> None:
+async def test_unsubscribing_ends_the_subscription_in_all_sessions_of_the_client() -> None:
     parts, client = Parts(), watcher()
     await parts.ask("resources/subscribe", "red:1", client)
     await parts.ask("resources/subscribe", "red:2", client)
@@ -358,7 +358,7 @@ async def test_unsubscribing_ends_it_in_the_sessions_of_the_client() -> None:
     assert (parts.relays["red"].unwatched, parts.relays["blue"].unwatched) == (["red:1"], [])
 
 
-def test_a_narrower_view_ends_subscriptions() -> None:
+def test_a_narrower_view_ends_subscriptions_to_resources_outside_it() -> None:
     parts, client = Parts(), watcher(red_1="red", red_2="red", blue_1="blue")
     parts.subscriptions.narrow(client, lambda server, uri: server == "red" and uri != "red:2")
     assert client.uris == {"red:1": "red"}
@@ -370,7 +370,7 @@ def test_a_narrower_view_ends_subscriptions() -> None:
     ]
 
 
-async def test_a_listener_gets_resources_that_its_view_and_servers_have() -> None:
+async def test_a_listener_gets_resources_that_its_view_permits_and_servers_accept() -> None:
     parts = Parts(ada=View(deny=("red:2",)))
     parts.refused.add("blue:1")
     stream = parts.listen("red:1", "red:2", "blue:1", "gone:1", "none:1", principal="ada")
@@ -406,7 +406,7 @@ async def test_a_listener_waits_for_starting_servers(
     await parts.tasks.close()
 
 
-async def test_a_view_that_changes_during_subscribing_applies() -> None:
+async def test_a_view_that_changes_during_a_subscription_applies_to_it() -> None:
     parts = Parts()
     parts.goes_on = asyncio.Event()
     stream = parts.listen("red:1", "red:2", principal="ada")

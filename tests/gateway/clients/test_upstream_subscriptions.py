@@ -140,7 +140,7 @@ async def test_a_listener_at_the_endpoint_of_a_server_gets_updates_after_a_resta
         async with (
             serving(gateway) as url,
             MCPClient.connect_http(f"{url}/red", config(version), on_notification=ears) as client,
-            joining(gateway, version) as other,  # shares the process
+            joining(gateway, version) as other,  # this client shares the process
         ):
             await client.subscribe("red://fixed")
             await other.call("red_touch", {"uri": "red://fixed"})

@@ -64,7 +64,7 @@ async def test_a_server_gets_one_request_for_all_watchers_of_a_resource() -> Non
     assert place.shared.uris(place.member) == ["a:1"]
     assert server.said == ["+a:1"]
     place.shared.remove("red", "a:1", "other")
-    place.shared.remove("red", "a:1", "other")  # removed already
+    place.shared.remove("red", "a:1", "other")  # the watcher was removed already
     await place.idle()
     assert (server.said, len(place.shared)) == (["+a:1", "-a:1"], 0)
     assert place.shared._by_member == {}
@@ -88,17 +88,19 @@ async def test_a_disconnected_server_gets_the_request_once_it_is_connected() -> 
     place.shared.connected(place.member, "red")
     await place.idle()
     assert server.said == ["+a:1", "+a:1"]
-    place.shared.connected(place.member, "red")  # subscribed already
+    place.shared.connected(place.member, "red")  # the replica is subscribed already
     await place.idle()
     assert server.said == ["+a:1", "+a:1"]
-    place.shared.forget(place.member)  # a new server of that name is not subscribed
+    place.shared.forget(place.member)  # a new server with this name has no subscription yet
     place.shared.connected(place.member, "red")
     await place.idle()
     assert server.said == ["+a:1"] * 3
 
 
 @pytest.mark.parametrize(("refusing", "granted"), [((), True), (("a",), True), (("a", "b"), False)])
-async def test_one_replica_that_agrees_is_enough(refusing: tuple[str, ...], granted: bool) -> None:
+async def test_a_subscription_succeeds_if_one_replica_accepts_it(
+    refusing: tuple[str, ...], granted: bool
+) -> None:
     place = Place("a", "b")
     for name in refusing:
         place.servers[name].error = RpcError(-32601, "no")
@@ -144,7 +146,7 @@ async def test_several_resources_are_subscribed_concurrently() -> None:
     assert sorted(place.servers["red"].said) == sorted(f"+{uri}" for uri in wanted)
 
 
-async def test_an_unknown_server_counts_as_one_that_agrees() -> None:
+async def test_a_subscription_at_an_unknown_server_counts_as_accepted() -> None:
     place = Place()
     place.servers.clear()
     assert await place.add("a:1")
@@ -166,7 +168,7 @@ async def test_an_unknown_server_counts_as_one_that_agrees() -> None:
     ],
 )
 @pytest.mark.parametrize("more", [0, 50], ids=["few", "many"])
-async def test_a_change_of_a_sub_resource_counts_for_the_watched_uri(
+async def test_a_change_of_a_part_of_a_resource_affects_the_watched_uri(
     changed: str | None, found: list[str], more: int
 ) -> None:
     place = Place()
@@ -207,7 +209,7 @@ async def test_many_resources_are_subscribed_without_a_pause(virtual_time: Virtu
     assert len(place.servers["red"].said) == 40
 
 
-async def test_resources_of_servers_that_are_slow_count_as_granted(
+async def test_subscriptions_at_slow_servers_count_as_accepted(
     virtual_time: VirtualTime,
 ) -> None:
     place, begun = Place(), virtual_time.now

@@ -46,7 +46,8 @@ async def get(web: aiohttp.ClientSession, url: str, **options: Any) -> tuple[int
 @pytest.mark.parametrize("version", BOTH)
 async def test_metrics_count_calls_and_connections(version: str) -> None:
     observing = Observability(metrics=Metrics())
-    shared = RelaySettings(share="all")  # otherwise a handshake client ends only its own process
+    # with another setting, a handshake client would end only its own process
+    shared = RelaySettings(share="all")
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
@@ -156,12 +157,13 @@ async def test_the_journal_is_read_and_followed_over_http(version: str) -> None:
             for bad in ("journal/x", "journal?after=x", "journal?wait=x", "journal?wait=nan"):
                 assert (await get(web, f"{admin}/{bad}", headers=ADMIN))[0] == 400
             assert (await get(web, f"{admin}/journal"))[0] == 401
-            assert (await get(web, f"{admin}/paused", headers=ADMIN))[0] == 404  # without a desk
+            # this gateway has no desk
+            assert (await get(web, f"{admin}/paused", headers=ADMIN))[0] == 404
 
 
 @pytest.mark.covers("GTW-08")
 @pytest.mark.parametrize("version", BOTH)
-async def test_held_messages_are_decided_over_http(version: str) -> None:
+async def test_held_messages_can_be_decided_over_http(version: str) -> None:
     desk = HoldDesk()
     pause = Pause(desk, lambda exchange: exchange.target == "red_speak")
     gateway = Gateway(
@@ -213,7 +215,7 @@ async def test_held_messages_are_decided_over_http(version: str) -> None:
             await until(lambda: not desk.list())
 
 
-async def test_held_messages_are_decided_with_the_command_line() -> None:
+async def test_held_messages_can_be_decided_on_the_command_line() -> None:
     desk = HoldDesk()
     pause = Pause(desk, lambda exchange: exchange.target == "red_speak")
     gateway = Gateway(

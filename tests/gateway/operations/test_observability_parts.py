@@ -61,7 +61,7 @@ def test_disabled_parts_have_no_interceptors() -> None:
     assert (ends, upstreams.counts) == ([], (0, 0))
 
 
-def test_tapes_run_first_and_a_lock_last(tmp_path: Path) -> None:
+def test_tapes_are_the_first_interceptor_and_a_tool_lock_is_the_last(tmp_path: Path) -> None:
     lock = ToolLockData(servers={"red": lock_tools([])})
     tapes = TapeControl(tmp_path)
     parts = Observability(tapes=tapes, journal=Journal(), metrics=Metrics(), lock=lock)
@@ -137,7 +137,7 @@ def test_a_recording_ends_with_the_gateway(tmp_path: Path) -> None:
     assert [tape["status"] for tape in tapes.list()] == ["complete"]
 
 
-def test_counters_follow_all_connections_to_servers() -> None:
+def test_counters_include_all_connections_to_servers() -> None:
     class Counting:
         def __init__(self, number: int) -> None:
             self.malformed, self.unmatched_count = number, number * 10

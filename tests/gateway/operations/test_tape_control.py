@@ -102,7 +102,7 @@ async def test_recording_is_started_read_and_stopped_while_clients_call(
                 stopped = await admin("POST", "/tapes/monday/stop")
                 count = len(first["entries"]) + len(rest["entries"])
                 assert stopped == {"stopped": "monday", "entries": count}
-                await before.call("red_who")  # not on the tape
+                await before.call("red_who")  # this call is not recorded
             about = await admin("GET", "/tapes/monday")
             assert (about["status"], about["entries"], about["tags"]) == (
                 "complete",
@@ -172,7 +172,7 @@ async def test_invalid_requests_about_tapes_are_refused(tmp_path: Path) -> None:
             assert (await Admin(web, url).ask("GET", "/tapes"))[0] == 404
 
 
-def test_pages_continue_over_parts_and_during_the_recording(tmp_path: Path) -> None:
+def test_pages_of_a_tape_continue_across_its_parts_and_during_the_recording(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "v1.2", max_bytes=400, max_parts=3)
     seen: list[int] = []
     place = ""
@@ -193,7 +193,7 @@ def test_pages_continue_over_parts_and_during_the_recording(tmp_path: Path) -> N
             look()
     look()
     tape.close()
-    assert len(TapeReader(tmp_path / "v1.2").parts) == 3  # the other parts were dropped meanwhile
+    assert len(TapeReader(tmp_path / "v1.2").parts) == 3  # the earlier parts were dropped meanwhile
     assert seen == list(range(1, 31))
     place, seen = "", []
     look(1000)
@@ -222,7 +222,7 @@ async def test_the_tape_of_a_gateway_can_be_replayed(tmp_path: Path, version: st
             inside = await client.call("call_tool", {"name": "blue_secret", "arguments": {}})
     entries = list(TapeReader(tmp_path / "all"))
     called = [e for e in entries if decode_entry(e).get("method") == "tools/call"]
-    # A call inside another tool is one request on the tape.
+    # A call inside another tool is recorded as one request.
     assert [decode_entry(e)["params"]["name"] for e in called] == ["red_who", "call_tool"]
     relay = TapeServer(tmp_path / "all").for_both_eras()
     async with (

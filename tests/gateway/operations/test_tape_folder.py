@@ -33,7 +33,7 @@ UP = Direction.CLIENT_TO_SERVER
         ("a.tape.jsonl", False),
     ],
 )
-def test_names_of_tapes_are_checked(tmp_path: Path, name: str, good: bool) -> None:
+def test_invalid_names_of_tapes_are_refused(tmp_path: Path, name: str, good: bool) -> None:
     tapes = TapeControl(tmp_path)
     if good:
         assert tapes.place_of(name) == tmp_path / name
@@ -42,7 +42,7 @@ def test_names_of_tapes_are_checked(tmp_path: Path, name: str, good: bool) -> No
             tapes.place_of(name)
 
 
-def test_a_long_name_is_truncated_in_the_error(tmp_path: Path) -> None:
+def test_the_error_for_an_invalid_tape_name_truncates_a_long_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         TapeControl(tmp_path).place_of("x" * 121)
     assert str(refused.value).startswith(f"invalid tape name '{'x' * 120}': expected")

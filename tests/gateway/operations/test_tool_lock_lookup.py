@@ -62,7 +62,7 @@ async def test_a_tool_is_found_by_its_name_and_in_the_arguments_of_call_tool(
         assert summary(observing.find_tool(other, "new")) == ("red", "new", False, False)
 
 
-async def test_without_search_only_the_name_of_the_call_counts() -> None:
+async def test_without_search_the_arguments_of_a_call_are_not_searched_for_a_tool() -> None:
     server = MCPServer("red", rate_limit_rate=0)
     server.tool(name="add", description="Add numbers.")(lambda: "sum")
     observing = Observability()
@@ -132,7 +132,7 @@ class Lookup:
         ("tools/list", "log", None, ("git", "log", False, False)),
     ],
 )
-def test_at_the_endpoint_of_a_server_its_own_names_apply(
+def test_at_the_endpoint_of_a_server_tools_are_found_by_own_names(
     method: str, name: str, alias: str | None, found: Any
 ) -> None:
     assert Lookup().find(method, name, alias=alias, server="git") == found
@@ -150,7 +150,7 @@ def test_at_the_endpoint_of_a_server_its_own_names_apply(
         (True, "tools/list", "git_log", ("git", "log", True, False)),
     ],
 )
-def test_at_the_merged_endpoint_merged_names_apply(
+def test_at_the_merged_endpoint_tools_are_found_by_merged_names(
     search: bool, method: str, name: str, found: Any
 ) -> None:
     arguments = {"arguments": {"name": "git_log"}}

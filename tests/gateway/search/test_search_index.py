@@ -174,7 +174,7 @@ def test_the_index_can_be_built_in_a_thread() -> None:
     assert names(search.search("forecast")) == ["weather_forecast"]
 
 
-def test_the_library_does_not_log_details(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_search_library_does_not_log_debug_messages(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         searching(FLEET).search("forecast")
     assert caplog.records == []
@@ -344,7 +344,7 @@ def test_parameters_are_searched_four_levels_deep(by: str) -> None:
         ("明日の天気", "天気"),
     ],
 )
-def test_words_match_in_other_forms(text: str, query: str) -> None:
+def test_words_match_in_other_forms_and_as_parts_of_names(text: str, query: str) -> None:
     assert names(searching({"a": {"description": text}, "b": {}}).search(query)) == ["a"]
 
 
@@ -379,7 +379,7 @@ def scores(tools: Tools, query: str) -> dict[str, float]:
     return {one.name: one.score for one in searching(tools).search(query)}
 
 
-def test_a_named_tool_leads_by_more_than_one() -> None:
+def test_a_tool_that_the_query_names_ranks_above_all_others() -> None:
     tools: Tools = {
         "run": {"description": "x"},
         "other": {"description": "run run run"},
@@ -393,7 +393,7 @@ def test_a_named_tool_leads_by_more_than_one() -> None:
     assert all(round(score, 4) == score for score in named.values())
 
 
-def test_a_name_in_its_own_case_is_preferred() -> None:
+def test_a_name_in_the_same_case_is_preferred() -> None:
     tools: Tools = {"Get": {}, "get": {}, "GET": {}}
     search = searching(tools)
     assert [search.search(name)[0].name for name in ("Get", "get", "GET")] == ["Get", "get", "GET"]
@@ -419,7 +419,7 @@ def test_a_prefix_matches_at_most_five_words() -> None:
         f"t{n}": {"description": f"walrus{letter}"} for n, letter in enumerate("gfedcba")
     }
     assert sorted(names(searching(tools).search("walrus"))) == ["t2", "t3", "t4", "t5", "t6"]
-    # Words that follow in order without the prefix are not among them.
+    # Words that follow alphabetically but lack the prefix do not match.
     tools = {"a": {"description": "walrus"}, "b": {"description": "walter"}}
     assert names(searching(tools).search("walru")) == ["a"]
 
@@ -450,7 +450,9 @@ def test_ten_thousand_characters_of_a_definition_are_indexed() -> None:
     assert SEARCHED_TEXT.hits == hits
 
 
-def test_with_many_tools_less_of_each_is_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_many_tools_less_text_of_each_definition_is_indexed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def reach(tools: int, room: int) -> tuple[int, int]:
         """Return how many characters are indexed, and how often the limit was reached."""
         monkeypatch.setattr(SEARCHED_TEXT, "value", room)
@@ -458,7 +460,7 @@ def test_with_many_tools_less_of_each_is_indexed(monkeypatch: pytest.MonkeyPatch
         text = " ".join(f"w{number:07}" for number in range(2000))
         more = {f"t{number}": {} for number in range(tools - 1)}
         search = searching({"a": {"description": text}, **more})
-        # A space precedes, because the title is empty.
+        # The text begins with a space, because the title is empty.
         found = [number for number in range(2000) if search.search(f"w{number:07}")]
         return (found[-1] + 1) * 9, SEARCHED_TEXT.hits - hits
 
@@ -570,7 +572,7 @@ def test_the_text_of_a_search_result() -> None:
     )
 
 
-def test_the_text_of_describe_tool_has_only_known_members() -> None:
+def test_the_text_of_describe_tool_contains_only_known_members() -> None:
     hidden = {"execution": {}, "icons": []}
     tool = {
         **hidden,

@@ -72,7 +72,7 @@ async def test_a_tool_is_found_described_and_called(version: str) -> None:
             )
             assert answer.text == "hi"
             assert await logs.get() == "hi"
-            # Input requests and calls by name work as without search.
+            # Input requests and calls by name work in search mode, too.
             answer = await client.call("call_tool", {"name": "red_ask"})
             assert answer.text.startswith("Ada to red")
             assert (await client.call("red_secret")).text == "the secret of red"
@@ -276,14 +276,14 @@ async def test_up_to_three_similar_tools_are_suggested() -> None:
     )
 
 
-async def test_calls_of_other_tools_are_not_for_the_search() -> None:
+async def test_the_search_tools_ignore_calls_of_other_tools() -> None:
     one = Searching("plain")
     assert await one.answer("s_plain", {}) is None
     assert (await one.answer("call_tool", None))["isError"] is True
     assert one.waited == []
 
 
-async def test_each_view_has_an_index_that_follows_its_list() -> None:
+async def test_each_view_has_an_index_that_is_updated_with_its_list() -> None:
     one, view = Searching("a", "b"), View(rename={"s_a": "c"})
     for _ in range(2):
         assert [name for name, _ in await one.found("pelican", view)] == ["c", "s_b"]
