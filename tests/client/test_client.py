@@ -131,7 +131,7 @@ async def test_a_stateless_server_that_starts_slowly_is_not_misjudged(tmp_path: 
 
 
 @pytest.mark.covers("DEC-05")
-async def test_a_configured_date_starts_with_the_handshake(tmp_path: Path) -> None:
+async def test_a_configured_handshake_version_is_used_without_a_probe(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = program(tmp_path, LEGACY.format(log=str(log), unknown="pass"))
     for version in ("2024-11-05", "latest"):
@@ -200,7 +200,7 @@ async def test_a_server_that_never_answers_costs_only_the_connect_timeout(tmp_pa
 
 
 @pytest.mark.covers("STD-07", "TRN-07")
-async def test_an_exit_during_calls_fails_all_of_them_at_once(
+async def test_the_exit_of_a_server_fails_all_pending_calls_at_once(
     tmp_path: Path, loop_kind: str
 ) -> None:
     command = program(

@@ -106,7 +106,7 @@ def test_calls_never_exceed_burst_plus_rate(rate: float, burst: int, steps: list
 @pytest.mark.covers("SRV-13", "SRV-19", "SRV-23")
 @pytest.mark.parametrize("meta", [None, META])
 @pytest.mark.parametrize("inline", [False, True])
-async def test_limited_call_has_a_result_and_runs_no_tool(
+async def test_limited_call_returns_an_error_result_without_running_the_tool(
     meta: Any, inline: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = MCPServer("s", rate_limit_rate=0.001, rate_limit_burst=1)
@@ -151,7 +151,7 @@ async def test_a_rate_of_zero_means_no_limit() -> None:
     assert limited.limiter.metrics["tokens"] == 100
 
 
-def test_wait_returns_the_seconds_until_a_token() -> None:
+def test_wait_returns_the_seconds_until_a_call_is_allowed() -> None:
     clock = Clock()
     limiter = RateLimiter(2, 1, {"slow": 0.5}, 1, clock=clock)
     assert (limiter.wait(), limiter.wait("slow"), limiter.wait("other")) == (0.0, 0.0, 0.0)
@@ -165,7 +165,7 @@ def test_wait_returns_the_seconds_until_a_token() -> None:
     assert RateLimiter(clock=clock).wait("x") == 0.0
 
 
-def test_active_is_true_with_any_limit() -> None:
+def test_rate_limiter_is_active_if_it_has_any_limit() -> None:
     assert [
         RateLimiter(*given).active for given in ((), (1,), (0, 0, 1), (0, 0, {"a": 1}), (0, 0, {}))
     ] == [False, True, True, True, False]

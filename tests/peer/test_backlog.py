@@ -70,7 +70,7 @@ async def test_requests_start_in_order_when_the_limit_allows_it() -> None:
     assert one.begun == [0, 2, 3]
 
 
-async def test_no_request_starts_after_the_end() -> None:
+async def test_no_queued_request_starts_after_the_end_of_the_connection() -> None:
     one = Waiting()
     one.put(1)
     one.line.finish(ChannelClosed())

@@ -70,7 +70,7 @@ async def test_sending_quietly_ignores_a_closed_channel() -> None:
     line.send_quietly(Notification("notifications/x"))
 
 
-async def test_the_reason_of_the_end_is_awaited_after_a_failed_write(
+async def test_the_reason_for_the_end_of_a_connection_is_awaited_after_a_failed_write(
     virtual_time: VirtualTime,
 ) -> None:
     line, broken = state(), ChannelClosed("broken pipe")
@@ -100,7 +100,7 @@ async def test_the_task_of_a_request_does_not_wait_for_the_owner(
     task.cancel()
 
 
-async def test_sending_fails_before_the_start() -> None:
+async def test_sending_on_a_connection_that_was_not_started_fails() -> None:
     channel, _ = memory_pair()
     peer = Peer(channel, Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS))
     with pytest.raises(ChannelClosed, match="^Transport not connected$"):

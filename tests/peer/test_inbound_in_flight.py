@@ -38,7 +38,7 @@ async def test_all_requests_in_progress_count_towards_the_limit(
     await asyncio.gather(*tasks)
 
 
-async def test_tasks_are_cancelled_once_and_the_current_one_is_not() -> None:
+async def test_all_tasks_except_the_current_one_are_cancelled_once() -> None:
     work = InFlight(3)
     running, leaving = (asyncio.create_task(wait(60)) for _ in range(2))
     current = asyncio.current_task()
@@ -55,7 +55,7 @@ async def test_tasks_are_cancelled_once_and_the_current_one_is_not() -> None:
     ("running", "leaving", "expected"),
     [([], [], 0), ([1], [], 1), ([], [2], 2), ([1, 2], [3], 3), ([4], [], 4), ([5], [], 4)],
 )
-async def test_finishing_waits_for_tasks_within_a_limit(
+async def test_finishing_waits_for_running_tasks_for_a_limited_time(
     virtual_time: VirtualTime, running: list[float], leaving: list[float], expected: float
 ) -> None:
     work, begun = InFlight(9), virtual_time.now

@@ -289,7 +289,7 @@ def test_synthetic_error_has_the_kind_of_its_code(code: int, kind: str) -> None:
 
 
 @pytest.mark.covers("CON-08")
-def test_the_kind_may_be_given() -> None:
+def test_the_kind_of_a_synthetic_error_may_be_given() -> None:
     error = make_tool_error("a", 408, "The gateway timed out", kind="http")
     assert error["error"]["data"] == {"synthetic": True, "kind": "http"}
 
@@ -304,7 +304,7 @@ def test_the_kind_may_be_given() -> None:
         (0, {"data": 0, "synthetic": True, "kind": "http"}),
     ],
 )
-def test_data_is_kept_and_cannot_hide_that_the_error_is_synthetic(
+def test_data_of_a_synthetic_error_cannot_hide_that_it_is_synthetic(
     data: object, expected: object
 ) -> None:
     assert make_tool_error(1, 502, "Bad gateway", data)["error"]["data"] == expected
@@ -321,7 +321,9 @@ def test_a_stack_trace_does_not_get_into_the_message() -> None:
 @pytest.mark.covers("CON-04", "CON-07", "CON-08")
 @pytest.mark.parametrize("code", [503, 408, 499, -32700])
 @pytest.mark.parametrize("message", ["", " \n"])
-def test_failure_without_a_message_gets_a_sentence(code: int, message: str) -> None:
+def test_synthetic_error_without_a_message_describes_the_kind_of_failure(
+    code: int, message: str
+) -> None:
     error = make_tool_error(1, code, message)
     assert validate_tool_error(error).ok
     assert "; " in error["error"]["message"]  # the problem; the remedy

@@ -40,7 +40,7 @@ def test_escaped_marks_are_found_and_invalid_tools_are_kept() -> None:
     ]
 
 
-def test_index_drops_the_oldest_marks_beyond_its_size() -> None:
+def test_index_of_marks_drops_the_oldest_tools_beyond_its_size() -> None:
     index = ParamHeaderIndex(2 * len(tool("a", ONE)))
     for name in "abac":
         index.usable([tool(name, ONE)])

@@ -602,7 +602,9 @@ def test_nested_arrays_in_a_batch_are_not_decoded() -> None:
 
 
 @given(ids, values.map(raw))
-def test_encode_success_equals_encode(request_id: int | str, result: Raw) -> None:
+def test_encode_success_returns_the_same_frame_as_encode(
+    request_id: int | str, result: Raw
+) -> None:
     frame = encode(Success(request_id, result, {}))
     assert encode(Success(request_id, result)) == frame
     assert encode_success(request_id, result) == frame

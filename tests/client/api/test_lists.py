@@ -59,7 +59,7 @@ def test_a_member_must_be_a_list_or_absent() -> None:
         read_list({}, "tools")
 
 
-async def test_the_last_hundred_problems_are_kept() -> None:
+async def test_only_the_last_hundred_skipped_items_are_kept() -> None:
     async with client_of(MCPServer("s")) as client:
         for number in range(101):
             client._skip("tools/list", f"item {number}")

@@ -118,7 +118,7 @@ async def test_invalid_items_are_skipped_or_kept_as_unknown_content(tmp_path: Pa
     ]
 
 
-async def test_features_without_a_capability_are_empty_without_a_request(tmp_path: Path) -> None:
+async def test_lists_without_a_capability_are_empty_and_not_requested(tmp_path: Path) -> None:
     command = program(tmp_path, "CAPABILITIES = {}\nfor _ in requests(): pass", stateless=False)
     async with MCPClient.connect_stdio(command, LATEST) as client:
         assert await client.tools() == []

@@ -33,7 +33,7 @@ def test_the_structured_error_of_a_tool_is_in_a_content_block(
         assert (error.message, error.tool_name) == ("no", "t")
 
 
-async def test_a_prompt_has_its_messages_and_description() -> None:
+async def test_a_typed_prompt_contains_its_messages_and_description() -> None:
     server = MCPServer("s")
     server.register_prompt("p", description="about p", template="hello")
     async with client_of(server) as client:

@@ -55,7 +55,9 @@ async def test_two_streams_for_the_same_resource_are_independent(config: MCPClie
             assert (await anext(later)).uri == "note://b"
 
 
-async def test_the_iterator_ends_with_the_client(config: MCPClientConfig) -> None:
+async def test_iterating_over_changes_ends_when_the_client_is_closed(
+    config: MCPClientConfig,
+) -> None:
     server = notes()
     client = await MCPClient.connect_inprocess(server, config)
     watch = client.changes("tools")
@@ -100,7 +102,7 @@ async def test_only_the_last_stream_of_a_resource_unsubscribes() -> None:
         assert asked == [("subscribe", "note://a"), ("unsubscribe", "note://a")]
 
 
-async def test_a_stream_that_cannot_start_is_not_kept() -> None:
+async def test_a_stream_whose_subscription_is_refused_is_not_registered() -> None:
     async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "resources/subscribe":
             raise RpcError(-32002, "no such resource")

@@ -1,4 +1,4 @@
-"""Tests that a client which is closed at any moment keeps no connection."""
+"""Tests that closing a client at any moment leaves no connection open."""
 
 import asyncio
 import contextlib

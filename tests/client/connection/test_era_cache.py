@@ -58,7 +58,7 @@ def test_a_store_is_loaded_once_and_new_eras_are_saved() -> None:
     assert store.loads == 2
 
 
-def test_a_wrong_era_is_deleted_from_the_store() -> None:
+def test_a_forgotten_era_is_deleted_from_the_store() -> None:
     key = fingerprint("a")
     store, cache = Store(**{key: True}), EraCache()
     cache.keep(store)

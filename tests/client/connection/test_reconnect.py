@@ -85,7 +85,7 @@ async def test_a_read_is_repeated_after_the_loss_of_its_connection(tmp_path: Pat
         assert client.generation == 1
 
 
-async def test_a_server_that_stays_unreachable_is_an_error(tmp_path: Path) -> None:
+async def test_a_read_from_a_server_that_stays_unreachable_fails(tmp_path: Path) -> None:
     command = program(tmp_path, MORTAL, stateless=False)
     async with MCPClient.connect_stdio(command, STUBBORN) as client:
         with pytest.raises(ChannelClosed):
@@ -320,7 +320,7 @@ async def test_a_server_that_fails_health_checks_is_reconnected() -> None:
     assert watch.cancelled()
 
 
-async def test_waiting_ends_when_the_client_is_closed() -> None:
+async def test_pauses_and_work_end_when_the_client_is_closed() -> None:
     keep = keeper(Kept())
     await keep.pause(0.001)
     assert await keep.run_until_closed(asyncio.sleep(0, "done")) == "done"

@@ -83,7 +83,7 @@ async def test_requests_of_a_handshake_server_are_answered_by_callbacks(tmp_path
 
 
 @pytest.mark.covers("PRO-30")
-async def test_a_request_without_a_callback_is_not_found(tmp_path: Path) -> None:
+async def test_a_request_without_a_callback_is_answered_with_an_error(tmp_path: Path) -> None:
     async with MCPClient.connect_stdio(program(tmp_path, ASKING, stateless=False)) as client:
         for question in (FORM, MODEL, ROOTS):
             assert (await ask(client, question))["code"] == -32601
@@ -263,7 +263,7 @@ async def test_an_invalid_answer_of_a_callback_is_an_internal_error(
         ({}, "sampling/createMessage", {}, None),
     ],
 )
-async def test_undeclared_features_are_refused(
+async def test_input_requests_with_undeclared_features_are_refused(
     settings: dict[str, bool], method: str, params: dict[str, Any], why: str | None
 ) -> None:
     answers = InputCallbacks(

@@ -346,7 +346,7 @@ async def test_input_that_cannot_be_provided_ends_the_call(tmp_path: Path) -> No
     assert declared == {"elicitation": {"form": {}}, "sampling": {}}
 
 
-async def test_rounds_and_waiting_are_limited(tmp_path: Path) -> None:
+async def test_number_of_rounds_and_time_for_input_are_limited(tmp_path: Path) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
     config = MCPClientConfig(max_rounds=3, input_timeout=0.2)
     async with MCPClient.connect_stdio(command, config, on_elicit=lambda q: decline()) as client:
@@ -397,7 +397,7 @@ async def test_cancelling_the_caller_cancels_the_callbacks(tmp_path: Path) -> No
     assert len(heard(tmp_path, "tools/call")) == 1
 
 
-async def test_an_envelope_has_the_id_of_the_last_round(tmp_path: Path) -> None:
+async def test_an_envelope_contains_the_request_id_of_the_last_round(tmp_path: Path) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
     async with MCPClient.connect_stdio(command, **CALLBACKS) as client:
         envelope = await client.call_tool("ask", errors="envelope")

@@ -155,7 +155,7 @@ async def test_the_call_continues_when_the_server_announces_the_end_of_the_visit
     assert len(ids) == 3
 
 
-async def test_without_an_announcement_the_call_is_repeated_from_time_to_time(
+async def test_a_call_is_repeated_until_accepted_if_no_visit_is_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(visiting, "FIRST_PAUSE", 0.01)

@@ -92,7 +92,7 @@ def test_unresolvable_references_are_detected(schema: Any) -> None:
         ({"properties": {"pattern": {}}}, 0),
     ],
 )
-def test_patterns_are_counted(schema: Any, patterns: int) -> None:
+def test_regular_expressions_of_a_schema_are_counted(schema: Any, patterns: int) -> None:
     assert _Paths(schema).patterns == patterns
 
 
@@ -110,7 +110,7 @@ def test_patterns_are_counted(schema: Any, patterns: int) -> None:
     ],
     ids=str,
 )
-def test_values_are_explained_to_a_depth_with_few_paths(
+def test_depth_of_explained_values_depends_on_the_number_of_paths(
     schema: Any, most: int, deepest: int
 ) -> None:
     assert _Paths(schema).deepest(most) == deepest
