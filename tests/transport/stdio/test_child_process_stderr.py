@@ -1,4 +1,4 @@
-"""Tests of the stderr of child processes: kept, passed on and limited."""
+"""Tests of the stderr of child processes: which lines are kept, passed on and dropped."""
 
 import logging
 from typing import Any
@@ -20,7 +20,7 @@ def texts(first: int, last: int) -> list[str]:
     return [str(number) for number in range(first, last + 1)]
 
 
-async def test_lines_are_passed_on_whole() -> None:
+async def test_only_complete_lines_are_passed_to_the_callback() -> None:
     heard: list[str] = []
     stderr = _Stderr(heard.append, "test")
     stderr.data_received(b"one\ntw")

@@ -56,7 +56,7 @@ def channel_on(socket: FakeSocket) -> WebSocketChannel:
         (WebSocketClosed(4000), "WebSocket closed with 4000"),
     ],
 )
-async def test_the_end_of_a_socket_is_described_by_its_code_and_reason(
+async def test_the_error_of_a_closed_websocket_has_code_and_reason(
     gone: WebSocketClosed, text: str
 ) -> None:
     socket = FakeSocket()
@@ -73,7 +73,7 @@ async def test_the_end_of_a_socket_is_described_by_its_code_and_reason(
 
 
 @pytest.mark.parametrize(("each", "left"), [(0.4, 2), (0.9, 1), (1.1, 0)])
-async def test_queued_frames_have_one_second_to_be_written_on_close(
+async def test_close_waits_one_second_for_queued_frames(
     virtual_time: VirtualTime, each: float, left: int
 ) -> None:
     socket = FakeSocket(send=each)

@@ -1,4 +1,4 @@
-"""State that is restored in a new session."""
+"""State of a session that is restored in a new one."""
 
 from msgspec import UNSET, Raw
 

@@ -38,8 +38,8 @@ class Counter:
     """A server that counts its sessions and stops while it opens the one with the given number."""
 
     def __init__(self, place: str, number: int) -> None:
-        self.there = asyncio.Event()  # set at the stop
-        self.leaving = asyncio.Event()  # set to continue
+        self.there = asyncio.Event()  # set when the server has stopped
+        self.leaving = asyncio.Event()  # set to let the server continue
         self.open: set[str] = set()
         self.given = 0
         self._place = place
