@@ -132,7 +132,7 @@ def test_every_module_can_be_imported(
     assert {"server", "client", "gateway", "cli", "testing"} <= packages
 
 
-def test_a_client_calls_a_server(
+def test_client_and_server_of_an_installation_work(
     installed: Path, tmp_path: Path, empty_home: dict[str, str]
 ) -> None:
     (tmp_path / "server.py").write_text(SERVER)

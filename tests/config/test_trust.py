@@ -98,7 +98,7 @@ def test_a_file_that_other_users_can_write_approves_nothing(tmp_path: Path) -> N
     assert "other users can write" in trust.warnings[0]
 
 
-def test_the_file_contains_no_secret(tmp_path: Path) -> None:
+def test_the_file_of_approvals_contains_no_secret(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     secret = found(raw={"command": "x", "env": {"TOKEN": "s3cret"}})
     Trust(path).approve(secret)

@@ -36,7 +36,7 @@ class Filtered(Struct, frozen=True):
 
 
 class DiscoveredServers(Struct, kw_only=True):
-    """The result of discovery; `configs` has the entries to connect to, unexpanded."""
+    """The result of discovery. `configs` has the entries to connect to, not yet resolved."""
 
     configs: dict[str, MCPServerEntry] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
@@ -193,9 +193,10 @@ class _ServerCollector:
         return USED
 
     def _filter(self, found: FoundServer) -> str | None:
-        """Return the reason why a filter removes a server.
+        """Return the reason why a filter removes a server, or None.
 
-        API keys are collected from every entry, also from those that another entry hides.
+        API keys are also collected from entries that are not used because another entry has their
+        name.
         """
         for one in self._filters:
             try:

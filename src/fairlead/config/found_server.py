@@ -79,7 +79,7 @@ class NormalizedEntry(Struct, frozen=True, kw_only=True):
 
 
 class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
-    """One configured server. Nothing in it is expanded, so it may be stored and compared."""
+    """One configured server. Its variables are unresolved, so it may be stored and compared."""
 
     name: str
     host: str
@@ -110,7 +110,7 @@ class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
 
     @property
     def in_folder(self) -> bool:
-        """Return True if the entry belongs to the folder `workspace` and starts there."""
+        """Return True if the entry belongs to the folder `workspace`; its command starts there."""
         return self.level in ("project", "local") and bool(self.workspace)
 
     @property

@@ -76,7 +76,9 @@ class Trust:
         return "outdated" if any(_is_about(w, found) for w in self._outdated) else "missing"
 
     def rejection_reason(self, found: FoundServer) -> str:
-        """Return why an entry may not run, as a predicate that follows its name."""
+        """Return the reason why an entry must not run, worded to follow its name: "is not
+        approved".
+        """
         return _WHY.get(self.approval(found), "is approved")
 
     def changes(self, found: FoundServer) -> list[str] | None:

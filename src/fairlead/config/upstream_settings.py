@@ -24,7 +24,7 @@ LogLevel: TypeAlias = Literal[
 
 
 Share: TypeAlias = Literal["all", "alike", "session"]
-# Old spellings, accepted with a warning.
+# Outdated values of `share`, accepted with a warning.
 OLD_SHARE: Final[dict[str, Share]] = {"shared": "alike", "per-session": "session"}
 
 

@@ -149,7 +149,7 @@ def test_control_characters_are_escaped_only_on_a_terminal(tmp_path: Path) -> No
 
 
 @pytest.mark.covers("CMD-05")
-def test_a_tool_that_fails_is_exit_code_1() -> None:
+def test_a_tool_that_fails_causes_exit_code_1() -> None:
     done = fairlead("call", "convert_units", "value=1", "from_unit=parsec", "to_unit=m", *DEMO)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: Unknown unit 'parsec'\nhint: Use one of m, km")
@@ -184,7 +184,7 @@ def test_an_unknown_tool_suggests_similar_names() -> None:
     assert done.stderr == ("error: Unknown tool 'role_dice'\nhint: did you mean 'roll_dice'?\n")
 
 
-def test_a_json_rpc_error_is_exit_code_1(tmp_path: Path) -> None:
+def test_a_json_rpc_error_causes_exit_code_1(tmp_path: Path) -> None:
     file = server_file(
         tmp_path, "@server.tool()\nasync def no() -> None: raise RpcError(-32099, 'not today')\n"
     )
@@ -215,7 +215,7 @@ def test_a_json_rpc_error_is_exit_code_1(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.covers("CMD-05")
-def test_invalid_usage_is_exit_code_2(args: tuple[str, ...], words: str) -> None:
+def test_invalid_usage_causes_exit_code_2(args: tuple[str, ...], words: str) -> None:
     done = fairlead("call", *args)
     assert (done.returncode, done.stdout) == (2, "")
     assert words.lower() in done.stderr.lower()
@@ -232,7 +232,7 @@ def test_a_value_of_the_wrong_type_is_invalid_usage() -> None:
 
 
 @pytest.mark.covers("CMD-05")
-def test_a_server_that_exits_at_once_is_exit_code_3() -> None:
+def test_a_server_that_exits_at_once_causes_exit_code_3() -> None:
     dying = "import sys; print('no configuration found', file=sys.stderr); sys.exit(7)"
     done = fairlead("call", "add", "--", sys.executable, "-c", dying)
     assert (done.returncode, done.stdout) == (3, "")
@@ -242,14 +242,14 @@ def test_a_server_that_exits_at_once_is_exit_code_3() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_program_that_is_not_a_server_is_exit_code_3() -> None:
+def test_a_program_that_is_not_a_server_causes_exit_code_3() -> None:
     done = fairlead("call", "add", "--", sys.executable, "-c", "")
     assert done.returncode == 3
     assert "exited with code 0" in done.stderr
     assert "check that it calls `server.run()`" in done.stderr
 
 
-def test_a_server_that_exits_during_the_call_is_exit_code_3(tmp_path: Path) -> None:
+def test_a_server_that_exits_during_the_call_causes_exit_code_3(tmp_path: Path) -> None:
     file = server_file(
         tmp_path,
         """
@@ -267,7 +267,7 @@ def test_a_server_that_exits_during_the_call_is_exit_code_3(tmp_path: Path) -> N
 
 
 @pytest.mark.covers("CMD-05")
-def test_a_server_that_never_responds_is_exit_code_4() -> None:
+def test_a_server_that_never_responds_causes_exit_code_4() -> None:
     silent = "import sys; sys.stdin.read()"
     done = fairlead("call", "add", "--timeout", "0.3", "--", sys.executable, "-c", silent)
     assert (done.returncode, done.stdout) == (4, "")
@@ -275,7 +275,7 @@ def test_a_server_that_never_responds_is_exit_code_4() -> None:
     assert "--timeout" in done.stderr
 
 
-def test_a_tool_that_never_responds_is_exit_code_4(tmp_path: Path) -> None:
+def test_a_tool_that_never_responds_causes_exit_code_4(tmp_path: Path) -> None:
     file = server_file(
         tmp_path, "@server.tool()\nasync def hang() -> None: await asyncio.Event().wait()\n"
     )

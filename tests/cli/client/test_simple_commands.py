@@ -59,7 +59,7 @@ def test_hint_for_a_server_command_without_dashes() -> None:
     assert "Missing server: pass a configured name, a URL, or a command after `--`" in done.stderr
 
 
-def test_a_missing_program_is_exit_code_3() -> None:
+def test_a_missing_program_causes_exit_code_3() -> None:
     done = fairlead("tools", "--", "no-such-program", "--flag")
     assert (done.returncode, done.stdout) == (3, "")
     assert "program 'no-such-program' was not found" in done.stderr

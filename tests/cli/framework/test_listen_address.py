@@ -409,7 +409,7 @@ def test_options_that_do_not_apply_to_a_server_are_rejected(
     assert "two words" not in done.stderr
 
 
-def test_a_refused_connection_is_exit_code_3_without_the_password() -> None:
+def test_error_for_a_refused_connection_does_not_contain_the_password() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     for scheme in ("http", "ws"):

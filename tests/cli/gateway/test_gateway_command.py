@@ -259,7 +259,7 @@ async def test_servers_that_ignore_signals_are_killed(person: Person, tmp_path: 
                     await call
 
 
-def test_the_default_file_is_that_of_the_user(person: Person) -> None:
+def test_gateway_without_a_file_uses_the_gateway_file_of_the_user(person: Person) -> None:
     done = person.runs("gateway")
     assert done.code == 2
     assert str(person.ours / "gateway.toml") in done.err

@@ -26,7 +26,7 @@ def tools(person: Person, description: str) -> dict[str, Any]:
     return {"command": run_by(file)[1], "args": [str(file)]}
 
 
-def test_a_changed_tool_is_shown_and_is_exit_code_1(person: Person) -> None:
+def test_a_changed_tool_is_shown_and_causes_exit_code_1(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": tools(person, "Add numbers.")})
     done = person.runs("lock")
     assert (done.code, done.out) == (0, "notes: 1 tool\n")

@@ -226,7 +226,7 @@ def test_ctrl_c_ends_a_server_without_a_traceback(tmp_path: Path) -> None:
     assert (process.returncode, stderr) == (0, "")
 
 
-def test_ctrl_c_during_the_import_is_exit_code_130(tmp_path: Path) -> None:
+def test_ctrl_c_during_the_import_causes_exit_code_130(tmp_path: Path) -> None:
     with signpost(tmp_path / "importing") as post:
         # Closed by a `with`: a finalizer that closes it would swallow the interrupt.
         opened = post.told.partition(".write")[0]

@@ -121,7 +121,7 @@ def test_a_large_response_is_forwarded_in_time(person: Person) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 42, 255])
-def test_the_exit_code_is_forwarded(person: Person, code: int) -> None:
+def test_the_exit_code_of_the_command_is_forwarded(person: Person, code: int) -> None:
     done = subprocess.run(
         tap(script(person.folder, f"sys.exit({code})"), "--no-tape"),
         stdin=subprocess.DEVNULL,

@@ -157,7 +157,7 @@ def test_the_tap_ends_with_the_exit_code_of_the_server(person: Person) -> None:
         assert it.process.wait(LIMIT) == 9  # while stdin is still open
 
 
-def test_the_exit_code_is_forwarded_with_rules(person: Person) -> None:
+def test_the_exit_code_of_the_command_is_forwarded_with_rules(person: Person) -> None:
     (person.project / "rules.toml").write_text(BLOCKED)
     file = server_file(person.folder, "")
     program = "import atexit, os, runpy; atexit.register(lambda: os._exit(7)); "

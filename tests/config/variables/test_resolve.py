@@ -285,7 +285,9 @@ def test_a_command_that_times_out_is_killed_with_its_children(
     assert "no result within 0.3 seconds" in made.warnings[0]
 
 
-def test_endless_output_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_with_endless_output_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(secret_commands, "LIMIT", 0.5)
     entry = {"command": "x", "env": {"S": "!yes"}}
     made = resolve(found(entry), {"PATH": os.environ["PATH"]}, trust=Trust(tmp_path / "t"))
@@ -293,7 +295,7 @@ def test_endless_output_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.covers("CFG-10")
-def test_a_command_is_run_once(tmp_path: Path) -> None:
+def test_output_of_a_command_is_cached(tmp_path: Path) -> None:
     entry = {"command": "x", "env": {"C": f"!echo x >> {tmp_path}/runs; echo done"}}
     for _ in range(3):
         resolve(found(entry), {"PATH": os.environ["PATH"]}, trust=Trust(tmp_path / "t"))

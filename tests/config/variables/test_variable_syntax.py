@@ -139,6 +139,6 @@ def test_texts_that_look_like_variables_are_recognised(raw: Any, expected: bool)
     assert looks_like_variables(raw) is expected
 
 
-def test_commands_run_in_two_dialects_only() -> None:
+def test_only_entries_of_fairlead_and_oh_my_pi_run_commands() -> None:
     runs = {name for name, one in DIALECTS.items() if one.runs_commands}
     assert runs == {"fairlead", "omp"}

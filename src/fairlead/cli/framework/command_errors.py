@@ -25,7 +25,7 @@ FAILED = 1  # the server returned an error, or the tool failed
 USAGE = 2  # the command line is invalid
 NO_CONNECTION = 3  # the server could not be reached, or the connection was lost
 TIMEOUT = 4  # no response in time
-INTERRUPTED = 130  # Ctrl-C, by the convention of shells
+INTERRUPTED = 130  # exit code of shells for a program that Ctrl-C ended
 
 
 class CommandError(Exception):

@@ -50,7 +50,7 @@ class ConnectTarget:
         return {} if home is None else {HOME_VARIABLE: home}
 
     def entry(self, headers: dict[str, str], *, sse: bool) -> "MCPServerEntry":
-        """Return an equivalent entry of a configuration file; only for a command or a URL."""
+        """Return the equivalent configuration entry. The target must be a command or a URL."""
         from ...client import server_entry as entries
 
         if self.command:

@@ -44,7 +44,7 @@ def for_stream(text: str, stream: TextIO) -> str:
 
 
 def pretty(value: Any) -> str:
-    """Return a value as indented JSON without characters that affect or hide in a terminal."""
+    """Return a value as indented JSON, with control and invisible characters escaped."""
     return json_text(value, indent=2)
 
 

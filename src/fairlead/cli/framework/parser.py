@@ -82,7 +82,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help with a fixed width: to query the terminal, argparse imports five more modules."""
+    """Help formatter with a fixed width: querying the terminal would import five more modules."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=80, max_help_position=24)

@@ -79,7 +79,7 @@ def places_of(name: str, loaded: DiscoveredServers) -> list[tuple[FoundServer, s
 def unknown_server(
     name: str, loaded: DiscoveredServers, *, or_command: bool = False
 ) -> CommandError:
-    """Return the error for an unknown name, with similar names and the files that were not read."""
+    """Return the error for an unknown name, with similar names and a list of unreadable files."""
     near = close_matches(name, loaded.places, most=3)
     hint = f"{did_you_mean(map(visible, near))} " if near else ""
     hint += "`fairlead list` shows the configured servers"

@@ -42,7 +42,7 @@ class SkippedServer(Struct, frozen=True):
 
 
 class ChosenServers(Struct, frozen=True, kw_only=True):
-    """The servers of a gateway according to its files."""
+    """The servers that the files of a gateway select, and the problems in these files."""
 
     servers: Mapping[str, list[ServerSpec]]
     left_out: Sequence[SkippedServer] = ()

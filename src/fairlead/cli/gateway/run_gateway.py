@@ -56,8 +56,8 @@ class GatewayPlan:
     admission: ClientAccess | None = None
     observing: Observability = field(default_factory=Observability)
     rules: RuleSet | None = None
-    tape: Path | None = None  # recorded from the start
-    lazy: bool = False  # stop unused processes
+    tape: Path | None = None  # path of the tape that is recorded from the start
+    lazy: bool = False  # whether processes of unused servers are stopped
 
 
 def serve_plan(plan: GatewayPlan) -> int:

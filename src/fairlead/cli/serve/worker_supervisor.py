@@ -33,7 +33,7 @@ __all__ = ["supervise"]
 # Seconds before remaining workers are killed; workers exit by themselves after 4.5.
 STOP_LIMIT = 4.7
 BACKOFF = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a worker is restarted
-STEADY = 10.0  # seconds after which a worker counts as having worked
+STEADY = 10.0  # seconds of running after which the restart delay is reset
 
 
 def supervise(argv: Sequence[str], endpoint: ListenAddress, code: CodeFiles | None = None) -> int:

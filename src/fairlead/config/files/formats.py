@@ -26,7 +26,7 @@ _ENDINGS: dict[str, Format] = {"toml": "toml", "yaml": "yaml", "yml": "yaml"}
 
 
 class Document(Struct, frozen=True):
-    """A parsed file: its values, and its text to find lines in."""
+    """A parsed file: its values, and its text for looking up line numbers."""
 
     path: str
     data: dict[str, Any]

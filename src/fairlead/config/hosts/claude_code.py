@@ -111,7 +111,7 @@ def _of_project(document: Document, machine: HostPaths) -> list[dict[str, Any]]:
 
 
 def project_keys(machine: HostPaths) -> list[str]:
-    """Return the keys that Claude Code may use for this project, nearest folder first."""
+    """Return the keys under which Claude Code may store this project, nearest folder first."""
     return [_key(machine, folder) for folder in machine.upwards()]
 
 

@@ -97,7 +97,7 @@ def _may_wait(found: FoundServer) -> bool:
 
 
 class _Work:
-    """The resolution of one entry."""
+    """Resolver of one entry."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class VariableSyntax(Struct, frozen=True, kw_only=True):
 
     pattern: re.Pattern[str] | None
     unset: Unset = "literal"
-    # Whether `!cmd` and a bare variable name are replaced as whole values of `env` and `headers`.
+    # Whether a value of `env` or `headers` may be `!command` or the bare name of a variable.
     runs_commands: bool = False
     # The only fields in which variables are replaced; None means all fields.
     fields: frozenset[str] | None = None
@@ -141,9 +141,7 @@ def _replace(match: re.Match[str], dialect: str, unset: Unset, scope: VariableSc
 def _special(
     match: re.Match[str], kind: str, what: str | None, unset: Unset, scope: VariableScope
 ) -> str:
-    """Return the value of a prefixed form: `${env:X}`, `${input:x}`, `{file:x}`, `${{ secrets.X
-    }}`.
-    """
+    """Return the value of a prefixed variable, such as `${env:X}`, `${input:x}` or `{file:x}`."""
     match kind, what:
         case (("env" | "secrets" | "inputs"), str(name)):
             value = scope.env.get(name)
