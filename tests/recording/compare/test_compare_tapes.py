@@ -1,4 +1,4 @@
-"""Comparison of tapes on disk."""
+"""Tests of the comparison of tapes on disk."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Differences between JSON values, and paths to ignore."""
+"""Tests of differences between JSON values, and of paths to ignore."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Descriptions that replace ids, equal in every recording."""
+"""Tests of the descriptions that replace ids and are equal in every recording."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def test_ids_are_replaced_by_descriptions() -> None:
     assert named[7]["params"] == {"requestId": "of nothing"}
 
 
-def test_messages_that_differ_only_in_ids_have_the_same_content() -> None:
+def test_messages_that_differ_only_in_ids_have_the_same_hash() -> None:
     def same(one: Any, two: Any) -> bool:
         return StableIds.content(entry(one)) == StableIds.content(entry(two))
 

@@ -1,4 +1,4 @@
-"""Export of a tape to a valid HTTP archive."""
+"""Tests of the export of tapes to HTTP archives."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ def said(seq: int, at: float, way: Direction, **message: Any) -> TapeEntry:
     return TapeEntry(seq=seq, at=at, dir=way, message=raw, session="s1", transport=transport)
 
 
-def test_an_unusual_tape_becomes_a_valid_archive() -> None:
+def test_archive_of_a_tape_with_reused_ids_and_disordered_times_is_valid() -> None:
     entries = [
         said(1, 5.0, UP, id=1, method="tools/call"),
         said(2, 6.0, UP, id=1, method="ping"),  # the id is reused
@@ -71,7 +71,7 @@ def test_an_entry_has_a_request_a_response_and_a_time() -> None:
     assert (response["bodySize"], response["content"]["text"]) == (0, "")
 
 
-def test_missing_values_get_defaults() -> None:
+def test_missing_values_of_a_tape_get_defaults_in_the_archive() -> None:
     log = archive(TapeInfo(began=1e300), said(2, 0.0, UP, id=1, method="a"))
     assert log["creator"]["version"] == "0"
     (call,) = log["entries"]
@@ -80,7 +80,7 @@ def test_missing_values_get_defaults() -> None:
     assert call["startedDateTime"] == "1970-01-01T00:00:00+00:00"
 
 
-def test_headers_are_those_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_entry_has_the_headers_of_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(har_export, "SESSIONS", 2)
 
     def call(session: str, *, known: bool) -> TapeEntry:

@@ -1,4 +1,4 @@
-"""Tests generated from a tape."""
+"""Tests of the export of tapes to pytest tests."""
 
 from pathlib import Path
 

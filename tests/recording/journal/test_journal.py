@@ -1,4 +1,4 @@
-"""A journal keeps the latest exchanges, within limits and without secrets."""
+"""Tests that a journal keeps the latest exchanges, within limits and without secrets."""
 
 import asyncio
 from pathlib import Path
@@ -142,7 +142,7 @@ def test_a_tool_error_is_detected_even_if_the_result_is_not_kept(
     assert [one.state for one in journal.records()] == ["failed", "ok"]
 
 
-async def test_a_slow_reader_loses_the_oldest_and_counts_them() -> None:
+async def test_slow_reader_loses_the_oldest_records_and_counts_them() -> None:
     journal = Journal()
     reader = journal.follow(room=10)
     filled(journal, 25)
@@ -169,10 +169,10 @@ async def test_a_call_that_hangs_is_flagged_once() -> None:
         journal.end(record, "ok")
         [answered] = await reader.wait(1)
         assert (answered.state, answered.flags, answered.duration) == ("ok", (HANGS,), 31.0)
-    assert listening.flags == ()  # subscriptions have no end
+    assert listening.flags == ()  # subscriptions are answered only when they end
 
 
-def test_unusual_lines_are_flagged() -> None:
+def test_malformed_and_unmatched_lines_are_flagged() -> None:
     journal = Journal()
     overheard = LineObserver(journal)
     assert overheard.receive_bytes(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}', UP)
@@ -234,7 +234,7 @@ async def test_a_watcher_receives_earlier_and_new_records(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["/mcp?access_token=abcdef123456", "https://u:pass1234@x/y"])
-def test_targets_are_redacted(text: str) -> None:
+def test_secrets_in_targets_are_redacted(text: str) -> None:
     journal = Journal()
     begun = journal.begin(UP, "request", "resources/read", target=text)
     record = journal.get(begun.id)
@@ -244,7 +244,7 @@ def test_targets_are_redacted(text: str) -> None:
     assert "pass1234" not in record.target
 
 
-def test_a_line_that_is_processed_late_has_its_original_time() -> None:
+def test_record_of_a_line_has_the_time_at_which_the_line_was_sent() -> None:
     journal = Journal()
     overheard = LineObserver(journal)
     overheard.when = Timestamp(steady=10.0, wall=1_000.0)

@@ -1,4 +1,4 @@
-"""Limits of a journal, and redaction of everything it shows."""
+"""Tests of the limits of a journal, and of the redaction of everything it shows."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ async def test_messages_over_the_limit_are_not_kept(longest: int) -> None:
     assert record.target == "x"
 
 
-async def test_a_name_beside_its_uri_does_not_hide_a_resource() -> None:
+async def test_target_of_a_resource_request_is_its_uri_even_if_it_has_a_name() -> None:
     params: dict[str, object] = {"uri": "file:///secret", "name": "harmless"}
     assert (await passed(Journal(), "resources/read", params)).target == "file:///secret"
     journal = Journal()
@@ -87,7 +87,7 @@ def test_a_later_result_counts_towards_the_limit() -> None:
     assert kept(journal) == [2]
 
 
-def test_records_are_found_by_number() -> None:
+def test_records_are_found_by_id() -> None:
     journal = Journal(max_entries=3)
     assert journal.get(1) is None
     for number in range(5):
@@ -102,7 +102,7 @@ def test_records_are_found_by_number() -> None:
     assert found.method == "m/3"
 
 
-def test_only_requests_are_pending() -> None:
+def test_only_requests_count_as_pending() -> None:
     journal = Journal()
     entry = journal.begin(UP, "request", "m")
     journal.begin(UP, "notification", "n")
@@ -112,13 +112,13 @@ def test_only_requests_are_pending() -> None:
 
 
 @pytest.mark.parametrize(("given", "shown"), [(7, 7), ("a", "a"), (None, None), (1.5, "1.5")])
-def test_ids_of_any_type_are_shown(given: object, shown: object) -> None:
+def test_request_ids_of_any_type_can_be_recorded(given: object, shown: object) -> None:
     journal = Journal()
     journal.begin(UP, "request", "m", request_id=given)
     assert journal.records()[0].request_id == shown
 
 
-def test_names_and_ids_are_shown_up_to_a_length() -> None:
+def test_length_of_recorded_names_and_ids_is_limited() -> None:
     journal = Journal()
     journal.begin(UP, "request", "m" * 300_000, "t" * 300_000, request_id="i" * 300_000)
     record = journal.records()[0]
@@ -238,7 +238,7 @@ async def test_a_secret_under_a_duplicate_name_reaches_neither_client_nor_server
 # Readers of pending entries
 
 
-async def test_a_record_that_was_read_does_not_get_a_secret_later() -> None:
+async def test_result_of_a_record_that_was_read_before_is_still_redacted() -> None:
     journal = Journal()
     record = journal.begin(UP, "request", "tools/call", params=Raw(b"{}"), request_id=1)
     (shown,) = journal.records()
@@ -309,7 +309,7 @@ def test_a_short_value_does_not_keep_its_long_message_in_memory() -> None:
     assert _size_of(50, keep) < 4 << 20
 
 
-def test_long_names_are_not_kept() -> None:
+def test_long_names_are_cut_and_not_kept_in_memory() -> None:
     journal = Journal()
 
     def keep(number: int) -> None:
@@ -322,7 +322,7 @@ def test_long_names_are_not_kept() -> None:
 
 
 async def test_a_journal_in_a_relay_does_not_keep_messages_in_memory() -> None:
-    """The same through a whole relay."""
+    """The memory of a whole relay with a journal is measured."""
     journal = Journal()
     async with scene(interceptors=[Journaling(journal)]) as place:
         client = await place.session()

@@ -1,4 +1,4 @@
-"""Matching of responses with requests in a conversation of lines."""
+"""Tests of matching responses with requests in a conversation of lines."""
 
 import json
 from typing import Any
@@ -80,7 +80,7 @@ def test_a_late_response_to_a_cancelled_request_is_not_flagged() -> None:
         ({"result": {}}, "ok", None),
     ],
 )
-def test_a_response_to_an_unknown_id_is_a_record_of_its_own(
+def test_response_to_an_unknown_id_is_recorded_separately(
     answer: dict[str, Any], state: str, shown: Any
 ) -> None:
     asked, stray = observe((UP, ASK), (DOWN, answer)).records()
@@ -113,7 +113,7 @@ def test_ids_of_invalid_types_are_matched() -> None:
 
 
 @pytest.mark.parametrize(("asked", "lost"), [(3, []), (4, [0]), (5, [0, 1])])
-def test_pending_requests_are_limited_and_the_oldest_is_lost(
+def test_number_of_pending_requests_is_limited_and_the_oldest_is_recorded_as_lost(
     monkeypatch: pytest.MonkeyPatch, asked: int, lost: list[int]
 ) -> None:
     monkeypatch.setattr(observers, "MAX_ASKED", 3)
@@ -122,7 +122,7 @@ def test_pending_requests_are_limited_and_the_oldest_is_lost(
 
 
 @pytest.mark.parametrize(("asked", "lost"), [(2, 0), (3, 3)])
-def test_pending_requests_with_one_id_are_limited(
+def test_number_of_pending_requests_with_the_same_id_is_limited(
     monkeypatch: pytest.MonkeyPatch, asked: int, lost: int
 ) -> None:
     monkeypatch.setattr(observers, "MAX_SAME", 2)
@@ -131,7 +131,7 @@ def test_pending_requests_with_one_id_are_limited(
     assert [one.request_id for one in journal.records() if one.state == "lost"] == [1] * lost
 
 
-def test_pending_requests_are_lost_at_the_end() -> None:
+def test_pending_requests_are_recorded_as_lost_when_the_conversation_ends() -> None:
     journal = Journal()
     observer = LineObserver(journal)
     observer.receive_bytes(b'{"id":1,"method":"a"}', UP)

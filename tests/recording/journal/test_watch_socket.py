@@ -1,4 +1,4 @@
-"""Socket of a journal: location, content and removal."""
+"""Tests of the socket of a journal: location, content and removal."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_the_directory_depends_on_the_environment(short: Path) -> None:
+def test_directory_of_the_sockets_depends_on_the_environment(short: Path) -> None:
     (short / "run").mkdir()
     there, missing = str(short / "run"), str(short / "none")
     own = watch_folder(machine(short, FAIRLEAD_HOME=str(short / "own"), XDG_RUNTIME_DIR=there))
@@ -65,7 +65,7 @@ def test_other_users_have_no_access_to_the_directory(short: Path) -> None:
     )
 
 
-def test_a_symbolic_link_is_rejected(short: Path) -> None:
+def test_symbolic_link_in_place_of_the_directory_is_rejected(short: Path) -> None:
     (short / "other").mkdir()
     (short / "run").symlink_to(short / "other")
     with pytest.raises(ConfigError, match=r"run must belong to the current user"):
@@ -90,7 +90,7 @@ async def lines_of(path: Path, count: int) -> tuple[list[Any], asyncio.StreamRea
     return [msgspec.json.decode(await reader.readline()) for _ in range(count)], reader, writer
 
 
-async def test_a_connection_receives_the_hello_earlier_and_new_records(short: Path) -> None:
+async def test_connection_receives_the_hello_then_earlier_and_new_records(short: Path) -> None:
     journal = Journal()
     journal.end(journal.begin(UP, "request", "done"), "ok")
     waits = journal.begin(UP, "request", "waits")
@@ -135,7 +135,7 @@ async def test_queued_records_are_sent_before_the_socket_closes(short: Path) -> 
     assert len(journal._readers) == 0
 
 
-async def test_a_disconnected_reader_makes_room_for_another(
+async def test_number_of_readers_is_limited_and_disconnected_ones_do_not_count(
     short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = Journal()

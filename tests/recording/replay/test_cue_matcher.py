@@ -1,4 +1,4 @@
-"""Matching of a client's messages with a tape, tolerant and strict."""
+"""Tests of tolerant and strict matching of a client's messages with a tape."""
 
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def test_a_tolerant_matcher_finds_a_call_by_method_target_and_arguments(
     ],
     ids=["plain", "without its secret", "introduction", "subscription"],
 )
-def test_repeated_calls_are_found_in_turn_and_then_the_last_one(
+def test_repeated_calls_match_the_recorded_ones_in_turn_and_then_the_last_again(
     tmp_path: Path, method: str, params: dict[str, Any]
 ) -> None:
     matcher = TolerantMatcher(script(tmp_path, (method, params), call("z"), (method, params)))
@@ -158,7 +158,7 @@ def test_a_strict_matcher_requires_the_order_and_the_params_of_the_tape(tmp_path
     ("seq", "expected"),
     [(0, "tools/call a"), (1, "tools/call a"), (2, "tools/call b"), (3, "the end of the tape")],
 )
-def test_a_strict_matcher_continues_at_an_entry(tmp_path: Path, seq: int, expected: str) -> None:
+def test_strict_matcher_can_continue_at_any_entry(tmp_path: Path, seq: int, expected: str) -> None:
     matcher = StrictMatcher(script(tmp_path, call("a"), call("b")))
     matcher.seek(seq)
     assert matcher.expected() == expected

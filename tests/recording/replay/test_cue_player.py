@@ -1,4 +1,4 @@
-"""Playback of one call: notifications, requests and cancellations of the server."""
+"""Tests of the playback of one call: notifications, requests and cancellations of the server."""
 
 import asyncio
 from pathlib import Path
@@ -91,7 +91,7 @@ def player(
     return CuePlayer(cue, about.pop("pace", Pace()), given, peer, about.pop("listening", {})), edge
 
 
-async def test_a_response_follows_the_notifications_before_it(
+async def test_response_is_returned_after_the_notifications_recorded_before_it(
     tmp_path: Path, virtual_time: VirtualTime
 ) -> None:
     (cue,) = script(
@@ -113,7 +113,7 @@ async def test_a_response_follows_the_notifications_before_it(
     assert edge.told == [("notifications/x", {"n": 1})]
 
 
-async def test_there_may_be_no_steps_after_the_response(tmp_path: Path) -> None:
+async def test_call_without_steps_after_its_response_has_no_rest(tmp_path: Path) -> None:
     (cue,) = script(tmp_path, up(id=1, method="a"), down(id=1, result={}))
     playing, _ = player(cue)
     await playing.play_until_response()
@@ -122,7 +122,7 @@ async def test_there_may_be_no_steps_after_the_response(tmp_path: Path) -> None:
     assert player(silent)[0].rest() is None
 
 
-async def test_a_request_without_a_recorded_response_waits_for_its_cancellation(
+async def test_request_without_a_recorded_response_waits_until_it_is_cancelled(
     tmp_path: Path,
 ) -> None:
     (cue,) = script(tmp_path, up(id=1, method="a"), down(1, id=9, method="roots/list"))
@@ -139,7 +139,7 @@ async def test_a_request_without_a_recorded_response_waits_for_its_cancellation(
 
 
 @pytest.mark.parametrize("withdrawn", [True, False])
-async def test_a_request_of_the_server_is_awaited_or_cancelled(
+async def test_playback_awaits_or_cancels_a_request_of_the_server_as_recorded(
     tmp_path: Path, withdrawn: bool
 ) -> None:
     gone = down(method="notifications/cancelled", params={"requestId": 9})
@@ -179,7 +179,7 @@ async def test_a_client_error_does_not_stop_the_playback(tmp_path: Path) -> None
     assert edge.asked == []  # stateless clients receive no requests
 
 
-async def test_progress_has_the_token_of_this_client(tmp_path: Path) -> None:
+async def test_played_progress_has_the_token_of_the_current_client(tmp_path: Path) -> None:
     token = {"_meta": {"progressToken": "old"}}
     (cue,) = script(
         tmp_path,
@@ -272,7 +272,7 @@ async def test_a_failure_during_playback_cancels_pending_requests(tmp_path: Path
     assert "end roots/list" not in edge.asked
 
 
-async def test_a_pending_request_is_cancelled_with_its_call(tmp_path: Path) -> None:
+async def test_pending_request_of_the_server_is_cancelled_with_its_call(tmp_path: Path) -> None:
     (cue,) = script(
         tmp_path,
         up(id=1, method="a"),

@@ -1,4 +1,4 @@
-"""Pace of a replay: recorded, faster, immediate or step by step."""
+"""Tests of the pace of a replay: recorded, faster, immediate or step by step."""
 
 import asyncio
 
@@ -70,7 +70,7 @@ async def test_a_pause_holds_all_messages_except_steps() -> None:
     assert pace.waiting == 0
 
 
-async def test_a_cancelled_wait_takes_no_step() -> None:
+async def test_cancelled_wait_does_not_use_up_a_step() -> None:
     pace = Pace(stepped=True)
     first, second = (asyncio.ensure_future(pace.wait(0)) for _ in range(2))
     await turns()

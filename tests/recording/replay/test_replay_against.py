@@ -1,4 +1,4 @@
-"""Replay of a tape against a live server, with a report of the differences."""
+"""Tests of the replay of a tape against a live server, with a report of the differences."""
 
 import asyncio
 import sys
@@ -53,7 +53,7 @@ def wrong(report: ReplayReport) -> dict[str, list[str]]:
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("version", BOTH)
-async def test_the_same_server_differs_only_in_volatile_values(
+async def test_replay_against_the_recorded_server_differs_only_in_volatile_values(
     tmp_path: Path, version: str
 ) -> None:
     program = {"command": sys.executable, "args": [FLEET, "red"]}
@@ -71,7 +71,9 @@ async def test_the_same_server_differs_only_in_volatile_values(
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_another_server_over_http_differs(tmp_path: Path, version: str) -> None:
+async def test_replay_against_another_server_over_http_reports_differences(
+    tmp_path: Path, version: str
+) -> None:
     red = make("red")
     await record(tmp_path / "one", red, version)
     async with asyncio.timeout(LIMIT):
@@ -108,7 +110,9 @@ async def test_a_server_that_dies_before_its_first_response_is_an_error(tmp_path
     assert (caught.value.exit_code, told) == (3, [])
 
 
-async def test_a_server_that_dies_later_is_reported_with_the_reason_once(tmp_path: Path) -> None:
+async def test_exit_of_a_server_during_the_replay_is_reported_once_with_the_reason(
+    tmp_path: Path,
+) -> None:
     await record(tmp_path / "one", make("red"))
     # A server that answers the first request, waits for the next one, and exits.
     code = """if True:
@@ -150,8 +154,12 @@ async def test_a_server_that_denies_access_is_an_error(tmp_path: Path) -> None:
     assert caught.value.status == 401
 
 
-async def test_a_cancelled_request_is_cancelled_again(tmp_path: Path) -> None:
-    """Otherwise a server that handles one request at a time would never reach the next."""
+async def test_request_that_was_cancelled_on_the_tape_is_cancelled_in_the_replay(
+    tmp_path: Path,
+) -> None:
+    """Without the cancellation, a server that handles one request at a time would never reach the
+    next one.
+    """
     ended = asyncio.Event()
     server = MCPServer("one at a time", rate_limit_rate=0)
     turn = asyncio.Lock()
@@ -190,7 +198,9 @@ async def test_a_cancelled_request_is_cancelled_again(tmp_path: Path) -> None:
     assert "next_one" in report.compared[-1].what
 
 
-async def test_a_redacted_request_is_sent_without_secrets_and_reported_so(tmp_path: Path) -> None:
+async def test_report_states_that_a_redacted_request_was_sent_without_its_secrets(
+    tmp_path: Path,
+) -> None:
     server = MCPServer("door", rate_limit_rate=0)
 
     @server.tool()

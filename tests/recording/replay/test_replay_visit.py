@@ -1,4 +1,4 @@
-"""Replay of a session against a server, one message at a time."""
+"""Tests of the replay of a session against a server, one message at a time."""
 
 import asyncio
 import json
@@ -105,7 +105,9 @@ async def test_recorded_requests_are_sent_with_new_ids_and_tokens(tmp_path: Path
     assert server.closed == 1
 
 
-async def test_opaque_values_of_the_server_are_replaced_by_the_new_ones(tmp_path: Path) -> None:
+async def test_recorded_opaque_values_are_replaced_by_those_of_the_live_server(
+    tmp_path: Path,
+) -> None:
     place = tape(
         tmp_path,
         ask(1, "tools/list"),
@@ -120,7 +122,7 @@ async def test_opaque_values_of_the_server_are_replaced_by_the_new_ones(tmp_path
     assert server.got[1]["params"] == {"cursor": "new", "requestState": "now", "other": "old"}
 
 
-async def test_a_different_response_is_reported_with_paths(tmp_path: Path) -> None:
+async def test_differences_in_a_response_are_reported_with_their_paths(tmp_path: Path) -> None:
     place = tape(tmp_path, ask(1, "a"), answer(1, n=1, m=2))
     report = await replay(place, FakeServer(a={"n": 5, "m": 2}))
     ((one,), (found,)) = report.compared, report.compared[0].differences
@@ -134,7 +136,9 @@ async def test_a_different_response_is_reported_with_paths(tmp_path: Path) -> No
     assert (await replay(place, FakeServer(a={"n": 5, "m": 2}), ignore=["result.n"])).same
 
 
-async def test_a_missing_response_times_out(tmp_path: Path, virtual_time: VirtualTime) -> None:
+async def test_missing_response_is_reported_after_the_timeout(
+    tmp_path: Path, virtual_time: VirtualTime
+) -> None:
     place = tape(tmp_path, ask(1, "a"), answer(1), ask(2, "b"), answer(2))
     server = FakeServer(a=lambda *_: None)
     began = virtual_time.now
@@ -156,7 +160,7 @@ async def test_a_response_is_awaited_before_later_messages_are_sent(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("notifications", "place_of_it"), [(False, 1), (True, 3)])
-async def test_a_recorded_cancellation_is_sent_again(
+async def test_recorded_cancellation_is_sent_to_the_server(
     tmp_path: Path, notifications: bool, place_of_it: int
 ) -> None:
     place = tape(
@@ -249,7 +253,9 @@ async def test_requests_of_the_server_get_the_recorded_responses(tmp_path: Path)
     ],
     ids=["401", "404", "500", "connect", "closed", "timeout"],
 )
-def test_some_errors_mean_that_the_server_is_unavailable(error: Any, away: bool) -> None:
+def test_connection_and_access_errors_mean_that_the_server_is_unavailable(
+    error: Any, away: bool
+) -> None:
     assert replaying._is_away(error) is away
 
 
@@ -268,7 +274,7 @@ async def test_a_disconnected_server_is_reported_once(tmp_path: Path) -> None:
     assert not report.same
 
 
-def test_a_report_is_the_same_if_every_call_is() -> None:
+def test_report_has_no_differences_if_no_call_has_any() -> None:
     assert ReplayReport().same
     good, bad = ComparedCall(1, "a"), ComparedCall(2, "b", error="no")
     assert (good.same, bad.same) == (True, False)
@@ -277,7 +283,7 @@ def test_a_report_is_the_same_if_every_call_is() -> None:
     assert str(ReplayReport([good, bad])) == "2 compared, 1 differ\n2 b: no"
 
 
-def test_a_recorded_error_is_sent_again() -> None:
+def test_recorded_result_or_error_of_the_client_is_sent_again() -> None:
     class Step:
         def __init__(self, **members: Any) -> None:
             self._members = {

@@ -1,4 +1,4 @@
-"""Identity of recorded requests."""
+"""Tests of the identity of recorded requests."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Calls and steps read from a tape."""
+"""Tests of reading calls and their steps from a tape."""
 
 from pathlib import Path
 from typing import Any
@@ -41,14 +41,14 @@ def steps(cue: ScriptedCall) -> list[tuple[str, int]]:
     return [(step.kind, step.seq) for step in cue.steps]
 
 
-def test_a_response_belongs_to_its_request_with_its_delay(tmp_path: Path) -> None:
+def test_response_is_a_step_of_its_request_with_the_recorded_delay(tmp_path: Path) -> None:
     first, second = cues(
         tmp_path,
         up(id=1, method="a", params={"x": 1}),
         up(id=2, method="b"),
         down(id=2, result={"n": 2}),
         down(id=1, error={"code": 1, "message": "no"}),
-        down(id=1, result={}),  # without a request
+        down(id=1, result={}),  # a response without a request
     )
     assert [steps(first), steps(second)] == [[("answer", 4)], [("answer", 3)]]
     assert (first.steps[0].after, second.steps[0].after) == (3.0, 1.0)
@@ -59,7 +59,7 @@ def test_a_response_belongs_to_its_request_with_its_delay(tmp_path: Path) -> Non
     assert (first.is_request, first.stateless, first.cancelled) == (True, False, None)
 
 
-def test_params_that_are_not_an_object_are_empty(tmp_path: Path) -> None:
+def test_params_that_are_not_an_object_are_read_as_empty(tmp_path: Path) -> None:
     (cue,) = cues(tmp_path, up(id=1, method="a", params=[1]))
     assert cue.params == {}
 
@@ -86,7 +86,7 @@ def test_steps_belong_to_the_call_that_they_name(tmp_path: Path) -> None:
     ]
 
 
-def test_requests_of_a_server_are_answered_or_cancelled(tmp_path: Path) -> None:
+def test_responses_to_and_cancellations_of_server_requests_are_steps(tmp_path: Path) -> None:
     (cue,) = cues(
         tmp_path,
         up(id=1, method="a"),
@@ -105,7 +105,7 @@ def test_requests_of_a_server_are_answered_or_cancelled(tmp_path: Path) -> None:
     ]
 
 
-def test_a_cancellation_of_the_client_is_recorded(tmp_path: Path) -> None:
+def test_call_has_the_position_of_its_cancellation(tmp_path: Path) -> None:
     first, second = cues(
         tmp_path,
         up(id=1, method="a"),
@@ -170,7 +170,7 @@ def test_a_reused_id_belongs_to_the_latest_request(tmp_path: Path) -> None:
     assert [steps(first), steps(second)] == [[], [("answer", 3)]]
 
 
-def test_sessions_are_independent(tmp_path: Path) -> None:
+def test_equal_ids_in_different_sessions_are_independent(tmp_path: Path) -> None:
     first, second = cues(
         tmp_path,
         {**up(id=1, method="a"), "session": "one"},
@@ -192,7 +192,7 @@ def test_stopped_messages_and_invalid_entries_are_skipped(tmp_path: Path) -> Non
     assert (cue.seq, cue.is_request, cue.method) == (3, False, "notifications/initialized")
 
 
-def test_delays_are_never_negative(tmp_path: Path) -> None:
+def test_delays_between_steps_are_never_negative(tmp_path: Path) -> None:
     (cue,) = cues(
         tmp_path, {**up(id=1, method="a"), "at": 5.0}, {**down(id=1, result={}), "at": 2.0}
     )

@@ -1,4 +1,4 @@
-"""Tapes on which both eras were tried, and introductions that are not on the tape."""
+"""Tests of tapes on which both eras were tried, and of introductions that were not recorded."""
 
 import asyncio
 import json
@@ -164,5 +164,7 @@ def test_capabilities_and_server_info_follow_from_the_recorded_responses(tmp_pat
     ],
     ids=["handshake", "no version", "notification"],
 )
-def test_a_tape_of_the_other_era_has_no_introduction(tmp_path: Path, said: dict[str, Any]) -> None:
+def test_tape_of_the_handshake_era_has_no_synthetic_introduction(
+    tmp_path: Path, said: dict[str, Any]
+) -> None:
     assert introduction(tmp_path, said) is None

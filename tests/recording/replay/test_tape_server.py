@@ -1,4 +1,4 @@
-"""A tape as a server: clients get the recorded messages."""
+"""Tests of a server that plays a recorded scene from a tape."""
 
 import asyncio
 import contextlib
@@ -121,7 +121,7 @@ async def record(path: Path, version: str, server: Any = None) -> list[Any]:
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("matching", ["strict", "tolerant"])
-async def test_a_tape_plays_the_scene_that_was_recorded(
+async def test_client_receives_the_recorded_messages_from_a_tape(
     tmp_path: Path, version: str, matching: Any
 ) -> None:
     seen = await record(tmp_path / "one", version)
@@ -174,7 +174,9 @@ async def test_recording_a_replay_gives_the_same_tape_except_for_times(
         assert one == two
 
 
-async def test_what_is_not_on_the_tape_is_refused_and_remembered(tmp_path: Path) -> None:
+async def test_request_that_was_not_recorded_is_refused_and_listed_as_missed(
+    tmp_path: Path,
+) -> None:
     await record(tmp_path / "one", HANDSHAKE)
     player = TapeServer(tmp_path / "one", matching="strict")
     async with player.running(), joined(player, HANDSHAKE, Keeper()) as client:
@@ -185,7 +187,7 @@ async def test_what_is_not_on_the_tape_is_refused_and_remembered(tmp_path: Path)
     assert player.missed == ["tools/call 'turn'"]
 
 
-async def test_a_strict_server_continues_at_a_message(tmp_path: Path) -> None:
+async def test_strict_tape_server_can_continue_at_any_message(tmp_path: Path) -> None:
     await record(tmp_path / "one", HANDSHAKE)
     calls = [e.seq for e in read_tape(tmp_path / "one") if b'"turn"' in bytes(e.message)]
     player = TapeServer(tmp_path / "one", matching="strict")
@@ -196,7 +198,9 @@ async def test_a_strict_server_continues_at_a_message(tmp_path: Path) -> None:
         assert (await client.call("turn")).text == "2"
 
 
-async def test_a_subscription_to_a_tape_without_notifications_stays_silent(tmp_path: Path) -> None:
+async def test_subscription_to_a_tape_without_notifications_is_acknowledged_and_kept_open(
+    tmp_path: Path,
+) -> None:
     await record(tmp_path / "one", STATELESS)
     cues = [cue for cue in load_script(tmp_path / "one") if cue.method != "subscriptions/listen"]
     player = TapeServer(cues)
@@ -242,7 +246,7 @@ async def test_an_elicitation_belongs_to_the_pending_call(tmp_path: Path, versio
     assert keeper.asked == 1
 
 
-async def test_repeated_calls_get_the_responses_in_turn_and_then_the_last_one(
+async def test_repeated_calls_get_the_recorded_responses_in_turn_and_then_the_last_again(
     tmp_path: Path,
 ) -> None:
     await record(tmp_path / "one", HANDSHAKE)
@@ -325,7 +329,9 @@ async def test_concurrent_calls_receive_their_own_progress(tmp_path: Path, versi
         assert await visit(player) == expected
 
 
-async def test_a_cancelled_call_waits_until_it_is_cancelled(tmp_path: Path) -> None:
+async def test_call_that_was_cancelled_on_the_tape_waits_for_its_cancellation(
+    tmp_path: Path,
+) -> None:
     server = MCPServer("slow", rate_limit_rate=0)
 
     @server.tool()
@@ -421,7 +427,7 @@ async def test_a_tape_is_played_at_the_recorded_speed_faster_or_immediately(tmp_
     assert await timed(tape, Pace()) < 5
 
 
-async def test_a_player_is_stepped_paused_and_resumed(tmp_path: Path) -> None:
+async def test_playback_can_be_stepped_paused_and_resumed(tmp_path: Path) -> None:
     tape = tmp_path / "one.tape.jsonl"
     slow_tape(tape, 1000)
     pace = Pace(stepped=True)

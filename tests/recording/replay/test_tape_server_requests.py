@@ -1,4 +1,4 @@
-"""A tape as a server, one request at a time."""
+"""Tests of a server that plays a tape, with single requests."""
 
 import asyncio
 import json
@@ -141,7 +141,7 @@ async def test_strict_sessions_are_played_in_the_recorded_order(
 
 
 @pytest.mark.parametrize(("seq", "begun"), [(1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
-async def test_a_server_continues_with_the_session_of_an_entry(
+async def test_seek_continues_with_the_session_of_the_entry(
     tmp_path: Path, seq: int, begun: int
 ) -> None:
     # The last requests of the sessions are the entries 3 and 7, their responses 4 and 8.
@@ -156,7 +156,7 @@ async def test_a_server_continues_with_the_session_of_an_entry(
     assert server._begun == (begun if seq not in (4, 8) else begun + 1)
 
 
-async def test_notifications_are_played_in_the_background_until_it_is_closed(
+async def test_notifications_are_played_in_the_background_until_the_server_closes(
     tmp_path: Path,
 ) -> None:
     server = TapeServer(
@@ -221,14 +221,14 @@ async def test_steps_after_the_response_are_played(tmp_path: Path) -> None:
     assert told == []  # the request has ended, and there is no connection for unrelated messages
 
 
-async def test_a_disconnected_client_is_not_a_failure() -> None:
+async def test_disconnection_of_a_client_during_playback_is_not_an_error() -> None:
     async def fails() -> None:
         raise ChannelClosed("gone")
 
     await serving._quietly(fails())
 
 
-def test_soon_calls_immediately_without_clients(tmp_path: Path) -> None:
+def test_soon_calls_the_function_immediately_if_there_are_no_clients(tmp_path: Path) -> None:
     server = TapeServer(tape(tmp_path, *call(1, "a", {"result": {}})))
     done: list[int] = []
     server.soon(lambda: done.append(1))

@@ -1,4 +1,4 @@
-"""Metadata and names of tapes."""
+"""Tests of the metadata and the names of tapes."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,9 @@ def test_the_command_of_a_tape_may_be_a_list_or_a_string(
         ({"type": "http", "url": "http://localhost/mcp"}, {"url": "http://localhost/mcp"}),
     ],
 )
-def test_a_tape_describes_its_server(server: dict[str, Any], about: dict[str, Any]) -> None:
+def test_metadata_describe_the_recorded_server(
+    server: dict[str, Any], about: dict[str, Any]
+) -> None:
     assert about_entry(read_entry(server)) == about
     assert about_entry(None) == {}
 

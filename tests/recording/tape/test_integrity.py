@@ -1,4 +1,4 @@
-"""Warnings about damaged tapes."""
+"""Tests of warnings about damaged tapes, and of pages of entries."""
 
 import json
 import math
@@ -101,12 +101,14 @@ def test_a_tape_of_another_version_is_rejected(tmp_path: Path) -> None:
         ("parts", 0, 1),
     ],
 )
-def test_implausible_values_are_removed(member: str, value: float, mended: float | None) -> None:
+def test_implausible_values_are_removed_from_the_metadata(
+    member: str, value: float, mended: float | None
+) -> None:
     info, wrong = plausible_info(TapeInfo(**{member: value}))  # type: ignore[arg-type]
     assert (getattr(info, member), wrong) == (mended, [member])
 
 
-def test_plausible_values_are_kept() -> None:
+def test_plausible_values_are_kept_in_the_metadata() -> None:
     info = TapeInfo(began=0.0, ended=LATEST - 1, entries=0, lost=0, parts=1)
     assert plausible_info(info) == (info, [])
 
@@ -140,7 +142,7 @@ def test_invalid_positions_are_rejected(tmp_path: Path, place: str) -> None:
         read_page(tape(tmp_path, line(1)), place)
 
 
-def test_a_dropped_part_is_skipped(tmp_path: Path) -> None:
+def test_page_after_a_dropped_part_starts_with_the_next_part(tmp_path: Path) -> None:
     reader = tape(tmp_path, line(1))
     (tmp_path / "t.3.tape.jsonl").write_text(line(3))
     page = read_page(reader, f"2-{len(line(2))}")

@@ -1,4 +1,4 @@
-"""Secrets in the configuration of a server."""
+"""Tests of finding the secrets in the configuration of a server."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_variables_with_the_name_of_a_secret_are_found(name: str, value: str, se
     assert (value in secrets_in([], {name: value})) is secret
 
 
-def test_a_value_is_also_found_without_its_prefix() -> None:
+def test_secret_is_found_with_and_without_a_prefix_such_as_bearer() -> None:
     assert "abc" in secrets_in([], {"AUTH_TOKEN": "Bearer abc"})
 
 

@@ -1,4 +1,4 @@
-"""Summaries of messages on tapes."""
+"""Tests of summaries of recorded messages."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Recording of all messages as the client sees them."""
+"""Tests of recording all messages as the client sees them."""
 
 import asyncio
 from pathlib import Path
@@ -33,7 +33,7 @@ def told(entries: list[TapeEntry]) -> list[tuple[Direction, str, Any, Any]]:
 
 
 @pytest.mark.covers("GTW-10")
-async def test_every_message_of_a_session_is_on_the_tape_in_order(tmp_path: Path) -> None:
+async def test_every_message_of_a_session_is_recorded_in_order(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "one", tags=("a", "b"), about={"command": ["x"]})
     async with scene(interceptors=[Recorder(tape)]) as place:
         client = await place.session(ASKED)
@@ -167,7 +167,7 @@ class Change:
 
 
 @pytest.mark.parametrize("around", [False, True])
-async def test_a_recorder_around_others_records_messages_as_clients_see_them(
+async def test_recorder_around_other_interceptors_records_messages_as_clients_see_them(
     tmp_path: Path, around: bool
 ) -> None:
     recorder = Recorder(TapeWriter(tmp_path / "one"))
@@ -214,7 +214,9 @@ async def test_sessions_are_labelled_and_secrets_redacted(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_gateway_records_the_servers_of_messages(tmp_path: Path, version: str) -> None:
+async def test_recorder_of_a_gateway_records_the_server_of_each_message(
+    tmp_path: Path, version: str
+) -> None:
     tape = TapeWriter(tmp_path / "one")
     async with (
         asyncio.timeout(LIMIT),
@@ -290,7 +292,7 @@ async def test_secrets_of_every_origin_are_redacted(tmp_path: Path, version: str
 @pytest.mark.parametrize(
     "redactor", [Redactor(names=["result"]), Redactor(patterns=["^ok.*"]), Redactor(longest=3)]
 )
-async def test_a_value_that_is_secret_by_its_context_stays_redacted(
+async def test_result_is_redacted_by_member_name_pattern_or_length(
     redactor: Redactor, tmp_path: Path
 ) -> None:
     with TapeWriter(tmp_path / "tape", redactor=redactor) as writer:

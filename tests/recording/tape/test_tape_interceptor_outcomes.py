@@ -1,4 +1,4 @@
-"""Entries of one exchange for every outcome, without leftovers in the recorder."""
+"""Tests of the entries of a single exchange for every outcome, and of output files."""
 
 import asyncio
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_a_request_is_recorded_with_its_outcome(
         (None, False, False),
     ],
 )
-def test_a_notification_that_was_not_forwarded_is_marked(
+def test_notification_that_was_not_forwarded_is_marked_as_stopped(
     recorder: Recorder, outcome: Any, drops: bool | None, stopped: bool
 ) -> None:
     told, after = recorder.before(exchange("notifications/x", {"n": 1}, request=False))
@@ -114,7 +114,7 @@ def test_a_notification_that_was_not_forwarded_is_marked(
 
 
 @pytest.mark.parametrize("stopped", [True, False])
-def test_a_cancelled_request_ends_with_its_cancellation_unless_that_was_stopped(
+def test_response_to_a_cancelled_request_is_stopped_unless_the_cancellation_was(
     recorder: Recorder, stopped: bool
 ) -> None:
     asked = exchange("tools/call", {})
@@ -142,7 +142,7 @@ def test_a_cancellation_of_another_request_has_no_effect(recorder: Recorder) -> 
     assert not entries(recorder)[-1].stopped
 
 
-def test_a_call_inside_of_a_call_is_recorded_once(recorder: Recorder) -> None:
+def test_request_that_passes_the_recorder_twice_is_recorded_once(recorder: Recorder) -> None:
     asked = exchange("tools/call", {})
     passed, after = recorder.before(asked)
     again, inner = recorder.before(passed)
@@ -172,7 +172,7 @@ def test_a_failed_write_leaves_no_pending_request(
     assert (recorder._under_way, recorder._alone) == ({}, {})
 
 
-def test_around_others_each_direction_is_recorded_once(recorder: Recorder) -> None:
+def test_recorder_around_other_interceptors_records_each_direction_once(recorder: Recorder) -> None:
     first, between, last = recorder.around(["others"])  # type: ignore[list-item]
     assert between == "others"
     down = exchange("roots/list", {}, way=DOWN)
@@ -203,7 +203,7 @@ def test_the_subscription_of_a_notification_is_found(params: bytes, found: Any) 
     assert recording._subscription(Notification("x")) is None
 
 
-def test_the_id_of_a_session_is_not_recorded() -> None:
+def test_session_id_is_not_recorded_with_the_transport() -> None:
     context = exchange(address="10.0.0.1").transport
     given = msgspec.structs.replace(
         context, headers={"Mcp-Session-Id": "secret", "accept": "x"}, cookies={"a": "b"}
@@ -241,7 +241,9 @@ def test_an_existing_file_is_overwritten_only_on_request(tmp_path: Path, overwri
         output_file.check_not_existing(tmp_path / "folder", overwrite=overwrite)
 
 
-def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+def test_output_file_that_another_process_creates_meanwhile_is_not_overwritten(
+    tmp_path: Path,
+) -> None:
     place = tmp_path / "file"
     with (
         pytest.raises(FileExistsError),

@@ -1,4 +1,4 @@
-"""Each outcome of a request is recorded once, without leftovers in the recorder."""
+"""Tests that each outcome of a request is recorded once, without leftovers in the recorder."""
 
 import asyncio
 from pathlib import Path
@@ -78,7 +78,9 @@ class Stubborn:
         return await proceed(exchange)
 
 
-async def test_a_request_that_ignores_its_cancellation_ends_once(recorder: Recorder) -> None:
+async def test_end_of_a_request_that_ignores_its_cancellation_is_recorded_once(
+    recorder: Recorder,
+) -> None:
     async with scene(interceptors=[recorder, Stubborn()]) as place:
         client = await place.session()
         server = await place.server()
@@ -145,7 +147,9 @@ def _stamp() -> dict[str, Any]:
     return {f"{key}protocolVersion": "2026-07-28", f"{key}clientCapabilities": {}}
 
 
-async def test_ids_of_server_requests_are_independent(recorder: Recorder) -> None:
+async def test_server_request_with_the_id_of_a_client_request_is_recorded_separately(
+    recorder: Recorder,
+) -> None:
     """Both sides count from one on the same connection."""
     server = MCPServer("asks", interceptors=[recorder])
 
@@ -172,7 +176,7 @@ async def test_ids_of_server_requests_are_independent(recorder: Recorder) -> Non
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_call_inside_of_a_call_is_not_recorded_for_the_client(
+async def test_nested_call_of_a_gateway_tool_is_not_recorded_for_the_client(
     recorder: Recorder, version: str
 ) -> None:
     async with (

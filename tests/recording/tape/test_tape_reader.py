@@ -1,4 +1,4 @@
-"""Memory and limits of the index over a long tape."""
+"""Tests of the memory and the limits of the index over a long tape."""
 
 import json
 import tracemalloc
@@ -62,7 +62,7 @@ def test_a_tape_that_is_too_long_to_replay_is_rejected_before_it_is_read(
     assert len(cues.load_script(lying)) == 1
 
 
-def test_progress_finds_its_pending_request_after_many_others(
+def test_progress_is_assigned_to_its_pending_request_after_many_other_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cues, "TRACKED", 3)
@@ -81,7 +81,7 @@ def test_progress_finds_its_pending_request_after_many_others(
         ask(n)
         said.append(("server_to_client", {"id": n, "result": {}}))
     tell(0)
-    tell(38)  # late, because progress may be overtaken
+    tell(38)  # late progress, which other messages may have overtaken
     place = tmp_path / "long.tape.jsonl"
     with place.open("w") as file:
         for seq, (way, message) in enumerate(said, 1):

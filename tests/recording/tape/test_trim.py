@@ -1,4 +1,4 @@
-"""Selection of entries, and shorter copies of tapes."""
+"""Tests of selecting entries and of shorter copies of tapes."""
 
 import json
 from pathlib import Path
@@ -129,7 +129,7 @@ def test_an_empty_tape_stays_empty(tapes: Tapes) -> None:
     assert trim(tapes.write("long", []), EntrySelection(), tapes.folder / "short") == 0
 
 
-def test_an_existing_tape_is_overwritten_or_kept(tapes: Tapes) -> None:
+def test_existing_tape_is_kept_if_overwrite_is_false(tapes: Tapes) -> None:
     reader = tapes.write("long", [1, 2])
     tapes.write("short", [5])
     with pytest.raises(FileExistsError):

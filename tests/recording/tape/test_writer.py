@@ -1,4 +1,4 @@
-"""Tapes on disk: limited in size, complete to the last line, and readable when damaged."""
+"""Tests of tapes on disk: limited in size, complete to the last line, and readable when damaged."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_a_tape_is_rotated_and_its_first_and_last_parts_are_kept(tmp_path: Path)
     assert len(reader.parts) == 3
     assert reader.info.parts > 3
     assert all(part.stat().st_size <= 1000 for part in reader.parts)
-    with TapeWriter(tmp_path / "one") as tape:  # again with the same name
+    with TapeWriter(tmp_path / "one") as tape:  # record again with the same name
         tape.write(note(7), UP)
     assert numbers(tmp_path / "one") == [7]
     assert len(files_of(str(tmp_path / "one"))) == 2
@@ -114,7 +114,7 @@ def test_a_tape_of_another_version_is_rejected(tmp_path: Path) -> None:
         TapeReader(tmp_path / "two")
 
 
-def test_two_recorders_do_not_share_a_tape(tmp_path: Path) -> None:
+def test_tape_cannot_be_recorded_twice_at_the_same_time(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one") as tape:
         tape.write(note(1), UP)
         with pytest.raises(OSError, match="another process is recording this tape"):
