@@ -54,7 +54,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Looks:
-    """Counts reads of the files, so that a test can wait for the next one."""
+    """Counter of reads of the files, with which a test can wait for the next read."""
 
     def __init__(self, load: Callable[[], ConfigSnapshot]) -> None:
         self._load = load
@@ -98,7 +98,7 @@ async def test_changes_of_files_affect_only_the_changed_servers(home: Path, tmp_
         assert after["changes"].client is not before["changes"].client
         assert manager.get_tool("mcp_goes_whoami") is None
 
-        # A new file of a program that had none before.
+        # A program gets its first configuration file.
         write(home / ".gemini" / "settings.json", {"late": entry(tmp_path, "late")})
         await until(lambda: "late" in manager.get_connected_servers())
         (home / ".gemini" / "settings.json").unlink()
@@ -108,7 +108,7 @@ async def test_changes_of_files_affect_only_the_changed_servers(home: Path, tmp_
     assert manager.get_all_server_names() == []  # closing ended the watcher
 
 
-async def test_a_file_that_is_being_written_disconnects_no_server(
+async def test_a_file_that_is_being_written_does_not_disconnect_servers(
     home: Path, tmp_path: Path
 ) -> None:
     cursor = home / ".cursor" / "mcp.json"

@@ -57,7 +57,7 @@ async def test_configured_servers_are_passed_with_unresolved_variables(
     assert filled_in.args == ["t0p"]
 
 
-async def test_errors_of_files_come_before_those_of_servers(
+async def test_errors_of_files_precede_errors_of_servers(
     home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(home / ".cursor" / "mcp.json", {"red": {"command": "red"}})

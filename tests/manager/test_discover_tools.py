@@ -71,7 +71,9 @@ async def test_tools_of_servers_from_several_programs_are_merged(
         assert source.level == "user"
 
 
-async def test_a_project_runs_nothing_before_it_is_approved(home: Path, tmp_path: Path) -> None:
+async def test_servers_of_a_project_are_not_started_before_it_is_approved(
+    home: Path, tmp_path: Path
+) -> None:
     project = tmp_path / "project"
     write(project / ".mcp.json", {"mcpServers": {"p": entry(tmp_path, "p")}})
     trust = Trust(tmp_path / "approvals.json")
@@ -81,7 +83,8 @@ async def test_a_project_runs_nothing_before_it_is_approved(home: Path, tmp_path
         (error,) = first.errors
         assert "is not approved" in error["error"]
     found = load_all_mcp_configs(project).found["p"]
-    assert not MCPToolCache().failed("p", found.entry)  # so that the next start-up waits for it
+    # the next start-up has to wait for the server
+    assert not MCPToolCache().failed("p", found.entry)
     trust.approve(found)
     second = await discover_mcp_servers(project, trust=trust)
     async with second.manager:
@@ -146,6 +149,6 @@ async def test_a_changed_file_affects_only_its_changed_servers(home: Path, tmp_p
         assert after["stays"].client is before["stays"].client
         assert after["changes"].client is not before["changes"].client
         place.write_text("{ half written")
-        await asyncio.sleep(0.2)  # long enough for another read
+        await asyncio.sleep(0.2)  # the pause is long enough for another read
         assert manager.get_connected_servers() == ["changes", "comes", "stays"]
         await reloader.close()

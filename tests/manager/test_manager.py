@@ -89,7 +89,7 @@ async def test_a_slow_server_has_remembered_tools_until_it_is_connected(tmp_path
 
 
 @pytest.mark.covers("HST-14")
-async def test_start_up_in_the_background_does_not_wait(tmp_path: Path) -> None:
+async def test_start_up_in_the_background_does_not_wait_for_servers(tmp_path: Path) -> None:
     async with MCPManager(startup="background") as manager:
         began = asyncio.get_running_loop().time()
         await manager.connect_servers({"slow": entry(tmp_path, "slow", "slow", "1.0")})
@@ -100,7 +100,7 @@ async def test_start_up_in_the_background_does_not_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("HST-13")
-async def test_a_server_that_never_responds_times_out_by_its_own_limit(tmp_path: Path) -> None:
+async def test_a_server_that_never_responds_times_out_after_its_own_limit(tmp_path: Path) -> None:
     async with MCPManager() as manager:
         loaded = await manager.connect_servers(
             {"silent": entry(tmp_path, "silent", "silent", timeout=600)}
@@ -125,7 +125,7 @@ async def test_start_up_does_not_wait_for_a_server_that_failed_in_the_last_run(
         loop = asyncio.get_running_loop()
         began = loop.time()
         loaded = await manager.connect_servers(servers)
-        # the limit of the gate, not the timeout of the silent server
+        # the limit of start-up, not the timeout of the silent server
         assert loop.time() - began < 1.4
         assert any(tool.mcp_server_name == "good" for tool in loaded.tools)
         assert manager.get_connection_status("silent") == "connecting"
@@ -144,7 +144,7 @@ async def test_a_server_that_exits_is_restarted_and_its_tools_keep_working(tmp_p
         pid = int((await whoami.execute()).text.split()[1])
         others = (await run(manager, "mcp_b_whoami")).split()[1]
         os.kill(pid, signal.SIGKILL)
-        again = (await whoami.execute()).text  # read-only, so the call is repeated
+        again = (await whoami.execute()).text  # the tool is read-only, so the call is repeated
         assert int(again.split()[1]) != pid
         assert (await run(manager, "mcp_b_whoami")).split()[1] == others
         connection = manager.get_connection("a")
@@ -258,12 +258,12 @@ async def test_a_call_during_the_stop_of_a_lazy_server_succeeds(tmp_path: Path) 
         server = manager.describe()["a"]
         async with asyncio.timeout(LIMIT):
             while server.state != "idle":
-                await asyncio.sleep(0)  # until the stop begins
+                await asyncio.sleep(0)  # wait until the stop begins
         assert (await run(manager, "mcp_a_whoami")).startswith("a ")
 
 
 @pytest.mark.covers("HST-16", "HST-44", "HST-45")
-async def test_servers_may_be_added_and_close_stops_all_of_them(tmp_path: Path) -> None:
+async def test_closing_stops_all_servers_including_those_added_later(tmp_path: Path) -> None:
     manager = MCPManager()
     await manager.connect_servers({"a": entry(tmp_path, "a")})
     await manager.connect_servers({"b": entry(tmp_path, "b"), "a": entry(tmp_path, "a")})

@@ -72,7 +72,7 @@ async def test_servers_are_grouped_by_their_states() -> None:
     assert dict(one.describe()) == dict(one.upstreams)
 
 
-async def test_a_connection_has_the_properties_of_its_server(
+async def test_a_listed_connection_has_the_properties_of_its_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def open_client(*_: Any) -> ScriptedClient:
@@ -113,7 +113,7 @@ async def test_the_error_for_an_unknown_server_lists_the_known_servers() -> None
         await manager().refresh_server_tools("green")
 
 
-async def test_servers_that_are_disconnected_together_are_one_event() -> None:
+async def test_servers_that_are_disconnected_together_cause_one_event() -> None:
     one, told = manager(red="connected", blue="connected", green="idle"), list[StatusEvent]()
     clients = [client_of(one, name) for name in ("red", "blue")]
     stop = one.add_status_listener(told.append)

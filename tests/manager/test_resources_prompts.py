@@ -13,7 +13,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class FakeServer:
-    """The calls to a server that lists the items given by the test."""
+    """A stub of the calls to a server, which lists the items given by the test."""
 
     def __init__(self, name: str, state: str = "connected", **lists: Any) -> None:
         self.name, self.lists = name, lists

@@ -45,7 +45,7 @@ async def test_two_clients_with_the_same_request_ids_get_their_own_responses() -
 
 
 @pytest.mark.covers("GTW-03")
-async def test_requests_and_notifications_arrive_in_the_order_they_were_sent() -> None:
+async def test_requests_and_notifications_arrive_in_the_order_in_which_they_are_sent() -> None:
     async with scene() as place:
         client = await place.session()
         server = await place.server()
@@ -72,7 +72,8 @@ async def test_a_cancellation_is_forwarded_with_its_reason_in_both_directions() 
         client.tell("notifications/cancelled", {"requestId": call, "reason": "too slow"})
         told = await server.method("notifications/cancelled")
         assert told["params"] == {"requestId": request["id"], "reason": "too slow"}
-        server.reply(request, {"content": []})  # too late: the call was cancelled
+        # the response is too late, because the call was cancelled
+        server.reply(request, {"content": []})
         client.reply(asked, {"action": "accept"})
         await client.sync()
         assert not any(m.get("id") == call for m in client.skipped)
@@ -110,7 +111,7 @@ async def test_a_server_request_goes_to_the_client_whose_call_caused_it() -> Non
         one, other, server = await two_sessions(place, WITHOUT_ROOTS)
         first = one.ask("tools/call", {"name": "one"})
         request = await server.method("tools/call")
-        second = other.ask("tools/call", {"name": "other"})  # waits for its turn
+        second = other.ask("tools/call", {"name": "other"})  # the call waits for its turn
         server.ask("elicitation/create", FORM, "s1")
         asked = await one.method("elicitation/create")
         # A client with an unanswered server request may send another call, even while other clients
@@ -135,7 +136,7 @@ async def test_a_server_request_goes_to_the_client_whose_call_caused_it() -> Non
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_session_that_joins_does_not_affect_a_pending_call() -> None:
+async def test_a_session_that_joins_a_connection_does_not_affect_a_pending_call() -> None:
     async with scene(max_connections=1) as place:
         one = await place.session(WITHOUT_ROOTS)
         server = await place.server()
@@ -176,7 +177,7 @@ async def test_each_session_has_its_own_connection_if_configured() -> None:
         heard = await first.method("notifications/vendor")
         assert heard["params"] == {"who": "one"}
         await one.close()
-        assert await first.line() == b""  # the connection ends with its session
+        assert await first.line() == b""  # the connection is closed with its session
         call = other.ask("tools/list")
         second.reply(await second.method("tools/list"), {"tools": []})
         assert "result" in await other.answer_to(call)
@@ -379,7 +380,7 @@ async def test_a_list_change_during_a_call_is_sent_to_all_sessions() -> None:
             assert told["params"] == {"vendor": 1}
 
 
-async def test_turns_come_in_order_and_none_is_lost() -> None:
+async def test_turns_are_granted_in_order_and_none_is_lost() -> None:
     turns = TurnLock()
     held = turns.try_take("a")
     assert held is not None
@@ -393,7 +394,7 @@ async def test_turns_come_in_order_and_none_is_lost() -> None:
 
     tasks = [asyncio.ensure_future(take(who)) for who in "bcd"]
     await asyncio.sleep(0)
-    assert turns.try_take("a") is None  # others wait
+    assert turns.try_take("a") is None  # other owners wait
     assert turns.try_take("b", urgent=True) is None  # another owner has the turn
     urgent = turns.try_take("a", urgent=True)
     assert urgent is not None
@@ -633,7 +634,7 @@ async def test_extra_members_of_a_response_reach_the_server() -> None:
     peer.during = lambda request_id, _: session.members_came(request_id, {"x": Raw(b"1")})
     await ask(session, {}, edge=edge)
     assert edge.added == [(1, {"x": Raw(b"1")})]
-    session.members_came(9, {"x": Raw(b"1")})  # the request has been answered
+    session.members_came(9, {"x": Raw(b"1")})  # the request has been answered already
     session.members_came(8, {"x": Raw(b"1")})
     assert len(edge.added) == 1
 

@@ -129,7 +129,7 @@ async def test_a_notification_is_recorded_once_for_each_client_that_receives_it(
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_changes_at_the_path_of_a_server_are_recorded_once(
+async def test_changes_at_the_endpoint_of_a_server_are_recorded_once(
     tmp_path: Path, version: str
 ) -> None:
     place, ears = tmp_path / "one", Ears()

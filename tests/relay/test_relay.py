@@ -325,7 +325,7 @@ async def test_subscriptions_to_resources_that_are_no_longer_permitted_end() -> 
     await relay.pool.close()
 
 
-async def test_hang_up_ends_the_subscriptions_of_all_connections() -> None:
+async def test_hang_up_ends_the_subscriptions_on_all_connections() -> None:
     relay, connection = Relay({"command": "true"}), StatelessConnection()
     given: Any = connection
     relay.pool._connections[CONNECTION_OF_ALL] = [given]
@@ -450,7 +450,7 @@ async def test_failures_are_reported_to_the_client_as_errors(
     assert refused.value.data == {"x": 1} or refused.value.data["source"] == "proxy"
 
 
-def test_every_message_belongs_to_the_server_of_the_relay() -> None:
+def test_every_message_is_attributed_to_the_server_of_the_relay() -> None:
     relay = Relay({"command": "true"}, "raw")
     assert relay.server_of(single_exchange()) == relay.name == "raw"
     assert relay.answer_inline(single_exchange("ping")) is None
@@ -631,7 +631,7 @@ async def test_a_stateless_server_gets_the_remaining_subscriptions(
     assert noted.done == done
 
 
-async def test_a_lost_connection_ends_its_bridge_and_its_listeners(
+async def test_the_loss_of_a_connection_ends_its_bridge_and_its_listeners(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     noted, connection = Noted(), NotedConnection()
@@ -681,7 +681,7 @@ async def test_sessions_with_subscriptions_are_reconnected_after_a_loss(
     began = virtual_time.now
     waiting, gone = WaitingSession("a:1"), WaitingSession("a:1", connected=False)
     relay._lost(connection, ChannelClosed("gone"), [waiting, gone, WaitingSession()])
-    connection.ending = True  # closed on purpose
+    connection.ending = True  # the connection was closed on purpose
     relay._lost(connection, ChannelClosed("gone"), [WaitingSession("a:1")])
     await asyncio.sleep(1)
     assert reconnected == [(waiting, began + 0.5)]
@@ -706,7 +706,7 @@ async def test_sessions_that_lost_the_default_connection_join_the_next_one() -> 
         assert reconnected == [listening]
 
 
-async def test_end_streams_ends_the_subscriptions_of_all_connections() -> None:
+async def test_ending_streams_ends_the_subscriptions_on_all_connections() -> None:
     one, other = NotedConnection(), NotedConnection()
     one.changes = one
     await Noted(one, other).relay.end_streams()

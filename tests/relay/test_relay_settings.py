@@ -4,7 +4,9 @@ from fairlead.relay.relay_settings import RelaySettings
 
 
 def test_the_documented_limits_are_the_defaults() -> None:
-    """A call gets another connection after 0.25 s, one of 32, or its turn within 60 s."""
+    """A call that waits 0.25 s for its turn gets another connection, up to 32. Otherwise it waits
+    up to 60 s.
+    """
     settings = RelaySettings()
     assert (settings.max_connections, settings.turn_wait) == (32, 0.25)
     assert settings.turn_timeout == 60.0

@@ -257,7 +257,7 @@ async def test_the_first_replica_that_has_started_ends_the_wait(virtual_time: Vi
 @pytest.mark.parametrize(
     ("ranks", "awaited"), [((0, 1), (0, 0)), ((2, 3), (0, 0)), ((1, 2), (1, 0)), ((1, 1), (1, 1))]
 )
-async def test_only_starting_replicas_are_waited_for(
+async def test_requests_wait_only_for_replicas_that_are_starting(
     ranks: tuple[int, int], awaited: tuple[int, int]
 ) -> None:
     replicas = [FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)]
@@ -283,7 +283,7 @@ async def test_a_request_fails_with_a_clear_error_if_all_replicas_start_too_slow
     ("ranks", "known", "cleared"),
     [((1, 2), False, True), ((0, 1), False, False), ((1, 1), True, False)],
 )
-async def test_a_starting_server_is_expected_to_introduce_itself(
+async def test_requests_wait_for_the_first_lists_of_a_starting_server(
     ranks: tuple[int, int], known: bool, cleared: bool
 ) -> None:
     one = member(*[FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)])
@@ -296,7 +296,7 @@ async def test_a_starting_server_is_expected_to_introduce_itself(
 @pytest.mark.parametrize(
     ("ranks", "over"), [((2, 3), True), ((1, 2), False), ((0, 2), False), ((2, 2), True)]
 )
-async def test_waiters_are_released_when_all_replicas_have_failed(
+async def test_requests_stop_waiting_when_all_replicas_have_failed(
     ranks: tuple[int, int], over: bool
 ) -> None:
     one = member(*[FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)])
@@ -304,7 +304,7 @@ async def test_waiters_are_released_when_all_replicas_have_failed(
     assert (one.listed.is_set(), one.introduced.is_set()) == (over, over)
 
 
-async def test_waiting_for_an_introduction_is_limited_by_the_longest_start_up_time(
+async def test_the_wait_for_lists_is_limited_by_the_longest_start_up_time(
     virtual_time: VirtualTime,
 ) -> None:
     short, long = FakeReplica("short", rank=1), FakeReplica("long", rank=1)
@@ -329,7 +329,7 @@ async def test_waiting_for_an_introduction_is_limited_by_the_longest_start_up_ti
         ((0, 0), (9.9, 10.0), (0, 1)),
     ],
 )
-async def test_old_lists_of_connected_servers_are_requested_again(
+async def test_outdated_lists_of_connected_servers_are_requested_again(
     virtual_time: VirtualTime,
     ranks: tuple[int, int],
     ages: tuple[float, float],

@@ -35,14 +35,14 @@ async def test_initialize_and_its_result_are_forwarded_with_unknown_members() ->
 
 
 @pytest.mark.covers("GTW-04")
-async def test_an_older_version_of_the_server_applies_to_both_sides() -> None:
+async def test_an_older_protocol_version_of_the_server_applies_to_both_sides() -> None:
     async with scene(version="2025-03-26") as place:
         client = await place.client()
         answer = await client.initialize(version="2025-11-25")
         assert answer["result"]["protocolVersion"] == "2025-03-26"
         server = await place.server()
         await server.method("notifications/initialized")
-        # That revision has batches. Their requests are forwarded and answered one by one.
+        # That revision has batches. The requests of a batch are forwarded and answered one by one.
         client.send('[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"method":"b"}]')
         for name in "ab":
             server.reply(await server.method(name), {"was": name})
@@ -64,14 +64,15 @@ async def test_results_of_a_newer_server_are_adapted_to_the_version_of_the_clien
 
 
 @pytest.mark.covers("GTW-05")
-async def test_log_messages_reach_only_the_client_whose_call_caused_them() -> None:
+async def test_log_messages_are_sent_only_to_the_client_whose_call_caused_them() -> None:
     async with scene() as place:
         one, other, server = await two_sessions(place)
         await one.answer_to(one.ask("logging/setLevel", {"level": "error"}))
         await other.answer_to(other.ask("logging/setLevel", {"level": "info"}))
         assert server.seen[-1]["params"]["level"] == "info"
         await one.answer_to(one.ask("logging/setLevel", {"level": "warning"}))
-        assert server.seen[-1]["params"]["level"] == "info"  # the level of the other session
+        # the level that the other session has set
+        assert server.seen[-1]["params"]["level"] == "info"
         call = other.ask("tools/call", {"name": "x"})
         request = await server.method("tools/call")
         server.tell("notifications/message", {"level": "info", "data": "mine"})

@@ -31,7 +31,8 @@ from tests.support.virtual_time import VirtualTime
         ({"notifications": {}}, 0),
         ({}, 0),
         (None, 0),
-        ({"notifications": {"resourceSubscriptions": 5}}, 0),  # the server refuses it
+        # invalid params, which the server refuses
+        ({"notifications": {"resourceSubscriptions": 5}}, 0),
     ],
 )
 def test_the_resources_of_a_subscription_are_counted(params: Any, count: int) -> None:
@@ -78,7 +79,7 @@ class Watched:
         self.uris = uris
 
 
-def test_stop_watching_keeps_other_subscribers() -> None:
+def test_ending_a_subscription_keeps_the_other_subscribers_of_the_resource() -> None:
     quota = SubscriptionQuota()
     one, other = Watcher(quota, "a", "b"), Watcher(quota, "a")
     connection: Any = Watched(a={one, other}, b={one})
@@ -329,7 +330,7 @@ async def test_calls_during_which_the_server_may_request_input_take_turns(
     assert connection.turns.free
 
 
-async def test_a_session_with_an_unanswered_server_request_does_not_wait(
+async def test_a_session_with_an_unanswered_server_request_does_not_wait_for_a_turn(
     virtual_time: VirtualTime,
 ) -> None:
     connection: Any = OneConnection()
@@ -356,7 +357,9 @@ async def test_a_session_with_an_unanswered_server_request_does_not_wait(
 ASKABLE_CALL = {"stateless": False, "capabilities": b'{"roots":{}}'}
 
 
-async def test_a_session_that_waits_for_its_turn_is_moved(virtual_time: VirtualTime) -> None:
+async def test_a_session_that_waits_for_its_turn_is_moved_to_another_connection(
+    virtual_time: VirtualTime,
+) -> None:
     connection: Any = OneConnection()
     other: Any = OneConnection()
     session = session_of(connection)
@@ -378,7 +381,9 @@ async def test_a_session_that_waits_for_its_turn_is_moved(virtual_time: VirtualT
 
 
 @pytest.mark.parametrize("why", ["borrowed", "another call of it"])
-async def test_a_session_that_cannot_be_moved_waits(virtual_time: VirtualTime, why: str) -> None:
+async def test_a_session_that_cannot_be_moved_waits_for_its_turn(
+    virtual_time: VirtualTime, why: str
+) -> None:
     connection: Any = OneConnection(borrowed=why == "borrowed")
     session = session_of(connection)
     if why != "borrowed":

@@ -38,7 +38,7 @@ async def test_level_and_subscriptions_are_restored_after_a_restart_of_the_serve
         assert methods.count("initialize") == 1
         assert methods.count("logging/setLevel") == 1
         assert methods.count("resources/subscribe") == 1
-        assert len(place.servers) == 2  # one new connection for all calls
+        assert len(place.servers) == 2  # all calls share one new connection
         told = [m["method"] for m in client.skipped]
         assert told.count("notifications/tools/list_changed") == 1
         assert told.count("notifications/resources/updated") == 1
@@ -75,7 +75,7 @@ async def test_a_session_without_a_stream_releases_its_idle_connection(
         assert (await (await post(web, url, name, "tools/call", {"name": "t"})).json())["result"]
         assert len(heard(tmp_path, "initialize")) == 2
         headers = {**HEADERS, **name, "Accept": "text/event-stream"}
-        # with a stream, the client can receive notifications
+        # a client with a stream can receive notifications
         async with web.get(url, headers=headers) as stream:
             assert stream.status == 200
             await post(web, url, name, "tools/call", {"name": "t"})
@@ -204,7 +204,7 @@ class Place:
         return await self.restorer.connection_of(session, asked.caller)
 
 
-async def test_an_open_connection_is_used() -> None:
+async def test_an_open_connection_is_used_without_reconnecting() -> None:
     place = Place(connection := FakeConnection())
     assert await place.connection() is connection
     assert (place.opened, connection.activated, place.session.told) == (0, 1, [])
@@ -250,7 +250,7 @@ async def test_the_lowest_log_level_of_all_sessions_of_a_connection_is_requested
     assert place.new.asked == asked
 
 
-async def test_a_request_waits_behind_earlier_ones_that_wait_for_a_connection() -> None:
+async def test_a_request_does_not_overtake_earlier_ones_that_wait_for_a_connection() -> None:
     place = Place(connection := FakeConnection())
     place.session.joining = 1
     async with place.session.opening:
@@ -300,7 +300,7 @@ async def test_a_bridge_restores_the_subscriptions_at_a_stateless_server() -> No
     ],
     ids=["unknown", "known", "no roots", "borrowed", "stateless", "answered"],
 )
-async def test_the_first_request_waits_until_the_server_has_read_the_roots(
+async def test_the_first_request_waits_until_the_server_has_received_the_roots(
     virtual_time: VirtualTime, about: dict[str, Any], waited: float
 ) -> None:
     place = Place(stateless=about.get("stateless", False))
@@ -323,7 +323,7 @@ async def test_a_request_before_initialize_is_refused() -> None:
     assert (place.opened, place.session.joining) == (0, 0)
 
 
-async def test_a_session_is_moved_with_its_level_and_subscriptions() -> None:
+async def test_a_session_is_moved_with_its_log_level_and_subscriptions() -> None:
     old = FakeConnection()
     place = Place(old)
     session = place.session

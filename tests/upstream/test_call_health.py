@@ -110,7 +110,8 @@ async def test_calls_to_a_server_that_fails_too_often_are_rejected(
         await place.ask()
     assert (place.relay.forwarded, place.health.calls) == (2, 2)
     place.relay.outcome = b"{}"
-    assert await place.ask("subscriptions/listen") == b"{}"  # open as long as the client likes
+    # the client decides how long the stream stays open
+    assert await place.ask("subscriptions/listen") == b"{}"
     assert (place.health.calls, place.relay.rank) == (2, 3)
 
 
@@ -157,7 +158,7 @@ async def test_the_rank_of_a_relay_depends_on_the_state_of_the_server(state: Sta
     assert place.relay.rank == RANKS.get(state, 2)
 
 
-async def test_the_owner_of_a_server_closes_its_connections() -> None:
+async def test_a_relay_does_not_close_the_connections_of_an_upstream() -> None:
     place = Place()
     await Relay(place.upstream).close()
     assert (place.upstream.state, place.upstream.pool.opener.closed) == ("idle", False)

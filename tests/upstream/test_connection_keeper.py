@@ -37,8 +37,8 @@ class ScriptedKeeper(ConnectionKeeper):
         super().__init__(
             "red", settings, StartLimiter(1), timeout=30.0, is_process=is_process, lazy=lazy
         )
-        self.errors: list[Exception] = []  # errors of the next attempts
-        self.always: Exception | None = None  # error of all attempts
+        self.errors: list[Exception] = []  # errors that the next attempts raise
+        self.always: Exception | None = None  # error that all attempts raise
         self.opening: Callable[[], Awaitable[object]] | None = None
         self.attempts: list[float] = []
         self.priorities: list[StartPriority] = []
@@ -190,7 +190,7 @@ async def test_all_waiters_get_the_outcome_of_the_attempt(virtual_time: VirtualT
         (1, True, StartPriority.CALL),
     ],
 )
-async def test_a_start_that_a_request_waits_for_goes_first(
+async def test_a_start_that_a_request_waits_for_has_priority(
     virtual_time: VirtualTime, generation: int, requested: bool, priority: StartPriority
 ) -> None:
     keeper = ScriptedKeeper()
@@ -210,7 +210,7 @@ async def test_a_start_that_a_request_waits_for_goes_first(
 @pytest.mark.parametrize(
     ("seconds", "suspended"),
     [
-        ([0, 6, 6, 6, 6, 6], True),  # the sixth within 30 seconds
+        ([0, 6, 6, 6, 6, 6], True),  # the sixth loss within 30 seconds
         ([0, 6, 6, 6, 6, 6.1], False),
         ([0, 1, 1, 1, 1], False),
     ],
@@ -227,7 +227,7 @@ async def test_six_losses_within_half_a_minute_are_a_crash_loop(
     assert crashes is suspended
 
 
-async def test_a_crash_loop_suspends_a_process_until_it_is_requested(
+async def test_a_crash_loop_suspends_a_process_until_a_manual_reconnect(
     virtual_time: VirtualTime,
 ) -> None:
     keeper = ScriptedKeeper()
@@ -291,7 +291,7 @@ async def test_a_shortage_of_this_machine_counts_against_no_server(
 # Losses
 
 
-async def test_a_connection_is_lost_once(virtual_time: VirtualTime) -> None:
+async def test_the_loss_of_a_connection_is_reported_once(virtual_time: VirtualTime) -> None:
     keeper = await connected(ScriptedKeeper())
     client: Any = keeper.clients[0]
     other: Any = ScriptedClient()

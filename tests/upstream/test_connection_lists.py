@@ -88,7 +88,9 @@ async def test_a_connection_lost_while_templates_are_listed_is_an_error() -> Non
         (b'{"name":"c","version":"1"}', {"name": "c", "version": "1"}),
     ],
 )
-async def test_requests_to_a_stateless_server_describe_the_client(info: Any, shown: Any) -> None:
+async def test_list_requests_to_a_stateless_server_describe_the_client(
+    info: Any, shown: Any
+) -> None:
     connection = ListingConnection(ALL, stateless=True, page_size=2)
     lists = await read(connection, caller(info=info))
     meta = {
@@ -105,7 +107,7 @@ async def test_requests_to_a_stateless_server_describe_the_client(info: Any, sho
 
 
 @pytest.mark.parametrize(("stateless", "given"), [(False, True), (True, False)])
-async def test_requests_describe_no_client_in_a_session_or_without_one(
+async def test_list_requests_do_not_describe_a_client_in_a_session_or_without_one(
     stateless: bool, given: bool
 ) -> None:
     connection = ListingConnection(ALL, stateless=stateless)

@@ -59,7 +59,7 @@ class FakeClient:
         self.transport = SimpleNamespace(peer=SimpleNamespace(channel=SharedStream()))
         self.healthy = True
         self.silence: Exception = ConnectFailed("silence")
-        self.failures: dict[str, Exception] = {}  # by method
+        self.failures: dict[str, Exception] = {}  # errors to raise, by method
         self.hanging: set[str] = set()  # methods without a response
         self.pings: list[float] = []
         self.listings: list[tuple[str, float]] = []
@@ -406,7 +406,7 @@ async def test_a_server_without_the_method_for_templates_has_none(
     assert (tasks.lists.items[TEMPLATES], tasks.lists.errors) == ([], {})
     tasks.tasks.refresh()
     await asyncio.sleep(1)
-    assert tasks.lists.errors == {TEMPLATES: error}  # now a previous list is kept
+    assert tasks.lists.errors == {TEMPLATES: error}  # the previous list stays from now on
     await tasks.tasks.end()
 
 
@@ -452,7 +452,7 @@ async def test_a_server_that_cannot_be_reached_for_a_new_list_is_lost(
     await tasks.tasks.end()
 
 
-async def test_lists_after_one_whose_response_was_lost_are_requested_later(
+async def test_lists_that_follow_a_lost_response_are_requested_later(
     virtual_time: VirtualTime,
 ) -> None:
     """Over HTTP each response has its own connection, so the loss of one ends nothing else."""
@@ -490,7 +490,7 @@ async def test_the_client_learns_the_tools_if_it_calls_them(
     ("kinds", "followed"),
     [(("tools",), [("tools",)]), (("prompts", "tools"), [("tools", "prompts")]), ((), [])],
 )
-async def test_changes_that_a_server_declares_are_followed(
+async def test_list_changes_that_a_server_declares_are_followed(
     virtual_time: VirtualTime, kinds: tuple[str, ...], followed: list[Any]
 ) -> None:
     client = FakeClient(virtual_time, changes=kinds)
@@ -503,7 +503,7 @@ async def test_changes_that_a_server_declares_are_followed(
         await asyncio.sleep(10)
         assert len(client.listings) == 1  # no new request for the tools
         client.changes_made.put_nowait("tools")
-        tasks.tasks.heard("notifications/tools/list_changed")  # the same change again
+        tasks.tasks.heard("notifications/tools/list_changed")  # the same change is announced again
     else:
         tasks.tasks.heard("notifications/prompts/list_changed")
         tasks.tasks.heard("notifications/message")
@@ -543,7 +543,7 @@ async def test_only_the_lists_that_changed_are_requested(
     await tasks.tasks.end()
 
 
-async def test_notifications_count_once_the_stream_of_changes_has_failed(
+async def test_list_notifications_are_handled_once_the_stream_of_changes_has_failed(
     virtual_time: VirtualTime,
 ) -> None:
     client = FakeClient(virtual_time, changes=("tools",))
@@ -618,7 +618,7 @@ async def test_a_connection_that_is_lost_while_state_is_restored_cannot_be_used(
     await tasks.tasks.end()
 
 
-async def test_desired_states_share_nothing() -> None:
+async def test_desired_states_of_two_servers_are_independent() -> None:
     DesiredState().uris["a:1"] = None
     assert DesiredState() == DesiredState(uris={}, log_level=None)
 
@@ -641,7 +641,9 @@ async def test_lists_and_desired_state_are_requested_in_a_new_session(
     await tasks.tasks.end()
 
 
-async def test_a_task_that_fails_ends_the_connection(virtual_time: VirtualTime) -> None:
+async def test_the_failure_of_a_background_task_ends_the_connection(
+    virtual_time: VirtualTime,
+) -> None:
     tasks = Tasks(FakeClient(virtual_time))
     await tasks.begin()
     tasks.client.failures["tools/list"] = ZeroDivisionError()

@@ -37,7 +37,7 @@ def caller(capabilities: bytes, *, stateless: bool = True, **about: Any) -> Call
         (b'{"elicitation":{}}', b'{"elicitation":{"form":{}}}'),
     ],
 )
-def test_lists_may_depend_on_era_and_capabilities(
+def test_the_key_of_a_variant_contains_era_and_capabilities(
     capabilities: bytes, declared: bytes | None
 ) -> None:
     for stateless in (True, False):
@@ -45,12 +45,12 @@ def test_lists_may_depend_on_era_and_capabilities(
         assert variant_key(caller(capabilities, stateless=stateless)) == expected
 
 
-def test_lists_do_not_depend_on_the_principal() -> None:
+def test_the_key_of_a_variant_does_not_contain_the_principal() -> None:
     mine = caller(b'{"sampling":{}}', principal=principal_from("ada"))
     assert variant_key(mine) == variant_key(caller(b'{"sampling":{}}'))
 
 
-def test_equal_lists_are_one_variant() -> None:
+def test_equal_lists_are_stored_as_one_variant() -> None:
     variants = ListVariants()
     assert not variants
     assert variants.add({TOOLS: tools("a")}, DEFAULT) == (DEFAULT_VARIANT, None)
@@ -106,7 +106,7 @@ def test_a_key_is_compared_again_with_every_version_unless_its_variant_is_final(
     assert [variants.is_current(key(1), version) for version in (3, 4)] == [False, True]
 
 
-def test_differences_are_the_kinds_of_lists_that_differ() -> None:
+def test_the_kinds_of_lists_that_differ_between_variants_are_returned() -> None:
     variants = ListVariants()
     more, _ = variants.add({TOOLS: tools("a", "b")}, DEFAULT)
     other, _ = variants.add({TOOLS: tools("a", "b"), RESOURCES: resources("r:1")}, DEFAULT)
@@ -147,7 +147,7 @@ def test_the_oldest_keys_are_forgotten_when_there_are_too_many() -> None:
     variants, limit = ListVariants(), 4 * LIST_VARIANTS.value
     for number in range(limit):
         variants.assign(key(number), DEFAULT_VARIANT, 0)
-    variants.assign(key(limit - 1), DEFAULT_VARIANT, 0)  # a known key
+    variants.assign(key(limit - 1), DEFAULT_VARIANT, 0)  # assigning a known key drops no other key
     assert variants.of_key(key(0)) == DEFAULT_VARIANT
     variants.assign(key(limit), DEFAULT_VARIANT, 0)
     assert [variants.of_key(key(number)) for number in (0, 1, limit)] == [None, 0, 0]

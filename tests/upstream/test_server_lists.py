@@ -26,10 +26,11 @@ def test_a_list_stays_until_the_next_one_succeeds() -> None:
     assert changed == [PROMPTS] * 3
 
 
-def test_the_version_counts_the_changes_of_content() -> None:
+def test_the_version_increases_only_when_the_content_of_a_list_changes() -> None:
     lists, versions = ServerLists(ListKind, for_client=False), list[int]()
     one, two = {"name": "one"}, {"name": "two"}
-    lists.on_changed = lambda kind: versions.append(lists.version)  # already the new version
+    # the version is already the new one
+    lists.on_changed = lambda kind: versions.append(lists.version)
     assert lists.version == 0
     lists.put(TOOLS, raw_items([one, two]))
     lists.put(PROMPTS, [])
@@ -89,7 +90,7 @@ def test_tools_are_decoded_once_for_each_list() -> None:
     assert lists.tools is not decoded
 
 
-def test_more_lists_can_be_kept() -> None:
+def test_further_lists_can_be_kept_later() -> None:
     lists = ServerLists((TOOLS,), for_client=True)
     assert lists.add_kinds((PROMPTS, TOOLS, RESOURCES)) == [PROMPTS, RESOURCES]
     assert lists.kinds == (TOOLS, PROMPTS, RESOURCES)
@@ -108,7 +109,7 @@ async def test_the_time_of_the_last_successful_list_is_recorded(
     assert lists.listed_at == virtual_time.now - 5
 
 
-def test_every_list_needs_a_capability() -> None:
+def test_every_kind_of_list_requires_a_capability() -> None:
     assert NEEDED_CAPABILITY == {
         TOOLS: "tools",
         PROMPTS: "prompts",

@@ -21,15 +21,13 @@ from fairlead.upstream.server_target import target_for
         ({"type": "sse", "url": "http://x/sse"}, False, "integer"),
     ],
 )
-def test_processes_are_shared_and_others_are_not(
-    entry: dict[str, Any], shared: bool, ids: str
-) -> None:
+def test_only_a_command_is_a_process(entry: dict[str, Any], shared: bool, ids: str) -> None:
     way = target_for(entry, "red")
     assert (way.name, way.is_process, way.id_format) == ("red", shared, ids)
     assert target_for(entry).name == "server"
 
 
-async def test_a_server_object_is_attached_and_not_shared() -> None:
+async def test_a_server_object_is_attached_to_each_connection() -> None:
     way = target_for(MCPServer("x"), "red")
     assert (way.name, way.is_process, way.id_format) == ("red", False, "integer")
     channel = await way.open()

@@ -20,7 +20,7 @@ ENTRY, CALL = "`timeout` (milliseconds) in its entry", "`call_timeout` (seconds)
         (0.0, 0.0, inf, ENTRY),
     ],
 )
-def test_a_call_waits_as_long_as_a_start_may_take_but_no_longer_than_itself(
+def test_a_call_waits_for_a_start_until_the_lower_of_two_limits(
     connect: float, call: float, limit: float, setting: str
 ) -> None:
     wait = StartupWait(connect, call)

@@ -34,7 +34,7 @@ def test_an_idle_server_is_reported_as_disconnected_and_a_stopped_one_not_at_all
     assert kinds == ["connected", "reconnecting", "connected", "disconnected"]
 
 
-def test_a_server_that_was_removed_and_added_is_reported_again() -> None:
+def test_a_server_that_was_removed_and_added_again_is_reported_again() -> None:
     reporter, events = StatusReporter(), list[StatusEvent]()
     reporter.report_state("a", "connected", None, None)
     reporter.report_disconnected(["a"], "/mcp.json")
@@ -45,7 +45,7 @@ def test_a_server_that_was_removed_and_added_is_reported_again() -> None:
     assert events == [StatusEvent(kind="connected", names=("a",))]
 
 
-def test_servers_that_are_disconnected_together_are_one_event() -> None:
+def test_servers_that_are_disconnected_together_cause_one_event() -> None:
     reporter, events = StatusReporter(), list[StatusEvent]()
     remove = reporter.add_status(events.append)
     reporter.report_disconnected(["a", "b"], None)
@@ -88,7 +88,7 @@ def test_a_status_listener_may_remove_itself_and_fail(caplog: pytest.LogCaptureF
     assert [record.getMessage() for record in caplog.records] == ["a listener failed"]
 
 
-def test_a_listener_that_was_added_twice_is_removed_once_at_a_time() -> None:
+def test_a_listener_that_was_added_twice_has_to_be_removed_twice() -> None:
     listeners: list[object] = []
     first = added_listener(listeners, "listener")
     second = added_listener(listeners, "listener")

@@ -51,7 +51,7 @@ async def test_latency_is_the_time_that_connecting_took(
     ("startup_timeout", "entry_timeout", "timeout"),
     [(None, None, 20.0), (None, 5000, 5.0), (7000, 5000, 7.0), (7000, None, 7.0), (None, 0, 0.0)],
 )
-async def test_the_startup_timeout_overrides_that_of_the_entry_and_of_the_settings(
+async def test_the_startup_timeout_overrides_the_timeouts_of_entry_and_settings(
     monkeypatch: pytest.MonkeyPatch,
     startup_timeout: float | None,
     entry_timeout: float | None,
@@ -293,7 +293,7 @@ async def test_only_the_lists_that_are_kept_are_requested(
     assert client.lists_requested == []
 
 
-async def test_lists_that_are_kept_later_are_requested_then_and_after_a_reconnect(
+async def test_lists_that_are_added_later_are_requested_then_and_after_a_reconnect(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted = ScriptedUpstream(monkeypatch, kinds=())
@@ -307,7 +307,8 @@ async def test_lists_that_are_kept_later_are_requested_then_and_after_a_reconnec
         assert one.lists.items[ListKind.PROMPTS] == []  # the server does not declare prompts
         await one.reconnect()
         assert scripted.clients[1].lists_requested == ["tools/list"]
-    one.keep_lists((ListKind.RESOURCES,))  # without a connection, for the next one
+    # without a connection, the lists are requested on the next one
+    one.keep_lists((ListKind.RESOURCES,))
     assert one.lists.kinds == (ListKind.TOOLS, ListKind.PROMPTS, ListKind.RESOURCES)
 
 
@@ -448,7 +449,7 @@ async def test_the_default_connection_has_the_era_of_the_settings(
         ("all", False, True, True),
         ("alike", False, False, False),
         ("alike", True, False, True),
-        ("alike", True, True, False),  # the question may belong to either call
+        ("alike", True, True, False),  # the server request may belong to either call
         ("alike", False, True, False),
         ("session", True, False, True),
     ],
@@ -546,7 +547,7 @@ async def test_instructions_are_known_while_the_server_is_connected(
     assert scripted.upstream.instructions is None
 
 
-async def test_the_process_is_checked_when_a_client_stops_waiting(
+async def test_a_process_is_checked_for_a_hang_when_a_client_stops_waiting(
     virtual_time: VirtualTime,
     served: Callable[..., ScriptedUpstream],
     monkeypatch: pytest.MonkeyPatch,
@@ -625,7 +626,7 @@ async def test_calls_to_a_server_that_failed_get_the_reason_at_once(
     await scripted.upstream.stop()
 
 
-async def test_a_stop_closes_the_pool(
+async def test_stopping_an_upstream_closes_its_pool(
     virtual_time: VirtualTime, served: Callable[..., ScriptedUpstream]
 ) -> None:
     async with served() as scripted:

@@ -94,7 +94,7 @@ async def test_a_call_is_sent_at_most_twice(
         assert (len(client.requests), len(scripted.clients)) == (2, 1)
 
 
-async def test_a_call_interrupted_by_a_stop_fails_with_that_reason(
+async def test_a_call_that_a_stop_interrupts_fails_with_the_reason_of_the_stop(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:

@@ -102,7 +102,8 @@ async def test_sessions_of_a_lost_connection_move_to_the_next_one(
     upstream._take_from_clients()
     assert (upstream.current, connection.sessions) == (None, {})
     assert {session.connection for session in sessions} == {None}
-    sessions[5].connection = connection  # a request of this session has assigned it already
+    # a request of this session has assigned a connection already
+    sessions[5].connection = connection
     await relay.readopt_sessions()
     await relay.readopt_sessions()
     assert joined == [(sessions[0], "caller")]

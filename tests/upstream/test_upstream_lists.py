@@ -101,7 +101,7 @@ async def test_lists_that_are_needed_later_are_requested_then(connect: Connect) 
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_a_change_causes_one_list_request(
+async def test_a_list_change_causes_one_list_request(
     connect: Connect, server: MCPServer, era: str
 ) -> None:
     async with connect(era=era) as upstream:

@@ -209,7 +209,7 @@ async def test_entries_are_reported_with_their_secrets_before_each_connection(
     await registry.close()
 
 
-async def test_servers_that_are_removed_together_are_one_event(
+async def test_servers_that_are_removed_together_cause_one_event(
     virtual_time: VirtualTime, opened: list[tuple[Any, ...]]
 ) -> None:
     registry, events = UpstreamRegistry(SETTINGS), list[StatusEvent]()

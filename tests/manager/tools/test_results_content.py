@@ -47,7 +47,7 @@ IMAGE = {"type": "image", "data": ""}
         ),
     ],
 )
-def test_content_of_a_result_for_the_model(
+def test_the_content_of_a_result_is_converted_for_the_model(
     result: dict[str, Any], content: list[dict[str, Any]], is_error: bool
 ) -> None:
     made = result_from_response(result, **ABOUT)
@@ -55,7 +55,7 @@ def test_content_of_a_result_for_the_model(
     assert (made.details.server_name, made.details.mcp_tool_name) == ("s", "t")
 
 
-def test_details_of_a_result_for_the_host() -> None:
+def test_the_details_of_a_result_are_kept_for_the_host() -> None:
     made = result_from_response(
         {"content": [text("a")], "structuredContent": [1], "_meta": {"k": 1}}, **ABOUT
     )
@@ -129,7 +129,7 @@ def test_null_of_required_and_unknown_properties_is_sent() -> None:
     assert normalize_arguments({"a": None}, {"properties": [], "required": "a"}) == {"a": None}
 
 
-def test_at_most_two_hundred_schemas_are_examined() -> None:
+def test_at_most_two_hundred_schemas_are_examined_for_a_null() -> None:
     def chain(length: int) -> dict[str, Any]:
         inner: dict[str, Any] = {"type": "string"}
         for _ in range(length - 1):

@@ -158,7 +158,7 @@ async def test_a_proxy_calls_the_current_tool_of_its_name() -> None:
     assert (await proxy.execute()).text.startswith("MCP error: ")
 
 
-async def test_tools_and_calls_in_the_formats_of_providers() -> None:
+async def test_tools_and_calls_are_converted_to_the_formats_of_providers() -> None:
     made = tool(said("hi"), inputSchema={"type": "object", "properties": {"a": {}}})
     (openai,), (anthropic,) = to_openai([made]), to_anthropic([made])
     assert openai["function"]["parameters"] == anthropic["input_schema"] == made.parameters

@@ -61,7 +61,8 @@ async def test_a_session_follows_its_manager_and_unbinds_all_tools(owned: bool) 
     await session.refresh_mcp_tools([tool("a"), tool("b")])
     assert [one.name for one in session.mcp_tools] == ["a", "b"]
     manager.listeners[0]([tool("x")])
-    manager.listeners[0]([tool("b"), tool("c")])  # before the first binding ran
+    # the tools change before the first binding has run
+    manager.listeners[0]([tool("b"), tool("c")])
     assert session._binding is not None
     await asyncio.wait([session._binding])
     assert list(registry.held) == ["own", "b", "c"]
@@ -122,7 +123,7 @@ async def test_closing_a_session_cancels_a_binding_in_progress() -> None:
         ({"annotations": 5, "description": ""}, "red: t", "t"),
     ],
 )
-def test_label_and_description_of_a_tool(
+def test_label_and_description_of_a_tool_are_derived_from_its_definition(
     definition: dict[str, Any], label: str, description: str
 ) -> None:
     one = tool("t", **definition)

@@ -312,7 +312,9 @@ async def test_an_input_request_that_the_revision_does_not_support_is_refused() 
 # Pages that users visit
 
 
-async def test_a_page_is_visited_once_and_waited_for(virtual_time: VirtualTime) -> None:
+async def test_a_visited_page_is_not_requested_again_and_the_call_is_repeated(
+    virtual_time: VirtualTime,
+) -> None:
     client, begun = HandshakeClient(ACCEPT, {"roots": []}), virtual_time.now
     page, roots = elicit(URL), {"method": "roots/list"}
     given = await client.finish(wanted(k=page), wanted(k=page), wanted(k=page, r=roots))
@@ -322,7 +324,8 @@ async def test_a_page_is_visited_once_and_waited_for(virtual_time: VirtualTime) 
         {"inputResponses": {"k": ACCEPT, "r": {"roots": []}}},
     ]
     assert [method for method, _ in client.asked] == ["elicitation/create", "roots/list"]
-    assert virtual_time.now - begun == pytest.approx(0.05)  # only without new input requests
+    # the delay applies only without new input requests
+    assert virtual_time.now - begun == pytest.approx(0.05)
     visit = client.asked[0][1]["elicitationId"]
     assert re.fullmatch("[0-9a-f]{32}", visit)
     assert client.asked[0][1] == {**URL, "elicitationId": visit}
@@ -332,7 +335,7 @@ async def test_a_page_is_visited_once_and_waited_for(virtual_time: VirtualTime) 
     ]
 
 
-async def test_a_declined_page_is_requested_again(virtual_time: VirtualTime) -> None:
+async def test_a_page_that_the_user_declined_is_requested_again(virtual_time: VirtualTime) -> None:
     begun = virtual_time.now
     client = HandshakeClient({"action": "decline"}, ACCEPT, ACCEPT)
     other = {**URL, "url": "https://y.example/"}

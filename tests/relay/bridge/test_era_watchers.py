@@ -109,7 +109,8 @@ async def test_a_server_gets_the_lowest_log_level_of_all_clients(
     assert connection.asked == [("logging/setLevel", level) for level in asked]
     assert connection.level == (asked[-1] if asked else None)
     connection.refuses, connection.level = True, None
-    await stateless_to_handshake._set_level(connection, "debug")  # a refusal is ignored
+    # the refusal of the server is ignored
+    await stateless_to_handshake._set_level(connection, "debug")
 
 
 class OneConnectionPool:
@@ -237,7 +238,7 @@ async def test_a_session_subscribes_and_unsubscribes() -> None:
     assert await place.ask("resources/subscribe", {"uri": "a:1"}) == {}
     assert (list(place.listening.uris), set(one.uris)) == (["a:1"], {"a:1"})
     assert await place.ask("resources/subscribe", {"uri": "a:1"}) == {}
-    assert place.listening.listened == 1  # already subscribed
+    assert place.listening.listened == 1  # the session is subscribed already
     assert await place.ask("resources/unsubscribe", {"uri": "a:1"}) == {}
     assert (place.listening.uris, set(one.uris), place.listening.listened) == ({}, set(), 2)
     assert await place.ask("resources/subscribe", {"uri": "a:1"}, None) == {}
@@ -270,7 +271,7 @@ async def test_a_refused_subscription_leaves_the_earlier_ones_in_effect() -> Non
     assert (list(place.listening.uris), set(one.uris)) == (["a:1"], {"a:1"})
     place.listening.error = None
     assert await place.bridge.follow()
-    assert place.listening.listened == 3  # the request has to be sent again
+    assert place.listening.listened == 3  # the listen request has to be sent again
     place.listening.error = ChannelClosed("lost")
     one.uris.add("a:3")
     with pytest.raises(ChannelClosed):
@@ -334,7 +335,7 @@ async def test_notifications_reach_the_subscribed_sessions() -> None:
     assert place.listening.closed == 1
 
 
-async def test_all_sessions_are_notified_after_missed_changes() -> None:
+async def test_all_sessions_are_notified_if_changes_may_have_been_missed() -> None:
     place = Sessions(count=2)
     place.sessions[0].uris.add("a:1")
     place.bridge._missed()
@@ -390,7 +391,7 @@ async def test_the_latest_outcomes_are_kept_within_the_limits(
     assert await outcomes(ParkedCalls(RelaySettings()), 1, until=virtual_time.now) == []
 
 
-async def test_errors_do_not_count_and_pending_outcomes_are_kept(
+async def test_errors_do_not_count_towards_the_limit_and_pending_outcomes_are_kept(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parked_calls, "MAX_KEPT_BYTES", 10)

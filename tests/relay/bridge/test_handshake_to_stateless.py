@@ -34,7 +34,7 @@ async def opened(place: Scene, capabilities: Any = None, version: str = "2025-11
 
 
 async def listening(server: Server) -> dict[str, Any]:
-    """Receive the relay's listen request and acknowledge it."""
+    """Receive the listen request of the relay and acknowledge it."""
     request = await server.method("subscriptions/listen")
     acknowledge(server, request)
     return request
@@ -135,7 +135,7 @@ async def test_a_client_that_disconnects_during_an_input_request_ends_the_call()
         other = await opened(place)
         call = other.ask("tools/call", {"name": "y"})
         request = await server.method("tools/call")
-        assert request["params"]["name"] == "y"  # not a retry of the first call
+        assert request["params"]["name"] == "y"  # the first call is not sent again
         server.reply(request, {"resultType": "complete", "content": []})
         assert "result" in await other.answer_to(call)
 
@@ -205,7 +205,7 @@ async def test_a_result_of_an_unknown_type_is_refused(kind: str) -> None:
         assert error["data"]["source"] == "proxy"
 
 
-async def test_a_page_is_visited_once_and_the_client_is_notified_of_the_end() -> None:
+async def test_a_page_is_visited_once_and_the_client_is_notified_of_its_completion() -> None:
     url = {"mode": "url", "message": "go", "url": "https://x.example/"}
     async with scene("stateless") as place:
         client = await opened(place)
@@ -270,7 +270,7 @@ async def test_a_session_that_sets_no_level_gets_the_default_one(
         await client.answer_to(call)
 
 
-async def test_changes_reach_the_subscribed_clients() -> None:
+async def test_notifications_of_changes_reach_the_subscribed_clients() -> None:
     async with scene("stateless") as place:
         one, two = await opened(place), await opened(place)
         server = await place.server()
@@ -283,7 +283,7 @@ async def test_changes_reach_the_subscribed_clients() -> None:
         second = await listening(server)
         assert second["params"]["notifications"]["resourceSubscriptions"] == ["x:1"]
         assert (await one.answer_to(asked))["result"] == {}
-        # The old request ends after the new one is open, so that no change is missed.
+        # The previous request ends after the new one is open, so that no change is missed.
         gone = await server.method("notifications/cancelled")
         assert gone["params"]["requestId"] == first["id"]
         tag = {f"{META}subscriptionId": second["id"]}

@@ -71,7 +71,8 @@ async def test_two_rounds_of_two_input_requests_continue_the_same_call() -> None
         server.ask("roots/list", None, "s3")
         server.ask("elicitation/create", FORM, "s4")
         third = await asked(client, second)
-        assert not set(third["inputRequests"]) & set(questions)  # keys are not reused
+        # keys of input requests are not reused
+        assert not set(third["inputRequests"]) & set(questions)
         given = {
             key: {"roots": []} if question["method"] == "roots/list" else {"action": "decline"}
             for key, question in third["inputRequests"].items()
@@ -86,7 +87,7 @@ async def test_two_rounds_of_two_input_requests_continue_the_same_call() -> None
         assert sum(m.get("method") == "tools/call" for m in server.seen) == 1
 
 
-async def test_only_input_requests_without_a_response_are_sent_again() -> None:
+async def test_only_input_requests_without_a_valid_response_are_sent_again() -> None:
     async with scene() as place:
         client = await place.client()
         call, server, request = await begun(place, client)
@@ -236,7 +237,7 @@ async def test_a_result_that_is_not_retrieved_is_dropped_after_the_timeout() -> 
         await until(lambda: len(place.relay.parked) == 0)
 
 
-async def test_a_server_request_that_the_server_cancels_is_not_sent() -> None:
+async def test_a_server_request_that_the_server_cancels_is_not_sent_to_the_client() -> None:
     async with scene(collect=0.2) as place:
         client = await place.client()
         call, server, request = await begun(place, client)
@@ -360,7 +361,8 @@ async def test_a_visit_to_a_page_is_requested_only_from_clients_that_support_it(
         assert (await server.answer_to("s1"))["result"] == {"action": "accept"}
         server.reply(request, {"content": []})
         await client.answer_to(last)
-        # A client with forms only gets no page, and one with pages only gets no form.
+        # A client that supports only forms gets no page, and one that supports only pages gets no
+        # form.
         for declared, params in (({"form": {}}, url), ({"url": {}}, FORM)):
             call = client.stateless("tools/call", CALL, {"elicitation": declared})
             other = await place.server()
@@ -478,7 +480,7 @@ async def test_the_timeout_of_a_parked_call_is_suspended() -> None:
     async with scene(call_timeout=0.3) as place:
         client = await place.client()
         server, request, first = await parked(place, client)
-        # Longer than the timeout of the call.
+        # This takes longer than the timeout of the call.
         loop = asyncio.get_running_loop()
         long = loop.create_future()
         loop.call_later(0.7, long.set_result, None)

@@ -114,7 +114,7 @@ def test_the_digest_ignores_the_order_of_members(one: str, other: str, same: boo
 
 
 class LiveCall:
-    """Call whose server and client are controlled by the test."""
+    """A call for which the test plays server and client."""
 
     def __init__(
         self, lot: ParkedCalls, principal: Principal = ANONYMOUS, declared: Any = None
@@ -243,7 +243,7 @@ async def test_server_requests_within_a_short_time_are_sent_together(
     assert len(call.lot) == 0
 
 
-async def test_a_request_that_is_cancelled_while_others_are_collected_is_not_sent(
+async def test_a_server_request_cancelled_while_others_are_collected_is_not_sent(
     virtual_time: VirtualTime,
 ) -> None:
     call, begun = LiveCall(lot(collect=0.5)), virtual_time.now
@@ -277,7 +277,9 @@ async def test_a_result_that_arrives_while_requests_are_collected_is_returned_at
     asked.cancel()
 
 
-async def test_requests_without_a_valid_response_are_sent_again(virtual_time: VirtualTime) -> None:
+async def test_input_requests_without_a_valid_response_are_sent_again(
+    virtual_time: VirtualTime,
+) -> None:
     call = LiveCall(lot())
     first = call.begin()
     await asyncio.sleep(0)
@@ -433,7 +435,7 @@ async def test_an_outcome_is_kept_for_a_minute(virtual_time: VirtualTime) -> Non
     state = (await call.park())["requestState"]
     first, second = call.resume(state, {"q1": {}}), call.resume(state, {"q1": {"a": 1}})
     assert bytes(await call.asked) == b"{}"
-    second.cancel()  # does not affect the first retry
+    second.cancel()  # the first retry is not affected
     await asyncio.sleep(1000)  # the outcome does not expire while the call is pending
     assert not first.done()
     third = call.resume(state, {"q1": {}})
@@ -454,7 +456,8 @@ async def test_the_state_of_an_earlier_round_is_refused(virtual_time: VirtualTim
     await call.asked
     asked = call.ask()
     second = round_of(await resumed)
-    assert round_of(await call.resume(first, {"q1": {}})) == second  # the same input requests again
+    # the same input requests are returned again
+    assert round_of(await call.resume(first, {"q1": {}})) == second
     await asyncio.sleep(61)
     with pytest.raises(RpcError, match="requestState has already been used"):
         await call.resume(first, {"q1": {}})

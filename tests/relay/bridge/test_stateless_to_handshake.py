@@ -94,7 +94,7 @@ async def test_a_log_message_is_forwarded_only_if_one_request_is_pending() -> No
         assert other.skipped == []
 
 
-async def test_a_subscription_has_its_own_id_on_each_side() -> None:
+async def test_a_subscription_has_different_ids_at_the_client_and_at_the_server() -> None:
     async with scene("stateless") as place:
         one, other = await place.client(), await place.client()
         subscription = listen(one, toolsListChanged=True)
@@ -110,7 +110,7 @@ async def test_a_subscription_has_its_own_id_on_each_side() -> None:
         assert got["params"]["_meta"] == {SUBSCRIPTION: subscription}
         got = await one.method("notifications/tools/list_changed")
         assert got["params"]["_meta"] == {SUBSCRIPTION: subscription, "vendor": 1}
-        # Both ways in which a server may end a subscription end that of the client.
+        # A server can end a subscription in two ways. Both end the subscription of the client.
         server.tell("notifications/cancelled", {"requestId": request["id"]})
         ended = (await one.answer_to(subscription))["result"]
         assert ended["_meta"] == {SUBSCRIPTION: subscription}
@@ -442,7 +442,7 @@ ASKABLE = b'{"roots":{}}'
         *("resources/subscribe", "resources/unsubscribe", "tasks/list", "tasks/result"),
     ],
 )
-async def test_methods_of_sessions_are_not_found(method: str) -> None:
+async def test_methods_that_exist_only_in_sessions_are_not_found(method: str) -> None:
     bridged = Bridged()
     with pytest.raises(RpcError, match=f"Method not found: {method}") as refused:
         await bridged.ask(method)
@@ -486,7 +486,7 @@ async def test_a_turn_is_released_even_if_the_call_never_began() -> None:
     assert bridged.turns.free
 
 
-async def test_a_connection_without_turns_is_used_directly() -> None:
+async def test_a_connection_whose_calls_have_their_own_streams_needs_no_turn() -> None:
     bridged = Bridged()
     bridged.turn = None
     assert (await bridged.ask(capabilities=ASKABLE))["content"] == []
@@ -510,7 +510,9 @@ async def test_a_call_is_refused_if_all_connections_are_in_use() -> None:
         ({"name": "x", "_meta": {"k": 1}}, {"name": "x", "_meta": {"k": 1}}),
     ],
 )
-async def test_params_of_the_stateless_era_are_removed(params: Any, passed: Any) -> None:
+async def test_params_that_exist_only_in_the_stateless_era_are_removed(
+    params: Any, passed: Any
+) -> None:
     bridged = Bridged()
     await bridged.ask(params=params)
     assert bridged.connection.passed[0] == passed
@@ -538,7 +540,7 @@ async def test_after_a_visit_the_call_is_sent_again() -> None:
     assert bridged.other.passed[2] == {"name": "x"}
 
 
-async def test_a_level_is_set_before_the_request() -> None:
+async def test_the_log_level_is_set_at_the_server_before_the_request_is_sent() -> None:
     bridged = Bridged()
     meta = {"io.modelcontextprotocol/logLevel": "info"}
     asked = exchange("tools/list", {"_meta": meta})

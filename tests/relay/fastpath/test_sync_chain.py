@@ -284,7 +284,7 @@ async def test_the_reason_of_a_cancellation_is_kept(turns: int) -> None:
     assert call._task.cancelled()
 
 
-def test_a_chain_of_coroutines_without_passes_always_needs_a_task() -> None:
+def test_a_chain_of_interceptors_without_a_passes_method_always_needs_a_task() -> None:
     assert SyncChain([], forever).possible
     assert SyncChain([made("half passes", [])], forever).possible
     assert not SyncChain([made("passes", [])], forever).possible
@@ -388,7 +388,7 @@ async def test_an_interceptor_that_passes_a_request_is_not_called() -> None:
 async def test_requests_sent_right_after_initialize_keep_their_order(
     interceptors: tuple[Interceptor, ...],
 ) -> None:
-    """A client that does not wait for the handshake is served, too."""
+    """A client that does not wait for the response to `initialize` is served, too."""
     async with scene(interceptors=interceptors) as place:
         client = await place.client()
         said = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "hasty"}}

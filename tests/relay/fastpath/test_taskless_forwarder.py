@@ -170,7 +170,7 @@ def asked(method: str = "tools/call", params: Any = None, **about: Any) -> Excha
         (False, "resources/unsubscribe", b"{}", False),
     ],
 )
-async def test_requests_that_only_have_to_be_forwarded_need_no_task(
+async def test_requests_that_are_forwarded_unchanged_need_no_task(
     stateless: bool, method: str, capabilities: bytes, taken: bool
 ) -> None:
     place = Place(stateless=stateless)
@@ -254,7 +254,9 @@ async def test_a_call_without_a_task_marks_its_connection_as_used(stateless: boo
     ],
     ids=["result", "refused", "lost", "not sent"],
 )
-async def test_a_client_receives_the_outcome_once(outcome: Any, answer: Any, again: bool) -> None:
+async def test_a_client_receives_the_outcome_of_a_call_once(
+    outcome: Any, answer: Any, again: bool
+) -> None:
     place = Place()
     one = asked()
     place.take(one)
@@ -455,7 +457,7 @@ async def test_a_request_that_a_synchronous_interceptor_refuses_is_not_sent() ->
     log: list[str] = []
     place = Place(Half("a", log), Half("b", log, RpcError(5, "no")))
     assert place.take(asked()) is not None
-    assert place.session.answers == []  # not before the request is registered
+    assert place.session.answers == []  # not delivered before the request is registered
     got = await answered(place)
     assert got.message == "no"
     assert log == ["a in", "b in", "a out: RpcError"]
@@ -498,7 +500,7 @@ async def test_a_request_that_cannot_be_forwarded_continues_in_a_task_in_order()
     assert len(place.usual) == 1
 
 
-async def test_an_async_interceptor_needs_a_task_for_requests_that_concern_it() -> None:
+async def test_an_async_interceptor_needs_a_task_unless_it_passes_the_request() -> None:
     log: list[str] = []
 
     class Looking:

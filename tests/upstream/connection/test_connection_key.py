@@ -34,7 +34,7 @@ def introduction(**members: Any) -> bytes:
     return json.dumps({"protocolVersion": VERSION, **members}).encode()
 
 
-def test_the_key_of_a_stateless_caller() -> None:
+def test_the_key_of_a_stateless_caller_contains_its_capabilities() -> None:
     key = key_of_caller(caller({"roots": {}, "sampling": {}}, ADA))
     assert key == ConnectionKey(False, VERSION, b'{"roots":{},"sampling":{}}', ADA, False)
     assert key_of_caller(caller()) == ConnectionKey(False, VERSION)
@@ -42,14 +42,16 @@ def test_the_key_of_a_stateless_caller() -> None:
 
 
 @pytest.mark.parametrize(("capabilities", "asked"), [({}, False), ({"roots": {}}, True)])
-def test_the_key_of_a_session(capabilities: Any, asked: bool) -> None:
+def test_the_key_of_a_session_contains_its_revision_and_capabilities(
+    capabilities: Any, asked: bool
+) -> None:
     key = key_of_session(caller(capabilities, ADA), introduction())
     declared = json.dumps(capabilities, separators=(",", ":")).encode()
     assert key == ConnectionKey(False, VERSION, declared, ADA, asked)
 
 
-def test_a_session_and_a_stateless_caller_share_unless_they_can_be_asked() -> None:
-    """The parked call of a stateless caller keeps its turn for minutes."""
+def test_a_session_and_a_stateless_caller_share_a_key_unless_they_can_be_asked() -> None:
+    """A parked call of a stateless caller keeps its turn on the connection for minutes."""
     assert key_of_session(caller(), introduction()) == key_of_caller(caller())
     asked = caller({"elicitation": {}})
     assert key_of_session(asked, introduction()) != key_of_caller(asked)
@@ -121,7 +123,7 @@ def test_clients_that_a_server_can_distinguish_have_different_keys() -> None:
 @pytest.mark.parametrize(
     "remembering", [connection_key.normal_capabilities, connection_key._version]
 )
-def test_a_limited_number_of_declarations_is_cached(remembering: Any) -> None:
+def test_keys_of_a_limited_number_of_declared_capabilities_are_cached(remembering: Any) -> None:
     remembering.cache_clear()
     for number in range(257):
         remembering(b'{"n":%d}' % number)

@@ -33,7 +33,7 @@ INTRODUCTION = introduction_of(b"{}", exchange().caller)
 
 
 class Opened:
-    """An opener, and its lost connections."""
+    """An opener, and a list of connections that it has lost."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ async def test_the_failures_of_1024_principals_are_remembered(virtual_time: Virt
     assert not await server.ask(everybody[0])
     assert await server.ask(everybody[1024])
     assert not await server.ask(everybody[1])
-    assert await server.ask(everybody[0])  # the oldest was forgotten
+    assert await server.ask(everybody[0])  # the oldest principal was forgotten
 
 
 async def test_the_last_error_is_kept_until_a_connection_is_opened(
@@ -138,12 +138,12 @@ async def test_a_shortage_of_this_machine_does_not_count_as_a_failed_attempt(
     for _ in range(3):
         with pytest.raises(LocalResourceError):
             await server.find_out()
-    assert len(server.tried) == 3  # each waited for the pause, none was rejected
+    assert len(server.tried) == 3  # each attempt waited for the pause, and none was rejected
     assert server.opener.error is None
     assert starts.shortage.error is not None
 
 
-async def test_starts_for_clients_wait_for_a_slot(virtual_time: VirtualTime) -> None:
+async def test_processes_for_clients_wait_for_a_start_slot(virtual_time: VirtualTime) -> None:
     """Sixteen servers that one client calls do not start sixteen processes at once."""
     starts, running, most = StartLimiter(2), 0, 0
 
@@ -315,7 +315,9 @@ def test_a_stateless_connection_does_not_reset_a_refused_handshake() -> None:
         (b"5", {"name": "fairlead", "version": "0"}),
     ],
 )
-def test_introduction_names_the_caller_or_fairlead(info: bytes | None, shown: Any) -> None:
+def test_the_params_of_initialize_name_the_caller_or_fairlead(
+    info: bytes | None, shown: Any
+) -> None:
     found = introduction_of(b'{"roots":{}}', exchange(info=info).caller)
     assert found == {"capabilities": {"roots": {}}, "clientInfo": shown}
 

@@ -42,7 +42,7 @@ ROOTS, SAMPLING = b'{"roots":{}}', b'{"sampling":{}}'
 
 
 class FakeConnection(SimpleNamespace):
-    """A connection of which only the use is known."""
+    """A stub of a connection that only has the attributes about its use."""
 
     quiet = False
 
@@ -165,7 +165,7 @@ async def test_the_connection_of_a_quiet_session_is_closed_when_all_are_open() -
     ("principal", "held", "reserved", "ended"),
     [
         (ADA, 2, 0, 0),
-        (ADA, 3, 0, 1),  # half of six
+        (ADA, 3, 0, 1),  # half of the limit of six
         (ADA, 2, 1, 1),
         (BOB, 3, 0, 0),
         (ANONYMOUS, 5, 0, 0),
@@ -215,7 +215,7 @@ async def test_room_is_made_by_closing_a_connection_of_the_principal_with_the_mo
     ],
     ids=["idle", "quiet", "in use"],
 )
-async def test_the_error_of_a_busy_server_has_the_time_to_retry_after(
+async def test_the_error_of_a_busy_server_contains_the_time_to_retry_after(
     virtual_time: VirtualTime, about: dict[str, Any], retry_after: float
 ) -> None:
     pool = new_pool(max_connections=1)
@@ -262,7 +262,7 @@ async def test_the_default_connection_counts_and_may_be_closed_to_make_room(
                 raise AssertionError("no connection is available")
         assert refused.value.retry_after == 5.0
         assert default.current is connection
-    assert not connection.closed  # its owner closes it
+    assert not connection.closed  # its owner closes the default connection
 
 
 async def test_the_least_recently_used_connection_is_closed_to_make_room(
@@ -327,7 +327,7 @@ async def test_an_idle_connection_is_closed_after_the_idle_limit(
     await asyncio.sleep(99)
     assert not connection.closed
     connection.idle = False
-    await asyncio.sleep(30)  # in use when the timer fires
+    await asyncio.sleep(30)  # the connection is in use when the timer fires
     assert not connection.closed
     connection.idle = True
     await asyncio.sleep(100)
@@ -394,7 +394,7 @@ async def test_some_connections_are_never_closed_as_idle(
     ("place", "about", "closed"),
     [
         ("own", {}, True),
-        ("first", {}, False),  # stays for the next session
+        ("first", {}, False),  # the connection stays open for the next session
         ("second", {}, True),
         ("second", {"idle": False}, False),
         ("second", {"stateless": True}, False),
@@ -471,7 +471,7 @@ async def test_a_key_whose_processes_exit_too_often_is_suspended(virtual_time: V
 
 
 @pytest.mark.parametrize("about", ["no process", "ended by us", "not filed"])
-async def test_other_ends_of_a_connection_do_not_count_as_losses(
+async def test_only_the_unexpected_exit_of_a_process_counts_as_a_loss(
     virtual_time: VirtualTime, about: str
 ) -> None:
     pool, connection = new_pool(), used_by(ending=about == "ended by us")
@@ -571,7 +571,7 @@ async def test_requests_that_must_not_wait_use_the_default_connection() -> None:
         (False, ADA, b"{}", True, False),
     ],
 )
-async def test_the_default_connection_is_for_anonymous_clients_without_capabilities(
+async def test_only_anonymous_clients_without_capabilities_use_the_default_connection(
     stateless: bool, principal: Principal, capabilities: bytes, in_session: bool, used: bool
 ) -> None:
     pool, connection = new_pool(), used_by(stateless=stateless)
@@ -675,7 +675,7 @@ class AskedBack:
 
 
 @pytest.mark.parametrize("about", ["stateless", "correlates_calls"])
-async def test_no_turn_is_needed_where_calls_have_their_own_streams(
+async def test_calls_with_their_own_streams_need_no_turn(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch, about: str
 ) -> None:
     place = AskedBack(monkeypatch, 1)
@@ -799,7 +799,7 @@ class Sessions:
         return connection
 
 
-async def test_sessions_of_one_key_share_a_connection_and_others_do_not() -> None:
+async def test_sessions_with_the_same_key_share_a_connection() -> None:
     place = Sessions()
     alike = await asyncio.gather(*(place.open(ADA, SAMPLING) for _ in range(3)))
     assert len({*alike}) == 1
@@ -834,7 +834,7 @@ async def test_concurrent_sessions_with_roots_get_a_connection_each() -> None:
     assert len({*opened}) == 3
 
 
-async def test_sessions_for_which_the_server_agrees_to_one_revision_share() -> None:
+async def test_sessions_with_the_same_agreed_revision_share_a_connection() -> None:
     place = Sessions()
     place.agreement = Agreement(revision=Revision.V2025_06_18)
     first = await place.open(ADA, SAMPLING, "2025-06-18")
@@ -887,7 +887,7 @@ async def test_a_server_that_requests_roots_is_shared_by_sessions_without_roots(
     assert await place.open(ADA, SAMPLING) is await place.open(ADA, SAMPLING)
 
 
-async def test_another_connection_has_a_free_turn_or_is_new() -> None:
+async def test_a_session_that_moves_gets_a_free_connection_or_a_new_one() -> None:
     place = Sessions()
     first = await place.open(ADA, ROOTS)
     turn = first.turns.try_take("other")
@@ -965,7 +965,7 @@ async def test_clients_use_the_first_process_if_a_second_one_exits(
         assert await place.open(principal, ROOTS) is default
         assert place.pool.facts == ServerFacts(is_single=True)
         assert await place.open(principal, SAMPLING) is default
-        assert len(place.introductions) == 1  # the fact is known by now
+        assert len(place.introductions) == 1  # the fact is stored by now
     else:
         with pytest.raises(ConnectFailed, match="exited") as refused:
             await place.open(principal, ROOTS)

@@ -72,7 +72,7 @@ async def test_notifications_are_sent_in_order_before_the_response() -> None:
         (True, None, None),
     ],
 )
-async def test_notifications_have_the_form_of_the_clients_revision(
+async def test_notifications_are_converted_to_the_revision_of_the_client(
     stateless: bool, params: Any, told: Any
 ) -> None:
     one, edge, request = call(stateless=stateless)
@@ -150,7 +150,7 @@ async def test_progress_has_the_token_of_the_client() -> None:
     ("rising", "told"),
     [(True, [-5, 1, 2, "odd", 3]), (False, [-5, 1, 1, 2, 0.5, "odd", 3])],
 )
-async def test_progress_only_rises_if_a_request_is_sent_several_times(
+async def test_progress_that_does_not_increase_is_dropped_after_a_repeated_request(
     rising: bool, told: list[Any]
 ) -> None:
     one, edge, _ = call({"_meta": {"progressToken": 1}}, rising=rising)
@@ -201,7 +201,7 @@ def test_a_server_may_ask_during_some_methods_if_the_client_can_be_reached(
     assert one.may_be_asked is expected
 
 
-async def test_a_call_moves_to_the_next_request_of_its_client() -> None:
+async def test_a_call_continues_with_the_next_request_of_its_client() -> None:
     one, first, _ = call({"_meta": {"progressToken": "a"}})
     one.tell(note())
     await one.flushed()
@@ -218,7 +218,7 @@ async def test_a_call_moves_to_the_next_request_of_its_client() -> None:
     [(None, [None, 0.5, 0.5, 0.2, 1]), (True, [None, 0.5, 1])],
     ids=["as it comes", "only more"],
 )
-async def test_progress_that_does_not_rise_is_dropped_on_request(
+async def test_progress_that_does_not_increase_is_dropped_on_request(
     rising: bool | None, told: list[Any]
 ) -> None:
     asked = exchange("tools/call", {"name": "x", "_meta": {"progressToken": "t"}})

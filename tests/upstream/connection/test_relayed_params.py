@@ -107,7 +107,9 @@ def passing(params: Any) -> RelayedParams:
         ({"_meta": 7}, False, {"_meta": 7}),
     ],
 )
-def test_a_progress_token_is_the_id_of_the_request(params: Any, tracked: bool, sent: Any) -> None:
+def test_the_progress_token_of_a_forwarded_request_is_its_new_id(
+    params: Any, tracked: bool, sent: Any
+) -> None:
     given = passing(params)
     assert given.tracked is tracked
     if params and "a" in params and tracked:
@@ -155,7 +157,7 @@ def test_the_target_is_sent_under_the_servers_own_name(alias: str | None, name: 
         ([1], [1]),
     ],
 )
-def test_progress_has_the_token_of_the_caller(params: Any, told: Any) -> None:
+def test_progress_is_forwarded_with_the_token_of_the_caller(params: Any, told: Any) -> None:
     raw = UNSET if params is None else Raw(json.dumps(params).encode())
     note = Notification("notifications/progress", raw, {"x": Raw(b"1")})
     found = with_progress_token(note, "t")
@@ -178,7 +180,7 @@ ID = SUBSCRIPTION_KEY
         (None, 7, None),
     ],
 )
-def test_notifications_have_the_subscription_id_of_the_client(
+def test_notifications_are_forwarded_with_the_subscription_id_of_the_client(
     params: Any, subscription: int | None, told: Any
 ) -> None:
     raw = UNSET if params is None else Raw(json.dumps(params).encode())

@@ -1,4 +1,4 @@
-"""Messages that a server sends unasked, and the calls and sessions that receive them."""
+"""Requests and notifications of a server, and the calls and sessions that receive them."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ class FakeSession:
         self.level, self.principal = level, principal
         self.heard: list[str] = []
         self.outcome: Any = b'{"from":"session"}'
-        self.asked_in: list[Any] = []  # ids of its calls during which the server asked
+        self.asked_in: list[Any] = []  # ids of its calls during which the server sent a request
         self.taking = True
 
     def tell(self, note: Notification) -> None:
@@ -106,7 +106,7 @@ async def test_a_log_message_goes_to_the_call_that_it_belongs_to() -> None:
     message = note("notifications/message", level="info")
     connection._passed(message, 1)
     connection._passed(message, 2)
-    connection._passed(message, None)  # two calls without a session are ambiguous
+    connection._passed(message, None)  # two calls without a session: the receiver is ambiguous
     connection._passed(message, 9)
     assert (one.methods, other.methods) == (["notifications/message"], [])
 
@@ -161,7 +161,7 @@ async def test_an_update_goes_to_the_subscribers_or_to_the_only_session(
         ("notifications/vendor", 1, True, True, False),
     ],
 )
-async def test_other_notifications_go_to_a_call_or_to_all_sessions(
+async def test_notifications_except_logs_and_updates_go_to_a_call_or_all_sessions(
     method: str, related: int | None, stateless: bool, told: bool, others: bool
 ) -> None:
     connection, mine, other = connection_of(), FakeSession(), FakeSession()
@@ -198,7 +198,7 @@ async def test_notifications_of_a_subscription_go_to_the_subscriber() -> None:
     assert call.methods[1:] == ["notifications/vendor"] * 2
 
 
-async def test_an_acknowledgement_of_our_own_subscription_goes_to_the_bridge() -> None:
+async def test_the_acknowledgement_of_a_bridge_subscription_goes_to_the_bridge() -> None:
     connection, news = connection_of(stateless=True), []
     acknowledged = "notifications/subscriptions/acknowledged"
     connection.on_news = news.append
@@ -223,7 +223,7 @@ async def test_an_acknowledgement_of_our_own_subscription_goes_to_the_bridge() -
         ({"c1": True}, 1, True, 1),
     ],
 )
-async def test_a_question_belongs_to_a_call_if_that_is_certain(
+async def test_a_server_request_belongs_to_a_call_if_only_one_is_possible(
     calls: dict[str, bool], related: int | None, correlates: bool, found: int | None
 ) -> None:
     connection = connection_of()
@@ -242,7 +242,7 @@ async def test_a_question_belongs_to_a_call_if_that_is_certain(
     ],
     ids=["refused", "protocol", "gone", "away"],
 )
-async def test_a_question_that_the_client_does_not_answer_is_refused(
+async def test_a_server_request_that_the_client_does_not_answer_is_refused(
     outcome: Exception, code: int, message: str
 ) -> None:
     connection, session = connection_of(), FakeSession()
@@ -276,7 +276,7 @@ async def test_a_question_goes_to_the_client_of_the_call_or_to_the_only_session(
     assert await connection._asked(question) == Raw(b'{"from":"parked"}')
 
 
-async def test_a_question_during_several_calls_goes_to_the_session_of_all_of_them() -> None:
+async def test_a_server_request_during_several_calls_of_one_session_goes_to_it() -> None:
     connection, session, other = connection_of(), FakeSession(), FakeSession()
     question = exchange("elicitation/create", {}, way=DOWN)
     calls = {"c1": FakeCall(session), "c2": FakeCall(session)}
@@ -288,7 +288,7 @@ async def test_a_question_during_several_calls_goes_to_the_session_of_all_of_the
         await connection._asked(question)
 
 
-async def test_a_question_outside_of_a_calls_stream_ends_correlation() -> None:
+async def test_a_server_request_outside_of_the_stream_of_its_call_ends_correlation() -> None:
     connection, session = connection_of(), FakeSession()
     connection.peer.channel.correlates_calls = True  # type: ignore[misc]
     known(connection, [session], c1=FakeCall(session))
@@ -317,7 +317,7 @@ async def test_a_message_of_the_server_has_the_principal_of_its_client() -> None
     assert (stateless.stateless, stateless.revision) == (True, NEWEST)
 
 
-async def test_a_call_with_questions_in_its_result_stays_registered() -> None:
+async def test_a_call_with_input_requests_in_its_result_stays_registered() -> None:
     connection = connection_of(stateless=True)
     call: Any = FakeCall()
     call.sent_as = 7
@@ -326,7 +326,7 @@ async def test_a_call_with_questions_in_its_result_stays_registered() -> None:
     assert connection.calls == {}
 
 
-async def test_members_beside_a_result_go_to_the_sender_of_the_request() -> None:
+async def test_members_beside_a_result_are_sent_to_the_sender_of_the_request() -> None:
     connection, call, came = connection_of(stateless=True), FakeCall(), []
     edge: Any = call.exchange.edge
     edge.add_extra_members = lambda *of: came.append(of)
@@ -346,7 +346,7 @@ async def test_members_beside_a_result_go_to_the_sender_of_the_request() -> None
         (None, None, None),
     ],
 )
-def test_subscription_and_uri_of_a_notification(
+def test_subscription_id_and_uri_are_read_from_a_notification(
     params: bytes | None, subscription: int | None, uri: str | None
 ) -> None:
     received = Notification("x", UNSET if params is None else Raw(params))

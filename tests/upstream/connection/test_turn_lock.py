@@ -75,7 +75,7 @@ async def test_a_turn_granted_during_a_cancellation_goes_to_the_next_owner() -> 
     assert turns.free
 
 
-async def test_the_first_turn_of_several_locks_is_taken_and_no_other_is_kept(
+async def test_only_the_first_free_turn_of_several_locks_is_taken(
     virtual_time: VirtualTime,
 ) -> None:
     locks = [TurnLock() for _ in range(3)]
@@ -99,7 +99,7 @@ async def test_the_first_turn_of_several_locks_is_taken_and_no_other_is_kept(
     assert [len(lock._waiting) for lock in locks] == [0, 0, 0]
 
 
-async def test_a_lock_that_is_free_is_taken_at_once() -> None:
+async def test_a_free_lock_is_taken_without_waiting() -> None:
     locks = [TurnLock() for _ in range(3)]
     held = locks[0].try_take("other")
     place, turn = await first_turn(locks, "me", 5.0)

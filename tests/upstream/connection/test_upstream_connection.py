@@ -40,7 +40,7 @@ def only_connection(place: Scene) -> UpstreamConnection:
 @either_way
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @pytest.mark.parametrize("end", ["result", "error", "cancel"])
-async def test_a_call_leaves_no_state_however_it_ended(
+async def test_a_call_leaves_no_state_behind_however_it_ends(
     interceptors: Any, era: str, end: str
 ) -> None:
     async with scene(era, interceptors=interceptors) as place:
@@ -87,7 +87,7 @@ async def test_a_call_without_a_response_times_out(interceptors: Any) -> None:
         assert connection.calls == {}
 
 
-async def test_a_disconnected_client_leaves_no_state() -> None:
+async def test_a_disconnected_client_leaves_no_state_behind() -> None:
     async with scene() as place:
         client = await place.session()
         server = await place.server()
@@ -138,7 +138,7 @@ async def test_a_client_that_loses_access_to_a_resource_loses_its_subscription()
         assert place.relay.quota.uris.total == 2
 
 
-async def test_a_connection_that_is_lost_is_forgotten_and_reported() -> None:
+async def test_a_lost_connection_is_removed_and_reported() -> None:
     async with scene() as place:
         pool = place.relay.pool
         opened: list[UpstreamConnection] = []
@@ -187,7 +187,7 @@ async def test_closing_a_connection_cancels_its_background_requests() -> None:
         assert connection._background == set()
 
 
-async def test_notifications_of_stateless_clients_pass_unless_they_name_a_request() -> None:
+async def test_stateless_notifications_are_forwarded_unless_they_name_a_request() -> None:
     async with scene("stateless") as place:
         client = await place.client()
         client.stateless("x/y", {})
@@ -227,7 +227,7 @@ async def test_hang_up_ends_listen_streams(everybody: bool) -> None:
         assert len(place.relay._same_era._listening) == (0 if everybody else 1)
 
 
-async def test_an_answered_question_leaves_no_state() -> None:
+async def test_an_answered_server_request_leaves_no_state_behind() -> None:
     async with scene() as place:
         client = await place.session(ASKED)
         server = await place.server()
@@ -248,7 +248,7 @@ async def test_an_answered_question_leaves_no_state() -> None:
 
 
 class Client:
-    """A session of which only the stream is known."""
+    """A stub of a session, whose client may have a stream."""
 
     def __init__(self, has_stream: bool = False) -> None:
         self.peer = SimpleNamespace(channel=SimpleNamespace(has_stream=has_stream))
@@ -272,7 +272,7 @@ def unused_connection() -> Any:
     ],
     ids=["unused", "session", "listening session", "call", "listen stream", "subscription"],
 )
-async def test_use_of_a_connection(
+async def test_a_connection_is_idle_quiet_or_abandoned_according_to_its_use(
     about: dict[str, Any], idle: bool, quiet: bool, abandoned: bool
 ) -> None:
     connection = unused_connection()

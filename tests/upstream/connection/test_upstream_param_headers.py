@@ -83,9 +83,7 @@ async def test_headers_of_a_client_are_forwarded_before_tools_were_listed() -> N
 async def test_headers_are_compared_with_the_arguments_for_every_server(
     behind: str, era: str
 ) -> None:
-    """A server on pipes does not receive the headers, and routers that use them must not be
-    deceived.
-    """
+    """A server on pipes does not receive headers. Routers that use headers must not be misled."""
     call = {"name": "where", "arguments": {"region": "north"}}
     async with relayed(behind, era) as relay, serving(relay) as edge:  # type: ignore[arg-type]
         page = (await edge.stateless("tools/list")).result
@@ -98,14 +96,14 @@ async def test_headers_are_compared_with_the_arguments_for_every_server(
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_a_relay_offers_every_revision_for_servers_of_either_era(era: str) -> None:
+async def test_a_relay_supports_every_revision_for_servers_of_either_era(era: str) -> None:
     async with relayed("http", era) as relay, serving(relay) as edge:  # type: ignore[arg-type]
         found = (await edge.stateless("server/discover")).result
     assert set(found["supportedVersions"]) == {revision.value for revision in Revision}
     assert found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "behind"
 
 
-async def test_tools_after_an_empty_cursor_are_requested() -> None:
+async def test_the_page_after_an_empty_cursor_is_requested() -> None:
     schema = {"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     tool = {"name": "where", "inputSchema": {"type": "object", **schema}}
     pages: dict[str | None, Any] = {

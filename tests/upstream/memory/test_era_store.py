@@ -109,7 +109,7 @@ PROBED = ["server/discover", "initialize"]
 
 
 @pytest.mark.covers("CFG-13")
-def test_the_second_process_does_not_probe(place: Place) -> None:
+def test_the_second_process_does_not_probe_the_server(place: Place) -> None:
     assert place.connect("handshake") == PROBED
     assert place.connect("handshake") == ["initialize"]
     assert stat.S_IMODE(place.file.stat().st_mode) == 0o600
@@ -204,7 +204,7 @@ async def test_a_wrong_verdict_about_an_http_server_is_corrected() -> None:
 
 def test_concurrent_writers_leave_a_complete_file(place: Place) -> None:
     (place.folder / "era").write_text("handshake")
-    started = [place.start(f"refuses {n}") for n in range(6)]  # six servers
+    started = [place.start(f"refuses {n}") for n in range(6)]  # six servers share the file
     outcomes = [process.communicate(timeout=60) for process in started]
     assert [out for out, _ in outcomes] == ["connected\n"] * 6, outcomes
     kept = json.loads(place.file.read_text())["eras"]
@@ -238,7 +238,7 @@ def _file(store: MemoryStore, **eras: tuple[bool, float]) -> None:
     store.write("eras", json.dumps({"version": 1, "eras": eras}).encode())
 
 
-def test_old_and_future_verdicts_are_ignored() -> None:
+def test_expired_and_future_verdicts_are_ignored() -> None:
     store, now = MemoryStore(), time.time()
     _file(store, old=(True, now - LIFETIME - 1), young=(True, now - 1), odd=(True, now + 3600))
     assert CachedEraStore(store).load() == {"young": True}
@@ -255,7 +255,7 @@ def test_the_oldest_verdicts_are_dropped_first() -> None:
     assert "s1" in kept.load()
 
 
-def test_two_processes_keep_the_verdicts_of_each_other() -> None:
+def test_a_process_keeps_the_verdicts_that_another_process_has_stored() -> None:
     store = MemoryStore()
     one, other = EraCache(), EraCache()
     one.keep(CachedEraStore(store))

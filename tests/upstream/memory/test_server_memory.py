@@ -31,7 +31,7 @@ def stored(store: MemoryStore) -> Any:
     return json.loads(store.read("servers") or b"{}")
 
 
-def test_facts_are_those_of_the_same_entry() -> None:
+def test_facts_are_used_only_for_the_same_entry() -> None:
     store = MemoryStore()
     memory = ServerMemory(store)
     assert memory.load(RED) == UNKNOWN
@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_read_is_replaced(content: bytes) -> None:
     assert memory.load(RED) == SINGLE
 
 
-def test_facts_of_another_version_or_too_many_bytes_are_not_used() -> None:
+def test_facts_of_another_version_or_in_a_file_that_is_too_large_are_not_used() -> None:
     store = MemoryStore()
     memory = ServerMemory(store)
     memory.save(RED, SINGLE)

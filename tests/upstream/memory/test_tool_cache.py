@@ -14,7 +14,7 @@ TOOLS = [{"name": "a", "inputSchema": {"type": "object"}}]
 
 
 @pytest.mark.covers("HST-60")
-def test_tools_are_kept_for_the_same_entry_only(tmp_path: Path) -> None:
+def test_tools_are_cached_for_the_same_entry_only(tmp_path: Path) -> None:
     for store in (MemoryStore(), FileStore(tmp_path / "cache")):
         cache = MCPToolCache(store)
         assert cache.get("s", ENTRY) is None
@@ -48,7 +48,7 @@ def test_an_unreadable_entry_is_a_miss(damage: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("HST-60")
-def test_old_and_future_entries_are_ignored(tmp_path: Path) -> None:
+def test_expired_and_future_entries_are_ignored(tmp_path: Path) -> None:
     cache = MCPToolCache(FileStore(tmp_path))
     cache.set("s", ENTRY, TOOLS)
     (file,) = tmp_path.iterdir()
@@ -85,7 +85,7 @@ def _defaults() -> dict[str, object]:
     return {k: v for k, v in msgspec.to_builtins(ENTRY).items() if k not in ("command", "env")}
 
 
-def test_tools_of_a_server_are_kept_up_to_a_limit(
+def test_tools_of_a_server_are_cached_up_to_a_size_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cache = MCPToolCache(FileStore(tmp_path))

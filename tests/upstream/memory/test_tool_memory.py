@@ -92,7 +92,7 @@ async def test_tools_are_written_once_for_each_list() -> None:
     ],
     ids=["failed", "mistake", "known", "suspended"],
 )
-async def test_a_server_that_did_not_start_is_remembered_as_such(
+async def test_a_server_that_failed_to_start_is_remembered(
     state: str, error: Exception, remembered: bool, failing: bool
 ) -> None:
     cache = FakeCache(**({"red": tools("old")} if remembered else {}))
@@ -118,7 +118,7 @@ async def test_a_server_that_did_not_start_last_time_is_known_until_it_is_forgot
     assert not memory.is_known("red")
 
 
-async def test_tools_that_are_forgotten_stay_in_the_cache() -> None:
+async def test_tools_that_are_forgotten_in_memory_stay_in_the_cache() -> None:
     memory = ToolMemory(MCPToolCache(MemoryStore()))
     memory.update(server("red", tools("a")))
     await memory.flush()

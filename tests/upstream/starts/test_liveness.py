@@ -39,7 +39,7 @@ async def test_a_relay_replaces_a_server_that_hangs(tmp_path: Path, era: str) ->
         ask = client.ask if era == "handshake" else client.stateless
         first, second = ask("tools/call", CALL), ask("tools/call", CALL)
         await rough.got("tools/call", 1)
-        give_up(client, first)  # as clients do after their timeout
+        give_up(client, first)  # clients also cancel after their timeout
         told = (await client.answer_to(second))["error"]
         assert "server 'rough' does not respond" in told["message"]
         assert told["data"] == {"source": "proxy", "server": "rough"}
@@ -48,7 +48,7 @@ async def test_a_relay_replaces_a_server_that_hangs(tmp_path: Path, era: str) ->
         assert len(rough.pids) == 2
 
 
-async def test_a_timeout_of_the_relay_itself_starts_a_check(tmp_path: Path) -> None:
+async def test_a_timeout_in_the_relay_starts_a_check_of_the_server(tmp_path: Path) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:
         rough = Rough(tmp_path, "rough", HANGS, {})
         relay = Relay(rough.entry, "rough", call_timeout=0.2, hang_timeout=0.2)
@@ -80,7 +80,7 @@ async def test_a_server_that_is_busy_and_answers_pings_is_left_alone(tmp_path: P
         give_up(client, long)
 
 
-async def test_a_server_that_responds_late_does_not_hang(tmp_path: Path) -> None:
+async def test_a_server_that_responds_late_is_not_replaced(tmp_path: Path) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:
         rough = Rough(tmp_path, "rough")  # handles one request at a time, including pings
         relay = Relay(rough.entry, "rough", era="handshake", hang_timeout=0.5)

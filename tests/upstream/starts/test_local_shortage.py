@@ -18,7 +18,7 @@ async def test_the_delay_of_starts_grows_until_one_succeeds(virtual_time: Virtua
     pauses = []
     for _ in range(8):
         shortage.report(ERROR)
-        shortage.report(ERROR)  # of another server at the same time: one pause for both
+        shortage.report(ERROR)  # a report of another server at the same time causes no second pause
         began = virtual_time.now
         await shortage.wait()
         pauses.append(virtual_time.now - began)

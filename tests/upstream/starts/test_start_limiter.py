@@ -48,7 +48,7 @@ async def test_a_start_without_a_response_releases_its_slot_once(
         first = asyncio.create_task(silent())
         await asyncio.sleep(0)  # the first start holds the only slot
         monkeypatch.setattr(slots, "PATIENCE", 60.0)
-        async with places.starting():  # released by the timer
+        async with places.starting():  # the timer releases the slot
             first.cancel()
             await asyncio.wait((first,))
             waiting = asyncio.create_task(_enter(places))
@@ -66,7 +66,7 @@ async def test_a_failed_or_cancelled_start_releases_its_slot() -> None:
         async with places.starting():
             waiting = asyncio.create_task(_enter(places))
             await asyncio.sleep(0)
-            waiting.cancel()  # before it held a slot
+            waiting.cancel()  # the start is cancelled before it gets a slot
             await asyncio.wait((waiting,))
         await _enter(places)
 
@@ -134,7 +134,7 @@ async def test_a_start_without_a_response_holds_its_slot_for_one_and_a_half_seco
     assert times == pytest.approx([0, 1.5, 2.5, 4])
 
 
-async def test_calls_go_first_then_reconnects_then_start_up(virtual_time: VirtualTime) -> None:
+async def test_starts_for_calls_precede_reconnects_and_start_up(virtual_time: VirtualTime) -> None:
     limiter, order = StartLimiter(1), list[str]()
     wanted = dict.fromkeys("abcd", StartPriority.START_UP)
     wanted["c"] = StartPriority.RECONNECT
@@ -151,7 +151,7 @@ async def test_calls_go_first_then_reconnects_then_start_up(virtual_time: Virtua
     assert order == ["a", "d", "c", "b"]
 
 
-async def test_a_cancelled_start_passes_its_slot_on(
+async def test_the_slot_of_a_cancelled_start_goes_to_the_next_one(
     virtual_time: VirtualTime,
 ) -> None:
     limiter = StartLimiter(1)
