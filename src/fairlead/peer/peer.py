@@ -170,8 +170,8 @@ class Peer(ReplyPathBase):
     ) -> Coroutine[Any, Any, Raw]:
         """Forward a request of another connection and wait for its result.
 
-        The differences to `request`: `fill` returns the params for the id of the new request, and
-        `overhear` gets the unchanged progress notifications.
+        Unlike in `request`, `fill` builds the params for the id of the new request, and `overhear`
+        is called with the unchanged progress notifications.
 
         Raises:
             RpcError, RequestTimeout, ChannelClosed, LocalProtocolError: As `request` does.
@@ -188,13 +188,13 @@ class Peer(ReplyPathBase):
         )
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Send these members beside the result or the error of a request of the peer."""
+        """Add members to the response to a request of the peer, beside its result or error."""
         self._inbound_requests.responses.add_extra_members(request_id, members)
 
     # Start and end
 
     def start(self) -> None:
-        """Start to read. Call it once."""
+        """Start the owner task, which reads from the channel. Must be called only once."""
         assert self._line.owner is None
         self._line.begin(self._line.loop.create_task(self._own()))
 
