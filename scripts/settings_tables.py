@@ -181,6 +181,7 @@ def _defaults(cls: type[Any]) -> Iterator[tuple[str, tuple[str, object]]]:
 def _annotated(cls: type[Any]) -> Iterator[tuple[ast.AnnAssign, str]]:
     """Yield the fields that a class itself defines, with the comment or docstring of each."""
     text = Path(inspect.getfile(cls)).read_text()
+    source = text.splitlines()
     comments = {
         token.start[0]: token.string.lstrip("# ")
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
@@ -192,7 +193,15 @@ def _annotated(cls: type[Any]) -> Iterator[tuple[ast.AnnAssign, str]]:
                 if isinstance(one, ast.AnnAssign):
                     lines = range(one.lineno, (one.end_lineno or one.lineno) + 1)
                     about = " ".join(comments[line] for line in lines if line in comments)
-                    yield one, about or _docstring(following)
+                    yield one, about or _docstring(following) or _above(one, source, comments)
+
+
+def _above(field: ast.AnnAssign, source: list[str], comments: Mapping[int, str]) -> str:
+    """Return the comment in the lines directly above a field."""
+    first = field.lineno
+    while source[first - 2].lstrip().startswith("#"):
+        first -= 1
+    return " ".join(comments[line] for line in range(first, field.lineno))
 
 
 def _docstring(node: ast.stmt | None) -> str:

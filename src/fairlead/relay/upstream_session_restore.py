@@ -20,7 +20,7 @@ __all__ = ["UpstreamSessionRestorer"]
 
 # seconds that the first request waits for a request for roots, if the server is known to send one
 ROOTS_KNOWN = 2.0
-ROOTS_UNKNOWN = 0.05  # the same for a server that is not known to request roots
+ROOTS_UNKNOWN = 0.05  # seconds of the same wait for a server that is not known to request roots
 
 log = logging.getLogger("fairlead.gateway")
 

@@ -28,7 +28,7 @@ from .merged_catalog import MergedCatalog
 
 __all__ = ["ListComparison", "VariantChanged"]
 
-FIRST_PAUSE = 0.05  # initial pause in seconds between two listings on one connection
+FIRST_PAUSE = 0.05  # seconds of the first pause between two listings on one connection
 
 log = logging.getLogger("fairlead.gateway")
 

@@ -29,7 +29,7 @@ __all__ = ["DryRunResult", "dry_run_tape"]
 
 # number of messages that are held until the response of the oldest is found
 MAX_WAITING: Final = 10_000
-MAX_BYTES: Final = 32 << 20  # total bytes of the held messages
+MAX_BYTES: Final = 32 << 20  # bytes of all held messages together
 MAX_SESSIONS: Final = 10_000  # number of sessions whose client and transport are remembered
 
 K = TypeVar("K")

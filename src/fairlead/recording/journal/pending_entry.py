@@ -13,7 +13,7 @@ from .journal_record import ExchangeKind, ExchangeState, JournalRecord
 
 __all__ = ["OVERHEAD", "PendingEntry"]
 
-OVERHEAD: Final = 600  # estimated bytes of an entry without its messages
+OVERHEAD: Final = 600  # bytes of an entry without its messages, estimated
 
 
 class PendingEntry(Struct, gc=False):

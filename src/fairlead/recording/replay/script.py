@@ -29,7 +29,7 @@ LISTEN: Final = "subscriptions/listen"
 NEAR: Final = 100  # number of pending requests that are searched for a related one
 TRACKED: Final = 5000  # number of requests whose progress may arrive after their response
 MOST: Final = 2_000_000  # number of messages; the index takes about half a kilobyte for each
-SHORTEST: Final = 50  # minimum size of a line in bytes
+SHORTEST: Final = 50  # bytes of the shortest possible line
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
