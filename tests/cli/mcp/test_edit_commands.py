@@ -24,6 +24,17 @@ def test_a_command_is_added_to_the_users_file(person: Person) -> None:
     }
 
 
+def test_a_relative_working_directory_is_stored_as_an_absolute_path(person: Person) -> None:
+    (person.project / "sub").mkdir()
+    for name, given, stored in (
+        ("here", ".", str(person.project)),
+        ("below", "sub", str(person.project / "sub")),
+        ("variable", "${WORK}", "${WORK}"),
+    ):
+        assert person.runs("mcp", "add", name, "--cwd", given, "--", "python", "s.py").code == 0
+        assert person.read("ours/mcp.json")["mcpServers"][name]["cwd"] == stored
+
+
 def test_add_notes_a_file_that_is_relative_to_the_current_folder(person: Person) -> None:
     (person.project / "server.py").write_text("")
     run = ("--", "python", "server.py")

@@ -108,7 +108,11 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
     if command:
         _refuse("a server with a URL", header=options.header, type=options.type)
         entry: dict[str, Any] = {"command": command[0], "args": command[1:]}
-        entry |= {"env": read_pairs(options.env, "--env"), "cwd": options.cwd}
+        cwd = options.cwd
+        # The user's own file applies in every folder, where a relative path would be another one.
+        if cwd is not None and not options.project and "${" not in cwd:
+            cwd = os.path.abspath(cwd)
+        entry |= {"env": read_pairs(options.env, "--env"), "cwd": cwd}
     else:
         _refuse("a command", env=options.env, cwd=options.cwd)
         if not _is_url(options.url):

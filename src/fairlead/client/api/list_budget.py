@@ -8,7 +8,7 @@ from ...wire.error_codes import INVALID_REQUEST
 
 __all__ = ["ListBudget", "ListTooLarge"]
 
-SPARSE = 6  # A list of objects with names has at least this many bytes per comma.
+SPARSE = 6  # bytes per comma, the minimum in a list of objects with names
 
 
 class ListTooLarge(RemoteProtocolError):
