@@ -170,15 +170,15 @@ async def test_the_end_of_a_connection_fails_all_pending_requests() -> None:
         waiting = asyncio.create_task(client.request("x"))
         await frames.next()
         client.outbound.forward_nowait("y", Raw(b"{}"), outcomes.append)
-        await client.close("it is late", public="late")
+        await client.close("too late", public="late")
         with pytest.raises(ChannelClosed) as closed:
             await waiting
         for error in (closed.value, *outcomes):
-            assert (error.reason, error.public) == ("it is late", "late")
+            assert (error.reason, error.public) == ("too late", "late")
         assert len(outcomes) == 1
         assert closed.value is not outcomes[0]
         assert client.end is not None
-        assert client.end.reason == "it is late"
+        assert client.end.reason == "too late"
 
 
 async def test_members_beside_a_result_are_passed_to_the_callback() -> None:

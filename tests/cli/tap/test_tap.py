@@ -311,8 +311,8 @@ def test_a_batch_is_recorded_message_by_message(person: Person) -> None:
         """
         for line in sys.stdin:
             asked = json.loads(line)
-            said = [{"jsonrpc": "2.0", "id": one["id"], "result": {}} for one in asked]
-            print(json.dumps(said), flush=True)
+            replies = [{"jsonrpc": "2.0", "id": one["id"], "result": {}} for one in asked]
+            print(json.dumps(replies), flush=True)
         """,
     )
     asked = [{"jsonrpc": "2.0", "id": n, "method": "ping"} for n in (1, 2)]

@@ -25,8 +25,8 @@ ASKING = """
 waiting = {}
 for message in requests():
     if "method" not in message:
-        said = message.get("result", message.get("error"))
-        complete(waiting.pop(message["id"]), content=text(json.dumps(said)))
+        reply = message.get("result", message.get("error"))
+        complete(waiting.pop(message["id"]), content=text(json.dumps(reply)))
     elif message["method"] == "tools/call":
         waiting[100 + message["id"]] = message
         send({"jsonrpc": "2.0", "id": 100 + message["id"], **message["params"]["arguments"]})

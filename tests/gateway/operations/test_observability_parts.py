@@ -94,10 +94,10 @@ def test_secrets_of_connected_servers_are_redacted() -> None:
     redactor = Redactor()
     upstreams, _, _ = observe(Observability(redactor=redactor))
     secret = "hunter2-and-more-of-it"
-    assert redactor.text(f"it is {secret}") == f"it is {secret}"
+    assert redactor.text(f"key: {secret}") == f"key: {secret}"
     (on_entry,) = upstreams.on_entries
     on_entry(read_entry({"command": "x", "env": {"API_KEY": secret}}))
-    assert secret not in redactor.text(f"it is {secret}")
+    assert secret not in redactor.text(f"key: {secret}")
 
 
 def test_reconnects_of_a_server_are_counted() -> None:
