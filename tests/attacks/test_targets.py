@@ -213,7 +213,7 @@ NAMES: dict[str, Callable[[tuple[str, str]], str]] = {
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("known_as", NAMES)
-async def test_a_denied_name_is_denied_by_all_names_at_all_endpoints(
+async def test_an_item_denied_by_one_name_is_denied_by_all_its_names_at_all_endpoints(
     policy: str, known_as: str
 ) -> None:
     assert all(MERGED[pair] != full_name(*pair) for pair in PAIRS)

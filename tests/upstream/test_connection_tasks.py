@@ -576,7 +576,7 @@ async def test_listing_waits_one_second_for_the_stream_of_changes(
     await refused.tasks.end()
 
 
-async def test_continuous_changes_are_listed_less_and_less_often(
+async def test_lists_that_change_continuously_are_fetched_less_and_less_often(
     virtual_time: VirtualTime,
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time))

@@ -177,7 +177,7 @@ async def test_requests_of_the_server_fail_with_method_not_found() -> None:
     await served.close()
 
 
-async def test_a_slow_reader_congests_both_dialects() -> None:
+async def test_a_server_channel_is_congested_while_its_websocket_is() -> None:
     served = await Served().start()
     assert served.channel.congested is False
     served.carrier.write(b'"' + b"x" * HIGH_WATER + b'"')

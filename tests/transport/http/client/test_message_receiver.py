@@ -1,4 +1,4 @@
-"""Messages and fragments from streams, delivered or reported."""
+"""Tests of the delivery of messages and result fragments that arrive on HTTP streams."""
 
 import asyncio
 import json
