@@ -34,9 +34,8 @@ def main() -> int:
         for name in ("ten_line_server.py", "long_job.py"):
             shutil.copy(ROOT / "examples" / name, folder)
         session.run("fairlead mcp add numbers --cwd . -- python ten_line_server.py")
-        session.run("fairlead mcp add jobs --cwd . -- python long_job.py", shown=False)
-        # Piped, because the table that fills on a terminal leaves its last state above the result.
-        session.run("fairlead list | cat")
+        session.run("fairlead mcp add jobs --cwd . -- python long_job.py")
+        session.run("fairlead list")
         session.run("fairlead call numbers add a=1 b=2")
         session.run_gateway("fairlead up", "fairlead call numbers_add a=20 b=22 URL/mcp")
         text = session.transcript()
@@ -62,7 +61,6 @@ class TerminalSession:
         self._env = {
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(home),
-            "FAIRLEAD_HOME": str(home / ".fairlead"),
             "TERM": "xterm-256color",
             "COLUMNS": str(COLUMNS),
         }
