@@ -328,9 +328,7 @@ class Gateway(HttpRunnable):
         return self._registry.is_ready
 
     async def listed(self) -> None:
-        """Wait for servers that are starting to list their items, at most for the `deadline` of
-        each.
-        """
+        """Wait until each starting server has listed its items, or its `deadline` has passed."""
         await self._lists.ready()
 
     # Serving

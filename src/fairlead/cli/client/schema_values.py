@@ -128,10 +128,10 @@ def _range(schema: Schema) -> str:
 
 
 def _read(text: str, kinds: set[str]) -> Any:
-    """Decode a text as JSON if its type is one of `kinds`.
+    """Decode JSON to a value of one of the types `kinds`; a boolean may also be a word like `yes`.
 
     Raises:
-        ValueError: The text is not JSON, or its type is not one of `kinds`.
+        ValueError: The text is not JSON, or the type of its value is not one of `kinds`.
     """
     if "boolean" in kinds and text.lower() in _WORDS:
         return _WORDS[text.lower()]

@@ -129,7 +129,7 @@ def _rules_of(document: Document, making: ActionContext, kept: KeptActions) -> l
         rules = _RulesParser(document, making, {**made, **kept}).rules()
         used = {id(action) for action in actions_of(rules)}
     finally:
-        close_unused(fresh, used)  # close actions that only the first pass has created
+        close_unused(fresh, used)  # close actions of the first pass that no rule uses
     return rules
 
 
