@@ -182,7 +182,7 @@ async def test_the_oldest_notifications_are_dropped_if_interceptors_are_slow(
         assert methods(delivered) == ["0", "3", "4", "5", "6"]
 
 
-async def test_a_notification_without_a_connection_passes_interceptors() -> None:
+async def test_a_notification_without_a_connection_passes_through_interceptors() -> None:
     seen: list[Exchange] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:

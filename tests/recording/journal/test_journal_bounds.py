@@ -238,7 +238,7 @@ async def test_a_secret_under_a_duplicate_name_reaches_neither_client_nor_server
 # Readers of pending entries
 
 
-async def test_result_of_a_record_that_was_read_before_is_still_redacted() -> None:
+async def test_the_result_of_a_record_that_was_read_while_pending_is_redacted() -> None:
     journal = Journal()
     record = journal.begin(UP, "request", "tools/call", params=Raw(b"{}"), request_id=1)
     (shown,) = journal.records()

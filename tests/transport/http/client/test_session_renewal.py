@@ -449,7 +449,7 @@ async def test_the_renewal_fails_if_state_cannot_be_restored(restore: Any) -> No
         assert (lost.request_id, lost.error.status) == (2, 404)
 
 
-async def test_closing_during_a_renewal_loses_the_request() -> None:
+async def test_closing_during_a_renewal_reports_no_error() -> None:
     async def never(asked: Asked) -> HttpResponse:
         await asyncio.Event().wait()
         return reply(500)
