@@ -485,7 +485,7 @@ async def test_ended_sessions_leave_no_objects(front: str) -> None:
         after = await objects_after(ROUNDS)
         assert after - before < ROUNDS, "each session leaves objects behind"
         member = gateway.members["red"]
-        assert not member._sticky
+        assert not member.replicas._sticky
         assert not gateway._clients.merged
         assert not len(gateway.upstream_subscriptions)
         pools = [relay.pool for relay in member.replicas]
