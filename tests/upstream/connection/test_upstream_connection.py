@@ -295,3 +295,32 @@ async def test_a_borrowed_connection_is_not_closed() -> None:
     assert (connection.borrowed, connection.ending, connection.alive) == (True, True, True)
     await connection.peer.close()
     assert not connection.alive
+
+
+async def test_notifications_received_before_a_loss_are_delivered() -> None:
+    """Another client of a shared process may cause the loss; the result was received already."""
+    released = asyncio.Event()
+
+    async def slow(exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.method == "notifications/progress":
+            await released.wait()
+        return await proceed(exchange)
+
+    async with scene("handshake", interceptors=(slow,)) as place:
+        client = await place.session()
+        params = {"name": "t", "_meta": {"progressToken": "mine"}}
+        call = client.ask("tools/call", params)
+        server = place.servers[-1] if place.servers else await place.server()
+        request = await server.method("tools/call")
+        connection = only_connection(place)
+        token = request["params"]["_meta"]["progressToken"]
+        for number in (1, 2):
+            server.tell("notifications/progress", {"progressToken": token, "progress": number})
+        server.reply(request, {"content": []})
+        await server.close()
+        await eventually(lambda: not connection.alive)
+        released.set()
+        for number in (1, 2):
+            note = await client.method("notifications/progress")
+            assert note["params"] == {"progressToken": "mine", "progress": number}
+        assert (await client.answer_to(call))["result"] == {"content": []}

@@ -28,6 +28,8 @@ from .upstream_param_headers import ServerParamHeaders, sends_param_headers
 
 __all__ = ["UpstreamConnection", "declared_by", "end_subscription", "remove_subscriber"]
 
+DRAIN_LIMIT = 10.0  # seconds for interceptors to handle the last notifications of a connection
+
 log = logging.getLogger("fairlead.gateway")
 
 
@@ -262,10 +264,25 @@ class UpstreamConnection(ServerEvents):
             await self.peer.close()
 
     def _closed(self, end: ChannelClosed) -> None:
-        self.passage.close()
+        # Another client may have caused the loss. Notifications that were received before belong to
+        # calls that may be answered already, so they still pass through the interceptors.
+        if self.passage.busy and not self.ending:
+            self.background(self._drain())
+        else:
+            self.passage.close()
         self.outbox.close()
         if self._on_close is not None:
             self._on_close(self, end)
+
+    async def _drain(self) -> None:
+        """Deliver the queued notifications of a lost connection, in bounded time."""
+        try:
+            async with asyncio.timeout(DRAIN_LIMIT):
+                await self.passage.passed()
+        except TimeoutError:
+            log.warning("%s: interceptors are too slow: notifications were dropped", self.name)
+        finally:
+            self.passage.close()
 
 
 def declared_by(connection: UpstreamConnection) -> dict[str, Any]:
