@@ -318,7 +318,7 @@ async def test_notifications_received_before_a_loss_are_delivered() -> None:
             server.tell("notifications/progress", {"progressToken": token, "progress": number})
         server.reply(request, {"content": []})
         await server.close()
-        await eventually(lambda: not connection.alive)
+        await eventually(lambda: connection not in place.relay.pool.connections)
         released.set()
         for number in (1, 2):
             note = await client.method("notifications/progress")
