@@ -114,7 +114,7 @@ async def test_connections_that_are_being_opened_count_towards_the_limit() -> No
         assert sum(isinstance(one, ServerBusy) for one in outcomes) == 16
 
 
-async def test_an_idle_connection_of_the_client_is_evicted_after_a_while() -> None:
+async def test_a_client_at_its_limit_evicts_its_own_idle_connection() -> None:
     async with connections(4) as place:
         first = await place.for_caller(caller("greedy", 0))
         await place.for_caller(caller("greedy", 1))

@@ -199,7 +199,7 @@ async def add_one(peer: Peer) -> str:
     return str(parse(await peer.request("tools/call", params))["content"][0]["text"])
 
 
-async def test_a_refusal_has_its_status_and_body() -> None:
+async def test_the_error_of_a_refused_connection_has_the_status_and_body() -> None:
     async with our_server(auth_token="s3cret") as url:
         with pytest.raises(HttpError, match="bearer token") as caught:
             await connect_websocket(url, proxy=None)

@@ -477,7 +477,7 @@ async def test_idle_connections_are_closed_in_time(monkeypatch: pytest.MonkeyPat
         assert server.connections == 4
 
 
-async def test_an_expired_connection_is_not_reused_before_it_is_closed() -> None:
+async def test_an_expired_connection_that_is_still_open_is_not_reused() -> None:
     async with opened(hello) as (door, server):
         await (await door.open("POST", {}, b"x")).read()
         door._pool._kept[0].idle_since -= 5  # type: ignore[union-attr]

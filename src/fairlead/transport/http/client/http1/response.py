@@ -135,7 +135,7 @@ class HttpResponse:
         return b"".join(pieces)
 
     async def chunk(self) -> bytes:
-        """Return the next received part of the body, or nothing at its end.
+        """Return the next received part of the body, or `b""` at its end.
 
         Raises:
             ChannelClosed: The connection broke, or the compressed data is invalid.
