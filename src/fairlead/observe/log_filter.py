@@ -210,7 +210,7 @@ class _Budget:
 
 
 def _secrets(value: object, redactor: "Redactor", budget: _Budget, depth: int = 0) -> Iterator[str]:
-    """Yield the values of all members of a structure whose names are names of secrets."""
+    """Search a structure and yield the values whose names mark them as secret."""
     # As slow to load as `Redactor`.
     from ..redaction.redact_text import is_folder
 

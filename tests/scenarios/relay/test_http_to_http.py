@@ -1,4 +1,4 @@
-"""A relay between HTTP and HTTP: sessions, headers, broken streams."""
+"""A relay with HTTP on both sides: sessions, headers, broken streams."""
 
 import asyncio
 import contextlib

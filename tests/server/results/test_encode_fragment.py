@@ -62,7 +62,7 @@ async def test_fragments_are_sent_as_progress_to_a_caller_that_requests_it(
 
 
 @pytest.mark.covers("SRV-35")
-async def test_fragments_are_dropped_for_a_caller_without_progress() -> None:
+async def test_fragments_are_dropped_if_the_request_has_no_progress_token() -> None:
     async with wire_to(server()) as wire:
         answer = await wire.ask("tools/call", {"name": "write", "_meta": META})
         assert answer["result"]["content"][0]["text"] == "once upon a time"

@@ -362,7 +362,7 @@ async def test_the_connection_of_an_abandoned_session_is_closed(virtual_time: Vi
     ("keeps_one", "others", "stays"),
     [(True, "none", True), (True, "default", False), (True, "pool", False), (False, "none", False)],
 )
-async def test_the_last_connection_of_a_server_that_is_not_lazy_stays(
+async def test_the_last_connection_of_a_server_stays_open_unless_it_is_lazy(
     virtual_time: VirtualTime, keeps_one: bool, others: str, stays: bool
 ) -> None:
     pool = new_pool(idle_close=100.0)

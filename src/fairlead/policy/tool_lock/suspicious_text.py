@@ -127,7 +127,7 @@ def _kind(character: str, before: str) -> str | None:
 
 def _instructions(text: str) -> Iterator[str]:
     for pattern, what in _INSTRUCTIONS:
-        # Limits the time of the expressions on a long text.
+        # Only the start of a long text is searched, to limit the time that this takes.
         if pattern.search(text[:20_000]):
             yield what
 

@@ -78,7 +78,10 @@ def about_entry(entry: "MCPServerEntry | None") -> dict[str, Any]:
 
 
 def command_of(info: TapeInfo) -> list[str]:
-    """Return the recorded command, or an empty list; it may be stored as one string."""
+    """Return the recorded command as a list, even if it is stored as one string.
+
+    The list is empty if there is no command or its quotes are unbalanced.
+    """
     command = info.about.get("command")
     if isinstance(command, str):
         try:
