@@ -310,15 +310,6 @@ class Relay(StandInServer):
                     raise
         raise AssertionError("unreachable")
 
-    async def default_connection(self) -> UpstreamConnection:
-        """Return the default connection of the upstream. Wait while it is being opened.
-
-        Raises:
-            FairleadError: The server has no default connection now.
-        """
-        assert self.upstream is not None
-        return await self.upstream.default_connection()
-
     async def _for_stateless(self, exchange: Exchange) -> UpstreamConnection:
         """Return a connection for a stateless request.
 

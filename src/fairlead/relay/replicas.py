@@ -149,7 +149,11 @@ class Replicas(Sequence[Relay]):
 
     async def _wait_for_first(self) -> StillStarting | None:
         """Wait until one of several starting servers is connected. Return an error if none is."""
-        starting = [relay for relay in self._relays if relay.rank == Rank.STARTING]
+        starting = [
+            relay.upstream
+            for relay in self._relays
+            if relay.upstream is not None and relay.rank == Rank.STARTING
+        ]
         if not starting or any(relay.rank == Rank.CONNECTED for relay in self._relays):
             return None
         loop = asyncio.get_running_loop()
