@@ -26,6 +26,7 @@ from ..errors import (
 )
 from ..protocol.public_reason import public_reason
 from ..transport.backoff import Backoff
+from .connection.open_connections import LOSS_WINDOW, MAX_LOSSES
 from .starts.liveness import LivenessProbe
 from .starts.start_limiter import StartLimiter, StartPriority
 
@@ -34,8 +35,6 @@ __all__ = ["END_LIMIT", "ConnectionKeeper", "State"]
 log = logging.getLogger("fairlead.manager")
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds between connection attempts
-# more than MAX_LOSSES losses within LOSS_WINDOW seconds are a crash loop
-MAX_LOSSES, LOSS_WINDOW = 5, 30.0
 END_LIMIT = 10.0  # seconds to wait for a connection to close
 
 State: TypeAlias = Literal[

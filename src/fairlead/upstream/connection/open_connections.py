@@ -23,14 +23,14 @@ from .connection_opener import ConnectionOpener
 from .server_events import EventReceiver
 from .upstream_connection import UpstreamConnection
 
-__all__ = ["DefaultConnection", "OnLost", "OpenConnections"]
+__all__ = ["LOSS_WINDOW", "MAX_LOSSES", "DefaultConnection", "OnLost", "OpenConnections"]
 
 # seconds without use before a connection may be closed to make room. Without this delay, a client
 # that declares different capabilities in each request would start a process for each request.
 EVICTABLE_AFTER = 5.0
 # seconds without a call before a connection with sessions may be closed to make room
 QUIET_AFTER = 60.0
-# more than MAX_LOSSES losses within LOSS_WINDOW seconds suspend a key
+# more than MAX_LOSSES losses within LOSS_WINDOW seconds suspend a key, or the default connection
 MAX_LOSSES, LOSS_WINDOW = 5, 30.0
 MOST_KEYS = 1024  # keys whose losses are remembered
 
