@@ -46,7 +46,7 @@ class Model:
     def __init__(self, total: int, per_client: int) -> None:
         self.total, self.per_client = total, per_client
         self.held: dict[int, tuple[str, bool]] = {}  # by item: its owner, and whether it is idle
-        self.limit = Limit("test", total, "items", "client", "")
+        self.limit = Limit(total, "items", "client", "")
         self.shares: ClientShares[int] = ClientShares(
             total, per_client, self.limit, is_idle=lambda item: self.held[item][1], used=float
         )
