@@ -16,9 +16,9 @@ from ...errors import ConfigError
 from ...interceptor import Interceptor, InterceptorBase, hooks_of
 from ...recording.tape.format import LINES, base_of
 from ...redaction.redact_messages import Redactor
+from ...suggestions import unknown_name
 from ..actions.action_registry import ACTIONS, Factory
 from ..conditions.conditions import Report
-from ..conditions.rules_error import unknown_name
 from ..interceptor_failures import LIMIT, FailurePolicy, with_failure_policy
 
 __all__ = [
@@ -174,7 +174,8 @@ class ActionBuilder:
             if key not in kinds:
                 what = f"option of `{name}`"
                 self._report(
-                    here, unknown_name(what, key, kinds) if kinds else f"`{name}` takes no options"
+                    here,
+                    unknown_name(what, str(key), kinds) if kinds else f"`{name}` takes no options",
                 )
                 good = False
                 continue
