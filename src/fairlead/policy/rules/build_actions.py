@@ -17,7 +17,7 @@ from ...interceptor import Interceptor, InterceptorBase, hooks_of
 from ...recording.tape.format import LINES, base_of
 from ...redaction.redact_messages import Redactor
 from ...suggestions import unknown_name
-from ..actions.action_registry import ACTIONS, Factory
+from ..actions import ACTIONS, Factory
 from ..conditions.conditions import Report
 from ..interceptor_failures import LIMIT, FailurePolicy, with_failure_policy
 
