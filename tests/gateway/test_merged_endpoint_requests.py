@@ -10,7 +10,7 @@ import pytest
 from fairlead import RpcError
 from fairlead.gateway import Gateway, View
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
-from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.catalog.views import ClientViews
 from fairlead.gateway.merged_endpoint import MergedEndpoint
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.targets.list_kind import ListKind

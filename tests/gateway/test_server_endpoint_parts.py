@@ -10,12 +10,11 @@ from msgspec import UNSET, Raw
 
 from fairlead.errors import RpcError
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
-from fairlead.gateway.catalog.views import View
-from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.catalog.views import ClientViews, View
 from fairlead.gateway.server_endpoint import SingleServerEndpoint
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.caller import Principal, principal_from
 from fairlead.protocol.headers import ParamHeader
-from fairlead.protocol.identity.principal import Principal, principal_from
 from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.server.results.result_envelope import ResultEnvelope

@@ -8,8 +8,7 @@ import pytest
 
 from fairlead.client.api.list_budget import ListBudget, ListTooLarge
 from fairlead.errors import ChannelClosed, RemoteProtocolError, RpcError
-from fairlead.protocol.caller import Caller
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS, Caller
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.upstream.connection_lists import read_lists

@@ -11,7 +11,7 @@ from ..config.server_spec import ServerSpec
 from ..interceptor import Exchange, Handler, Interceptor, hooks_of
 from ..peer import Peer
 from ..peer.intercepted_peer import InterceptedNotifier
-from ..protocol.identity.principal import ANONYMOUS, Principal
+from ..protocol.caller import ANONYMOUS, Principal
 from ..protocol.targets.list_kind import ListKind
 from ..relay.bridge.parked_calls import ParkedCalls
 from ..server.features.change_broadcaster import ChangeBroadcaster
@@ -36,11 +36,10 @@ from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
 from .catalog.routing import Router
 from .catalog.target_resolver import TargetResolver
-from .catalog.views import View
+from .catalog.views import ClientViews, View
 from .clients.client_disconnector import ClientDisconnector
 from .clients.client_registry import ClientRegistry
 from .clients.client_subscriptions import ClientSubscriptions
-from .clients.client_views import ClientViews
 from .clients.log_levels import LogLevels
 from .clients.upstream_subscriptions import UpstreamSubscriptions
 from .clients.view_changes import ViewUpdater

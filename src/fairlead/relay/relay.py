@@ -15,13 +15,12 @@ from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RpcError,
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
 from ..peer import Peer
 from ..peer.notification_pipeline import NotificationPipeline
-from ..protocol.caller import Caller
+from ..protocol.caller import ANONYMOUS, Caller, Principal
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.downgrade.downgrade_error import DowngradeError
 from ..protocol.envelope import Direction, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.identity.client_key import connection_key
-from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.methods import exists
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error, unreachable_error

@@ -11,9 +11,8 @@ from ..client.api.list_budget import ListBudget
 from ..client.api.list_pages import read_pages
 from ..errors import RemoteProtocolError, RpcError
 from ..limits import LIST_SECONDS
-from ..protocol.caller import CAPABILITIES_KEY, CLIENT_INFO_KEY, VERSION_KEY, Caller
+from ..protocol.caller import CAPABILITIES_KEY, CLIENT_INFO_KEY, VERSION_KEY, Caller, has_capability
 from ..protocol.json_edit import encoded
-from ..protocol.methods import has_capability
 from ..protocol.revisions import NEWEST
 from ..protocol.targets.list_kind import ListKind
 from ..wire.error_codes import INVALID_REQUEST
@@ -85,4 +84,4 @@ async def _ask_as(
     }
     # `peer.request` would describe Fairlead as the client, so `_meta` is written here.
     whole = encoded({**(params or {}), "_meta": meta})
-    return await connection.peer.forward(method, lambda _: whole, timeout=PAGE_LIMIT)
+    return await connection.peer.outbound.forward(method, lambda _: whole, timeout=PAGE_LIMIT)

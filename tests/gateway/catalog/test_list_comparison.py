@@ -20,8 +20,7 @@ from fairlead.gateway.catalog.list_comparison import ListComparison
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.limits import LIST_VARIANTS, RELISTING
-from fairlead.protocol.caller import Caller
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS, Caller
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.upstream.list_variants import DEFAULT_VARIANT, ListVariants, variant_key

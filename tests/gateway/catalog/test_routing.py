@@ -13,7 +13,7 @@ from fairlead.errors import ConnectFailed
 from fairlead.gateway import Gateway, View
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.routing import Router
-from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.catalog.views import ClientViews
 from fairlead.interceptor import Exchange
 from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import raw, resources, templates, tools

@@ -15,7 +15,7 @@ from fairlead.gateway.clients.log_levels import LogLevels
 from fairlead.gateway.gateway_file import ClientEntry, GatewayFile
 from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.interceptor import Answer
-from fairlead.protocol.identity.principal import ANONYMOUS, UNNAMED, Principal, principal_from
+from fairlead.protocol.caller import ANONYMOUS, UNNAMED, Principal, principal_from
 from tests.support.single_exchange import exchange
 
 PART = View(servers=("red",))

@@ -16,10 +16,9 @@ from ...wire.error_codes import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from ..backends.backend import Member
 from ..backends.registry import BackendRegistry
 from ..backends.startup_calls import wait_until_found
-from ..clients.client_views import ClientViews
 from .list_requests import MergedLists
 from .merged_catalog import MergedCatalog
-from .views import View
+from .views import ClientViews, View
 
 __all__ = ["Router"]
 

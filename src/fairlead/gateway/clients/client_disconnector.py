@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Container
 from typing import Final
 
 from ...interceptor import Answer, Exchange
-from ...protocol.identity.principal import ANONYMOUS, Principal
+from ...protocol.caller import Principal
 from ...protocol.own_errors import own_error
 from ...server.features.change_broadcaster import ChangeBroadcaster
 from ...wire.error_codes import INVALID_REQUEST
@@ -51,14 +51,14 @@ class ClientDisconnector:
     def until_disconnected(
         self, exchange: Exchange, answer: Awaitable[Answer]
     ) -> Awaitable[Answer]:
-        """Wait for the result of a call that belongs to no connection.
+        """Wait for the result of a call of a principal that belongs to no connection.
 
         Raises:
             RpcError: The client was disconnected first.
         """
         principal = exchange.caller.principal
-        if principal is ANONYMOUS or exchange.method == "subscriptions/listen":
-            # Returned unchanged, because another coroutine would cost time in every call.
+        # A listen stream is ended by its subscription.
+        if exchange.method == "subscriptions/listen":
             return answer
         return self._track(principal, answer)
 

@@ -7,7 +7,7 @@ from msgspec import Struct, UnsetType
 
 from ...errors import LocalProtocolError, RpcError
 from ...interceptor import Answer, Exchange
-from ...protocol.identity.principal import Principal
+from ...protocol.caller import Principal
 from ...protocol.own_errors import own_error
 from ...relay.client_session import ClientSession
 from ...relay.request_params import listen_request_for, uris_of
@@ -22,9 +22,9 @@ from ..background_tasks import BackgroundTasks
 from ..catalog.list_requests import MergedLists
 from ..catalog.merged_catalog import MergedCatalog
 from ..catalog.routing import Router
+from ..catalog.views import ClientViews
 from ..handshake_results import CAPABILITIES
 from .client_sessions import ConnectedClient
-from .client_views import ClientViews
 from .upstream_subscriptions import URIS_PER_TURN, UpstreamSubscriptions
 
 __all__ = ["ClientSubscriptions", "StatelessListener"]

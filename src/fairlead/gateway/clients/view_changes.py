@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ...protocol.identity.principal import ANONYMOUS, Principal
+from ...protocol.caller import ANONYMOUS, Principal
 from ...server.features.change_broadcaster import ChangeBroadcaster
 from ..backends.registry import BackendRegistry
-from ..catalog.views import View
+from ..catalog.views import ClientViews, View
 from .client_registry import ClientRegistry
 from .client_sessions import ConnectedClient
 from .client_subscriptions import ClientSubscriptions
-from .client_views import ClientViews
 
 __all__ = ["ViewUpdater"]
 

@@ -10,8 +10,7 @@ from ..backends.registry import BackendRegistry
 from ..backends.startup_calls import wait_until_found
 from ..catalog.merged_catalog import MergedCatalog
 from ..catalog.routing import Router
-from ..catalog.views import View
-from ..clients.client_views import ClientViews
+from ..catalog.views import ClientViews, View
 
 __all__ = ["ToolOriginLookup"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from ...errors import RemoteProtocolError
 from ...limits import SOCKETS_PER_CLIENT
+from ...protocol.caller import Principal
 from ...protocol.envelope import TransportContext
 from ...protocol.identity.client_key import client_key
-from ...protocol.identity.principal import Principal
 from ...protocol.json_edit import RawMembers, members_of
 from ...wire.error_codes import INVALID_REQUEST
 from ..channel import Channel

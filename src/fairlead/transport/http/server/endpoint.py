@@ -9,14 +9,11 @@ allow it.
 
 from collections.abc import Callable, Container
 
-from msgspec import UNSET, UnsetType
-
 from ....errors import ChannelClosed, RemoteProtocolError, RpcError
 from ....interceptor import Handler, OnMalformed
-from ....protocol.caller import Caller, ParamsHead, read_params_head
+from ....protocol.caller import Caller, Principal, read_params_head
 from ....protocol.envelope import TransportContext
 from ....protocol.headers import ParamHeader
-from ....protocol.identity.principal import Principal
 from ....protocol.revisions import Revision, find_revision
 from ....wire import Batch, Decoder, Message, Notification, Request, encode, failure
 from ....wire.error_codes import HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST
@@ -32,7 +29,7 @@ from .sessions.session_posts import ASSUMED_REVISION, SessionPosts
 from .sessions.stream_resume import StreamResumption
 from .stateless_post import DelegatePost, InlinePostHandler, StatelessPosts
 
-__all__ = ["HttpEndpoint", "is_self_describing"]
+__all__ = ["HttpEndpoint"]
 
 _ALLOWED = b"GET, POST, DELETE, OPTIONS"
 # A few compressed bytes could decompress to any size.
@@ -201,7 +198,7 @@ class HttpEndpoint:
         # sessions.
         elif not isinstance(message, Request | Notification):
             await handshake_era(call, message, principal)
-        elif is_self_describing(head := read_params_head(message.params)):
+        elif (head := read_params_head(message.params)).is_self_describing:
             await self.posts.stateless(call, message, head, principal)
         elif message.method == "initialize" and isinstance(message, Request):
             if self.settings.sessions:
@@ -250,14 +247,6 @@ class HttpEndpoint:
             return
         assumed = revision or ASSUMED_REVISION
         await self.posts.standalone(call, message, assumed, principal)
-
-
-def is_self_describing(head: ParamsHead) -> bool:
-    """Return True if a message carries its own metadata, as in the stateless era."""
-    meta = head.meta
-    return not isinstance(meta, UnsetType) and (
-        meta.protocol_version is not UNSET or meta.client_capabilities is not UNSET
-    )
 
 
 def _bad_version(version: bytes) -> RpcError:

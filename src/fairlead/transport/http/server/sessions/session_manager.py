@@ -8,9 +8,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from .....limits import SESSIONS_PER_CLIENT
+from .....protocol.caller import Principal
 from .....protocol.envelope import TransportContext
 from .....protocol.identity.client_key import client_key
-from .....protocol.identity.principal import Principal
 from ....client_shares import ClientShares, NoShareLeft
 from ..asgi import HttpCall
 from ..http_settings import HttpSettings

@@ -1,7 +1,7 @@
 """GET and DELETE of a session: the listening stream, resumed streams, and termination."""
 
 from .....errors import RpcError
-from .....protocol.identity.principal import Principal
+from .....protocol.caller import Principal
 from .....protocol.revisions import HANDSHAKE
 from .....wire.error_codes import INVALID_REQUEST
 from ..asgi import AsgiCall
