@@ -88,8 +88,9 @@ class FakeMember:
 
 
 class Place:
-    def __init__(self, *interceptors: Any, **views: View) -> None:
+    def __init__(self, *interceptors: Any, filters_tools: bool = False, **views: View) -> None:
         self.member: Any = FakeMember()
+        self.member.spec.filters_tools = filters_tools
         self.catalog = MergedCatalog()
         self.catalog.put("red", ListKind.TOOLS, tools("log", "secret"))
         self.catalog.put("red", ListKind.PROMPTS, [raw(name="hello"), raw(name="hidden")])
@@ -182,8 +183,7 @@ async def test_lists_of_a_restricted_client_come_from_the_catalog() -> None:
 
 
 async def test_the_tool_filter_of_an_entry_restricts_all_clients() -> None:
-    place = Place()
-    place.member.spec.filters_tools = True
+    place = Place(filters_tools=True)
     assert "tools" in await place.ask("tools/list", {}, BOB)
     assert place.member.asked == []
 

@@ -451,6 +451,7 @@ class OnePeer:
         self.conversation = SimpleNamespace(state=state, peer=caller)
         self.channel = self
         self.congested, self.connected = False, True
+        self.outbound = self
         self.sent: list[Notification] = []
         self.forwarded: list[Any] = []
         self.on_malformed: Any = None
