@@ -37,12 +37,11 @@ from .catalog.merged_catalog import MergedCatalog
 from .catalog.routing import Router
 from .catalog.target_resolver import TargetResolver
 from .catalog.views import ClientViews, View
-from .clients.client_disconnector import ClientDisconnector
+from .clients.client_access import ClientDisconnector, ViewUpdater
 from .clients.client_registry import ClientRegistry
 from .clients.client_subscriptions import ClientSubscriptions
 from .clients.log_levels import LogLevels
 from .clients.upstream_subscriptions import UpstreamSubscriptions
-from .clients.view_changes import ViewUpdater
 from .gateway_settings import GatewaySettings
 from .handshake_results import HandshakeResults
 from .merged_endpoint import MergedEndpoint

@@ -10,7 +10,7 @@ forwards messages.
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections.abc import Callable, Container
 from typing import Any
 
 from msgspec import Raw
@@ -26,7 +26,7 @@ from ..wire import Notification, RequestId, Success
 from .connection_state import ConnectionState, InFlight
 from .inbound_dispatch import InboundDispatcher
 from .inbound_requests import Delegate, InboundRequests, InlineHandler, OnCancelled
-from .outbound_requests import OnProgress, OutboundRequests
+from .outbound_requests import OutboundRequests
 
 __all__ = ["Peer"]
 
@@ -79,6 +79,9 @@ class Peer(ReplyPathBase):
         self._work = InFlight(max_in_flight)
         self.state = line = ConnectionState(channel, conversation, self._work)
         self.outbound = make_outbound(line, input_timeout)
+        # Sends a request or a notification.
+        self.request = self.outbound.request
+        self.notify = self.outbound.notify
         self._inbound_requests = InboundRequests(
             line,
             self,
@@ -100,58 +103,6 @@ class Peer(ReplyPathBase):
             hang_up=self._give_up,
         )
         self.delegated = self._inbound_requests.delegated
-
-    # Requests and notifications. Code that runs for every forwarded message or every call of a
-    # client uses `outbound` and `delegated` directly, which saves one Python call.
-
-    def request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | Raw | None = None,
-        *,
-        timeout: float = 30.0,
-        max_total: float = 0.0,
-        on_progress: OnProgress | None = None,
-        on_sent: Callable[[RequestId], None] | None = None,
-        quiet: bool = False,
-        reply_to: RequestId | None = None,
-        reserved: RequestId | None = None,
-    ) -> Coroutine[Any, Any, Raw]:
-        """Send a request and wait for the bytes of its result.
-
-        A `timeout` of 0 means no limit. With `max_total`, progress restarts the timeout until that
-        many seconds have passed in all. `on_sent` gets the id of the request. A `quiet` request is
-        not cancelled at the peer when its caller stops waiting. `reply_to` is the request of the
-        peer that this one belongs to, `reserved` an id that was reserved before.
-
-        Raises:
-            RpcError: The peer answered with an error.
-            RequestTimeout: No response came in time; the peer was notified.
-            ChannelClosed: The connection ended first.
-            LocalProtocolError: The request is not allowed now.
-        """
-        return self.outbound.request(
-            method,
-            params,
-            timeout=timeout,
-            max_total=max_total,
-            on_progress=on_progress,
-            on_sent=on_sent,
-            quiet=quiet,
-            reply_to=reply_to,
-            reserved=reserved,
-        )
-
-    def notify(
-        self, method: str, params: Mapping[str, Any] | Raw | None = None, *, timeout: float = 30.0
-    ) -> Coroutine[Any, Any, None]:
-        """Send a notification; wait while the peer reads slowly.
-
-        Raises:
-            ChannelClosed: The notification was certainly not delivered.
-            RequestTimeout: The peer does not read; the notification was not sent.
-        """
-        return self.outbound.notify(method, params, timeout=timeout)
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         """Add members to the response to a request of the peer, beside its result or error."""

@@ -1,4 +1,4 @@
-"""Conversion of frames to messages and back.
+"""Lines, and conversion of frames to messages and back.
 
 A frame is the bytes of one JSON text without its line end. Decoding reads the envelope only;
 params, results and error objects stay bytes. msgspec raises one of three exceptions (for a syntax

@@ -10,8 +10,8 @@ import pytest
 from msgspec import UNSET, Raw
 
 from fairlead.gateway.catalog.views import ClientViews, View
+from fairlead.gateway.clients.client_access import ViewUpdater
 from fairlead.gateway.clients.client_sessions import ConnectedClient, SingleServerClient
-from fairlead.gateway.clients.view_changes import ViewUpdater
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.peer import Peer
 from fairlead.protocol.caller import ANONYMOUS, Principal, principal_from

@@ -46,15 +46,15 @@ from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.server.context.context import Context
 from fairlead.transport.channel import Incoming
 from fairlead.transport.line_channel import HIGH_WATER
+from fairlead.transport.websocket import websocket_channel as outbox
 from fairlead.transport.websocket import websocket_client as client_module
-from fairlead.transport.websocket import write_queue as outbox
 from fairlead.transport.websocket.websocket_channel import (
+    FLOOD,
     WebSocketChannel,
     WebSocketClientChannel,
     WebSocketClosed,
 )
 from fairlead.transport.websocket.websocket_client import connect_websocket
-from fairlead.transport.websocket.write_queue import FLOOD
 from fairlead.wire import Notification, Request, Success
 
 HELLO: dict[str, Any] = {

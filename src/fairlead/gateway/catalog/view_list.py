@@ -1,4 +1,4 @@
-"""One merged list in one view: names, pages and cursors."""
+"""One merged list in one view: items, names, pages and cursors."""
 
 import base64
 import binascii

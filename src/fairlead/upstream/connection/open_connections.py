@@ -1,4 +1,7 @@
-"""The open connections to one server: their limit, idle ones and losses."""
+"""The open connections to one server: their keys, their limit, idle ones and losses.
+
+Clients with equal keys look the same to a server and may share a connection.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A request of a client while a server processes it."""
+"""A request of a client while a server processes it, and the params that are sent to the server."""
 
 from collections.abc import Callable, Mapping
 from math import inf

@@ -1,4 +1,4 @@
-"""One connection to a server, and the calls and sessions of clients that use it."""
+"""One connection to a server, the calls and sessions of clients that use it, and their turns."""
 
 import asyncio
 import logging
