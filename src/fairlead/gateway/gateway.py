@@ -18,6 +18,7 @@ from ..server.features.change_broadcaster import ChangeBroadcaster
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.http_runnable import HttpRunnable
 from ..server.results.result_envelope import ResultEnvelope
+from ..transport.background_tasks import BackgroundTasks
 from ..transport.channel import Channel
 from ..transport.http.server.http_settings import HttpSettings
 from ..upstream.connection.upstream_connection import UpstreamConnection
@@ -30,7 +31,6 @@ from .backends.gateway_servers import GatewayServers, ServerSource
 from .backends.registry import BackendRegistry
 from .backends.relay_factory import create_relay
 from .backends.upstream_events import LIST_CHANGED, UpstreamEvents
-from .background_tasks import BackgroundTasks
 from .catalog.list_comparison import ListComparison
 from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from fairlead.errors import ConfigError, RpcError
-from fairlead.gateway.background_tasks import BackgroundTasks
 from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.admission import ClientAccess
 from fairlead.gateway.clients.client_access import ClientDisconnector
@@ -16,6 +15,7 @@ from fairlead.gateway.gateway_file import ClientEntry, GatewayFile
 from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.interceptor import Answer
 from fairlead.protocol.caller import UNNAMED, Principal, principal_from
+from fairlead.transport.background_tasks import BackgroundTasks
 from tests.support.single_exchange import exchange
 
 PART = View(servers=("red",))

@@ -30,12 +30,12 @@ from ...protocol.json_edit import encoded
 from ...protocol.revisions import NEWEST
 from ...protocol.targets.list_kind import ListKind
 from ...relay.client_session import ClientSession
+from ...transport.background_tasks import BackgroundTasks
 from ...upstream.connection.upstream_connection import UpstreamConnection, declared_by
 from ...upstream.list_variants import DEFAULT_VARIANT, Lists, VariantKey, variant_key
 from ...upstream.server_lists import NEEDED_CAPABILITY
 from ...upstream.upstream import Upstream
 from ...wire.error_codes import INVALID_REQUEST
-from ..background_tasks import BackgroundTasks
 from .merged_catalog import MergedCatalog
 
 __all__ = ["ListComparison", "VariantChanged", "read_lists"]

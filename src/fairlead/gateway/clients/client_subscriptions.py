@@ -13,12 +13,12 @@ from ...relay.client_session import ClientSession
 from ...relay.request_params import listen_request_for, uris_of
 from ...relay.same_era import stop_watching
 from ...server.features.change_broadcaster import UPDATED, ChangeBroadcaster
+from ...transport.background_tasks import BackgroundTasks
 from ...upstream.connection.upstream_connection import UpstreamConnection
 from ...upstream.list_variants import VariantKey, variant_key
 from ...wire.error_codes import INTERNAL_ERROR
 from ..backends.backend import Member
 from ..backends.registry import BackendRegistry
-from ..background_tasks import BackgroundTasks
 from ..catalog.list_requests import MergedLists
 from ..catalog.merged_catalog import MergedCatalog
 from ..catalog.routing import Router

@@ -19,6 +19,7 @@ from ...protocol.caller import NO_HEAD, can_be_asked
 from ...protocol.conversation.conversation import Fill
 from ...protocol.envelope import SessionState
 from ...protocol.own_errors import unreachable_error
+from ...transport.background_tasks import BackgroundTasks
 from ...upstream.connection.relayed_call import (
     ASKING,
     WORK,
@@ -75,7 +76,7 @@ class TasklessForwarder:
         self.chain = SyncChain(interceptors, usual)
         self.possible = self.chain.possible
         # The event loop holds tasks only weakly.
-        self._flushing: set[asyncio.Task[None]] = set()
+        self._flushing = BackgroundTasks()
 
     def take(self, session: "ClientSession", exchange: Exchange) -> DelegatedRequest | None:
         """Take over a request of a session. Return None if the request needs a task."""
@@ -260,9 +261,7 @@ class TasklessForwarder:
             await call.flushed()
             then()
 
-        task = asyncio.get_running_loop().create_task(wait())
-        self._flushing.add(task)
-        task.add_done_callback(self._flushing.discard)
+        self._flushing.start(wait())
 
 
 class _TaskedCall:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any, Protocol, TypeAlias
 
@@ -20,6 +20,7 @@ from ...limits import CONNECTIONS_PER_CLIENT
 from ...protocol.caller import ANONYMOUS, Caller, Principal, can_be_asked
 from ...protocol.identity.client_capabilities import PASSED_EXTENSIONS, for_handshake_server
 from ...protocol.revisions import NEWEST_HANDSHAKE
+from ...transport.background_tasks import BackgroundTasks
 from ..memory.server_memory import ServerFacts
 from ..server_target import ServerTarget
 from ..starts.liveness import LivenessProbe
@@ -185,7 +186,7 @@ class OpenConnections:
         self.own: set[UpstreamConnection] = set()  # connections that serve a single session each
         self._connections: dict[ConnectionKey, list[UpstreamConnection]] = {}
         self._timers: dict[UpstreamConnection, asyncio.TimerHandle] = {}
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._retiring = BackgroundTasks()
         self.facts = ServerFacts()
         # called when facts about the server change
         self.on_facts: Callable[[ServerFacts], None] = lambda facts: None
@@ -341,7 +342,7 @@ class OpenConnections:
             self.default.rest()
             return
         self._forget(connection)
-        self._start(connection.close())
+        self._retiring.start(connection.close())
         self._ended()
 
     def retire_unused(self, connection: UpstreamConnection) -> None:
@@ -363,11 +364,6 @@ class OpenConnections:
             return False
         return self.default.current is None and self.connections == [connection]
 
-    def _start(self, work: "Awaitable[None]") -> None:
-        task = asyncio.ensure_future(work)
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
-
     def _check_hang(self, connection: UpstreamConnection) -> None:
         """Check if a server is busy or hangs, after a caller stopped waiting."""
         if not self.opener.closed:
@@ -381,7 +377,7 @@ class OpenConnections:
             await connection.peer.close(why, public=public)
             await connection.close()
 
-        self._start(end())
+        self._retiring.start(end())
         self._lost(connection, ChannelClosed(why, public=public))
 
     def _lost(self, connection: UpstreamConnection, end: ChannelClosed) -> None:

@@ -16,6 +16,7 @@ from ...protocol.caller import ANONYMOUS, Caller, Principal
 from ...protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from ...protocol.envelope import SessionState
 from ...protocol.outgoing_params import Identity
+from ...transport.background_tasks import BackgroundTasks
 from ...transport.channel import Channel
 from ...wire import Notification, RequestId
 from ...wire.error_codes import HEADER_MISMATCH
@@ -185,7 +186,7 @@ class UpstreamConnection(ServerEvents):
         self.variant: int | None = None  # variant of the lists, if they changed on this connection
         self.ending = False  # True if Fairlead closes the connection
         self._on_close = on_close
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
         self.borrowed = isinstance(channel, Peer)
         if isinstance(channel, Peer):
             self.peer = channel
@@ -344,10 +345,7 @@ class UpstreamConnection(ServerEvents):
 
     def background(self, work: Coroutine[Any, Any, object]) -> None:
         """Send a request in the background and ignore its result."""
-        task = asyncio.get_running_loop().create_task(_quietly(work))
-        # The event loop holds only weak references to tasks.
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background.start(_quietly(work))
 
     # Use
 
