@@ -18,8 +18,8 @@ from websockets.exceptions import ConnectionClosed
 
 from fairlead import MCPServer
 from fairlead.limits import Limit
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.identity.client_key import client_key, network_of
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.transport.client_shares import ClientShares, NoShareLeft
 from fairlead.transport.http.server.sessions.event_store import MemoryEventStore
 from fairlead.transport.http.server.sessions.session_store import MemorySessionStore, StoredSession

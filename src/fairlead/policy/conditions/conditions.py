@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from ...config.files.source_locations import SourceLocation
+from ...protocol.caller import principal_name
 from ...protocol.envelope import Direction
-from ...protocol.identity.principal import principal_name
 from ...protocol.targets.targets import NESTED
 from ...suggestions import unknown_name
 from .facts import ANY, Facts, MessageKey

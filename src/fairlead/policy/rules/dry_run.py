@@ -11,9 +11,8 @@ from msgspec import Raw, Struct, UnsetType
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Interceptor, Proceed, ReplyPathBase, chain
-from ...protocol.caller import Caller, read_params_head, stateless_caller
+from ...protocol.caller import Caller, Principal, principal_from, read_params_head, stateless_caller
 from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
-from ...protocol.identity.principal import Principal, principal_from
 from ...protocol.revisions import NEWEST_HANDSHAKE, find_revision
 from ...protocol.targets.targets import Target, targets_of
 from ...protocol.targets.unique_names import full_name
