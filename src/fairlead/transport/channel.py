@@ -137,7 +137,7 @@ class Channel(Protocol):
         """
 
     def finish(self, request_id: RequestId) -> None:
-        """Close the stream of a request of the peer that ends without a response (cancelled)."""
+        """End the HTTP response to a request that the peer has cancelled."""
 
     def detach(self, request_id: RequestId) -> None:
         """Close the stream of a request early, if the client can fetch the response later."""

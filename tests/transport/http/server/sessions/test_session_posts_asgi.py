@@ -35,11 +35,6 @@ async def open_session(app: HttpApp, version: str = "2025-11-25") -> dict[str, s
     return fields
 
 
-def cancelled(request_id: int) -> dict[str, Any]:
-    params = {"requestId": request_id}
-    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-
-
 NOTE = {"jsonrpc": "2.0", "method": "notifications/x"}
 OLD = {"mcp-protocol-version": "2025-03-26"}
 
@@ -100,15 +95,20 @@ async def test_a_client_that_accepts_only_json_gets_no_heartbeats(
         assert asked.headers["content-type"] == "application/json"
 
 
-async def test_a_cancelled_request_is_answered_with_202() -> None:
-    desk = Desk()
-    async with serving(desk) as app:
+@pytest.mark.parametrize("closing", [False, True])
+async def test_a_request_of_a_closed_session_is_answered_with_an_error(closing: bool) -> None:
+    app = HttpApp(make_server(desk := Desk()), HttpSettings())
+    async with app.running():
         fields = await open_session(app)
         asked = AsgiRequest(app, call("wait"), fields)
         await turns()
-        assert (await AsgiRequest(app, cancelled(7), fields)).status == 202
-        await asked
-        assert (asked.status, asked.body) == (202, b"")
+        if not closing:
+            assert (await AsgiRequest(app, headers=fields, method="DELETE")).status == 200
+            await asked
+    await asked
+    text = "Unknown session: send initialize to open a new one"
+    assert (asked.status, asked.error) == (503 if closing else 404, (-32600, text))
+    assert desk.cancelled.is_set()
 
 
 async def test_a_disconnect_cancels_nothing(virtual_time: VirtualTime) -> None:

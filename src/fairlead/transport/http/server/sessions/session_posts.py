@@ -5,7 +5,7 @@ import asyncio
 from .....errors import RemoteProtocolError, RpcError
 from .....protocol.identity.principal import Principal
 from .....protocol.revisions import Revision, find_revision
-from .....wire import Batch, Message, Request
+from .....wire import Batch, Message, Request, encode, failure
 from .....wire.error_codes import INVALID_REQUEST
 from ....client_shares import NoShareLeft
 from ..asgi import AsgiCall, HttpCall
@@ -113,8 +113,11 @@ class SessionPosts:
             await call.answer(200, b"[" + b",".join(frames) + b"]")
         elif frames:
             await call.answer(self._status.of_frame(call, frames[-1]), frames[-1])
-        else:
-            await call.answer(202)  # the request was cancelled, so it has no response
+        else:  # the session was closed, so there is no response
+            error = unknown_session()
+            frame = encode(failure(None, error.code, error.message, absent_id=True))
+            # Sessions that end with the process may be restored by the next one.
+            await call.answer(503 if self._sessions.closing else 404, frame)
 
     async def answer_with_events(
         self, call: HttpCall, session: HttpSession, stream: EventStream
