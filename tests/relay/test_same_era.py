@@ -172,3 +172,47 @@ async def test_a_refused_subscription_is_not_recorded() -> None:
         assert list(connection.uris) == ["a://1"]
         [session] = connection.sessions
         assert sorted(session.uris) == ["a://1"]
+
+
+# Requests that need a capability which the client did not declare
+
+ELICIT = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+async def test_an_undeclared_request_is_refused_by_the_only_client_itself() -> None:
+    async with scene() as place:
+        client = await place.session()
+        server = await place.server()
+        number = client.ask("tools/call", {"name": "x"})
+        call = await server.method("tools/call")
+        asked = server.ask("elicitation/create", ELICIT)
+        client.refuse(await client.method("elicitation/create"), -32600, "not supported")
+        assert (await server.answer_to(asked))["error"] == {
+            "code": -32600,
+            "message": "not supported",
+        }
+        server.reply(call, {"content": []})
+        assert "result" in await client.answer_to(number)
+
+
+async def test_an_undeclared_request_is_refused_if_several_clients_share_the_connection() -> None:
+    async with scene() as place:
+        one, other, server = await two_sessions(place)
+        number = one.ask("tools/call", {"name": "x"})
+        call = await server.method("tools/call")
+        error = (await server.answer_to(server.ask("elicitation/create", ELICIT)))["error"]
+        assert (error["code"], error["data"]) == (-32601, {"source": "proxy"})
+        server.reply(call, {"content": []})
+        assert "result" in await one.answer_to(number)
+        await other.sync()
+        assert (one.skipped, other.skipped) == ([], [])
+
+
+async def test_a_method_outside_of_the_revision_of_the_only_client_is_refused() -> None:
+    async with scene(version="2024-11-05") as place:
+        client = await place.session(version="2024-11-05")
+        server = await place.server()
+        error = (await server.answer_to(server.ask("elicitation/create", ELICIT)))["error"]
+        assert (error["code"], error["data"]) == (-32601, {"source": "proxy"})
+        await client.sync()
+        assert client.skipped == []

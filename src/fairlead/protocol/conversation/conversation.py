@@ -291,10 +291,12 @@ class Conversation:
     ) -> Request:
         """Build a forwarded request under an own id; `fill` is its params or a function for them.
 
+        A relay may forward a request that needs a capability which the client did not declare.
+
         Raises:
             LocalProtocolError: The request must not be sent now.
         """
-        request_id = self._next_id(method)
+        request_id = self._next_id(method, undeclared=True)
         params = fill(request_id) if callable(fill) else fill
         return self._under_way(Request(request_id, method, params, extra))
 
@@ -304,13 +306,15 @@ class Conversation:
         self._waiting.add(request_id)
         return request_id
 
-    def _next_id(self, method: str, reserved: RequestId | None = None) -> RequestId:
+    def _next_id(
+        self, method: str, reserved: RequestId | None = None, *, undeclared: bool = False
+    ) -> RequestId:
         """Return the id for a request, or raise `LocalProtocolError` if it must not be sent."""
         if self.state is not SessionState.ACTIVE:
             check_before_handshake(method, self.state, self._is_client, self.gated)
         elif self.gated and not self._is_client:
             assert self.peer is not None
-            check_server_request(method, self.peer)
+            check_server_request(method, self.peer, undeclared=undeclared)
         if reserved is not None:
             return reserved
         number = self._last_id = self._last_id + 1
