@@ -216,3 +216,35 @@ async def test_a_method_outside_of_the_revision_of_the_only_client_is_refused() 
         assert (error["code"], error["data"]) == (-32601, {"source": "proxy"})
         await client.sync()
         assert client.skipped == []
+
+
+# Progress and cancellations of clients that name no request of the relay
+
+
+def _naming(name: Any) -> list[tuple[str, Any]]:
+    return [
+        ("notifications/progress", {"progressToken": name, "progress": 0.5}),
+        ("notifications/cancelled", {"requestId": name}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "alone", "forwarded"), [("own", True, True), (9, True, False), ("own", False, False)]
+)
+async def test_unknown_progress_and_cancellations_are_forwarded_if_they_name_a_text(
+    name: Any, alone: bool, forwarded: bool
+) -> None:
+    """A number may be an id of the relay, and another client may use the same text."""
+    async with scene() as place:
+        client = await place.session()
+        server = await place.server()
+        if not alone:
+            await place.session()
+        for method, params in _naming(name):
+            client.tell(method, params)
+        number = client.ask("tools/call", {"name": "x"})
+        server.reply(await server.method("tools/call"), {"content": []})
+        await client.answer_to(number)
+        heard = [(one["method"], one.get("params")) for one in server.skipped]
+        expected = _naming(name) if forwarded else []
+        assert [one for one in heard if one[0] != "notifications/initialized"] == expected

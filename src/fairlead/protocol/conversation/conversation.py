@@ -88,6 +88,7 @@ class Conversation:
         session_id: str | None = None,
         gated: bool = True,
         directed: bool = True,
+        relays: bool = False,
     ) -> None:
         """Create a conversation before its handshake.
 
@@ -95,12 +96,15 @@ class Conversation:
         requests before any handshake are served as if that revision had been negotiated.
 
         Without `gated`, requests may be sent in any order, for tools that test servers. Without
-        `directed`, notifications in the wrong direction are accepted, for relays.
+        `directed`, notifications in the wrong direction are accepted, for relays. With `relays`,
+        progress and cancellations that name an unknown text are accepted in the handshake era; own
+        ids are numbers, so a text cannot mean an own request that has ended.
         """
         self.role = role
         self._is_client = role is ConversationRole.CLIENT
         self.gated = gated
         self._directed = directed
+        self._relays = relays
         self.state = SessionState.UNINITIALIZED
         self.identity = identity or Identity()  # description of this end, which is sent to the peer
         self.numbers = id_format == "integer"
@@ -209,6 +213,8 @@ class Conversation:
             token = progress_token_of(message)
             if token in self._waiting:
                 return ProgressReceived(token, message)
+            if self._is_foreign(token):
+                return NotificationReceived(message)
             return UnmatchedMessage(message, "progress of a request that is not pending")
         if method == "notifications/initialized" and self.role is ConversationRole.SERVER:
             if self.state is SessionState.INITIALIZING:
@@ -238,7 +244,13 @@ class Conversation:
         if self.stateless and request_id in self._waiting:
             # A stateless server ends a subscription by cancelling the request of the client.
             return NotificationReceived(message)
+        if self._is_foreign(request_id):
+            return NotificationReceived(message)
         return UnmatchedMessage(message, "a cancellation of a request that is not pending")
+
+    def _is_foreign(self, name: RequestId | None) -> bool:
+        """Return True for the name of a request that is forwarded although it is unknown here."""
+        return self._relays and not self.stateless and isinstance(name, str)
 
     def receive_result(self, request_id: RequestId) -> bool:
         """Apply a response without building an event; otherwise like `receive`.

@@ -22,7 +22,7 @@ from ...wire.error_codes import HEADER_MISMATCH
 from .notification_outbox import PeerOutbox
 from .relayed_call import WORK, RelayedCall
 from .relayed_params import RelayedParams
-from .server_events import ServerEvents
+from .server_events import EventReceiver, ServerEvents
 from .turn_lock import Turn, TurnLock
 from .upstream_param_headers import ServerParamHeaders, sends_param_headers
 
@@ -242,6 +242,10 @@ class UpstreamConnection(ServerEvents):
     def idle(self) -> bool:
         """True if no client uses the connection."""
         return not (self.sessions or self.calls or self.stream_count or not self.turns.free)
+
+    def belongs_to(self, session: EventReceiver) -> bool:
+        """Return True for a connection of the handshake era that only this session uses."""
+        return not self.borrowed and not self.stateless and self._only_session() is session
 
     @property
     def quiet(self) -> bool:
