@@ -15,7 +15,7 @@ from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.wire.sse import HEARTBEAT
 from tests.support.asgi_requests import AsgiRequest
 from tests.support.fake_http_transport import turns
-from tests.support.http_server import Desk, call, introduction, make_server
+from tests.support.http_server import BOTH, Desk, call, introduction, make_server
 from tests.support.virtual_time import VirtualTime
 
 
@@ -95,20 +95,27 @@ async def test_a_client_that_accepts_only_json_gets_no_heartbeats(
         assert asked.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize("closing", [False, True])
-async def test_a_request_of_a_closed_session_is_answered_with_an_error(closing: bool) -> None:
+@pytest.mark.parametrize(
+    ("closing", "accept", "status"),
+    [(False, BOTH, 200), (False, "application/json", 404), (True, BOTH, 503)],
+)
+async def test_a_request_of_a_closed_session_is_answered(
+    closing: bool, accept: str, status: int
+) -> None:
     app = HttpApp(make_server(desk := Desk()), HttpSettings())
     async with app.running():
         fields = await open_session(app)
-        asked = AsgiRequest(app, call("wait"), fields)
+        asked = AsgiRequest(app, call("wait"), {**fields, "accept": accept})
         await turns()
         if not closing:
             assert (await AsgiRequest(app, headers=fields, method="DELETE")).status == 200
             await asked
     await asked
-    text = "Unknown session: send initialize to open a new one"
-    assert (asked.status, asked.error) == (503 if closing else 404, (-32600, text))
-    assert desk.cancelled.is_set()
+    assert (asked.status, desk.cancelled.is_set()) == (status, True)
+    if status == 200:
+        assert (asked.headers["content-type"], asked.body) == ("text/event-stream", HEARTBEAT)
+    else:
+        assert asked.error == (-32600, "Unknown session: send initialize to open a new one")
 
 
 async def test_a_disconnect_cancels_nothing(virtual_time: VirtualTime) -> None:
