@@ -97,6 +97,8 @@ class RpcError(FairleadError):
     it unchanged; `data` is decoded from `raw` on first access.
     """
 
+    executed = False  # True if a server is known to have executed the `initialize` that it refused
+
     def __init__(
         self, code: int, message: str, data: Any = None, *, raw: bytes | None = None
     ) -> None:

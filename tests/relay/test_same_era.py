@@ -172,3 +172,79 @@ async def test_a_refused_subscription_is_not_recorded() -> None:
         assert list(connection.uris) == ["a://1"]
         [session] = connection.sessions
         assert sorted(session.uris) == ["a://1"]
+
+
+# Requests that need a capability which the client did not declare
+
+ELICIT = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+async def test_an_undeclared_request_is_refused_by_the_only_client_itself() -> None:
+    async with scene() as place:
+        client = await place.session()
+        server = await place.server()
+        number = client.ask("tools/call", {"name": "x"})
+        call = await server.method("tools/call")
+        asked = server.ask("elicitation/create", ELICIT)
+        client.refuse(await client.method("elicitation/create"), -32600, "not supported")
+        assert (await server.answer_to(asked))["error"] == {
+            "code": -32600,
+            "message": "not supported",
+        }
+        server.reply(call, {"content": []})
+        assert "result" in await client.answer_to(number)
+
+
+async def test_an_undeclared_request_is_refused_if_several_clients_share_the_connection() -> None:
+    async with scene() as place:
+        one, other, server = await two_sessions(place)
+        number = one.ask("tools/call", {"name": "x"})
+        call = await server.method("tools/call")
+        error = (await server.answer_to(server.ask("elicitation/create", ELICIT)))["error"]
+        assert (error["code"], error["data"]) == (-32601, {"source": "proxy"})
+        server.reply(call, {"content": []})
+        assert "result" in await one.answer_to(number)
+        await other.sync()
+        assert (one.skipped, other.skipped) == ([], [])
+
+
+async def test_a_method_outside_of_the_revision_of_the_only_client_is_refused() -> None:
+    async with scene(version="2024-11-05") as place:
+        client = await place.session(version="2024-11-05")
+        server = await place.server()
+        error = (await server.answer_to(server.ask("elicitation/create", ELICIT)))["error"]
+        assert (error["code"], error["data"]) == (-32601, {"source": "proxy"})
+        await client.sync()
+        assert client.skipped == []
+
+
+# Progress and cancellations of clients that name no request of the relay
+
+
+def _naming(name: Any) -> list[tuple[str, Any]]:
+    return [
+        ("notifications/progress", {"progressToken": name, "progress": 0.5}),
+        ("notifications/cancelled", {"requestId": name}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "alone", "forwarded"), [("own", True, True), (9, True, False), ("own", False, False)]
+)
+async def test_unknown_progress_and_cancellations_are_forwarded_if_they_name_a_text(
+    name: Any, alone: bool, forwarded: bool
+) -> None:
+    """A number may be an id of the relay, and another client may use the same text."""
+    async with scene() as place:
+        client = await place.session()
+        server = await place.server()
+        if not alone:
+            await place.session()
+        for method, params in _naming(name):
+            client.tell(method, params)
+        number = client.ask("tools/call", {"name": "x"})
+        server.reply(await server.method("tools/call"), {"content": []})
+        await client.answer_to(number)
+        heard = [(one["method"], one.get("params")) for one in server.skipped]
+        expected = _naming(name) if forwarded else []
+        assert [one for one in heard if one[0] != "notifications/initialized"] == expected

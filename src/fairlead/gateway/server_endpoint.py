@@ -131,7 +131,9 @@ class SingleServerEndpoint(EndpointHandler):
         )
         peer = Peer(
             channel,
-            Conversation(ConversationRole.SERVER, Identity(self._info), principal=principal),
+            Conversation(
+                ConversationRole.SERVER, Identity(self._info), relays=True, principal=principal
+            ),
             handler=self.handler,
             on_notification=lambda note: client.incoming.put(
                 note, client.peer, lambda passed: self._forward_notification(client, passed)

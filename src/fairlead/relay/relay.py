@@ -168,6 +168,7 @@ class Relay(StandInServer):
                 ConversationRole.SERVER,
                 Identity({"name": "fairlead", "version": "0"}),
                 directed=self.settings.strict,
+                relays=True,
                 principal=principal,
             ),
             handler=self.handler,
@@ -380,6 +381,11 @@ class Relay(StandInServer):
                 connection.activate(note)
         elif connection is None:
             self._forward_stateless(note)
+        elif note.method in _NAMING_A_REQUEST:
+            # The name is a text. On a connection of this session alone whose ids are numbers, it
+            # cannot mean a request of the relay or of another client.
+            if connection.belongs_to(session) and connection.peer.conversation.numbers:
+                connection.outbox.put(note)
         # A stateless server does not know notifications of the handshake era, but may know those of
         # extensions.
         elif not connection.stateless or not exists(note.method):

@@ -78,6 +78,11 @@ class Channel(Protocol):
         ...
 
     @property
+    def executed_initialize(self) -> bool:
+        """Return True if the server has answered `initialize` with a status of 2xx."""
+        ...
+
+    @property
     def related_request_id(self) -> RequestId | None:
         """The outbound request whose stream carried the item that is being delivered."""
 
@@ -137,7 +142,7 @@ class Channel(Protocol):
         """
 
     def finish(self, request_id: RequestId) -> None:
-        """Close the stream of a request of the peer that ends without a response (cancelled)."""
+        """End the HTTP response to a request that the peer has cancelled."""
 
     def detach(self, request_id: RequestId) -> None:
         """Close the stream of a request early, if the client can fetch the response later."""
@@ -156,6 +161,7 @@ class SharedStream:
     has_stream: bool = True
     carries_headers: bool = False
     correlates_calls: bool = False
+    executed_initialize: bool = False
     related_request_id: RequestId | None = None
     on_renewed: Callable[[], None] | None = None
     param_headers_of: "Callable[[str], tuple[ParamHeader, ...]] | None" = None

@@ -10,6 +10,7 @@ __all__ = [
     "METHOD_NOT_FOUND",
     "MISSING_CAPABILITY",
     "PARSE_ERROR",
+    "REQUEST_CANCELLED",
     "RESOURCE_NOT_FOUND",
     "UNSUPPORTED_VERSION",
     "URL_ELICITATION_REQUIRED",
@@ -24,6 +25,7 @@ INTERNAL_ERROR: Final = -32603
 # handshake era only; INVALID_PARAMS with data.uri in the stateless era
 RESOURCE_NOT_FOUND: Final = -32002
 URL_ELICITATION_REQUIRED: Final = -32042  # 2025-11-25 only
+REQUEST_CANCELLED: Final = -32800  # handshake era, HTTP; as in the Language Server Protocol
 HEADER_MISMATCH: Final = -32020  # stateless era, HTTP
 MISSING_CAPABILITY: Final = -32021  # stateless era, with data.requiredCapabilities
 UNSUPPORTED_VERSION: Final = -32022  # stateless era, with data.supported and data.requested

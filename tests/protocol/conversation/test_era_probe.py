@@ -308,6 +308,12 @@ def test_refused_initialize_is_classified_by_its_error(
     assert judge_refused_initialize(error) is verdict
 
 
+def test_a_server_that_executed_initialize_has_a_handshake() -> None:
+    error = RpcError(-32602, "no")
+    error.executed = True
+    assert judge_refused_initialize(error) is RefusedInitialize.FOR_THIS_CLIENT
+
+
 def test_unclear_refusal_counts_only_if_discover_names_no_handshake_revision() -> None:
     only, both = (
         judge_discover(offer(NEWEST.value)),

@@ -49,6 +49,7 @@ def test_a_server_requests_only_what_its_client_declared() -> None:
     check_server_request("vendor/question", client)
     with pytest.raises(LocalProtocolError, match="needs the client capability 'sampling'"):
         check_server_request("sampling/createMessage", client)
+    check_server_request("sampling/createMessage", client, undeclared=True)
     old = Caller(Revision.V2025_03_26, False, ANONYMOUS, b'{"elicitation":{}}')
     with pytest.raises(LocalProtocolError, match="is not part of 2025-03-26"):
-        check_server_request("elicitation/create", old)
+        check_server_request("elicitation/create", old, undeclared=True)

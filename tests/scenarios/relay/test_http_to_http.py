@@ -11,7 +11,7 @@ from aiohttp import web
 
 from fairlead import Context, MCPServer
 from fairlead.errors import RpcError
-from fairlead.gateway import Relay
+from fairlead.gateway import Gateway, Relay
 from fairlead.interceptor import (
     After,
     Answer,
@@ -21,8 +21,18 @@ from fairlead.interceptor import (
     Proceed,
     SyncInterceptor,
 )
-from tests.support.http_server import LIMIT, META, Desk, call, make_server, next_event, serving
+from tests.support.http_server import (
+    LIMIT,
+    META,
+    Desk,
+    call,
+    introduction,
+    make_server,
+    next_event,
+    serving,
+)
 from tests.support.raw_relay import ASKED, SERVER_CAPABILITIES, scene
+from tests.support.scripted_http_server import Call, raw_server
 
 FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
 
@@ -87,6 +97,38 @@ async def until(condition: Any) -> None:
     async with asyncio.timeout(LIMIT):
         while not condition():
             await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(("status", "refused"), [(200, True), (400, False)])
+@pytest.mark.parametrize("code", [-32600, -32602])
+async def test_a_client_receives_the_refusal_of_a_server_of_both_eras(
+    code: int, status: int, refused: bool
+) -> None:
+    async def answer(call: Call) -> None:
+        if call.rpc == "initialize":
+            error = {"code": code, "message": "not this client"}
+            await call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, status)
+        elif call.rpc == "server/discover":
+            await call.result(
+                {
+                    "resultType": "complete",
+                    "supportedVersions": ["2026-07-28"],
+                    "capabilities": {},
+                }
+            )
+        elif "id" in call.message:
+            await call.result({"resultType": "complete"})
+        else:
+            await call.answer(405 if call.rpc == "GET" else 202)
+
+    async with raw_server(answer) as server, Gateway() as gateway:
+        entry = {"type": "http", "url": server.url}
+        await gateway.connect({"s": entry})
+        for host, path in ((gateway, "/s"), (Relay(entry), "")):
+            async with serving(host) as edge:  # type: ignore[arg-type]
+                opened = (await edge.post(introduction(), url=edge.url + path)).json
+                error = {"code": code, "message": "not this client"} if refused else None
+                assert opened.get("error") == error
 
 
 @pytest.mark.covers("GTW-05")

@@ -41,6 +41,9 @@ class FakeSession:
         self.outcome: Any = b'{"from":"session"}'
         self.asked_in: list[Any] = []  # ids of its calls during which the server sent a request
         self.taking = True
+        self.peer: Any = SimpleNamespace(
+            conversation=SimpleNamespace(peer=None), channel=SimpleNamespace(has_stream=True)
+        )
 
     def tell(self, note: Notification) -> None:
         self.heard.append(note.method)

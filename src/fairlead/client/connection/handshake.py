@@ -246,5 +246,9 @@ async def _ask_about(peer: Peer, introduction: HandshakeOptions) -> Success | Fa
 
 
 async def _initialize(peer: Peer, introduction: HandshakeOptions) -> Success:
-    result = await peer.request("initialize", introduction.params, timeout=introduction.timeout)
+    try:
+        result = await peer.request("initialize", introduction.params, timeout=introduction.timeout)
+    except RpcError as exc:
+        exc.executed = peer.channel.executed_initialize
+        raise
     return Success(0, result)

@@ -87,6 +87,7 @@ class Conversation:
         session_id: str | None = None,
         gated: bool = True,
         directed: bool = True,
+        relays: bool = False,
     ) -> None:
         """Create a conversation before its handshake.
 
@@ -94,12 +95,15 @@ class Conversation:
         requests before any handshake are served as if that revision had been negotiated.
 
         Without `gated`, requests may be sent in any order, for tools that test servers. Without
-        `directed`, notifications in the wrong direction are accepted, for relays.
+        `directed`, notifications in the wrong direction are accepted, for relays. With `relays`,
+        progress and cancellations that name an unknown text are accepted in the handshake era; own
+        ids are numbers, so a text cannot mean an own request that has ended.
         """
         self.role = role
         self._is_client = role is ConversationRole.CLIENT
         self.gated = gated
         self._directed = directed
+        self._relays = relays
         self.state = SessionState.UNINITIALIZED
         self.identity = identity or Identity()  # description of this end, which is sent to the peer
         self.numbers = id_format == "integer"
@@ -208,6 +212,8 @@ class Conversation:
             token = progress_token_of(message)
             if token in self._waiting:
                 return ProgressReceived(token, message)
+            if self._is_foreign(token):
+                return NotificationReceived(message)
             return UnmatchedMessage(message, "progress of a request that is not pending")
         if method == "notifications/initialized" and self.role is ConversationRole.SERVER:
             if self.state is SessionState.INITIALIZING:
@@ -237,7 +243,13 @@ class Conversation:
         if self.stateless and request_id in self._waiting:
             # A stateless server ends a subscription by cancelling the request of the client.
             return NotificationReceived(message)
+        if self._is_foreign(request_id):
+            return NotificationReceived(message)
         return UnmatchedMessage(message, "a cancellation of a request that is not pending")
+
+    def _is_foreign(self, name: RequestId | None) -> bool:
+        """Return True for the name of a request that is forwarded although it is unknown here."""
+        return self._relays and not self.stateless and isinstance(name, str)
 
     def receive_result(self, request_id: RequestId) -> bool:
         """Apply a response without building an event; otherwise like `receive`.
@@ -290,10 +302,12 @@ class Conversation:
     ) -> Request:
         """Build a forwarded request under an own id; `fill` is its params or a function for them.
 
+        A relay may forward a request that needs a capability which the client did not declare.
+
         Raises:
             LocalProtocolError: The request must not be sent now.
         """
-        request_id = self._next_id(method)
+        request_id = self._next_id(method, undeclared=True)
         params = fill(request_id) if callable(fill) else fill
         return self._under_way(Request(request_id, method, params, extra))
 
@@ -303,13 +317,15 @@ class Conversation:
         self._waiting.add(request_id)
         return request_id
 
-    def _next_id(self, method: str, reserved: RequestId | None = None) -> RequestId:
+    def _next_id(
+        self, method: str, reserved: RequestId | None = None, *, undeclared: bool = False
+    ) -> RequestId:
         """Return the id for a request, or raise `LocalProtocolError` if it must not be sent."""
         if self.state is not SessionState.ACTIVE:
             check_before_handshake(method, self.state, self._is_client, self.gated)
         elif self.gated and not self._is_client:
             assert self.peer is not None
-            check_server_request(method, self.peer)
+            check_server_request(method, self.peer, undeclared=undeclared)
         if reserved is not None:
             return reserved
         number = self._last_id = self._last_id + 1

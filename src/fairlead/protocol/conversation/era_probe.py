@@ -133,7 +133,9 @@ def judge_refused_initialize(error: RpcError | HttpError) -> RefusedInitialize:
 
     Stateless servers are free to choose the code. Most do not know the method, or miss the version
     in `_meta` or in the headers. A server with a handshake may respond with -32602 and name the
-    versions that it supports, as the specification of the handshake era shows.
+    versions that it supports, as the specification of the handshake era shows. Over HTTP, a server
+    without a handshake responds with 400 (2026-07-28 basic/transports/streamable-http), so an error
+    with 200 comes from one that has it.
     """
     if isinstance(error, HttpError):
         if error.status in _NO_HANDSHAKE_STATUSES:
@@ -142,7 +144,8 @@ def judge_refused_initialize(error: RpcError | HttpError) -> RefusedInitialize:
     if error.code in _NO_HANDSHAKE_CODES:
         return RefusedInitialize.NO_HANDSHAKE
     raw = error.raw or msgspec.json.encode({"data": error.data})
-    if error.code in _UNCLEAR_CODES and not _names_handshake(_supported(raw)):
+    unclear = error.code in _UNCLEAR_CODES and not error.executed
+    if unclear and not _names_handshake(_supported(raw)):
         return RefusedInitialize.UNCLEAR
     return RefusedInitialize.FOR_THIS_CLIENT
 

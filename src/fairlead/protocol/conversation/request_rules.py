@@ -34,8 +34,10 @@ def check_before_handshake(method: str, state: SessionState, is_client: bool, ga
         )
 
 
-def check_server_request(method: str, client: Caller) -> None:
+def check_server_request(method: str, client: Caller, *, undeclared: bool = False) -> None:
     """Check that the client supports a request of its server.
+
+    With `undeclared`, only the revision is checked: the client refuses what it did not declare.
 
     Raises:
         LocalProtocolError: The revision or the capabilities of the client do not include the
@@ -46,7 +48,9 @@ def check_server_request(method: str, client: Caller) -> None:
         raise LocalProtocolError(
             f"{method} is not part of {client.revision}", code=METHOD_NOT_FOUND
         )
-    if row is not None and row.capability and not client.can(row.capability):
+    if undeclared or row is None or not row.capability:
+        return
+    if not client.can(row.capability):
         raise LocalProtocolError(
             f"{method} needs the client capability {row.capability!r}, which "
             f"{client.name} did not declare",

@@ -120,6 +120,7 @@ class ConnectionOpener:
                     "initialize", lambda _: introduction, timeout=self.settings.connect_timeout
                 )
             except RpcError as exc:
+                exc.executed = connection.peer.channel.executed_initialize
                 if not self._may_stay(exc, others):
                     raise
                 said = msgspec.json.decode(introduction)

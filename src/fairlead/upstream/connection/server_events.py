@@ -21,6 +21,7 @@ from ...peer import Peer
 from ...peer.notification_pipeline import NotificationPipeline
 from ...protocol.caller import ANONYMOUS, SUBSCRIPTION_KEY, Caller, Principal, read_params_head
 from ...protocol.conversation.conversation import Agreement
+from ...protocol.conversation.request_rules import check_server_request
 from ...protocol.envelope import Direction
 from ...protocol.methods import exists
 from ...protocol.own_errors import own_error
@@ -185,7 +186,10 @@ class ServerEvents:
             raise own_error(METHOD_NOT_FOUND, f"{exchange.method}: no client can be asked now")
         if exchange.method == "roots/list" and self.on_roots is not None:
             self.on_roots(session, call is not None)
+        client = session.peer.conversation.peer
         try:
+            if client is not None and not self._certainly_for(session, call, exchange.related):
+                check_server_request(exchange.method, client)
             asked_in = None if call is None else call.exchange.request_id
             return await session.ask(exchange, self.outbox, asked_in)
         except RpcError:
@@ -206,6 +210,20 @@ class ServerEvents:
         if self.correlates_calls:
             return None
         return _only_call([call for call in self.calls.values() if call.may_be_asked])
+
+    def _certainly_for(
+        self, session: EventReceiver, call: RelayedCall | None, related: RequestId | None
+    ) -> bool:
+        """Return True if a request of the server belongs to this client, which receives it.
+
+        Only then it is forwarded to a client that did not declare the capability, because clients
+        without capabilities do not take turns.
+        """
+        if call is not None and related is not None:
+            return True  # the stream identifies the call
+        alone = all(one.session is session for one in self.calls.values())
+        reachable = call is not None or session.peer.channel.has_stream
+        return alone and reachable and self._only_session() is session
 
     def _only_session(self) -> EventReceiver | None:
         return next(iter(self.sessions)) if len(self.sessions) == 1 else None

@@ -22,7 +22,7 @@ from ...wire import Notification, RequestId
 from ...wire.error_codes import HEADER_MISMATCH
 from .notification_outbox import PeerOutbox
 from .relayed_call import WORK, RelayedCall, RelayedParams
-from .server_events import ServerEvents
+from .server_events import EventReceiver, ServerEvents
 from .upstream_param_headers import ServerParamHeaders, sends_param_headers
 
 __all__ = [
@@ -353,6 +353,10 @@ class UpstreamConnection(ServerEvents):
     def idle(self) -> bool:
         """True if no client uses the connection."""
         return not (self.sessions or self.calls or self.stream_count or not self.turns.free)
+
+    def belongs_to(self, session: EventReceiver) -> bool:
+        """Return True for a connection of the handshake era that only this session uses."""
+        return not self.borrowed and not self.stateless and self._only_session() is session
 
     @property
     def quiet(self) -> bool:

@@ -180,6 +180,10 @@ class HttpChannel(SharedStream):
         return self._request_headers.session_id
 
     @property
+    def executed_initialize(self) -> bool:  # type: ignore[override]
+        return self._queue.executed_initialize
+
+    @property
     def related_request_id(self) -> RequestId | None:  # type: ignore[override]
         """Id of the request whose stream carried the message that is being delivered."""
         return self._receiver.related_request_id

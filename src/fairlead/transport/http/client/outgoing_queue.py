@@ -133,6 +133,7 @@ class OutgoingQueue:
         # the last notification, for which later messages wait
         self._gate: asyncio.Task[None] | None = None
         self._stateless_version: str | None = None  # protocol version of the last stateless request
+        self.executed_initialize = False  # True once `initialize` was answered with 2xx
 
     def send_request(self, message: Request) -> None:
         posted = PendingPost(message, read_params_head(message.params))
@@ -270,6 +271,7 @@ class OutgoingQueue:
                 reply = await self._door.open("POST", headers, posted.body)
             if reply.ok:
                 if opens:
+                    self.executed_initialize = True
                     heading.opened(session_id_of(reply), None)
                 await self._responses.take(posted, reply)
                 return

@@ -674,7 +674,7 @@ async def test_progress_turns_the_response_into_a_stream() -> None:
         assert one.through_asgi == []
 
 
-async def test_a_cancelled_request_is_answered_with_202() -> None:
+async def test_the_response_to_a_cancelled_request_is_an_error() -> None:
     desk = Desk()
     async with lane(desk) as one:
         fields = await one.open_session()
@@ -686,7 +686,9 @@ async def test_a_cancelled_request_is_answered_with_202() -> None:
         await turns()
         assert desk.cancelled.is_set()
         ((status, headers, body),) = one.answers()
-        assert (status, headers, body) == (202, {"content-length": "0"}, b"")
+        assert (status, headers["content-type"]) == (200, "text/event-stream")
+        event = json.loads(body.rpartition(b"data: ")[2])
+        assert event["error"] == {"code": -32800, "message": "Request cancelled"}
         other.protocol.connection_lost(None)
 
 

@@ -25,10 +25,10 @@ class Direct:
     """A POST that waits for its response only."""
 
     def __init__(self) -> None:
-        self.frames: list[bytes | None] = []
+        self.frames: list[bytes] = []
         self.streams: list[EventStream] = []
 
-    def answered(self, frame: bytes | None) -> None:
+    def answered(self, frame: bytes) -> None:
         self.frames.append(frame)
 
     def switch_to_stream(self, stream: EventStream) -> None:
@@ -115,20 +115,27 @@ async def test_messages_related_to_a_request_go_to_its_stream() -> None:
     assert direct.streams == [made]
 
 
-async def test_a_stream_is_done_when_its_requests_end_without_responses() -> None:
+async def test_a_stream_is_done_when_its_requests_are_cancelled() -> None:
     one, direct = session(), Direct()
     stream = one.open_stream({1, 2})
+    stream.attach(object())
     one.keep(stream)
     one.expect(3, direct)
     for number in (3, 1, 9):
         one.finish(number)
-    assert direct.frames == [None]
+    [made] = direct.streams
+    assert [frame for _, frame in made.frames] == [cancelled(3)]
+    assert (made.done, made.chatty) == (True, True)
     assert not stream.done
     assert one.find("p1") is stream
     one.finish(2)
     assert stream.done
     assert one.find("p1") is None
-    assert stream.take() == []
+    assert [frame for _, frame in stream.take()] == [cancelled(1), cancelled(2)]
+
+
+def cancelled(number: int) -> bytes:
+    return encode(failure(number, -32800, "Request cancelled"))
 
 
 async def test_a_session_is_busy_with_a_request_or_a_listener() -> None:

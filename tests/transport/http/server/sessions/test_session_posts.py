@@ -1,10 +1,12 @@
 """POSTs that open a session, belong to one, or contain a batch."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from tests.support.http_server import (
+    BOTH,
     Desk,
     call,
     happens,
@@ -102,16 +104,22 @@ async def test_a_request_id_in_use_is_refused() -> None:
         assert (await waiting).text == "waited"
 
 
-async def test_a_cancelled_request_ends_without_a_response() -> None:
+@pytest.mark.parametrize("accept", ["application/json", BOTH])
+@pytest.mark.parametrize("answers", ["json", "sse"])
+async def test_the_response_to_a_cancelled_request_is_an_error(answers: Any, accept: str) -> None:
     desk = Desk()
-    async with serving(make_server(desk)) as web:
+    async with serving(make_server(desk), answers=answers) as web:
         session = await web.initialize()
+        session.headers["Accept"] = accept
         waiting = asyncio.create_task(session.call("wait", request_id=3))
         await happens(desk.started)
         told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
         assert (await session.post(told)).status == 202
         await happens(desk.cancelled)
-        assert (await waiting).body == b""
+        answer = await waiting
+        error = {"code": -32800, "message": "Request cancelled"}
+        messages = answer.messages if accept == BOTH else [answer.json]
+        assert messages == [{"jsonrpc": "2.0", "id": 3, "error": error}]
 
 
 async def test_a_client_that_accepts_only_json_gets_only_the_response() -> None:

@@ -15,7 +15,7 @@ from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.wire.sse import HEARTBEAT
 from tests.support.asgi_requests import AsgiRequest
 from tests.support.fake_http_transport import turns
-from tests.support.http_server import Desk, call, introduction, make_server
+from tests.support.http_server import BOTH, Desk, call, introduction, make_server
 from tests.support.virtual_time import VirtualTime
 
 
@@ -33,11 +33,6 @@ async def open_session(app: HttpApp, version: str = "2025-11-25") -> dict[str, s
     ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     assert (await AsgiRequest(app, ready, fields)).status == 202
     return fields
-
-
-def cancelled(request_id: int) -> dict[str, Any]:
-    params = {"requestId": request_id}
-    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
 
 
 NOTE = {"jsonrpc": "2.0", "method": "notifications/x"}
@@ -100,15 +95,27 @@ async def test_a_client_that_accepts_only_json_gets_no_heartbeats(
         assert asked.headers["content-type"] == "application/json"
 
 
-async def test_a_cancelled_request_is_answered_with_202() -> None:
-    desk = Desk()
-    async with serving(desk) as app:
+@pytest.mark.parametrize(
+    ("closing", "accept", "status"),
+    [(False, BOTH, 200), (False, "application/json", 404), (True, BOTH, 503)],
+)
+async def test_a_request_of_a_closed_session_is_answered(
+    closing: bool, accept: str, status: int
+) -> None:
+    app = HttpApp(make_server(desk := Desk()), HttpSettings())
+    async with app.running():
         fields = await open_session(app)
-        asked = AsgiRequest(app, call("wait"), fields)
+        asked = AsgiRequest(app, call("wait"), {**fields, "accept": accept})
         await turns()
-        assert (await AsgiRequest(app, cancelled(7), fields)).status == 202
-        await asked
-        assert (asked.status, asked.body) == (202, b"")
+        if not closing:
+            assert (await AsgiRequest(app, headers=fields, method="DELETE")).status == 200
+            await asked
+    await asked
+    assert (asked.status, desk.cancelled.is_set()) == (status, True)
+    if status == 200:
+        assert (asked.headers["content-type"], asked.body) == ("text/event-stream", HEARTBEAT)
+    else:
+        assert asked.error == (-32600, "Unknown session: send initialize to open a new one")
 
 
 async def test_a_disconnect_cancels_nothing(virtual_time: VirtualTime) -> None:

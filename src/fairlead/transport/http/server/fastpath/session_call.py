@@ -79,11 +79,9 @@ class FastPathSessionCall(FastPathCall):
             self._late = True
             self._session.use_stream(self._request_id)
 
-    def answered(self, frame: bytes | None) -> None:
-        if frame is None:
-            self.answer_now(202, b"")
+    def answered(self, frame: bytes) -> None:
         # The common case, with a precomputed head instead of `answer_now`.
-        elif self.keep_alive and not self.gone:
+        if self.keep_alive and not self.gone:
             connection = self._connection
             connection.transport.write(_PLAIN % (len(frame), frame))
             self.response_complete = True

@@ -10,7 +10,8 @@ from .....errors import ChannelClosed
 from .....protocol.caller import Principal
 from .....protocol.envelope import SessionContext, TransportContext
 from .....protocol.revisions import Revision, find_revision
-from .....wire import Failure, Message, RequestId, Success, encode, encode_success
+from .....wire import Failure, Message, RequestId, Success, encode, encode_success, failure
+from .....wire.error_codes import REQUEST_CANCELLED
 from ....channel import Channel
 from .event_store import EventStore
 from .event_stream import HIGH_WATER, EventStream
@@ -35,8 +36,8 @@ AcceptSession = Callable[[Channel, Principal], ServedPeer]
 class StreamlessPost(Protocol):
     """A POST that waits for its response and has no event stream yet."""
 
-    def answered(self, frame: bytes | None) -> None:
-        """Send the response. `frame` is None if the request was cancelled and has no response."""
+    def answered(self, frame: bytes) -> None:
+        """Send the response."""
 
     def switch_to_stream(self, stream: EventStream) -> None:
         """Use a stream from now on, because another message precedes the response."""
@@ -103,7 +104,14 @@ class HttpSession(StreamedChannel):
         return any(s.size > HIGH_WATER and s.carrier is not None for s in streams)
 
     def finish(self, request_id: RequestId) -> None:
-        self._respond(request_id, None)
+        # The response to a POST with a request must contain JSON or events (2025-11-25
+        # basic/transports#sending-messages-to-the-server). The official Python SDK's server sends
+        # the same event. Its client fails if it receives JSON while it closes.
+        stream = self._stream_of(request_id)
+        if stream is not None:
+            stream.chatty = True
+            error = failure(request_id, REQUEST_CANCELLED, "Request cancelled")
+            self._respond(request_id, encode(error))
 
     def detach(self, request_id: RequestId) -> None:
         """Disconnect the client of a request; it resumes the stream later to get the response."""
@@ -168,8 +176,7 @@ class HttpSession(StreamedChannel):
             self.use_stream(request_id)
         return self._posts.get(request_id)
 
-    def _respond(self, request_id: RequestId, frame: bytes | None) -> None:
-        """Send the response to a request. `frame` is None if the request was cancelled."""
+    def _respond(self, request_id: RequestId, frame: bytes) -> None:
         # A call may last longer than the idle timeout, which starts at its end.
         self.used = time.monotonic()
         direct = self._direct.pop(request_id, None)
@@ -179,11 +186,7 @@ class HttpSession(StreamedChannel):
         stream = self._posts.pop(request_id, None)
         if stream is None:
             return
-        if frame is None:
-            stream.settle(request_id)
-            stream.wake()
-        else:
-            self._queued += len(frame)
-            stream.put(frame, answers=request_id)
+        self._queued += len(frame)
+        stream.put(frame, answers=request_id)
         if stream.done:
             self._resumable.pop(stream.name, None)

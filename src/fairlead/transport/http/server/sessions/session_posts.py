@@ -5,10 +5,11 @@ import asyncio
 from .....errors import RemoteProtocolError, RpcError
 from .....protocol.caller import Principal
 from .....protocol.revisions import Revision, find_revision
-from .....wire import Batch, Message, Request
+from .....wire import Batch, Message, Request, encode, failure
 from .....wire.error_codes import INVALID_REQUEST
+from .....wire.sse import HEARTBEAT
 from ....client_shares import NoShareLeft
-from ..asgi import AsgiCall, HttpCall
+from ..asgi import WHOLE_STREAM, AsgiCall, HttpCall
 from ..error_status import ErrorStatus
 from ..http_settings import HttpSettings
 from ..refusals import MessageRefusals, unknown_session
@@ -114,7 +115,19 @@ class SessionPosts:
         elif frames:
             await call.answer(self._status.of_frame(call, frames[-1]), frames[-1])
         else:
-            await call.answer(202)  # the request was cancelled, so it has no response
+            await self._answer_closed(call)
+
+    async def _answer_closed(self, call: HttpCall) -> None:
+        """Answer a request whose session was closed before its response."""
+        if not self._sessions.closing and wants_events(call):
+            # The client itself has closed the session. That of the official Python SDK fails if it
+            # receives an error status while it closes; it expects that the stream ends.
+            await call.answer(200, HEARTBEAT, *WHOLE_STREAM)
+            return
+        error = unknown_session()
+        frame = encode(failure(None, error.code, error.message, absent_id=True))
+        # Sessions that end with the process may be restored by the next one.
+        await call.answer(503 if self._sessions.closing else 404, frame)
 
     async def answer_with_events(
         self, call: HttpCall, session: HttpSession, stream: EventStream
