@@ -21,6 +21,9 @@ __all__ = ["GatewayStatus"]
 
 # seconds that a shortage of descriptors or memory may last before the gateway is not ready
 SHORTAGE_GRACE: Final = 5.0
+# seconds that a gateway waits for its slowest servers before it is ready without them
+STARTUP_GRACE: Final = 5.0
+_UNUSABLE: Final = frozenset({"connecting", "reconnecting", "suspended", "failed"})
 
 
 class GatewayStatus:
@@ -45,6 +48,7 @@ class GatewayStatus:
         self._views = views
         self._parked = parked
         self._since = time.time()
+        self._has_started = False
 
     def full(self) -> dict[str, Any]:
         """Return the complete status, for the operator of the gateway."""
@@ -82,17 +86,47 @@ class GatewayStatus:
             "connected": sum(name in connected for name in servers),
         }
 
-    def readiness(self) -> dict[str, Any]:
-        """Return whether requests can be served, and which resources of this machine are exhausted.
+    @property
+    def is_ready(self) -> bool:
+        """True if requests can be served.
 
-        A gateway is ready once each server has listed its items or is known to be unavailable. A
-        shortage of the machine counts only after `SHORTAGE_GRACE` seconds, because it may end soon.
+        At first, a gateway waits until each server has listed its items or is known to be
+        unavailable, but not longer than `STARTUP_GRACE` if one of them has. Later only a shortage
+        of this machine makes it unready, after `SHORTAGE_GRACE`, because it may end soon.
         """
-        shortage = self._upstreams.starts.shortage
-        if shortage.error is None:
-            return {"ready": self._registry.is_ready}
-        ready = self._registry.is_ready and shortage.seconds < SHORTAGE_GRACE
-        return {"ready": ready, "degraded": [f"out of {shortage.error.resource}"]}
+        if self._upstreams.starts.shortage.seconds >= SHORTAGE_GRACE:
+            return False
+        if not self._has_started and self._registry.members:
+            self._has_started = self._has_settled()
+            return self._has_started
+        return True
+
+    def _has_settled(self) -> bool:
+        members = self._registry.members.values()
+        starting = [member for member in members if not member.listed.is_set()]
+        now = time.monotonic()
+        return len(starting) < len(members) and all(
+            now - member.began >= STARTUP_GRACE for member in starting
+        )
+
+    def readiness(self, principal: Principal) -> dict[str, Any]:
+        """Return whether requests can be served, and the restrictions that a client may see.
+
+        `degraded` are the servers of its view that are configured but cannot be used, `shortage` is
+        the resource of which this machine has too little.
+        """
+        shortage = self._upstreams.starts.shortage.error
+        return {
+            "ready": self.is_ready,
+            "degraded": [
+                upstream.name
+                for member in self._registry.within(self._views.view_for(principal))
+                for upstream in member.upstreams
+                if upstream.status in _UNUSABLE
+                or (upstream.status == "connected" and member.error is not None)
+            ],
+            "shortage": None if shortage is None else shortage.resource,
+        }
 
     def _status(self, view: View, clients: int, *, public: bool) -> dict[str, Any]:
         members = sorted(self._registry.within(view), key=lambda member: member.name)
