@@ -13,6 +13,7 @@ import pytest
 from fairlead.config.found_server import Source
 from fairlead.errors import ConnectFailed, LocalResourceError
 from fairlead.gateway import Gateway
+from fairlead.server import MemorySessionStore
 from fairlead.gateway.admin import status
 from fairlead.gateway.admin.status import GatewayStatus
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
@@ -272,6 +273,22 @@ async def test_a_shortage_is_reported_at_once_and_ends_readiness_after_a_delay(
         assert status.readiness(ADA) == fine | {"ready": False, "shortage": "memory"}
         gateway.upstreams.starts.shortage.clear()
         assert status.readiness(ADA) == fine
+
+
+async def test_a_session_store_without_disk_space_is_reported_and_does_not_end_readiness(
+    virtual_time: VirtualTime,
+) -> None:
+    store = MemorySessionStore()
+    async with Gateway() as gateway:
+        status = status_of(gateway)
+        gateway.create_http_app(session_store=store)
+        store.shortage = LocalResourceError("sessions.db is full", "disk space")
+        await asyncio.sleep(60)
+        short = {"ready": True, "degraded": [], "shortage": "disk space"}
+        assert status.readiness(ADA) == short
+        assert status.full()["shortage"] == "disk space"
+        store.shortage = None
+        assert status.readiness(ADA) == short | {"shortage": None}
 
 
 async def test_a_server_that_dies_without_free_descriptors_is_restarted(tmp_path: Path) -> None:

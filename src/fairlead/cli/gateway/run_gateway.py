@@ -205,8 +205,8 @@ def log_to_stderr(options: Namespace) -> None:
     else:
         silence_warnings()
         teller = _Teller(logging.WARNING)
-        for topic in _ABOUT:
-            logging.getLogger(f"fairlead.gateway.{topic}").addHandler(teller)
+        for topic in ("sessions", *(f"gateway.{one}" for one in _ABOUT)):
+            logging.getLogger(f"fairlead.{topic}").addHandler(teller)
 
 
 class _Teller(logging.Handler):

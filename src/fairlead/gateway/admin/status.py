@@ -8,6 +8,7 @@ from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import Revision
 from ...protocol.targets.list_kind import ListKind
 from ...relay.bridge.parked_calls import ParkedCalls
+from ...transport.http.server.sessions.session_store import SessionStore, SessionStoreBase
 from ...upstream.upstream import Upstream
 from ...upstream.upstream_registry import UpstreamRegistry
 from ..backends.backend import Member
@@ -49,6 +50,18 @@ class GatewayStatus:
         self._parked = parked
         self._since = time.time()
         self._has_started = False
+        self._stores: set[SessionStoreBase] = set()
+
+    def follow(self, store: SessionStore | None) -> None:
+        """Include the shortages of a session store in the status from now on."""
+        if isinstance(store, SessionStoreBase):
+            self._stores.add(store)
+
+    @property
+    def _shortage(self) -> str | None:
+        """The resource of which this machine has too little, for starts or for sessions."""
+        errors = [self._upstreams.starts.shortage.error, *(one.shortage for one in self._stores)]
+        return next((error.resource for error in errors if error is not None), None)
 
     def full(self) -> dict[str, Any]:
         """Return the complete status, for the operator of the gateway."""
@@ -115,7 +128,6 @@ class GatewayStatus:
         `degraded` are the servers of its view that are configured but cannot be used, `shortage` is
         the resource of which this machine has too little.
         """
-        shortage = self._upstreams.starts.shortage.error
         return {
             "ready": self.is_ready,
             "degraded": [
@@ -125,18 +137,17 @@ class GatewayStatus:
                 if upstream.status in _UNUSABLE
                 or (upstream.status == "connected" and member.error is not None)
             ],
-            "shortage": None if shortage is None else shortage.resource,
+            "shortage": self._shortage,
         }
 
     def _status(self, view: View, clients: int, *, public: bool) -> dict[str, Any]:
         members = sorted(self._registry.within(view), key=lambda member: member.name)
-        shortage = self._upstreams.starts.shortage.error
         return {
             **self._info,
             "uptime": round(time.time() - self._since, 1),
             "clients": clients,
             "parked": len(self._parked),
-            "shortage": None if shortage is None else shortage.resource,
+            "shortage": self._shortage,
             "counts": {kind.value: len(self._catalog.names(kind, view)) for kind in ListKind},
             "servers": [
                 self._server(member, upstream, public)
