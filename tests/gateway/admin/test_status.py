@@ -13,7 +13,6 @@ import pytest
 from fairlead.config.found_server import Source
 from fairlead.errors import ConnectFailed, LocalResourceError
 from fairlead.gateway import Gateway
-from fairlead.server import MemorySessionStore
 from fairlead.gateway.admin import status
 from fairlead.gateway.admin.status import GatewayStatus
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
@@ -21,6 +20,7 @@ from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.protocol.identity.principal import ANONYMOUS, principal_from
 from fairlead.protocol.targets.list_kind import ListKind
+from fairlead.server import MemorySessionStore
 from fairlead.upstream.starts.start_limiter import StartLimiter
 from tests.support.catalog_items import tools
 from tests.support.gateway_servers import LIMIT, joining, program, serving, until
