@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from ...errors import ConfigError
 from ...transport.stdio.child_process import child_environment
+from ...transport.stdio.descriptor_limit import restore_descriptor_limit
 from ..found_server import FoundServer
 from ..trust import Trust
 
@@ -81,6 +82,7 @@ class SecretCommands:
             # A session of its own, so that the processes it starts can be killed with it.
             start_new_session=os.name == "posix",
         )
+        restore_descriptor_limit(process.pid)
         try:
             output = _Output(process)
             process.wait(LIMIT)

@@ -8,7 +8,7 @@ from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import Revision
 from ...protocol.targets.list_kind import ListKind
 from ...relay.bridge.parked_calls import ParkedCalls
-from ...transport.http.server.sessions.session_store import SessionStore, SessionStoreBase
+from ...transport.http.server.sessions.session_store import SessionStoreBase
 from ...upstream.upstream import Upstream
 from ...upstream.upstream_registry import UpstreamRegistry
 from ..backends.backend import Member
@@ -52,7 +52,7 @@ class GatewayStatus:
         self._has_started = False
         self._stores: set[SessionStoreBase] = set()
 
-    def follow(self, store: SessionStore | None) -> None:
+    def follow(self, store: object) -> None:
         """Include the shortages of a session store in the status from now on."""
         if isinstance(store, SessionStoreBase):
             self._stores.add(store)
