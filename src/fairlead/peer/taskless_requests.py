@@ -1,6 +1,5 @@
 """Requests of the peer that are delegated: answered without a task of this peer."""
 
-from collections import deque
 from collections.abc import Callable
 
 from msgspec import Raw
@@ -47,7 +46,7 @@ class DelegatedRequests:
         self.behind = 0
         # Requests that the peer has cancelled, but whose `cancel` was not called yet. Only the
         # latest are kept.
-        self._let_go_of: deque[DelegatedRequest] = deque(maxlen=MAX_LET_GO)
+        self._let_go_of: list[DelegatedRequest] = []
 
     def answer(
         self, taken: DelegatedRequest, request_id: RequestId, outcome: bytes | Raw | RpcError
@@ -97,6 +96,7 @@ class DelegatedRequests:
         if taken is None:
             return None
         self._let_go_of.append(taken)
+        del self._let_go_of[:-MAX_LET_GO]
         self._one_less()
 
         def cancel(why: str) -> None:
