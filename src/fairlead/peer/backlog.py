@@ -11,7 +11,7 @@ from ..wire.error_codes import INTERNAL_ERROR
 from ..wire.messages import size_of
 from .connection_state import ConnectionState
 
-__all__ = ["Backlog"]
+__all__ = ["Backlog", "ignore_request"]
 
 MAX_QUEUED = QUEUED_REQUESTS.value
 MAX_QUEUED_BYTES = QUEUED_REQUEST_BYTES.value
@@ -40,6 +40,10 @@ class Backlog(BoundedQueue[Exchange]):
         log.warning("refused %s: too many requests are in progress", exchange.method)
         line.send_quietly(failure(exchange.request_id, INTERNAL_ERROR, why))
 
+    def release(self) -> None:
+        """Drop the reference to the function that starts requests."""
+        self._begin = ignore_request
+
     def next(self) -> None:
         """Start the oldest queued request, if the limit allows it."""
         if self.items and self._line.end is None and not self._line.work.is_full:
@@ -52,3 +56,7 @@ class Backlog(BoundedQueue[Exchange]):
             if exchange.request_id == request_id:
                 self.remove(exchange)
                 return
+
+
+def ignore_request(exchange: Exchange, request_id: RequestId) -> None:
+    """Do nothing: no request is started after the end of the connection."""

@@ -5,11 +5,13 @@ This is the only module that starts a task per inbound request.
 
 import asyncio
 from collections.abc import Callable, Container
+from typing import cast
 
 from msgspec import Raw
 
 from ..errors import ChannelClosed, RpcError
 from ..interceptor import Answer, Exchange, Handler, ReplyPath
+from ..interceptor.exchange import ReplyPathBase
 from ..protocol.conversation.conversation_events import RequestCancelled, RequestReceived
 from ..protocol.methods import is_question
 from ..wire import Notification, RequestId
@@ -28,6 +30,7 @@ InlineHandler = Callable[[Exchange], Answer]
 # cancellation.
 OnCancelled = Callable[[Notification, Callable[[str], object]], None]
 
+_NO_EDGE = cast(ReplyPath, ReplyPathBase())  # of an ended connection, which has no requests
 _ANSWERS = (Raw, bytes, type(None))
 
 
@@ -208,6 +211,12 @@ class InboundRequests:
         self._queue.clear()
         self._work.cancel_tasks(asyncio.current_task())
         self.delegated.drop()
+
+    def release(self) -> None:
+        """Drop the references to the peer and to this object after the connection has ended."""
+        self._edge = _NO_EDGE
+        self._queue.release()
+        self.delegated.stop()
 
 
 def _not_ours(error: asyncio.CancelledError) -> Exception:

@@ -7,7 +7,7 @@ from msgspec import Raw
 from ..errors import ChannelClosed, RpcError
 from ..interceptor import Exchange
 from ..wire import RequestId
-from .backlog import Backlog
+from .backlog import Backlog, ignore_request
 from .connection_state import FEW, ConnectionState
 from .inbound_in_flight import DelegatedRequest
 from .responses import Responses
@@ -113,6 +113,10 @@ class DelegatedRequests:
         for one in gone:
             one.cancel("the client has gone")
         self._let_go_of.clear()
+
+    def stop(self) -> None:
+        """Drop the reference to the function that starts requests."""
+        self._begin = ignore_request
 
     def _one_less(self) -> None:
         if self._queued:

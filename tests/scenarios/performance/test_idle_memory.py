@@ -5,6 +5,7 @@ import gc
 import json
 import sys
 import tracemalloc
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -92,3 +93,20 @@ async def test_idle_sessions_and_streams_need_little_memory(
     async with asyncio.timeout(60), app.running():
         assert await bytes_of(app, make) < kib * 1024
         await app.end_streams()
+
+
+async def test_an_ended_session_is_freed_without_a_garbage_collection() -> None:
+    app = MCPServer("ended").create_http_app()
+    async with asyncio.timeout(10), app.running():
+        await open_session(app)
+        (session,) = app.edge.sessions._sessions.values()
+        parts = [weakref.ref(part) for part in (session, session.served)]
+        gc.collect()
+        gc.disable()
+        try:
+            await app.edge.sessions.end(session)
+            del session
+            await asyncio.sleep(0)
+            assert [part() for part in parts] == [None, None]
+        finally:
+            gc.enable()

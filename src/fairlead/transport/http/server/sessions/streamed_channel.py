@@ -65,6 +65,11 @@ class StreamedChannel(BufferedDelivery, SharedStream):
     def _end(self) -> None:
         if not self.over:
             self.over = True
+            self._deliver = _ignore  # breaks the reference cycle with the peer
             if self._ended is not None and not self._ended.done():
                 self._ended.set_result(None)
             self._drained.wake()
+
+
+def _ignore(item: Incoming) -> None:
+    """Do nothing: the channel has ended."""
