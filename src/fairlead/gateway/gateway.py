@@ -355,6 +355,7 @@ class Gateway(HttpRunnable):
 
         chosen = settings if settings is not None else HttpSettings(**options)
         others = {f"{chosen.path}/{name}": endpoint for name, endpoint in self.endpoints.items()}
+        self._status.follow(chosen.session_store)
         app = HttpApp(self._endpoint, chosen, pages=self._pages(chosen.path), others=others)
         self._apps.append(app)
         return app

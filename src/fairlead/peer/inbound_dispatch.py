@@ -173,6 +173,10 @@ class InboundDispatcher:
         absent = error.request_id is None and not self._conversation.null_error_id
         self._line.send_quietly(failure(error.request_id, error.code, str(error), absent_id=absent))
 
+    def release(self) -> None:
+        """Drop the reference to the peer of an ended connection."""
+        self._hang_up = _ignore
+
     def _count_garbage(self, error: RemoteProtocolError) -> None:
         """Close the connection to a program that only writes other text to its stdout.
 
@@ -203,3 +207,7 @@ class InboundDispatcher:
                 transport=self._line.channel.context,
             )
         )
+
+
+def _ignore(end: ChannelClosed) -> None:
+    """Do nothing: the connection has ended."""

@@ -5,13 +5,14 @@ This is the only module that starts a task per inbound request.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Container
+from typing import cast
 
 from msgspec import Raw
 
 from ..errors import ChannelClosed, LocalProtocolError, RemoteProtocolError, RpcError
 from ..interceptor import Answer, Exchange, Handler, ReplyPath
+from ..interceptor.exchange import ReplyPathBase
 from ..limits import IN_FLIGHT, QUEUED_REQUEST_BYTES, QUEUED_REQUESTS
 from ..observe.log_filter import ABOUT
 from ..protocol.conversation.conversation_events import RequestCancelled, RequestReceived
@@ -119,6 +120,10 @@ class Backlog(BoundedQueue[Exchange]):
         log.warning("refused %s: too many requests are in progress", exchange.method)
         line.send_quietly(failure(exchange.request_id, INTERNAL_ERROR, why))
 
+    def release(self) -> None:
+        """Drop the reference to the function that starts requests."""
+        self._begin = _ignore_request
+
     def next(self) -> None:
         """Start the oldest queued request, if the limit allows it."""
         if self.items and self._line.end is None and not is_full(self._line.work):
@@ -138,6 +143,10 @@ MAX_LET_GO = 256  # maximum number of cancelled requests whose delegate was not 
 # Takes over a request, to answer it with `DelegatedRequests.answer`, or returns None to have a task
 # started. The returned object is compared by identity, because another request may reuse the id.
 Delegate = Callable[[Exchange], DelegatedRequest | None]
+
+
+def _ignore_request(exchange: Exchange, request_id: RequestId) -> None:
+    """Do nothing: no request is started after the end of the connection."""
 
 
 class DelegatedRequests:
@@ -165,7 +174,7 @@ class DelegatedRequests:
         self.behind = 0
         # Requests that the peer has cancelled, but whose `cancel` was not called yet. Only the
         # latest are kept.
-        self._let_go_of: deque[DelegatedRequest] = deque(maxlen=MAX_LET_GO)
+        self._let_go_of: list[DelegatedRequest] = []
 
     def answer(
         self, taken: DelegatedRequest, request_id: RequestId, outcome: bytes | Raw | RpcError
@@ -215,6 +224,7 @@ class DelegatedRequests:
         if taken is None:
             return None
         self._let_go_of.append(taken)
+        del self._let_go_of[:-MAX_LET_GO]
         self._one_less()
 
         def cancel(why: str) -> None:
@@ -232,6 +242,10 @@ class DelegatedRequests:
             one.cancel("the client has gone")
         self._let_go_of.clear()
 
+    def stop(self) -> None:
+        """Drop the reference to the function that starts requests."""
+        self._begin = _ignore_request
+
     def _one_less(self) -> None:
         if self._queued:
             self._queue.next()
@@ -245,6 +259,7 @@ InlineHandler = Callable[[Exchange], Answer]
 # cancellation.
 OnCancelled = Callable[[Notification, Callable[[str], object]], None]
 
+_NO_EDGE = cast(ReplyPath, ReplyPathBase())  # of an ended connection, which has no requests
 _ANSWERS = (Raw, bytes, type(None))
 
 
@@ -425,6 +440,12 @@ class InboundRequests:
         self._queue.clear()
         self._work.cancel_tasks(asyncio.current_task())
         self.delegated.drop()
+
+    def release(self) -> None:
+        """Drop the references to the peer and to this object after the connection has ended."""
+        self._edge = _NO_EDGE
+        self._queue.release()
+        self.delegated.stop()
 
 
 def _not_ours(error: asyncio.CancelledError) -> Exception:

@@ -176,6 +176,11 @@ class Peer(ReplyPathBase):
                     self._on_close(self.state.end)
                 except Exception:
                     log.exception("on_close failed")
+            # Reference cycles would keep the memory of an ended connection until a full garbage
+            # collection, which is rare.
+            self._on_close = None
+            self._inbound_requests.release()
+            self._inbound_dispatcher.release()
 
     async def _got_on(self, seconds: float) -> bool:
         """Wait for requests in progress; return True if some have completed and others are left.

@@ -146,7 +146,7 @@ async def test_each_client_has_a_token_and_a_view(person: Person) -> None:
         async with connected(url, token="b-token") as bob:
             assert await names_of(bob) == {"first_pid"}
         for token in ("", "wrong", "a-token2"):
-            assert get(url, "/health", authorization=f"Bearer {token}")[0] == 401
+            assert get(url, "/status", authorization=f"Bearer {token}")[0] == 401
         # A view also applies to the endpoint of a single server.
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         status, answer = post(f"{url}/second", call, authorization="Bearer b-token")
@@ -208,11 +208,11 @@ async def test_changed_views_and_tokens_in_the_file_are_applied(person: Person) 
             async with asyncio.timeout(LIMIT):
                 await anext(aiter(news))
             assert "count" in await names_of(alice)
-        assert get(url, "/health", authorization="Bearer b-token")[0] == 401
-        assert get(url, "/health", authorization="Bearer BOB")[0] == 200
+        assert get(url, "/status", authorization="Bearer b-token")[0] == 401
+        assert get(url, "/status", authorization="Bearer BOB")[0] == 200
         gateway_file(person, changed.replace('view = "all"', 'view = "al"'))
         assert "did you mean 'all'?" in gateway.wait_for("the change is ignored: ")
-        assert get(url, "/health", authorization="Bearer BOB")[0] == 200
+        assert get(url, "/status", authorization="Bearer BOB")[0] == 200
         assert gateway.ends() == 0
 
 

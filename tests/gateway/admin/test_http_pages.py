@@ -72,7 +72,10 @@ async def test_the_status_page_shows_the_state_of_each_server() -> None:
                 200,
                 {"status": "ok", "servers": 3, "connected": 2},
             )
-            assert await get(web, base + "/ready") == (200, {"ready": True})
+            assert await get(web, base + "/ready") == (
+                200,
+                {"ready": True, "degraded": ["dead"], "shortage": None},
+            )
             assert (await get(web, base + "/nothing"))[0] == 404
             assert (await get(web, base + "/health", method="PUT"))[0] == 405
             async with web.head(base + "/health") as answer:
@@ -89,10 +92,41 @@ async def test_a_gateway_is_ready_once_every_server_has_listed_or_failed() -> No
         await gateway.connect({"mute": hanging()})
         async with serving(gateway) as url:
             base = url.removesuffix("/mcp")
-            assert await get(web, base + "/ready") == (503, {"ready": False})
+            unready = {"ready": False, "degraded": ["mute"], "shortage": None}
+            assert await get(web, base + "/ready") == (503, unready)
             assert (await get(web, base + "/health"))[0] == 200
             await gateway.disconnect("mute")
+            ready = {"ready": True, "degraded": [], "shortage": None}
+            assert await get(web, base + "/ready") == (200, ready)
+
+
+@pytest.mark.covers("SRV-47")
+async def test_probes_need_no_token_and_details_and_metrics_need_one() -> None:
+    token = {"Authorization": "Bearer secret"}
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway(observing=Observability(metrics=Metrics())) as gateway,
+        aiohttp.ClientSession() as web,
+    ):
+        await gateway.connect({"mute": hanging(), "dead": {"command": "/no/where"}})
+        async with serving(gateway, auth_token="secret") as url:
+            base = url.removesuffix("/mcp")
+            assert await get(web, base + "/health") == (200, {"status": "ok"})
+            assert await get(web, base + "/ready") == (503, {"ready": False})
+            await gateway.disconnect("mute")
+            await until(lambda: gateway.is_ready)
             assert await get(web, base + "/ready") == (200, {"ready": True})
+            for path in ("/metrics", "/status", "/"):
+                assert (await get(web, base + path))[0] == 401
+            assert await get(web, base + "/health", headers=token) == (
+                200,
+                {"status": "ok", "servers": 1, "connected": 0},
+            )
+            assert await get(web, base + "/ready", headers=token) == (
+                200,
+                {"ready": True, "degraded": ["dead"], "shortage": None},
+            )
+            assert (await get(web, base + "/metrics", headers=token))[0] == 200
 
 
 async def test_text_of_servers_is_escaped_on_the_status_page() -> None:
@@ -190,7 +224,7 @@ async def test_an_empty_admin_token_disables_the_admin_api() -> None:
         assert (await get(web, admin, headers={"X-Admin-Token": ""}))[0] == 404
 
 
-@pytest.mark.parametrize("path", ["/", "/status", "/health", "/ready", "/admin/servers"])
+@pytest.mark.parametrize("path", ["/", "/status", "/metrics", "/admin/servers"])
 async def test_pages_of_a_gateway_with_tokens_require_one(path: str) -> None:
     async with (
         asyncio.timeout(LIMIT),
@@ -262,7 +296,7 @@ TOKEN = {"x_admin_token": "open sesame"}
         ("GET", "/healthy", {}, 404, "unknown path: MCP is served at /mcp, the status page at /"),
         ("GET", "/administrator", {}, 404, "unknown path: MCP is served at /mcp"),
         ("GET", "/metrics", {}, 404, "metrics are disabled"),
-        ("GET", "/ready", {}, 200, '{"ready":true}'),
+        ("GET", "/ready", {}, 200, '{"ready":true,'),
         ("GET", "/status", {}, 200, '"servers":[]'),
         (
             "GET",

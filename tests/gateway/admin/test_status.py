@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import ClientViews, View
 from fairlead.protocol.caller import ANONYMOUS, principal_from
 from fairlead.protocol.targets.list_kind import ListKind
+from fairlead.server import MemorySessionStore
 from fairlead.upstream.starts.start_limiter import StartLimiter
 from tests.support.catalog_items import tools
 from tests.support.gateway_servers import LIMIT, joining, program, serving, until
@@ -65,11 +67,10 @@ class Upstreams(dict[str, FakeUpstream]):
 
 
 class Registry:
-    is_ready = False
-
     def __init__(self, upstreams: Upstreams) -> None:
         self._upstreams = upstreams
-        self.members = [self._member("red", "red", "red#2"), self._member("blue", "blue")]
+        red, blue = self._member("red", "red", "red#2"), self._member("blue", "blue")
+        self.members = {"red": red, "blue": blue}
 
     def _member(self, name: str, *names: str) -> Any:
         upstreams = [self._upstreams[own] for own in names]
@@ -78,10 +79,17 @@ class Registry:
             upstream.health = SimpleNamespace(
                 latency=0.5, calls=7, errors=2, breaker=SimpleNamespace(state="closed")
             )
-        return SimpleNamespace(name=name, names=list(names), upstreams=upstreams, error=None)
+        return SimpleNamespace(
+            name=name,
+            names=list(names),
+            upstreams=upstreams,
+            error=None,
+            listed=asyncio.Event(),
+            began=time.monotonic(),
+        )
 
     def within(self, view: View) -> list[Any]:
-        return [one for one in self.members if view.includes(one.name)]
+        return [one for one in self.members.values() if view.includes(one.name)]
 
 
 def gateway(**views: View) -> tuple[GatewayStatus, Registry]:
@@ -155,7 +163,7 @@ def test_latencies_are_shown_in_milliseconds(seconds: float | None, shown: float
 
 def test_a_server_whose_lists_failed_has_an_error() -> None:
     shown, registry = gateway()
-    for member in registry.members:
+    for member in registry.members.values():
         member.error = ConnectFailed("x", public="listing failed")
     errors = {one["name"]: one["error"] for one in shown.public(ANONYMOUS)["servers"]}
     assert errors == {"red": "listing failed", "red#2": None, "blue": "is not there"}
@@ -185,12 +193,52 @@ def test_a_restricted_client_gets_no_data_about_other_clients() -> None:
     ("view", "servers"), [(View.everything(), 3), (PART, 2), (View(servers=("blue",)), 1)]
 )
 def test_health_counts_the_servers_in_the_view(view: View, servers: int) -> None:
-    shown, registry = gateway(ada=view)
+    shown, _ = gateway(ada=view)
     connected = 0 if view.servers == ("blue",) else 1
     assert shown.health(ADA) == {"status": "ok", "servers": servers, "connected": connected}
-    assert shown.readiness() == {"ready": False}
-    registry.is_ready = True
-    assert shown.readiness() == {"ready": True}
+
+
+@pytest.mark.parametrize(
+    ("view", "degraded"), [(View.everything(), ["red#2", "blue"]), (PART, ["red#2"])]
+)
+def test_readiness_names_the_unusable_servers_in_the_view(view: View, degraded: list[str]) -> None:
+    shown, registry = gateway(ada=view)
+    registry.members["red"].upstreams[1].status = "reconnecting"
+    assert shown.readiness(ADA) == {"ready": False, "degraded": degraded, "shortage": None}
+
+
+async def test_a_gateway_is_ready_without_its_slow_servers_after_five_seconds(
+    virtual_time: VirtualTime,
+) -> None:
+    shown, registry = gateway()
+    registry.members["red"].listed.set()
+    await asyncio.sleep(4.999)
+    assert not shown.is_ready
+    await asyncio.sleep(0.001)
+    assert shown.is_ready
+
+
+async def test_a_gateway_none_of_whose_servers_has_listed_is_not_ready(
+    virtual_time: VirtualTime,
+) -> None:
+    shown, registry = gateway()
+    await asyncio.sleep(20)
+    assert not shown.is_ready
+    for member in registry.members.values():
+        member.listed.set()
+    assert shown.is_ready
+
+
+async def test_a_server_that_is_added_later_does_not_end_readiness(
+    virtual_time: VirtualTime,
+) -> None:
+    shown, registry = gateway()
+    for member in registry.members.values():
+        member.listed.set()
+    assert shown.is_ready
+    registry.members["red"].listed.clear()
+    registry.members["red"].began = time.monotonic()
+    assert shown.is_ready
 
 
 @pytest.mark.parametrize(
@@ -212,17 +260,34 @@ async def test_a_shortage_is_reported_at_once_and_ends_readiness_after_a_delay(
 ) -> None:
     async with Gateway() as gateway:
         status = status_of(gateway)
-        assert status.readiness() == {"ready": True}
+        fine = {"ready": True, "degraded": [], "shortage": None}
+        assert status.readiness(ADA) == fine
         assert status.full()["shortage"] is None
         gateway.upstreams.starts.shortage.report(LocalResourceError("no pipe", "memory"))
-        assert status.readiness() == {"ready": True, "degraded": ["out of memory"]}
+        assert status.readiness(ADA) == fine | {"shortage": "memory"}
         assert status.full()["shortage"] == "memory"
         await asyncio.sleep(4.999)
-        assert status.readiness()["ready"] is True
+        assert status.is_ready
         await asyncio.sleep(0.001)
-        assert status.readiness() == {"ready": False, "degraded": ["out of memory"]}
+        assert status.readiness(ADA) == fine | {"ready": False, "shortage": "memory"}
         gateway.upstreams.starts.shortage.clear()
-        assert status.readiness() == {"ready": True}
+        assert status.readiness(ADA) == fine
+
+
+async def test_a_session_store_without_disk_space_is_reported_and_does_not_end_readiness(
+    virtual_time: VirtualTime,
+) -> None:
+    store = MemorySessionStore()
+    async with Gateway() as gateway:
+        status = status_of(gateway)
+        gateway.create_http_app(session_store=store)
+        store.shortage = LocalResourceError("sessions.db is full", "disk space")
+        await asyncio.sleep(60)
+        short = {"ready": True, "degraded": [], "shortage": "disk space"}
+        assert status.readiness(ADA) == short
+        assert status.full()["shortage"] == "disk space"
+        store.shortage = None
+        assert status.readiness(ADA) == short | {"shortage": None}
 
 
 async def test_a_server_that_dies_without_free_descriptors_is_restarted(tmp_path: Path) -> None:
@@ -240,7 +305,7 @@ async def test_a_server_that_dies_without_free_descriptors_is_restarted(tmp_path
         ):
             ready = url.removesuffix("/mcp") + "/ready"
             async with web.get(ready) as answer:  # keep the connection open for later requests
-                assert await answer.json() == {"ready": True}
+                assert await answer.json() == {"ready": True, "degraded": [], "shortage": None}
             try:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], 512), limits[1]))
                 with pytest.raises(OSError, match="Too many open files"):
@@ -251,11 +316,12 @@ async def test_a_server_that_dies_without_free_descriptors_is_restarted(tmp_path
                 assert isinstance(upstream.error, LocalResourceError)
                 assert upstream.state == "reconnecting"
                 async with web.get(ready) as answer:
-                    assert (await answer.json())["degraded"] == ["out of file descriptors"]
+                    short = {"degraded": ["red"], "shortage": "file descriptors"}
+                    assert await answer.json() == {"ready": True, **short}
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
                 for file in held:
                     file.close()
             assert (await client.call("red_who")).text.startswith("red")
             async with web.get(ready) as answer:
-                assert await answer.json() == {"ready": True}
+                assert await answer.json() == {"ready": True, "degraded": [], "shortage": None}

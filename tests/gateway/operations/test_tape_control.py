@@ -314,7 +314,8 @@ async def test_health_readiness_and_metrics_are_served() -> None:
             async with web.get(f"{base}/health") as answer:
                 assert await answer.json() == {"status": "ok", "servers": 2, "connected": 1}
             async with web.get(f"{base}/ready") as answer:
-                assert (answer.status, await answer.json()) == (200, {"ready": True})
+                ready = {"ready": True, "degraded": ["dead"], "shortage": None}
+                assert (answer.status, await answer.json()) == (200, ready)
             async with web.get(f"{base}/metrics") as answer:
                 assert "fairlead_servers_connected 1" in await answer.text()
 

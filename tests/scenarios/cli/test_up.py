@@ -96,7 +96,8 @@ def test_json_output_is_one_object_with_the_url_and_the_servers(person: Person) 
         assert servers["works"]["path"] == str(person.ours / "mcp.json")
         assert servers["dead"]["status"] == "failed"
         assert "/nowhere" in servers["dead"]["error"]
-        assert get(report["url"], "/ready") == (200, '{"ready":true}')
+        ready = '{"ready":true,"degraded":["dead"],"shortage":null}'
+        assert get(report["url"], "/ready") == (200, ready)
         assert up.ends() == 0
 
 
@@ -191,8 +192,9 @@ def test_listening_for_other_machines_requires_a_token(person: Person) -> None:
         up.wait_for("notebook: connected")
         assert "t0p" not in up.said
         assert "Bearer TOKEN" in up.wait_for("Claude Code")
-        assert get(up.url, "/health")[0] == 401
-        assert get(up.url, "/health", authorization="Bearer t0p")[0] == 200
+        assert get(up.url, "/health") == (200, '{"status":"ok"}')
+        assert get(up.url, "/status")[0] == 401
+        assert get(up.url, "/status", authorization="Bearer t0p")[0] == 200
 
 
 async def test_search_mode_replaces_the_tools_of_servers(person: Person) -> None:

@@ -69,7 +69,7 @@ def test_every_command_runs_as_shown(person: Person) -> None:
         "old is gone",
         "today: buy bread",
         '"status":"ok"',
-        '{"ready":true}',
+        '{"ready":true,"degraded":[]',
         "<!doctype html>",
         '"name":"pool#2"',
         '{"reconnected":"notes"}',

@@ -143,6 +143,46 @@ async def test_other_paths_require_the_same_authentication() -> None:
         assert twice.body == b"400 Bad Request: the header authorization must occur once\n"
 
 
+@pytest.mark.covers("SRV-47")
+@pytest.mark.parametrize("host", ["localhost", "10.1.2.3:8080", "other.example"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_probes_without_a_token_get_no_details_whatever_their_host(
+    host: str, method: str
+) -> None:
+    app = MCPServer("web").create_http_app(auth_token="secret")
+    name = (b"host", host.encode())
+    async with app.running():
+        for path, body in (("/health", {"status": "ok"}), ("/ready", {"ready": True})):
+            reply = await ask(app, path, method, name, server=("127.0.0.1", 80))
+            assert (reply.status, json.loads(reply.body)) == (200, body)
+        assert (await ask(app, "/health", "POST")).status == 401
+        details = await ask(app, "/health", "GET", (b"authorization", b"Bearer secret"))
+        assert "server" in json.loads(details.body)
+
+
+@pytest.mark.parametrize(
+    "header", [(b"origin", b"https://evil.example"), (b"sec-fetch-site", b"cross-site")]
+)
+async def test_web_pages_of_other_sites_cannot_probe_a_server(header: tuple[bytes, bytes]) -> None:
+    async with application(auth_token="secret") as app:
+        for path in ("/health", "/ready"):
+            assert (await ask(app, path, "GET", header)).status == 403
+
+
+async def test_a_server_that_is_shutting_down_is_not_ready() -> None:
+    async with application() as app:
+        await app.end_streams()
+        reply = await ask(app, "/ready", "GET")
+        assert (reply.status, json.loads(reply.body)) == (503, {"ready": False})
+
+
+async def test_an_application_without_pages_can_be_probed() -> None:
+    async with HttpApp(MCPServer("bare"), HttpSettings()).running() as app:
+        for path, body in (("/health", {"status": "ok"}), ("/ready", {"ready": True})):
+            reply = await ask(app, path, "GET")
+            assert (reply.status, json.loads(reply.body)) == (200, body)
+
+
 async def test_allowed_origin_may_read_every_response() -> None:
     async with application(allowed_origins=("https://page.example",)) as app:
         origin = (b"origin", b"https://page.example")

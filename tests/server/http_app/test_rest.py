@@ -214,6 +214,11 @@ async def test_each_list_is_served_as_json(path: str) -> None:
     assert [one["name"] for one in json.loads(reply.body)[kind]] == ["a", "b", "c"]
 
 
+async def test_a_server_is_ready_once_it_answers() -> None:
+    reply = await Api(small_server()).get("/ready")
+    assert (reply.status, json.loads(reply.body)) == (200, {"ready": True})
+
+
 async def test_health_counts_the_entries() -> None:
     reply = await Api(small_server()).get("/health")
     assert reply.status == 200

@@ -264,7 +264,7 @@ def test_a_failing_program_leaves_no_process_and_prints_nothing(loop: str, end: 
         _spawner().shutdown()
         # A killed process that is not scheduled for a while is collected by a thread.
         for thread in threading.enumerate():
-            if thread is not threading.main_thread():
+            if thread is not threading.main_thread() and thread.name != "fairlead-reaper":
                 thread.join(20)
         for task in os.listdir("/proc/self/task"):
             try:
@@ -273,10 +273,14 @@ def test_a_failing_program_leaves_no_process_and_prints_nothing(loop: str, end: 
                 continue  # a thread that has just ended
             with children:
                 for pid in children.read().split():
-                    with open(f"/proc/{{pid}}/cmdline") as file:
-                        command = file.read()
-                    with open(f"/proc/{{pid}}/stat") as file:
-                        assert "groups=" in command, (command, file.read())
+                    command, state = "", "R"
+                    # A reaper that has just been started has no arguments until `exec` completes.
+                    while not command and state != "Z":
+                        with open(f"/proc/{{pid}}/cmdline") as file:
+                            command = file.read()
+                        with open(f"/proc/{{pid}}/stat") as file:
+                            state = file.read().rpartition(")")[2].split()[0]
+                    assert "groups=" in command, (command, state)
         """
     )
 
@@ -330,6 +334,58 @@ def test_a_fork_of_a_program_that_closed_all_descriptors_can_start_servers() -> 
     )
 
 
+def test_a_killed_reaper_is_collected_and_replaced_without_a_further_start() -> None:
+    run(
+        """
+        import os, signal
+        from fairlead.transport.stdio import orphan_reaper
+        async def main():
+            server = await spawn(["cat"])
+            for _ in range(2):
+                old = orphan_reaper._pid
+                os.kill(old, signal.SIGKILL)
+                async with asyncio.timeout(10):
+                    while orphan_reaper._pid in (0, old):
+                        await asyncio.sleep(0.01)
+                assert not os.path.exists(f"/proc/{old}")  # not even a zombie
+            await server.close()
+        asyncio.run(main())
+        """
+    )
+
+
+async def test_servers_are_ended_by_the_replacement_of_a_killed_reaper() -> None:
+    host = subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert host.stdin is not None
+    assert host.stdout is not None
+    pid = int(await asyncio.to_thread(host.stdout.readline))
+    host.kill()
+    host.wait()
+    host.stdin.close()
+    host.stdout.close()
+    async with asyncio.timeout(5):
+        while running(pid):
+            await asyncio.sleep(0.01)
+
+
+KILLED = """
+import os, signal
+from fairlead.transport.stdio import orphan_reaper
+async def main():
+    server = await spawn(["sleep", "600"])
+    first = orphan_reaper._pid
+    os.kill(first, signal.SIGKILL)
+    while orphan_reaper._pid in (0, first):
+        await asyncio.sleep(0.01)
+    with orphan_reaper._lock:  # released once the replacement has its groups
+        print(server.context.process_id, flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
 async def test_a_killed_reaper_is_replaced_by_one_with_all_groups(tmp_path: Path) -> None:
     host = subprocess.Popen(
         [sys.executable, "-c", PRELUDE + REPLACED], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -348,14 +404,15 @@ async def test_a_killed_reaper_is_replaced_by_one_with_all_groups(tmp_path: Path
 
 
 REPLACED = """
-import os, signal
+import contextlib, os, signal
 async def main():
     first = await spawn(["sleep", "600"])
     for task in os.listdir("/proc/self/task"):
         for pid in open(f"/proc/self/task/{task}/children").read().split():
             if b"groups=" in open(f"/proc/{pid}/cmdline", "rb").read():
                 os.kill(int(pid), signal.SIGKILL)
-                os.waitid(os.P_PID, int(pid), os.WEXITED | os.WNOWAIT)
+                with contextlib.suppress(ChildProcessError):  # the program has collected it
+                    os.waitid(os.P_PID, int(pid), os.WEXITED | os.WNOWAIT)
     second = await spawn(["sleep", "600"])
     print(first.context.process_id, second.context.process_id, flush=True)
     await asyncio.sleep(600)

@@ -312,7 +312,9 @@ def run_http(
     """
     from ...server.http_app.uvicorn_runner import serve_http
     from ...server.run_program import run_program
+    from ...transport.stdio.descriptor_limit import raise_descriptor_limit
 
+    raise_descriptor_limit()
     app = server.create_http_app(settings)
     tls = endpoint.tls()
     try:

@@ -124,7 +124,9 @@ class ListenTarget:
 
 def _on_stdio(relay: "Relay") -> int:
     from ...server.run_program import run_program
+    from ...transport.stdio.descriptor_limit import raise_descriptor_limit
 
+    raise_descriptor_limit()
     if sys.stdin is not None and sys.stdin.isatty():
         print_message("serving", f"{relay.name} on stdin and stdout. Stop with Ctrl-C or Ctrl-D.")
     run_program(relay.run_stdio)

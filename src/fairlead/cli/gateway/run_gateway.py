@@ -19,6 +19,7 @@ from ...policy.rules.ruleset import RuleSet
 from ...server.http_app.uvicorn_runner import serve_http, url_of
 from ...server.run_program import freeze_memory, run_program
 from ...transport.http.server.http_settings import HttpSettings
+from ...transport.stdio.descriptor_limit import raise_descriptor_limit
 from ...upstream.memory.tool_cache import MCPToolCache
 from ..framework.access_options import ACCESS
 from ..framework.client_connection import silence_warnings
@@ -67,6 +68,7 @@ def serve_plan(plan: GatewayPlan) -> int:
         CommandError: The address cannot be used, or requires a token.
         ConfigError: A file is invalid.
     """
+    raise_descriptor_limit()
     listening = listen(plan.endpoint)
     try:
         name = listening.getsockname()
@@ -205,8 +207,8 @@ def log_to_stderr(options: Namespace) -> None:
     else:
         silence_warnings()
         teller = _Teller(logging.WARNING)
-        for topic in _ABOUT:
-            logging.getLogger(f"fairlead.gateway.{topic}").addHandler(teller)
+        for topic in ("sessions", *(f"gateway.{one}" for one in _ABOUT)):
+            logging.getLogger(f"fairlead.{topic}").addHandler(teller)
 
 
 class _Teller(logging.Handler):

@@ -14,6 +14,7 @@ import msgspec
 
 from ...errors import ConfigError
 from ...transport.stdio.child_process import child_environment
+from ...transport.stdio.descriptor_limit import restore_descriptor_limit
 from ..found_server import FoundServer
 
 __all__ = ["headers_of_helper", "value_of_command"]
@@ -74,6 +75,7 @@ def _run(found: FoundServer, command: str, env: Mapping[str, str]) -> str:
         # A session of its own, so that the processes it starts can be killed with it.
         start_new_session=os.name == "posix",
     )
+    restore_descriptor_limit(process.pid)
     try:
         output = _Output(process)
         process.wait(LIMIT)

@@ -166,8 +166,13 @@ class GatewayPages:
         page = render(now, self._url(call), needs_token=needs_token)
         return _Page(page.encode(), _HTML, headers=_LOCKED)
 
+    @property
+    def is_ready(self) -> bool:
+        """True if requests can be served."""
+        return self._status.is_ready
+
     def _ready(self, request: PageRequest) -> _Page:
-        readiness = self._status.readiness()
+        readiness = self._status.readiness(request.principal)
         return _Page(to_json(readiness), status=200 if readiness["ready"] else 503)
 
     def _metrics(self, request: PageRequest) -> _Page:

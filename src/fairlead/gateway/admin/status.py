@@ -8,6 +8,7 @@ from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import Revision
 from ...protocol.targets.list_kind import ListKind
 from ...relay.bridge.parked_calls import ParkedCalls
+from ...transport.http.server.sessions.session_store import SessionStoreBase
 from ...upstream.upstream import Upstream
 from ...upstream.upstream_registry import UpstreamRegistry
 from ..backends.backend import Member
@@ -20,6 +21,9 @@ __all__ = ["GatewayStatus"]
 
 # seconds that a shortage of descriptors or memory may last before the gateway is not ready
 SHORTAGE_GRACE: Final = 5.0
+# seconds that a gateway waits for its slowest servers before it is ready without them
+STARTUP_GRACE: Final = 5.0
+_UNUSABLE: Final = frozenset({"connecting", "reconnecting", "suspended", "failed"})
 
 
 class GatewayStatus:
@@ -44,6 +48,19 @@ class GatewayStatus:
         self._views = views
         self._parked = parked
         self._since = time.time()
+        self._has_started = False
+        self._stores: set[SessionStoreBase] = set()
+
+    def follow(self, store: object) -> None:
+        """Include the shortages of a session store in the status from now on."""
+        if isinstance(store, SessionStoreBase):
+            self._stores.add(store)
+
+    @property
+    def _shortage(self) -> str | None:
+        """The resource of which this machine has too little, for starts or for sessions."""
+        errors = [self._upstreams.starts.shortage.error, *(one.shortage for one in self._stores)]
+        return next((error.resource for error in errors if error is not None), None)
 
     def full(self) -> dict[str, Any]:
         """Return the complete status, for the operator of the gateway."""
@@ -81,27 +98,55 @@ class GatewayStatus:
             "connected": sum(name in connected for name in servers),
         }
 
-    def readiness(self) -> dict[str, Any]:
-        """Return whether requests can be served, and which resources of this machine are exhausted.
+    @property
+    def is_ready(self) -> bool:
+        """True if requests can be served.
 
-        A gateway is ready once each server has listed its items or is known to be unavailable. A
-        shortage of the machine counts only after `SHORTAGE_GRACE` seconds, because it may end soon.
+        At first, a gateway waits until each server has listed its items or is known to be
+        unavailable, but not longer than `STARTUP_GRACE` if one of them has. Later only a shortage
+        of this machine makes it unready, after `SHORTAGE_GRACE`, because it may end soon.
         """
-        shortage = self._upstreams.starts.shortage
-        if shortage.error is None:
-            return {"ready": self._registry.is_ready}
-        ready = self._registry.is_ready and shortage.seconds < SHORTAGE_GRACE
-        return {"ready": ready, "degraded": [f"out of {shortage.error.resource}"]}
+        if self._upstreams.starts.shortage.seconds >= SHORTAGE_GRACE:
+            return False
+        if not self._has_started and self._registry.members:
+            self._has_started = self._has_settled()
+            return self._has_started
+        return True
+
+    def _has_settled(self) -> bool:
+        members = self._registry.members.values()
+        starting = [member for member in members if not member.listed.is_set()]
+        now = time.monotonic()
+        return len(starting) < len(members) and all(
+            now - member.began >= STARTUP_GRACE for member in starting
+        )
+
+    def readiness(self, principal: Principal) -> dict[str, Any]:
+        """Return whether requests can be served, and the restrictions that a client may see.
+
+        `degraded` are the servers of its view that are configured but cannot be used, `shortage` is
+        the resource of which this machine has too little.
+        """
+        return {
+            "ready": self.is_ready,
+            "degraded": [
+                upstream.name
+                for member in self._registry.within(self._views.view_for(principal))
+                for upstream in member.upstreams
+                if upstream.status in _UNUSABLE
+                or (upstream.status == "connected" and member.error is not None)
+            ],
+            "shortage": self._shortage,
+        }
 
     def _status(self, view: View, clients: int, *, public: bool) -> dict[str, Any]:
         members = sorted(self._registry.within(view), key=lambda member: member.name)
-        shortage = self._upstreams.starts.shortage.error
         return {
             **self._info,
             "uptime": round(time.time() - self._since, 1),
             "clients": clients,
             "parked": len(self._parked),
-            "shortage": None if shortage is None else shortage.resource,
+            "shortage": self._shortage,
             "counts": {kind.value: len(self._catalog.names(kind, view)) for kind in ListKind},
             "servers": [
                 self._server(member, upstream, public)

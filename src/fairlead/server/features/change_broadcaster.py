@@ -78,7 +78,7 @@ class _DirectSender(ChangeSender):
 class _Session:
     """Client of the handshake era: the declared notifications, and the changes not sent yet."""
 
-    def __init__(self, promised: set[_Change], uris: HeldUris) -> None:
+    def __init__(self, promised: tuple[_Change, ...], uris: HeldUris) -> None:
         self.promised = promised
         self.uris = uris
         self.untold: dict[_Change, None] = {}
@@ -91,13 +91,26 @@ class _Session:
 class _Listener:
     """One running `subscriptions/listen` request."""
 
+    # Slots and no `asyncio.Event`s, because a server may have thousands of idle listeners.
+    __slots__ = ("_waiter", "done", "edge", "ending", "untold", "wanted")
+
     def __init__(self, edge: object, wanted: set[_Change]) -> None:
         self.edge = edge
         self.wanted = wanted
         self.untold: dict[_Change, None] = {}
-        self.news = asyncio.Event()
         self.ending = False
-        self.done = asyncio.Event()
+        self.done: asyncio.Event | None = None  # set at the end; created when the end is requested
+        self._waiter: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait for a change or for the end."""
+        if not self.untold and not self.ending:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
 
 
 class ChangeBroadcaster:
@@ -142,11 +155,11 @@ class ChangeBroadcaster:
         edge = exchange.edge
         # A message without a connection has no channel for later notifications.
         if isinstance(edge, _Audience):
-            promised = {
+            promised = tuple(
                 change
                 for kind, change in _LISTS.items()
                 if has_capability(capabilities, f"{kind}.listChanged")
-            }
+            )
             # A client may send `initialize` again; its old subscriptions no longer count.
             self.forget(edge)
             self._room().sessions[edge] = _Session(promised, self.quota.held(_key(exchange)))
@@ -210,8 +223,7 @@ class ChangeBroadcaster:
             acknowledged = {"notifications": honoured, "_meta": tag}
             await self._tell(exchange, "notifications/subscriptions/acknowledged", acknowledged)
             while not listener.ending:
-                await listener.news.wait()
-                listener.news.clear()
+                await listener.wait()
                 while listener.untold and not listener.ending:
                     # One at a time: changes that arrive during the `await` are merged with the
                     # pending ones.
@@ -222,7 +234,8 @@ class ChangeBroadcaster:
             return to_json({"_meta": tag, "resultType": "complete"})
         finally:
             room.listeners.discard(listener)
-            listener.done.set()
+            if listener.done is not None:
+                listener.done.set()
 
     async def _tell(self, exchange: Exchange, method: str, params: dict[str, Any]) -> None:
         await self._sender.to_listener(exchange, Notification(method, Raw(to_json(params))))
@@ -234,7 +247,8 @@ class ChangeBroadcaster:
         ending = [x for x in self._room().listeners if edge in (None, x.edge)]
         for listener in ending:
             listener.ending = True
-            listener.news.set()
+            listener.done = listener.done or asyncio.Event()
+            listener.wake()
         return ending
 
     async def end(self, edge: object | None = None) -> None:
@@ -247,6 +261,7 @@ class ChangeBroadcaster:
         try:
             async with asyncio.timeout(GRACE):
                 for listener in ending:
+                    assert listener.done is not None  # created by `stop`
                     await listener.done.wait()
                 await asyncio.sleep(0)  # One more iteration of the loop sends their results.
         except TimeoutError:
@@ -323,7 +338,7 @@ class _Room:
             if edges is None or listener.edge in edges:
                 listener.untold.update((c, None) for c in news if c in listener.wanted)
             if listener.untold:
-                listener.news.set()
+                listener.wake()
         for edge, session in list(self.sessions.items()):
             if edges is not None and edge not in edges:
                 continue

@@ -4,8 +4,8 @@ A session has a limit of its own, but a client may open many sessions and many l
 """
 
 import threading
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable
+from contextlib import AbstractContextManager
 
 from ...errors import RpcError
 from ...limits import (
@@ -71,20 +71,39 @@ class SubscriptionQuota:
         """Return an empty set that counts the resources a session subscribes to for its client."""
         return HeldUris(self.uris, key)
 
-    @contextmanager
-    def listening(self, key: Hashable, edge: object, uris: int) -> Iterator[None]:
+    def listening(self, key: Hashable, edge: object, uris: int) -> AbstractContextManager[None]:
         """Count one listen stream and its subscriptions until the context ends.
 
-        Raises:
+        Raises (on entry):
             RpcError: -32602, the connection, the client or all clients together exceed a limit.
         """
-        with (
-            # The edge is alive while the stream lasts, so its id is not reused.
-            _taken(self._by_connection, id(edge), 1),
-            _taken(self.streams, key, 1),
-            _taken(self.uris, key, uris),
-        ):
-            yield
+        # The edge is alive while the stream lasts, so its id is not reused.
+        by_connection = (self._by_connection, id(edge), 1)
+        return _Counted(by_connection, (self.streams, key, 1), (self.uris, key, uris))
+
+
+class _Counted:
+    """Context in which counts are increased. Smaller than a generator for each of them."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, *parts: tuple[_Quota, Hashable, int]) -> None:
+        self._parts = parts
+
+    def __enter__(self) -> None:
+        for done, (quota, key, count) in enumerate(self._parts):
+            try:
+                quota.take(key, count)
+            except RpcError:
+                self._give_back(done)
+                raise
+
+    def __exit__(self, *_: object) -> None:
+        self._give_back(len(self._parts))
+
+    def _give_back(self, number: int) -> None:
+        for quota, key, count in self._parts[:number]:
+            quota.give_back(key, count)
 
 
 class HeldUris(set[str]):
@@ -122,15 +141,6 @@ class HeldUris(set[str]):
 
     def __del__(self) -> None:  # A session may be collected without being closed.
         self.clear()
-
-
-@contextmanager
-def _taken(quota: _Quota, key: Hashable, count: int) -> Iterator[None]:
-    quota.take(key, count)
-    try:
-        yield
-    finally:
-        quota.give_back(key, count)
 
 
 _SCOPES = {

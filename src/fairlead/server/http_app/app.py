@@ -18,6 +18,7 @@ from ...transport.http.server.refusals import send_rejection
 from ...transport.http.server.request_guard import RequestRefusal
 from ...transport.http.server.request_headers import repeated_header
 from ...transport.websocket.websocket_endpoint import WebSocketEndpoint
+from ...wire import to_json
 from .endpoint_handler import EndpointHandler
 
 __all__ = ["HttpApp", "PageHandler"]
@@ -25,10 +26,16 @@ __all__ = ["HttpApp", "PageHandler"]
 log = logging.getLogger("fairlead.server")
 
 CORRELATION = b"x-correlation-id"
+_PROBES = frozenset({"/health", "/ready"})  # answered without details to callers without a token
 
 
 class PageHandler(Protocol):
     """Handler of all paths that do not belong to the protocol."""
+
+    @property
+    def is_ready(self) -> bool:
+        """True if requests can be served; `/ready` returns it to callers without a token."""
+        ...
 
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None: ...
 
@@ -113,6 +120,9 @@ class HttpApp:
             await self.edge.preflight(call)
             return
         who = self.edge.admit(call)
+        if path in _PROBES and self._answers_itself(call, who):
+            await self._probe(call, path)
+            return
         if isinstance(who, RequestRefusal):
             await send_rejection(call, who)
             return
@@ -135,6 +145,25 @@ class HttpApp:
             pass  # The client disconnected while it was sending.
         except BodyTimeout:
             await call.reject_slow_body()
+
+    def _answers_itself(self, call: AsgiCall, who: Principal | RequestRefusal) -> bool:
+        """Return True for a health check without details, which needs no token.
+
+        Load balancers and kubelets have no token and use an address as `Host`. Web pages of other
+        origins remain excluded.
+        """
+        if call.method not in ("GET", "HEAD"):
+            return False
+        if isinstance(who, RequestRefusal):
+            return self.edge.guard.refuse_page(call.headers, call.server) is None
+        return self._pages is None or self.edge.ending
+
+    async def _probe(self, call: AsgiCall, path: str) -> None:
+        if path == "/health":
+            await call.answer(200, to_json({"status": "ok"}))
+            return
+        ready = not self.edge.ending and (self._pages is None or self._pages.is_ready)
+        await call.answer(200 if ready else 503, to_json({"ready": ready}))
 
     def _endpoint(self, path: str, method: str) -> HttpEndpoint | None:
         """Return the endpoint for a path, which may end with a slash or be the root of a mounted

@@ -45,6 +45,8 @@ _LOCKED = (
 class RestApi:
     """Handler of the paths beside the MCP endpoint, for clients that are authenticated already."""
 
+    is_ready = True  # the application opens the server before its first request
+
     def __init__(self, server: Registration, handler: Handler, settings: HttpSettings) -> None:
         """`handler` answers the MCP requests that this API sends to the server."""
         self._server = server
@@ -77,6 +79,8 @@ class RestApi:
             await call.answer(200, to_json({kind: await self._all(call, kind, principal)}))
         elif path == "/health":
             await call.answer(200, to_json(self._health()))
+        elif path == "/ready":
+            await call.answer(200, to_json({"ready": self.is_ready}))
         elif path == "/openapi.json":
             tools = await self._all(call, "tools", principal)
             where = str(call.scope.get("root_path", ""))
@@ -174,7 +178,7 @@ class RestApi:
         return bytes(await self._handler(exchange) or b"{}")
 
 
-_PATHS = frozenset({"/", "/health", "/openapi.json", *_LISTS})
+_PATHS = frozenset({"/", "/health", "/ready", "/openapi.json", *_LISTS})
 
 
 async def _is(call: AsgiCall, method: str) -> bool:

@@ -25,6 +25,7 @@ from ...wire import MAX_MESSAGE
 from ..channel import Deliver
 from ..line_channel import LineChannel, ReadPipeProtocol, WritePipeProtocol
 from . import orphan_reaper as reaper
+from .descriptor_limit import restore_descriptor_limit
 from .own_stdio import widen_pipe
 from .pipes import connect_reading, connect_writing, descriptor_of, detach_descriptor
 from .start_error import start_error
@@ -413,6 +414,7 @@ class _Start:
             # A process group of its own, so that a signal to the group reaches all descendants.
             start_new_session=True,
         )
+        restore_descriptor_limit(process.pid)
         try:
             reaper.register(process.pid)
             for pipe in (process.stdin, process.stdout):

@@ -10,8 +10,11 @@ import contextlib
 import os
 import subprocess
 import threading
+import time
 
 __all__ = ["register", "unregister"]
+
+RESTART_PAUSE = 1.0  # seconds before a reaper that was killed soon after its start is replaced
 
 # No `--` before the group: dash does not support it. Servers see the end of their stdin at the same
 # moment and get one second to exit by themselves.
@@ -63,16 +66,19 @@ _lock = threading.RLock()
 _groups: set[int] = set()  # the groups that the reaper has received
 # A plain descriptor, so that only the end of this process closes it, not the garbage collector.
 _pipe: int | None = None
+_inode = 0  # of the pipe; the number may belong to another file once the program has closed it
+_pid = 0  # of the reaper
 
 
 def _tell(line: bytes) -> None:
-    global _pipe
+    global _pipe, _inode
     # A reaper that was killed is started again, once.
     for _ in range(2):
         if _pipe is None:
             if not _groups:
                 return
             _pipe = _start()
+            _inode = os.fstat(_pipe).st_ino
             line = b"".join([b"+ %d\n" % group for group in _groups])
         try:
             os.write(_pipe, line)
@@ -82,6 +88,7 @@ def _tell(line: bytes) -> None:
 
 
 def _start() -> int:
+    global _pid
     theirs, ours = os.pipe()
     try:
         process = subprocess.Popen(
@@ -99,18 +106,41 @@ def _start() -> int:
         raise
     finally:
         os.close(theirs)
-    # The reaper outlives this process and is never waited for; this suppresses a `ResourceWarning`.
+    # The reaper usually outlives this process; this suppresses a `ResourceWarning`.
     process.returncode = 0
+    # Without a thread, a reaper that was killed is replaced at the next start or end of a server.
+    with contextlib.suppress(RuntimeError):
+        watch = threading.Thread(
+            target=_replace, args=(process.pid,), name="fairlead-reaper", daemon=True
+        )
+        watch.start()
+    _pid = process.pid
     return ours
 
 
+def _replace(pid: int) -> None:
+    """Wait for the end of a reaper, and start another one if servers need it."""
+    began = time.monotonic()
+    # The program may have collected the process itself.
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+    if time.monotonic() - began < RESTART_PAUSE:
+        time.sleep(RESTART_PAUSE)
+    with _lock:
+        if _pid == pid:
+            _forget()
+            with contextlib.suppress(OSError):  # tried again with the next server
+                _tell(b"")
+
+
 def _forget() -> None:
-    global _pipe
-    pipe, _pipe = _pipe, None
+    global _pipe, _pid
+    pipe, _pipe, _pid = _pipe, None, 0
     if pipe is not None:
         # A program that becomes a daemon has closed all descriptors.
         with contextlib.suppress(OSError):
-            os.close(pipe)
+            if os.fstat(pipe).st_ino == _inode:
+                os.close(pipe)
 
 
 def _after_fork() -> None:

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -36,15 +37,64 @@ class RequestPhase(Enum):
     BODY = 2
 
 
+class _Pipeline(list[Any]):
+    """Requests that wait for the current one. Usually empty, and then smaller than a deque."""
+
+    def appendleft(self, item: Any) -> None:
+        self.insert(0, item)
+
+
+class _LightFlowControl(FlowControl):
+    """Flow control without an `asyncio.Event`, which idle connections do not need."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.read_paused = False
+        self.write_paused = False
+        self._writable: asyncio.Event | None = None
+
+    async def drain(self) -> None:
+        if self.write_paused:
+            self._writable = self._writable or asyncio.Event()
+            await self._writable.wait()
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        if self._writable is not None:
+            self._writable.set()
+            self._writable = None
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """HTTP/1.1 server connection with limits for slow and excessive clients."""
 
+    # With slots, the attributes of uvicorn fit into a dict whose keys all connections share.
+    __slots__ = (
+        "_begun",
+        "_body_from",
+        "_earlier",
+        "_handed_over",
+        "_stall_timer",
+        "_timed",
+        "_timer",
+        "_unsent",
+        "body_bytes",
+        "deaf",
+        "fed",
+        "lingers",
+        "other_bytes",
+        "stage",
+    )
     body_timeout: float = BODY_TIMEOUT.value
     fed: int  # bytes passed to the parser in the current call
     _unsent: int  # size of the write buffer at the last check of a slow reader
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.pipeline = _Pipeline()  # type: ignore[assignment]
         self.stage = RequestPhase.BETWEEN
         self.body_bytes = 0
         self.other_bytes = 0  # bytes of this request since its last body data, without `fed`
@@ -64,6 +114,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = _LightFlowControl(transport)
         self._watch_sender()
 
     def connection_lost(self, exc: Exception | None) -> None:

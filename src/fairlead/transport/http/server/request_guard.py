@@ -63,6 +63,12 @@ class RequestGuard:
             # Bounded, because clients choose the value.
             if len(self._passed) < 64:
                 self._passed.add((host, server))
+        return self.refuse_page(headers, server)
+
+    def refuse_page(
+        self, headers: Mapping[bytes, bytes], server: tuple[str, int | None] | None
+    ) -> RequestRefusal | None:
+        """Return the reason to refuse a request of a web page, or None; `Host` is not checked."""
         origin = headers.get(b"origin")
         if origin is not None and not self._origin_fits(origin, server):
             return RequestRefusal(

@@ -1,13 +1,20 @@
 """The SQLite file of sessions: creation, permissions, migration and limits."""
 
+import asyncio
+import contextlib
+import logging
 import os
 import sqlite3
 import stat
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fairlead.errors import LocalResourceError
 from fairlead.limits import STORED_SESSIONS
+from fairlead.transport.http.server.sessions import sqlite_session_store as module
 from fairlead.transport.http.server.sessions.session_store import StoredSession
 from fairlead.transport.http.server.sessions.sqlite_session_store import SqliteSessionStore
 
@@ -111,3 +118,96 @@ async def test_unused_sessions_expire(tmp_path: Path) -> None:
     assert kept is not None
     assert kept.used == 10
     store.close()
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """Mount a file system of this size, if that is permitted."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Write to a file until the disk is full."""
+    with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
+        while file.write(bytes(512)):
+            pass
+
+
+async def stored(path: Path) -> dict[str, StoredSession | None]:
+    """Return what another process reads."""
+    store = SqliteSessionStore(path)
+    found = {key: await store.load(key) for key in "abc"}
+    store.close()
+    return found
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_RETRY", 0.01)
+    monkeypatch.setattr(module, "LONGEST_RETRY", 0.05)
+
+
+async def test_changes_on_a_full_disk_are_written_when_space_returns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, soon: None
+) -> None:
+    with small_disk(tmp_path / "disk", "256k") as disk, caplog.at_level(logging.WARNING):
+        path = disk / "sessions.db"
+        store = SqliteSessionStore(path).check()
+        await store.save(session("a"))
+        await store.save(session("b"))
+        fill(disk / "rest")
+        await store.delete("a")
+        await store.touch(["b"], 7)
+        await store.save(session("c"))
+        assert await store.expire(0.5) == 0
+        assert (await store.load("a"), await store.load("c")) == (None, session("c"))
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        assert isinstance(store.shortage, LocalResourceError)
+        assert store.shortage.resource == "disk space"
+        assert await stored(path) == {"a": session("a"), "b": session("b"), "c": None}
+        (disk / "rest").unlink()
+        async with asyncio.timeout(10):
+            while store.shortage is not None:
+                await asyncio.sleep(0.01)
+        assert await stored(path) == {"a": None, "b": session("b", 7.0), "c": session("c")}
+        assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+        store.close()
+
+
+async def test_changes_that_could_not_be_written_are_reported_at_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "sessions.db"
+    store = SqliteSessionStore(path).check()
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        store._open.execute("PRAGMA busy_timeout = 1")  # type: ignore[union-attr]
+        other.execute("BEGIN EXCLUSIVE")
+        for key in "aab":
+            await store.save(session(key))
+        store.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"cannot write {path}: database is locked; changes of sessions are kept",
+        f"{path} lacks 2 changes of sessions",
+    ]
+    assert store.shortage is None
+
+
+async def test_the_number_of_unwritten_changes_is_limited(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    store = SqliteSessionStore(path, max_sessions=2).check()
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        store._open.execute("PRAGMA busy_timeout = 1")  # type: ignore[union-attr]
+        other.execute("BEGIN EXCLUSIVE")
+        hits = STORED_SESSIONS.hits
+        for key in "abc":
+            await store.save(session(key))
+        assert STORED_SESSIONS.hits == hits + 1
+    store.close()
+    assert await stored(path) == {"a": None, "b": session("b"), "c": session("c")}

@@ -54,6 +54,7 @@ class FastPathProtocol(GuardedProtocol):
     and the declared number of bytes follows, the data is one complete request with that head.
     """
 
+    __slots__ = ("_body", "_head", "_known", "_last", "_piece", "patience")
     edges: Mapping[str, HttpEndpoint]  # endpoints by path
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -116,6 +116,7 @@ class SessionManager:
             await self.restorer.forget(session.key)
         if session.served is not None:
             await session.served.close()
+            session.served = None  # breaks the reference cycle
 
     async def close(self) -> None:
         """Terminate all sessions; stored ones can be restored by the next process."""

@@ -11,10 +11,18 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from .....errors import LocalResourceError
 from .....limits import STORED_SESSIONS
 from ....client_shares import ClientShares
 
-__all__ = ["MAX_SESSIONS", "MemorySessionStore", "SessionStore", "StoredSession", "key_of"]
+__all__ = [
+    "MAX_SESSIONS",
+    "MemorySessionStore",
+    "SessionStore",
+    "SessionStoreBase",
+    "StoredSession",
+    "key_of",
+]
 
 MAX_SESSIONS = STORED_SESSIONS.value
 
@@ -51,12 +59,19 @@ class SessionStore(Protocol):
         ...
 
 
+class SessionStoreBase:
+    """Base class of stores, with defaults for what is optional."""
+
+    # the resource of this machine that prevents the store from writing; shown by gateways
+    shortage: LocalResourceError | None = None
+
+
 def key_of(path: str, session_id: str) -> str:
     """Return the key of a session: a hash, because a session id grants access to the session."""
     return hashlib.sha256(f"{path}\0{session_id}".encode()).hexdigest()
 
 
-class MemorySessionStore:
+class MemorySessionStore(SessionStoreBase):
     """Store in memory, for several endpoints of one process and for tests."""
 
     def __init__(self, *, max_sessions: int = MAX_SESSIONS) -> None:

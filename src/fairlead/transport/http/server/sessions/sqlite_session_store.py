@@ -1,6 +1,8 @@
 """Session store in an SQLite file."""
 
 import asyncio
+import errno
+import logging
 import os
 import sqlite3
 from collections.abc import Callable
@@ -9,14 +11,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
+from msgspec.structs import replace
+
+from .....errors import LocalResourceError
 from .....limits import STORED_SESSIONS
-from .session_store import MAX_SESSIONS, StoredSession
+from ....backoff import Backoff
+from .session_store import MAX_SESSIONS, SessionStoreBase, StoredSession
 
 __all__ = ["SqliteSessionStore"]
 
 T = TypeVar("T")
 
+FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # seconds until changes are written again after a failure
+
+log = logging.getLogger("fairlead.sessions")
+
 _COLUMNS = StoredSession.__struct_fields__
+_SAVE = (
+    f"INSERT OR REPLACE INTO sessions ({', '.join(_COLUMNS)})"
+    f" VALUES ({', '.join('?' * len(_COLUMNS))})"
+)
+_TOUCH = "UPDATE sessions SET used = ? WHERE key = ?"
+_DELETE = "DELETE FROM sessions WHERE key = ?"
 # Deletes the least recently used session of the client with most sessions.
 _DROP_ONE = """
 DELETE FROM sessions WHERE key = (
@@ -27,10 +43,15 @@ DELETE FROM sessions WHERE key = (
 """
 
 
-class SqliteSessionStore:
+# A change of a session: its new content, its time of last use, or None if it was deleted.
+Change = StoredSession | float | None
+
+
+class SqliteSessionStore(SessionStoreBase):
     """Session store in a private file, accessed by a thread of its own.
 
-    Several processes may share the file.
+    Several processes may share the file. Changes that cannot be written, for example because the
+    disk is full, are kept in memory and written later.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, max_sessions: int = MAX_SESSIONS) -> None:
@@ -39,6 +60,10 @@ class SqliteSessionStore:
         # One thread: an SQLite connection must not be used by several at once.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fairlead-sessions")
         self._open: sqlite3.Connection | None = None
+        self._unwritten: dict[str, Change] = {}  # changes by key; used by the thread only
+        self._failing = False
+        self._backoff = Backoff(FIRST_RETRY, LONGEST_RETRY)
+        self._retry: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
 
     def check(self) -> Self:
         """Open the file now, so that errors are reported at start-up.
@@ -53,48 +78,120 @@ class SqliteSessionStore:
         return self
 
     async def save(self, session: StoredSession) -> None:
-        def work(file: sqlite3.Connection) -> None:
-            file.execute(
-                f"INSERT OR REPLACE INTO sessions ({', '.join(_COLUMNS)})"
-                f" VALUES ({', '.join('?' * len(_COLUMNS))})",
-                [getattr(session, name) for name in _COLUMNS],
-            )
-            (kept,) = file.execute("SELECT count(*) FROM sessions").fetchone()
-            for _ in range(kept - self._max):
-                STORED_SESSIONS.hit()
-                file.execute(_DROP_ONE)
-
-        await self._do(work)
+        await self._change({session.key: session})
 
     async def load(self, key: str) -> StoredSession | None:
         query = f"SELECT {', '.join(_COLUMNS)} FROM sessions WHERE key = ?"
-        row = await self._do(lambda file: file.execute(query, (key,)).fetchone())
-        return None if row is None else StoredSession(**dict(zip(_COLUMNS, row, strict=True)))
+
+        def run() -> StoredSession | None:
+            change = self._unwritten.get(key, 0.0)
+            if not isinstance(change, float):
+                return change
+            row = self._opened().execute(query, (key,)).fetchone()
+            return None if row is None else StoredSession(**dict(zip(_COLUMNS, row, strict=True)))
+
+        return await self._run(run)
 
     async def touch(self, keys: list[str], used: float) -> None:
-        query, rows = "UPDATE sessions SET used = ? WHERE key = ?", [(used, key) for key in keys]
-        await self._do(lambda file: file.executemany(query, rows))
+        await self._change(dict.fromkeys(keys, float(used)))
 
     async def delete(self, key: str) -> None:
-        await self._do(lambda file: file.execute("DELETE FROM sessions WHERE key = ?", (key,)))
+        await self._change({key: None})
 
     async def expire(self, before: float) -> int:
         query = "DELETE FROM sessions WHERE used < ?"
-        return await self._do(lambda file: file.execute(query, (before,)).rowcount)
+
+        def run() -> int:
+            try:
+                with self._opened() as file:
+                    return file.execute(query, (before,)).rowcount
+            except (sqlite3.Error, OSError) as exc:
+                self._failed(exc)
+                return 0
+
+        return await self._run(run)
 
     def close(self) -> None:
         """Finish pending writes and close the file."""
+        if self._retry is not None:
+            self._retry[1].cancel()
         self._thread.submit(self._end)
         self._thread.shutdown()
 
-    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        def run() -> T:
-            file = self._opened()
-            # As a context manager the connection commits, or rolls back after an exception.
-            with file:
-                return work(file)
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+    async def _change(self, changes: dict[str, Change]) -> None:
+        def run() -> bool:
+            for key, change in changes.items():
+                self._remember(key, change)
+            return self._write()
+
+        if not await self._run(run):
+            self._retry_later(asyncio.get_running_loop())
+
+    def _remember(self, key: str, change: Change) -> None:
+        earlier = self._unwritten.pop(key, 0.0)
+        if isinstance(change, float) and not isinstance(earlier, float):
+            change = None if earlier is None else replace(earlier, used=change)
+        self._unwritten[key] = change
+        if len(self._unwritten) > self._max:
+            STORED_SESSIONS.hit()
+            del self._unwritten[next(iter(self._unwritten))]
+
+    def _write(self) -> bool:
+        """Write all changes in one transaction; return False if they have to be written later."""
+        changes = self._unwritten.items()
+        saved = [one for _, one in changes if isinstance(one, StoredSession)]
+        try:
+            # As a context manager the connection commits, or rolls back after an exception.
+            with self._opened() as file:
+                file.executemany(
+                    _SAVE, [[getattr(one, name) for name in _COLUMNS] for one in saved]
+                )
+                file.executemany(
+                    _TOUCH, [(at, key) for key, at in changes if isinstance(at, float)]
+                )
+                file.executemany(_DELETE, [(key,) for key, one in changes if one is None])
+                if saved:
+                    self._drop_oldest(file)
+        except (sqlite3.Error, OSError) as exc:
+            self._failed(exc)
+            return False
+        if self._failing:
+            log.warning("%s is written again (%d changes)", self._path, len(changes))
+            self._failing, self.shortage = False, None
+            self._backoff.reset()
+        self._unwritten.clear()
+        return True
+
+    def _drop_oldest(self, file: sqlite3.Connection) -> None:
+        (kept,) = file.execute("SELECT count(*) FROM sessions").fetchone()
+        for _ in range(kept - self._max):
+            STORED_SESSIONS.hit()
+            file.execute(_DROP_ONE)
+
+    def _failed(self, error: Exception) -> None:
+        if _is_full(error):
+            self.shortage = LocalResourceError(f"{self._path}: {error}", "disk space")
+        if not self._failing:
+            self._failing = True
+            log.error("cannot write %s: %s; changes of sessions are kept", self._path, error)
+
+    def _retry_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A timer of a loop that has ended never fires.
+        if self._retry is not None and self._retry[0] is loop:
+            return
+
+        def retry() -> None:
+            self._retry = None
+            loop.run_in_executor(self._thread, self._write).add_done_callback(written)
+
+        def written(done: "asyncio.Future[bool]") -> None:
+            if not done.cancelled() and not done.result():
+                self._retry_later(loop)
+
+        self._retry = loop, loop.call_later(self._backoff.next(), retry)
 
     def _opened(self) -> sqlite3.Connection:
         if self._open is None:
@@ -128,6 +225,17 @@ class SqliteSessionStore:
         return self._open
 
     def _end(self) -> None:
+        if self._unwritten and not self._write():
+            log.error("%s lacks %d changes of sessions", self._path, len(self._unwritten))
         if self._open is not None:
             self._open.close()
             self._open = None
+
+
+def _is_full(error: Exception) -> bool:
+    match error:
+        case sqlite3.Error(sqlite_errorcode=sqlite3.SQLITE_FULL):
+            return True
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return True
+    return False

@@ -26,11 +26,8 @@ class StreamedChannel(BufferedDelivery, SharedStream):
         super().__init__()
         self.context = context
         self._drained = DrainWaiter()
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def over(self) -> bool:
-        return self._over.done()
+        self.over = False
+        self._ended: asyncio.Future[None] | None = None  # resolved at the end; created by `run`
 
     @property
     def congested(self) -> bool:
@@ -38,7 +35,9 @@ class StreamedChannel(BufferedDelivery, SharedStream):
 
     async def run(self, deliver: Deliver) -> None:
         self.begin(deliver)
-        await asyncio.shield(self._over)
+        if not self.over:
+            self._ended = asyncio.get_running_loop().create_future()
+            await self._ended
 
     def simulate_handshake(
         self, request_id: RequestId, revision: Revision, client: dict[str, str]
@@ -65,5 +64,12 @@ class StreamedChannel(BufferedDelivery, SharedStream):
 
     def _end(self) -> None:
         if not self.over:
-            self._over.set_result(None)
+            self.over = True
+            self._deliver = _ignore  # breaks the reference cycle with the peer
+            if self._ended is not None and not self._ended.done():
+                self._ended.set_result(None)
             self._drained.wake()
+
+
+def _ignore(item: Incoming) -> None:
+    """Do nothing: the channel has ended."""
