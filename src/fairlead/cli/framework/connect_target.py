@@ -21,7 +21,16 @@ TOKEN_VARIABLE = "FAIRLEAD_TOKEN"
 HOME_VARIABLE = "FAIRLEAD_HOME"
 
 _URL = re.compile(r"(?i)(?:https?|wss?)://|unix:/")
-_TAKE_A_VALUE = ("--args", "--header", "--input", "--timeout", "--token")
+_TAKE_A_VALUE = (
+    "--answer",
+    "--args",
+    "--era",
+    "--header",
+    "--input",
+    "--save",
+    "--timeout",
+    "--token",
+)
 _FIELD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # name of an HTTP header
 _HARMLESS = ("accept", "host", "origin", "user-agent")
 _BAD_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")

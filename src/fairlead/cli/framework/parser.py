@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from .command_errors import UsageError
 
 __all__ = [
+    "ERA",
     "IGNORE",
     "INPUT",
     "JOURNAL",
@@ -149,6 +150,12 @@ def wait_option(what: str, default: int = 30) -> Option:
 
 
 JSON = flag("--json", help="print JSON")
+ERA = option(
+    "--era",
+    choices=("auto", "handshake", "stateless"),
+    default="auto",
+    help="the protocol era used with the server (default: auto, which tries both)",
+)
 NAME = option("name", metavar="NAME")
 TAPE = option("tape", metavar="TAPE", help="name or path of a tape")
 INPUT = repeated("--input", "ID=VALUE", "value for an input of the entry (`${input:ID}`)")
@@ -172,6 +179,7 @@ def add_connection_options(parser: Parser) -> None:
     parser.add(
         wait_option("limit for connecting and for each response; progress notifications extend it"),
         JSON,
+        ERA,
         flag("-v", "--verbose", help="also show the stderr of the server"),
     )
     parser.add_group(

@@ -10,7 +10,7 @@ from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.found_server import FoundServer
 from ...config.trust import NotApproved
 from ...config.variables.variable_syntax import MissingInput
-from ...errors import ChannelClosed, ConfigError, ConnectFailed, FairleadError
+from ...errors import ChannelClosed, ConfigError, ConnectFailed, FairleadError, RequestTimeout
 from ...transport.stdio.child_process import child_environment
 from ...transport.stdio.start_error import StartFailed, StartProblem
 from .command_errors import FAILED, CommandError
@@ -83,7 +83,7 @@ def _remedy(exc: FairleadError, found: FoundServer) -> str:
         return _for_config(exc, found)
     if (answer := http_error(exc)) is not None:
         return _for_status(answer.status, found)
-    if isinstance(exc, FairleadError) and isinstance(exc.__cause__, TimeoutError):
+    if isinstance(exc, RequestTimeout) or isinstance(exc.__cause__, TimeoutError):
         return _for_timeout(entry)
     if not isinstance(exc, ConnectFailed | ChannelClosed):
         return ""
