@@ -141,8 +141,8 @@ def test_hidden_characters_in_files_are_escaped_in_all_commands(person: Person, 
     person.has("home/.cursor/mcp.json", {"x" + evil: {"url": f"http://127.0.0.1:1/{evil}"}})
     person.has("ours/mcp.json", {"y" + evil: {"command": f"/nowhere/{evil}", "enabled": False}})
     for words in (
-        ["list", "--no-connect"],
-        ["list", "--no-connect", "--json"],
+        ["list"],
+        ["list", "--json"],
         ["mcp", "why", evil],
         ["mcp", "why", evil, "--json"],
         ["mcp", "approve", evil],

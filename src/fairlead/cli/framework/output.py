@@ -113,16 +113,21 @@ def columns(rows: Sequence[Sequence[str | tuple[str, str]]]) -> list[str]:
     ]
 
 
-def blocks(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the content blocks of a tool result: text unchanged, other blocks as one line each."""
+def blocks(result: Mapping[str, Any], saved: Mapping[int, str] | None = None) -> Iterator[str]:
+    """Yield the content blocks of a tool result: text unchanged, other blocks as one line each.
+
+    `saved` are the paths of blocks that were written to files, by position.
+    """
     content = [b for b in result.get("content") or () if isinstance(b, Mapping)]
     structured = "structuredContent" in result
-    if structured and not any(block.get("text") for block in content):
-        # Empty text blocks are dropped, because the structured content is shown instead.
-        content = [block for block in content if block.get("type") != "text"]
-    for block in content:
-        yield str(block.get("text", "")) if block.get("type") == "text" else _described(block)
-    if structured and not any(block.get("text") for block in content):
+    has_text = any(block.get("text") for block in content)
+    for position, block in enumerate(content):
+        if block.get("type") != "text":
+            yield _described(block, (saved or {}).get(position))
+        # Empty text blocks are dropped if the structured content is shown instead.
+        elif has_text or not structured:
+            yield str(block.get("text", ""))
+    if structured and not has_text:
         yield pretty(result["structuredContent"])
 
 
@@ -146,7 +151,7 @@ def format_size(count: int) -> str:
     return f"{count / 1e9:.1f} GB"
 
 
-def _described(block: Mapping[str, Any]) -> str:
+def _described(block: Mapping[str, Any], path: str | None = None) -> str:
     kind = str(block.get("type"))
     match kind:
         case "image" | "audio":
@@ -168,6 +173,7 @@ def _described(block: Mapping[str, Any]) -> str:
             kind = "link"
         case _:
             facts = [f"unknown content type, {format_size(len(pretty(block)))} of JSON"]
+    facts.append(path and f"saved as {path}")
     return f"[{kind}: {', '.join(str(fact) for fact in facts if fact)}]"
 
 
