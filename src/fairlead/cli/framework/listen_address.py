@@ -28,7 +28,6 @@ __all__ = [
     "EVERYWHERE",
     "ListenAddress",
     "NetworkExposure",
-    "is_address_in_use",
     "run_http",
     "serve_at",
 ]
@@ -72,6 +71,7 @@ class ListenAddress:
     sessions: str | None = None  # SQLite file for sessions
     session_idle: float | None = None  # seconds
     is_generated: bool = False  # whether Fairlead generated the token and must show it
+    port_option: str = "--port"  # the option that selects another port
 
     @classmethod
     def of(cls, options: Namespace, token: str | None = None) -> "ListenAddress":
@@ -108,6 +108,9 @@ class ListenAddress:
             sessions=options.sessions,
             session_idle=options.session_idle,
             is_generated=is_generated,
+            port_option=next(
+                (f"--{one}" for one in ("http", "ws") if vars(options)[one]), "--port"
+            ),
         )
 
     def settings(self, **more: Any) -> HttpSettings:
@@ -165,10 +168,13 @@ class ListenAddress:
         try:
             return bind(self.host, self.port, self.unix, HttpSettings(), insecure=True)
         except ConfigError as exc:
-            other = "another path" if self.unix else "another port; 0 selects a free one"
-            raise CommandError(
-                str(exc), hint=f"choose {other}" if is_address_in_use(exc) else "", code=FAILED
-            ) from exc
+            if not _is_address_in_use(exc):
+                raise CommandError(str(exc), code=FAILED) from exc
+            if self.unix is not None:
+                raise CommandError(str(exc), hint="choose another path", code=FAILED) from exc
+            from ..gateway.port_in_use import port_in_use_error
+
+            raise port_in_use_error(self) from exc
 
     def tls(self) -> "SSLContext | None":
         """Return the TLS context; None without a certificate. Raises `UsageError` if invalid."""
@@ -265,7 +271,7 @@ class ListenAddress:
         return url.replace(shown, other, 1)
 
 
-def is_address_in_use(error: BaseException) -> bool:
+def _is_address_in_use(error: BaseException) -> bool:
     """Return True if listening failed because another socket has the address."""
     cause: BaseException | None = error
     while cause is not None:

@@ -4,42 +4,31 @@ import json
 import os
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
-from socket import socket
 
 from ...wire.quote_text import shortened
 from ..framework.command_errors import CommandError
-from ..framework.listen_address import EVERYWHERE, ListenAddress, is_address_in_use
+from ..framework.listen_address import EVERYWHERE, ListenAddress
 from ..framework.output import pluralize, safe
 
-__all__ = ["listen"]
+__all__ = ["port_in_use_error"]
 
 _PROBE = 2.0  # seconds to wait for a response of the process on the port
 _LISTENING = "0A"  # state in the kernel's table
 
 
-def listen(endpoint: ListenAddress) -> socket:
-    """Return the listening socket. Raises `CommandError` that names the owner of a port in use."""
-    try:
-        return endpoint.listen()
-    except CommandError as failed:
-        if endpoint.unix is not None or not is_address_in_use(failed):
-            raise
-        raise _taken(endpoint, failed.code) from None
-
-
-def _taken(endpoint: ListenAddress, code: int) -> CommandError:
+def port_in_use_error(endpoint: ListenAddress) -> CommandError:
+    """Return the error for a port in use, which names the process that holds it if possible."""
     holder = _holder(endpoint.port)
     what = f"Port {endpoint.port} is in use" + (f" by {holder}" if holder else "")
-    other = "--port 0 selects a free one"
+    other = f"{endpoint.port_option} 0 selects a free one"
     servers = _servers_of_gateway(endpoint)
     if servers is None:
-        return CommandError(what, hint=f"choose another port; {other}", code=code)
+        return CommandError(what, hint=f"choose another port; {other}")
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     there = endpoint.reachable(f"http://{host}:{endpoint.port}/mcp")
     return CommandError(
         f"{what}, a Fairlead gateway with {pluralize(servers, 'server')}",
         hint=f"use that gateway at {there}, or choose another port; {other}",
-        code=code,
     )
 
 

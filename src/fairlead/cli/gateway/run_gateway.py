@@ -7,7 +7,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from socket import socket
 
@@ -28,7 +28,6 @@ from ..framework.output import safe
 from ..framework.parser import INPUT, PROJECT, Parser, add_record_options, flag, option, port
 from ..tap.watched_relay import watchable
 from .choose_servers import ChosenServers, OwnAddress
-from .port_in_use import listen
 from .reload_on_change import GatewayReloader
 from .screen import Screen
 from .tape_options import record_while_running
@@ -67,7 +66,7 @@ def serve_plan(plan: GatewayPlan) -> int:
         CommandError: The address cannot be used, or requires a token.
         ConfigError: A file is invalid.
     """
-    listening = listen(plan.endpoint)
+    listening = plan.endpoint.listen()
     try:
         name = listening.getsockname()
         address = OwnAddress(unix=name) if isinstance(name, str) else OwnAddress(*name[:2])
@@ -195,7 +194,7 @@ def endpoint_of(options: Namespace, listen: str | None = None) -> ListenAddress:
         http = place.removeprefix("http://")
     number = PORT if options.port is None and http is None else options.port
     chosen = {**vars(options), "http": http, "ws": None, "unix": unix, "port": number, "workers": 1}
-    return ListenAddress.of(Namespace(**chosen))
+    return replace(ListenAddress.of(Namespace(**chosen)), port_option="--port")
 
 
 def log_to_stderr(options: Namespace) -> None:
