@@ -34,6 +34,7 @@ __all__ = [
 
 TOKEN_VARIABLE = "FAIRLEAD_AUTH_TOKEN"
 GENERATED = "auto"  # the value of --token that generates one
+STOPPING = 4.0  # seconds to stop servers and to exit, after running requests
 _NAMED = 3  # how many other users a warning names
 # Addresses for all interfaces, and the addresses to connect to instead. The host check of
 # `HttpSettings` accepts the latter.
@@ -71,6 +72,7 @@ class ListenAddress:
     sessions: str | None = None  # SQLite file for sessions
     session_idle: float | None = None  # seconds
     is_generated: bool = False  # whether Fairlead generated the token and must show it
+    drain: float | None = None  # seconds for running requests after a signal; None: the default
     port_option: str = "--port"  # the option that selects another port
 
     @classmethod
@@ -108,6 +110,7 @@ class ListenAddress:
             sessions=options.sessions,
             session_idle=options.session_idle,
             is_generated=is_generated,
+            drain=options.drain,
             port_option=next(
                 (f"--{one}" for one in ("http", "ws") if vars(options)[one]), "--port"
             ),
@@ -174,7 +177,9 @@ class ListenAddress:
                 raise CommandError(str(exc), hint="choose another path", code=FAILED) from exc
             from ..gateway.port_in_use import port_in_use_error
 
-            raise port_in_use_error(self) from exc
+            host = f"[{self.host}]" if ":" in self.host else self.host
+            url = self.reachable(f"http://{host}:{self.port}/mcp")
+            raise port_in_use_error(self.port, url, self.port_option) from exc
 
     def tls(self) -> "SSLContext | None":
         """Return the TLS context; None without a certificate. Raises `UsageError` if invalid."""
@@ -229,6 +234,11 @@ class ListenAddress:
         print_message("stop", "Ctrl-C or SIGTERM", "36")
         if exposure := self.exposure(has_token=has_token, socket_option="--unix PATH"):
             exposure.show()
+
+    @property
+    def stop_limit(self) -> float | None:
+        """Return the seconds from a signal to the end of the process; None for the default."""
+        return None if self.drain is None else self.drain + STOPPING
 
     @property
     def shown_token(self) -> str:
@@ -322,7 +332,10 @@ def run_http(
     app = server.create_http_app(settings)
     tls = endpoint.tls()
     try:
-        run_program(lambda: serve_http(app, listening, tls=tls, started=started))
+        run_program(
+            lambda: serve_http(app, listening, tls=tls, started=started, drain=endpoint.drain),
+            stop_limit=endpoint.stop_limit,
+        )
     # uvicorn exits when a lifespan fails, after it has logged the reason.
     except SystemExit as exc:
         raise CommandError(f"{server.name} could not start") from exc

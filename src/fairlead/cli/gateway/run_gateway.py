@@ -72,7 +72,10 @@ def serve_plan(plan: GatewayPlan) -> int:
         address = OwnAddress(unix=name) if isinstance(name, str) else OwnAddress(*name[:2])
         wanted = plan.read(address)
         with record_while_running(plan.observing.tapes, plan.tape, plan.options):
-            run_program(lambda: _serve(plan, listening, address, wanted))
+            run_program(
+                lambda: _serve(plan, listening, address, wanted),
+                stop_limit=plan.endpoint.stop_limit,
+            )
     finally:
         plan.endpoint.clean_up(listening)
     return 0
@@ -82,6 +85,7 @@ async def _serve(
     plan: GatewayPlan, listening: socket, address: OwnAddress, wanted: ChosenServers
 ) -> None:
     tls = plan.endpoint.tls()
+    drain = GRACE if plan.endpoint.drain is None else plan.endpoint.drain
     url = plan.endpoint.reachable(url_of(listening, plan.http.path, tls=tls is not None))
     has_token = plan.http.auth_token is not None or plan.http.verify_token is not None
     opened = asyncio.Event()
@@ -129,7 +133,9 @@ async def _serve(
         quiet = servers.upstreams.add_status_listener(screen.happened)
         app = gateway.create_http_app(plan.http)
         loop = asyncio.get_running_loop()
-        serving = loop.create_task(serve_http(app, listening, tls=tls, started=opened.set))
+        serving = loop.create_task(
+            serve_http(app, listening, tls=tls, started=opened.set, drain=plan.endpoint.drain)
+        )
         attending = loop.create_task(attend())
         try:
             await asyncio.wait((serving, attending), return_when=asyncio.FIRST_COMPLETED)
@@ -138,9 +144,9 @@ async def _serve(
             screen.close()
             serving.cancel()
             attending.cancel()
-            # Running calls get GRACE seconds to finish. The rest of the shutdown time is left for
+            # Running calls get `drain` seconds to finish. The rest of the shutdown time is left for
             # servers that stop slowly.
-            await asyncio.wait((serving,), timeout=GRACE)
+            await asyncio.wait((serving,), timeout=drain)
             await servers.close()
             await asyncio.wait((serving, attending))
         for task in (serving, attending):
