@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ConfigError
 from ...transport.http.server.http_settings import HttpSettings
 from .command_errors import FAILED, CommandError, UsageError, print_message
-from .suggested_commands import quoted
+from .suggested_commands import quoted, started_command, suggest_any
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -230,7 +230,12 @@ class ListenAddress:
         token = f" --token {self.shown_token}" if has_token else ""
         # Always in quotes, because users may append a query or fragment, which shells interpret.
         shown = f"'{pasted}'" if quoted(pasted) == pasted else quoted(pasted)
-        print_message("connect", f"fairlead tools {shown}{token}", "36")
+        program = suggest_any(*started_command())
+        print_message("connect", f"{program} tools {shown}{token}", "36")
+        if not self.websocket and self.unix is None:
+            more = ["connect-hints", *(["--token"] if has_token else []), pasted]
+            others = suggest_any(*started_command(), *more)
+            print_message("connect", f"other programs: {others}", "36")
         print_message("stop", "Ctrl-C or SIGTERM", "36")
         if exposure := self.exposure(has_token=has_token, socket_option="--unix PATH"):
             exposure.show()
