@@ -17,8 +17,8 @@ __all__ = ["Questions"]
 class Questions:
     """The questions of a server during one call, and the answers of the user.
 
-    `failed` is the error of the first question without a valid answer; the server is told that the
-    user made no decision.
+    `failed` is the error of the first question without a valid answer. The answer to the server is
+    then `cancel`: the user made no decision.
     """
 
     def __init__(self, answers: CallArguments, *, decline: bool) -> None:

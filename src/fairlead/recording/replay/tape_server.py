@@ -247,7 +247,7 @@ class TapeServer(StandInServer):
         raise RpcError(INVALID_PARAMS, f"{what} is not on the tape{more}")
 
     def _nearest(self, exchange: Exchange) -> str:
-        """Describe the recorded call that is most similar to a request; empty if there is none."""
+        """Describe the recorded call that is most similar to a request; empty without one."""
         params = read_json(exchange.message.params, dict[str, Any], {})
         near = closest_call(self.cues, exchange.method, params)
         if near is None or not near[1]:
