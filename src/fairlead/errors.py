@@ -88,6 +88,7 @@ class RemoteProtocolError(ProtocolError):
         self.excerpt = ""  # start of an unreadable frame, for logs
         self.size = 0  # length of the unreadable frame in bytes
         self.frame = b""  # the complete frame, unless it exceeded the size limit
+        self.content_type = ""  # of an HTTP response that is not a message
 
 
 class RpcError(FairleadError):

@@ -463,7 +463,7 @@ def test_a_relative_command_runs_in_the_folder_of_its_project(
     assert person.does("mcp", "approve", "p", "--yes").code == 0
     monkeypatch.chdir(person.folder / from_folder)
     if from_folder == ".":
-        done = person.does("list", "--project", "project", "--json")
+        done = person.does("list", "--connect", "--project", "project", "--json")
         assert [row["status"] for row in json.loads(done.out)["servers"]] == ["connected"]
     else:
         assert person.does("mcp", "test", "p").code == 0

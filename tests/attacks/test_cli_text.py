@@ -23,7 +23,7 @@ from fairlead import MCPServer
 from fairlead.cli.framework.command_errors import CommandError, print_message
 from fairlead.cli.framework.output import pretty
 from fairlead.cli.framework.suggested_commands import quoted, suggest
-from fairlead.cli.gateway.screen import how_to_connect
+from fairlead.cli.gateway.connect_hints import connect_hints
 from fairlead.gateway.admin.http_pages import render
 from fairlead.observe.safe_display import escape_json, json_text, prose, safe, visible
 from tests.support.cli_user import Person, person
@@ -141,8 +141,8 @@ def test_hidden_characters_in_files_are_escaped_in_all_commands(person: Person, 
     person.has("home/.cursor/mcp.json", {"x" + evil: {"url": f"http://127.0.0.1:1/{evil}"}})
     person.has("ours/mcp.json", {"y" + evil: {"command": f"/nowhere/{evil}", "enabled": False}})
     for words in (
-        ["list", "--no-connect"],
-        ["list", "--no-connect", "--json"],
+        ["list"],
+        ["list", "--json"],
         ["mcp", "why", evil],
         ["mcp", "why", evil, "--json"],
         ["mcp", "approve", evil],
@@ -329,7 +329,7 @@ def test_hints_of_all_commands_quote_names(person: Person, name: str) -> None:
 
 
 def test_addresses_in_hints_are_quoted() -> None:
-    lines = dict(how_to_connect("http://127.0.0.1:1/mcp?a=$(id)", token=None))
+    lines = dict(connect_hints("http://127.0.0.1:1/mcp?a=$(id)", has_token=False))
     assert "'http://127.0.0.1:1/mcp?a=$(id)'" in lines["Claude Code"]
     assert "'http://127.0.0.1:1/mcp?a=$(id)'" in lines["Fairlead"]
 

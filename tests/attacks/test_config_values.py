@@ -262,7 +262,7 @@ def test_no_document_breaks_the_list_command(document: dict[str, Any]) -> None:
         for more in ((), ("--json",)):
             out = io.StringIO()
             with redirect_stdout(out), redirect_stderr(io.StringIO()):
-                code = main(["list", "--no-connect", "--project", folder, *more])
+                code = main(["list", "--project", folder, *more])
             assert code == 0
         json.loads(out.getvalue(), parse_constant=pytest.fail)
 

@@ -17,7 +17,7 @@ import pytest
 from fairlead.cli.framework import other_users as module
 from fairlead.cli.framework.listen_address import ListenAddress
 from fairlead.cli.framework.other_users import other_users
-from fairlead.cli.gateway.screen import how_to_connect
+from fairlead.cli.gateway.connect_hints import connect_hints
 from fairlead.config.paths import HostPaths
 from fairlead.recording.journal import Journal
 from fairlead.recording.journal.watch_socket import announce_journal, watch_folder
@@ -88,7 +88,9 @@ def endpoint(**options: Any) -> ListenAddress:
     usual = dict.fromkeys(("http", "ws", "unix", "host", "port", "token", "tls_cert", "tls_key"))
     more = {"allow_host": [], "allow_origin": [], "insecure": False, "workers": 1}
     return ListenAddress.of(
-        Namespace(**{**usual, **more, "sessions": None, "session_idle": None, **options})
+        Namespace(
+            **{**usual, **more, "sessions": None, "session_idle": None, "drain": None, **options}
+        )
     )
 
 
@@ -148,10 +150,8 @@ def test_a_generated_token_is_new_each_time_and_shown() -> None:
     assert len(one.token or "") >= 32
     assert f"--token {one.token}" in announced_by(one)
     assert "--token TOKEN" in announced_by(endpoint(token="mine"))
-    for program, text in how_to_connect("http://127.0.0.1:1/mcp", token=one.token):
-        assert (one.token or "") in text, program
-    for program, text in how_to_connect("http://127.0.0.1:1/mcp", token="TOKEN"):
-        assert "TOKEN" in text, program
+    for program, text in connect_hints("http://127.0.0.1:1/mcp", has_token=True):
+        assert "FAIRLEAD_TOKEN" in text, program
 
 
 def test_up_requires_its_generated_token(person: Person) -> None:

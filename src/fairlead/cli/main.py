@@ -33,6 +33,10 @@ _COMMANDS = {
     ),
     "gateway": ("serve many servers as one, configured by a file", "gateway.gateway_command"),
     "up": ("serve all configured servers as one", "gateway.gateway_command"),
+    "connect-hints": (
+        "show how other programs connect to a gateway or server",
+        "gateway.connect_hints",
+    ),
     "record": (
         "run a proxy that records all messages on a tape",
         "gateway.proxy",

@@ -5,8 +5,9 @@ import os
 from dataclasses import dataclass
 
 from ..limits import LIST_BYTES, LIST_ITEMS
+from ..protocol.revisions import NEWEST
 
-__all__ = ["MCPClientConfig", "request_timeout"]
+__all__ = ["MCPClientConfig", "request_timeout", "version_for_era"]
 
 log = logging.getLogger("fairlead.client")
 
@@ -55,3 +56,8 @@ def request_timeout(entry_ms: float | None = None) -> float:
             pass
         log.warning("ignored %s=%r: expected a number of milliseconds", TIMEOUT_VARIABLE, value)
     return (DEFAULT_TIMEOUT_MS if entry_ms is None else entry_ms) / 1000
+
+
+def version_for_era(era: str) -> str:
+    """Return the `protocol_version` that limits a client to an era; `auto` means any era."""
+    return {"handshake": "latest", "stateless": NEWEST.value}.get(era, "auto")

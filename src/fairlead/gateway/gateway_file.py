@@ -62,6 +62,7 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
     allowed_origins: tuple[str, ...] = ()
     tls_cert: str | None = None
     tls_key: str | None = None
+    drain: float | None = None  # seconds for running calls when the gateway stops; None: 1
     journal: bool = False  # keep the latest messages in memory, for `fairlead watch`
     metrics: bool = False
     record: str | bool = False  # record on a new tape at each start; a string is its name
@@ -112,6 +113,7 @@ _PLACE: Final[dict[str, Any]] = {
     "allowed_origins": list[str],
     "tls_cert": str,
     "tls_key": str,
+    "drain": float,
     "include": Literal["discovered"],
     "journal": bool,
     "metrics": bool,
@@ -169,6 +171,8 @@ class _GatewayFileParser:
         )
         for key, token in (("token", place.get("token")), ("admin_token", settings.admin_token)):
             self._check_token((key,), token)
+        if place.get("drain", 1.0) <= 0:
+            raise self._wrong(("drain",), "invalid `drain`: expected seconds greater than 0")
         endpoint = place.get("path")
         if endpoint is not None and not re.fullmatch(r"/[^\s?#]*[^\s?#/]", endpoint):
             raise self._wrong(

@@ -57,13 +57,19 @@ def run_server(server: RunnableServer) -> None:
     run_program(server.run_stdio)
 
 
-def run_program(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine until it returns or a signal arrives, and then exit within `STOP_LIMIT`."""
+def run_program(
+    main: Callable[[], Coroutine[Any, Any, None]], *, stop_limit: float | None = None
+) -> None:
+    """Run a coroutine until it returns or a signal arrives, and then exit within `stop_limit`.
+
+    The default is `STOP_LIMIT`.
+    """
+    limit = stop_limit or STOP_LIMIT
     _settle_memory()
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_until_signal(main))
+        runner.run(_until_signal(main, limit))
         # Leaving the `with` block joins the threads of the default executor, which may never end.
-        _leave_in_time()
+        _leave_in_time(limit)
 
 
 def _settle_memory() -> None:
@@ -84,12 +90,12 @@ def freeze_memory() -> None:
     gc.freeze()
 
 
-async def _until_signal(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _until_signal(main: Callable[[], Coroutine[Any, Any, None]], limit: float) -> None:
     loop = asyncio.get_running_loop()
     task = loop.create_task(main())
 
     def stop() -> None:
-        _leave_in_time()
+        _leave_in_time(limit)
         # A second Ctrl-C must not interrupt the cleanup that the first one started.
         if not task.cancelling():
             task.cancel()
@@ -107,22 +113,24 @@ async def _until_signal(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
             raise
 
 
-def _leave_in_time() -> None:
-    """Start a daemon thread that ends the process after `STOP_LIMIT`.
+def _leave_in_time(limit: float) -> None:
+    """Start a daemon thread that ends the process after `limit` seconds.
 
     A function that is stuck in an executor's thread would otherwise be joined without a limit.
     """
     if not _leaving.is_set():
         _leaving.set()
-        threading.Thread(target=_leave_hard, name="fairlead-leave", daemon=True).start()
+        threading.Thread(
+            target=_leave_hard, args=(limit,), name="fairlead-leave", daemon=True
+        ).start()
 
 
 _leaving = threading.Event()
 
 
-def _leave_hard() -> None:
+def _leave_hard(limit: float) -> None:
     # Half a second is left for the exit itself.
-    threading.Event().wait(STOP_LIMIT - 0.5)
+    threading.Event().wait(limit - 0.5)
     sys.stderr.write(
         "fairlead: shutdown timed out; exiting without waiting for running functions\n"
     )

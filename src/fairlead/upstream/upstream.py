@@ -14,13 +14,13 @@ from typing import Any
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
+from ..client.client_config import version_for_era
 from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ..config.server_spec import ServerSpec
 from ..config.upstream_settings import UpstreamSettings
 from ..errors import ChannelClosed, FairleadError
 from ..interceptor import Exchange, Handler, Interceptor
 from ..protocol.caller import principal_name
-from ..protocol.revisions import NEWEST
 from ..protocol.targets.list_kind import ListKind
 from ..wire import Notification
 from .call_health import CallHealth
@@ -408,8 +408,7 @@ class Upstream(ConnectionKeeper):
 def _with_era(config: MCPClientConfig, settings: UpstreamSettings) -> MCPClientConfig:
     if settings.era == "auto":
         return config
-    version = "latest" if settings.era == "handshake" else NEWEST.value
-    return replace(config, protocol_version=version)
+    return replace(config, protocol_version=version_for_era(settings.era))
 
 
 async def _undo(opening: "asyncio.Task[MCPClient]") -> None:

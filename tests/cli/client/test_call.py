@@ -1,6 +1,7 @@
 """Tests of `fairlead call`: arguments, results and all kinds of failure."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -327,3 +328,59 @@ def test_ctrl_c_while_connecting_stops_an_unresponsive_server(tmp_path: Path) ->
         deaf = f"import os, signal; {post.told}; signal.pause()"
         command = ("--", sys.executable, "-c", deaf)
         assert interrupt(post, "call", "hang", *command) == (130, "")
+
+
+MEDIA = """
+    from fairlead.server import Audio, Image
+
+    @server.tool(name="../draw")
+    def draw() -> list:
+        return [Image(b"a png", format="png"), Audio(b"a wav", format="wav"), "done"]
+
+    @server.tool()
+    def odd() -> list:
+        return [Image(b"x", format="../../evil"), Image(b"y", format="x-unknown")]
+"""
+
+
+def test_save_option_writes_images_and_audio_without_replacing_files(tmp_path: Path) -> None:
+    server = run_by(server_file(tmp_path, MEDIA))
+    folder = tmp_path / "new" / "media"
+    for _ in range(2):
+        done = fairlead("call", "../draw", "--save", str(folder), *server)
+        assert done.returncode == 0, done.stderr
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == {
+        "draw-1.png": b"a png",
+        "draw-2.wav": b"a wav",
+        "draw-3.png": b"a png",
+        "draw-4.wav": b"a wav",
+    }
+    assert done.stdout.splitlines() == [
+        f"[image: image/png, 5 bytes, saved as {folder / 'draw-3.png'}]",
+        f"[audio: audio/wav, 5 bytes, saved as {folder / 'draw-4.wav'}]",
+        "done",
+    ]
+
+
+def test_names_of_saved_files_contain_no_text_of_the_server(tmp_path: Path) -> None:
+    server = run_by(server_file(tmp_path, MEDIA))
+    done = fairlead("call", "odd", "--json", "--save", str(tmp_path / "media"), *server)
+    assert done.returncode == 0
+    assert sorted(os.listdir(tmp_path / "media")) == ["odd-1.bin", "odd-2.bin"]
+    assert "saved: " in done.stderr
+    assert json.loads(done.stdout)["content"][0]["type"] == "image"
+
+
+def test_folder_that_cannot_be_created_is_an_error_before_the_call(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    server = run_by(server_file(tmp_path, MEDIA))
+    done = fairlead("call", "odd", "--save", str(tmp_path / "file" / "x"), *server)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Cannot write to" in done.stderr
+
+
+def test_era_option_limits_the_connection_to_an_era() -> None:
+    for era, version in (("handshake", "2025-11-25"), ("stateless", "2026-07-28")):
+        done = fairlead("ping", "--era", era, "--json", *DEMO)
+        assert json.loads(done.stdout)["protocolVersion"] == version
+    assert fairlead("ping", "--era", "other", *DEMO).returncode == 2

@@ -1,4 +1,4 @@
-"""Tests of elicitation in `fairlead call`: prompted on a terminal, declined without one."""
+"""Tests of elicitation in `fairlead call`: prompts, `--answer` and `--decline`."""
 
 import os
 import pty
@@ -7,17 +7,62 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.cli_process import LIMIT, fairlead
 
 QUESTIONS = str(Path(__file__).parents[3] / "examples" / "questions.py")
 SERVER = ("--", sys.executable, QUESTIONS)
 
 
-def test_without_a_terminal_elicitation_is_declined() -> None:
+def test_without_a_terminal_a_question_is_an_error_that_names_the_options() -> None:
     done = fairlead("call", "book", "train=IC 5", *SERVER)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "error: The server asks: Which seats on IC 5?" in done.stderr
+    assert "hint: pass --answer seats=INTEGER, or --decline" in done.stderr
+
+
+def test_answers_are_converted_to_the_types_of_the_form() -> None:
+    answers = ("--answer", "seats=2", "--answer", "where=aisle", "--answer", "value=yes")
+    done = fairlead("call", "book", "train=IC 5", *answers, *SERVER)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("2 at the aisle on IC 5\n")
+
+
+def test_defaults_of_the_form_apply_without_an_answer_and_unused_answers_are_reported() -> None:
+    answers = ("--answer", "seats=2", "--answer", "value=true", "--answer", "seat=3")
+    done = fairlead("call", "book", "train=IC 5", *answers, *SERVER)
+    assert done.stdout.endswith("2 at the window on IC 5\n")
+    assert "warning: no question has the field seat of --answer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ("seats=many", "Invalid value 'many' for seats: expected integer"),
+        ("where=roof", "Invalid value 'roof' for where: expected aisle | middle | window"),
+    ],
+)
+def test_an_answer_that_the_form_does_not_allow_is_invalid_usage(answer: str, error: str) -> None:
+    done = fairlead("call", "book", "train=IC 5", "--answer", answer, *SERVER)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert error in done.stderr
+
+
+def test_required_field_without_an_answer_is_an_error() -> None:
+    done = fairlead("call", "book", "train=IC 5", "--answer", "where=aisle", *SERVER)
+    assert done.returncode == 5
+    assert "hint: pass --answer seats=INTEGER, or --decline" in done.stderr
+
+
+def test_decline_option_declines_all_questions() -> None:
+    done = fairlead("call", "book", "train=IC 5", "--decline", *SERVER)
     assert done.returncode == 0
     assert done.stdout.endswith("no seats were booked\n")
-    assert "declined: input request of the server: Which seats on IC 5?" in done.stderr
+    assert "declined: Which seats on IC 5?" in done.stderr
+    both = fairlead("call", "book", "train=IC 5", "--decline", "--answer", "seats=1", *SERVER)
+    assert both.returncode == 2
+    assert "cannot be combined" in both.stderr
 
 
 def test_on_a_terminal_each_field_is_prompted() -> None:
@@ -44,7 +89,10 @@ def test_on_a_terminal_each_field_is_prompted() -> None:
     expect(b"invalid value", b"")
     expect(b"seats (integer)", b"2\n")
     expect(b"[window]", b"\n")
-    expect(b"Book 2 seats?", b"true\n")
+    expect(b"Book 2 seats?", b"")
+    expect(b"(y/n)", b"maybe\n")
+    expect(b"invalid value", b"")
+    expect(b"(y/n)", b"y\n")
     assert process.stdout is not None
     output = process.stdout.read().decode()
     assert process.wait(LIMIT) == 0

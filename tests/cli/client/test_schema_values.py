@@ -98,3 +98,15 @@ def test_a_text_that_cannot_be_converted_is_a_mismatch(text: str, kind: str) -> 
 )
 def test_schema_type_has_a_short_name(schema: Any, name: str) -> None:
     assert name_type(schema, ROOT) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("y", True), ("N", False), ("yes", True), ("no", False), ("true", True), ("False", False)],
+)
+def test_a_boolean_accepts_yes_no_and_their_first_letters(text: str, value: bool) -> None:
+    assert read_value(text, {"type": "boolean"}, {}) is value
+
+
+def test_first_letters_of_yes_and_no_stay_strings_where_strings_are_allowed() -> None:
+    assert read_value("y", {"type": ["boolean", "string"]}, {}) == "y"

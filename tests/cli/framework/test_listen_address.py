@@ -1,7 +1,6 @@
 """Tests of `fairlead serve` on the network, and of commands that connect to a URL."""
 
 import contextlib
-import datetime
 import http.client
 import json
 import os
@@ -14,13 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairlead import MCPClient
+from tests.support.certificates import self_signed
 from tests.support.cli_process import LIMIT, fairlead, server_file
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
@@ -317,10 +316,8 @@ def test_a_port_in_use_is_an_error(file: Path, option: tuple[str, ...]) -> None:
         port = str(taken.getsockname()[1])
         done = fairlead("serve", str(file), "--http", port, *option)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        f"error: Cannot listen on 127.0.0.1:{port}: Address already in use\n"
-        "hint: choose another port; 0 selects a free one\n"
-    )
+    assert f"error: Port {port} is in use by process {os.getpid()} (" in done.stderr
+    assert "hint: choose another port; --http 0 selects a free one\n" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -633,37 +630,3 @@ def answer(asked: Any, *, yes: bool) -> dict[str, Any]:
 
 def text_of(result: Any) -> str:
     return str(result["content"][0]["text"])
-
-
-def self_signed(folder: Path) -> tuple[Path, Path]:
-    """Create a certificate for this machine, and its key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    files = folder / "certificate.pem", folder / "key.pem"
-    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    files[1].write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return files

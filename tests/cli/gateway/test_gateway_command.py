@@ -191,6 +191,45 @@ async def test_gateway_connects_and_disconnects_servers_when_its_file_changes(
             assert await names_of(client) == {"other_pid", "other_variable", "other_ask"}
 
 
+def test_changed_settings_that_need_a_restart_are_reported(person: Person) -> None:
+    file = gateway_file(person, TWO)
+    with running(person, "gateway", file) as gateway:
+        gateway.wait_for("first: connected")
+        gateway_file(person, f"search = true\npath = '/other'\n{TWO}")
+        told = gateway.wait_for("restart the gateway to apply ")
+        assert "restart the gateway to apply path, search of " in told
+        gateway_file(person, f"search = true\npath = '/other'\n{TWO}".replace("first", "other"))
+        gateway.wait_for("other: connected")
+
+
+@pytest.mark.parametrize("where", ["option", "file"])
+async def test_running_calls_may_finish_within_the_drain_time(person: Person, where: str) -> None:
+    with signpost(person.folder / "pipe") as post:
+        # The call takes longer than the default of one second.
+        slow = "await asyncio.sleep(2.5)\n    return 'finished'"
+        tool = f"@server.tool()\nasync def slow() -> str:\n    {post.told}\n    {slow}\n"
+        entry = person.server(tool)
+        text = f"[servers.s]\ncommand = {entry['command']!r}\nargs = {entry['args']!r}\n"
+        file = person.project / "gateway.toml"
+        file.write_text(f"{'drain = 10' if where == 'file' else ''}\n{text}")
+        options = ["--drain", "10"] if where == "option" else []
+        with running(person, "gateway", file.name, "--port", "0", *options) as gateway:
+            gateway.wait_for("s: connected")
+            async with connected(gateway.url) as client:
+                call = asyncio.create_task(client.call_tool("s_slow"))
+                await asyncio.to_thread(post.read)
+                gateway.process.send_signal(signal.SIGTERM)
+                assert text_of(await call) == "finished"
+            assert gateway.process.wait(LIMIT) == 0
+
+
+def test_invalid_drain_in_the_file_is_an_error(person: Person) -> None:
+    file = gateway_file(person, f"drain = 0\n{TWO}")
+    done = person.runs("gateway", file)
+    assert done.code == 2
+    assert "invalid `drain`: expected seconds greater than 0" in done.err
+
+
 async def test_changed_views_and_tokens_in_the_file_are_applied(person: Person) -> None:
     env = {"ADMIN": "adm1n", "BOB": "b-token"}
     file = gateway_file(person, GUARDED)

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -212,22 +213,45 @@ def test_exit_code_of_mcp_test_is_that_of_the_failure(person: Person) -> None:
     assert (facts["status"], facts["tools"]) == ("ok", 2)
 
 
-def test_number_of_concurrent_checks_is_limited(person: Person) -> None:
-    # Each server reports how many servers run at the same time, and runs until it is stopped.
-    code = (
-        "import os, sys; file = f'{sys.argv[1]}/{os.getpid()}'; open(file, 'w').close(); "
-        "print(len(os.listdir(sys.argv[1])), file=sys.stderr, flush=True); "
-        "sys.stdin.read(); os.unlink(file)"
-    )
-    folder = person.folder / "running"
-    folder.mkdir()
-    entry = {"command": sys.executable, "args": ["-S", "-c", code, str(folder)], "timeout": 1000}
-    person.has("ours/mcp.json", {f"s{n}": {**entry, "env": {"N": str(n)}} for n in range(8)})
+def test_servers_that_hang_do_not_delay_the_report_beyond_its_limit(person: Person) -> None:
+    hangs = "import signal, time; signal.signal(15, signal.SIG_IGN)\nwhile True: time.sleep(60)"
+    entries = {f"h{n}": {**python(hangs), "env": {"N": str(n)}} for n in range(6)}
+    person.has("ours/mcp.json", {**entries, "good": person.server()})
+    began = time.monotonic()
     _, servers, _ = examine(person)
-    counts = [int(one["stderr"][0]) for one in servers.values()]
-    assert len(counts) == 8
-    assert max(counts) == 4
-    assert list(folder.iterdir()) == []
+    assert time.monotonic() - began < 11
+    assert servers["good"]["status"] == "ok"
+    assert all("No connection within" in servers[name]["error"] for name in entries)
+    assert "`--timeout SECONDS`" in servers["h0"]["hint"]
+    assert "`fairlead mcp test h0`" in servers["h0"]["hint"]
+
+
+def test_timeout_of_an_entry_limits_its_check_as_a_whole(person: Person) -> None:
+    slow = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    answer = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {}}
+    if asked["method"] == "initialize":
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+    elif asked["method"] == "server/discover":
+        error = {"code": -32601, "message": "unknown"}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
+"""
+    person.has("ours/mcp.json", {"slow": {**python(slow), "timeout": 1000}})
+    _, servers, _ = examine(person)
+    steps = {step["step"]: step for step in servers["slow"]["steps"]}
+    assert (steps["connect"]["ok"], steps["tools"]["ok"]) == (True, False)
+    assert steps["connect"]["ms"] + steps["tools"]["ms"] < 1500
+    assert '"timeout" (milliseconds) in the entry' in servers["slow"]["hint"]
+
+
+def test_report_of_each_server_is_shown_when_its_check_ends(person: Person) -> None:
+    silent = {**python("import sys; sys.stdin.read()"), "timeout": 2500}
+    person.has("ours/mcp.json", {"a": silent, "b": person.server()})
+    shown = person.runs("doctor").out
+    assert shown.index("\nb  ") < shown.index("\na  ")
+    assert [one["name"] for one in examine(person)[2]["servers"]] == ["a", "b"]
 
 
 def test_control_characters_of_a_server_are_escaped(person: Person) -> None:

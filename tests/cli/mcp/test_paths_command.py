@@ -52,7 +52,7 @@ def test_paths_that_do_not_exist_are_marked(person: Person) -> None:
 def test_files_are_written_to_the_printed_paths(person: Person) -> None:
     person.has("project/.mcp.json", {"p": person.server()})
     person.does("mcp", "approve", "p", "--yes")
-    assert person.runs("list").code == 0
+    assert person.runs("list", "--connect").code == 0
     places = json.loads(person.does("paths", "--json").out)
     assert Path(places["approvals"]).is_file()
     assert len(list(Path(places["tools"]).glob("*.json"))) == 1

@@ -73,6 +73,19 @@ def test_rules_check_lists_the_rules_of_a_valid_file(tmp_path: Path) -> None:
     ]
 
 
+def test_rules_check_mentions_rules_that_only_a_gateway_accepts(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules:\n  - name: hold\n    do: {pause: {}}\n")
+    refused = fairlead("proxy", "--rules", str(file), "--", "true")
+    assert refused.returncode == 2
+    done = fairlead("rules", "check", str(file))
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 rule, no errors")
+    assert "note: `fairlead proxy` and `fairlead tap` reject this file: " in done.stderr
+    assert "messages can be held only in a gateway" in done.stderr
+    told = json.loads(fairlead("rules", "check", str(file), "--json").stdout)
+    assert ["only in a gateway" in one for one in told["onlyGateways"]] == [True]
+
+
 @pytest.mark.covers("GTW-09")
 def test_rules_check_reports_errors_with_their_position(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"

@@ -37,6 +37,8 @@ def test_a_tape_is_served_on_stdio(tape: Path, version: str) -> None:
     said = visit("replay", str(tape), texts=["hello", "bye", "hello"], version=version)
     assert said[0] == said[2] == "HELLO"
     assert "tools/call 'shout' is not on the tape" in said[1]
+    assert 'the closest recorded arguments are {"text":"hello"}' in said[1]
+    assert 'differences: text: "hello" -> "bye"' in said[1]
 
 
 def test_strict_matching_requires_the_order_of_the_tape(tape: Path) -> None:

@@ -34,7 +34,7 @@ class FakeCache:
     def failed(self, server: str, entry: Any) -> bool:
         return server in self.failing
 
-    def set(self, server: str, entry: Any, tools: Any) -> None:
+    def set(self, server: str, entry: Any, tools: Any, protocol_version: str) -> None:
         assert entry is ENTRY
         if self.error is not None:
             raise self.error
@@ -47,7 +47,7 @@ def memory_of(cache: Any) -> ToolMemory:
 
 def server(name: str, tools: Any = None, **facts: Any) -> Any:
     """Return an object with the attributes of an upstream that the memory reads."""
-    known = {"state": "connected", "error": None, "spec": ServerSpec(entry=ENTRY)}
+    known = {"state": "connected", "error": None, "client": None, "spec": ServerSpec(entry=ENTRY)}
     return SimpleNamespace(name=name, tools=tools, **{**known, **facts})
 
 

@@ -15,10 +15,18 @@ from ..framework.command_errors import FAILED, CommandError, UsageError, print_m
 from ..framework.connect_target import ConnectTarget, split_target
 from ..framework.describe_failure import describe_failure
 from ..framework.output import StatusLine, as_json, blocks, pretty, safe, visible, write
-from ..framework.parser import Parser, add_connection_options, option, server_command_usage
+from ..framework.parser import (
+    Parser,
+    add_connection_options,
+    flag,
+    option,
+    repeated,
+    server_command_usage,
+)
 from ..framework.suggested_commands import suggest
 from .call_arguments import CallArguments, parse
-from .elicitation_prompt import ask_person
+from .elicitation_prompt import Questions
+from .media_folder import MediaFolder
 
 __all__ = ["run"]
 
@@ -32,9 +40,13 @@ def run(argv: Sequence[str]) -> int:
     own, target = split_target(argv, 1)
     options = _parser().parse_intermixed_args(own)
     given = parse(options.arguments, options.args)
+    if options.decline and options.answer:
+        raise UsageError("--answer and --decline cannot be combined")
+    questions = Questions(parse(options.answer, what="--answer"), decline=options.decline)
     _require_tool(options, target)
     target.require(options, f"fairlead call {options.tool}")
-    return run_async(_call(options, given, target))
+    files = None if options.save is None else MediaFolder(options.save, options.tool)
+    return run_async(_call(options, given, target, questions, files))
 
 
 def _require_tool(options: Namespace, target: ConnectTarget) -> None:
@@ -66,6 +78,18 @@ def _parser() -> Parser:
             metavar="JSON|@FILE|-",
             help="all arguments at once: a JSON object, a file with one, or stdin",
         ),
+        repeated(
+            "--answer",
+            "key=value",
+            "the value of a field, if the server asks a question; converted to the type in the "
+            "form",
+        ),
+        flag("--decline", help="decline all questions of the server"),
+        option(
+            "--save",
+            metavar="DIR",
+            help="write images, audio and other binary content to new files in this folder",
+        ),
         usage=server_command_usage("call", "TOOL [key=value ...] [--args JSON|@FILE|-]"),
         examples="  fairlead call notes add a=1 b=2\n"
         "  fairlead call add a=1 b=2 -- python server.py\n"
@@ -78,22 +102,36 @@ def _parser() -> Parser:
         "  2    invalid command line\n"
         "  3    no connection, or the connection was lost\n"
         "  4    no response in time\n"
+        "  5    the server asks a question, and there is neither an answer nor a terminal\n"
         "  130  Ctrl-C",
     )
     add_connection_options(parser)
     return parser
 
 
-async def _call(options: Namespace, given: CallArguments, target: ConnectTarget) -> int:
+async def _call(
+    options: Namespace,
+    given: CallArguments,
+    target: ConnectTarget,
+    questions: Questions,
+    files: MediaFolder | None,
+) -> int:
     watching = _Watch()
+    listen, answer = watching.log, questions.answer
     try:
-        async with connected(target, options, on_log=watching.log, on_elicit=ask_person) as client:
+        async with connected(target, options, on_log=listen, on_elicit=answer) as client:
             tools = await _prepare(client)
             arguments = given.fit(_schema(options.tool, tools))
             result = await _ask(client, options, arguments, tools, watching)
+    except CommandError as exc:
+        # The tool may have failed because its question had no answer.
+        raise questions.failed or exc from None
     finally:
         watching.line.clear()
-    return _show(result, options, tools)
+    if questions.failed is not None:
+        raise questions.failed
+    questions.warn_unused()
+    return _show(result, options, tools, files)
 
 
 class _Watch:
@@ -140,12 +178,17 @@ async def _ask(
         raise _with_suggestion(describe_failure(exc), options.tool, tools) from exc
 
 
-def _show(result: Mapping[str, Any], options: Namespace, tools: Tools) -> int:
+def _show(
+    result: Mapping[str, Any], options: Namespace, tools: Tools, files: MediaFolder | None
+) -> int:
+    saved = {} if files is None else files.save(result)
     if as_json(options, result):
+        for path in saved.values():
+            print_message("saved", visible(path))
         return FAILED if result.get("isError") else 0
     if result.get("isError"):
         raise _with_suggestion(_tool_failure(result), options.tool, tools)
-    for text in blocks(result):
+    for text in blocks(result, saved):
         write(text)
     return 0
 

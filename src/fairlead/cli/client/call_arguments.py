@@ -25,6 +25,11 @@ class CallArguments:
         self._values = values
         self._texts = texts
 
+    @property
+    def keys(self) -> set[str]:
+        """The names of all arguments."""
+        return {*self._values, *self._texts}
+
     def fit(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments for a tool with this input schema.
 
@@ -48,7 +53,9 @@ class CallArguments:
         return {**self._values, **fitted}
 
 
-def parse(words: Sequence[str], whole: str | None) -> CallArguments:
+def parse(
+    words: Sequence[str], whole: str | None = None, what: str = "tool argument"
+) -> CallArguments:
     """Parse `key=value` words and the value of `--args`; a word overrides the same key in `--args`.
 
     Raises:
@@ -63,7 +70,7 @@ def parse(words: Sequence[str], whole: str | None) -> CallArguments:
         key = key.removesuffix(":") if raw else key
         if not equals or not key:
             raise UsageError(
-                f"Invalid tool argument {word!r}: expected key=value, key:=JSON or key=@file",
+                f"Invalid {what} {word!r}: expected key=value, key:=JSON or key=@file",
                 hint="the command of a server must follow `--`",
             )
         if key in seen:

@@ -1,44 +1,118 @@
-"""Elicitation at the terminal; requests are declined if no person can be prompted."""
+"""Answers to questions of a server: from the command line, or entered at the terminal."""
 
 import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from ...client.input.answers import Question, accept, cancel, decline
-from ..framework.command_errors import print_message
+from ..framework.command_errors import INPUT_NEEDED, CommandError, UsageError, print_message
 from ..framework.output import ask, can_ask, safe, visible
+from ..framework.suggested_commands import quoted
+from .call_arguments import CallArguments
 from .schema_values import SchemaMismatch, name_type, read_value
 
-__all__ = ["ask_person"]
+__all__ = ["Questions"]
 
 
-async def ask_person(question: Question) -> dict[str, Any]:
+class Questions:
+    """The questions of a server during one call, and the answers of the user.
+
+    `failed` is the error of the first question without a valid answer. The answer to the server is
+    then `cancel`: the user made no decision.
+    """
+
+    def __init__(self, answers: CallArguments, *, decline: bool) -> None:
+        """`answers` are those of `--answer`; `decline` declines all questions."""
+        self.failed: CommandError | None = None
+        self._answers = answers
+        self._decline = decline
+        self._used: set[str] = set()
+
+    async def answer(self, question: Question) -> dict[str, Any]:
+        """Return the answer to a question. At a terminal, ask for fields without an answer."""
+        if self._decline:
+            print_message("declined", safe(question.message), "33")
+            return decline()
+        try:
+            given = self._given(question.schema or {})
+            missing = _missing(question, given)
+            if missing and not can_ask():
+                raise _unanswered(question, missing)
+        except CommandError as exc:
+            self.failed = self.failed or exc
+            return cancel()
+        if not missing:
+            return accept({**question.defaults, **given})
+        # In a thread, so that the event loop keeps the connection alive during the prompt.
+        return await asyncio.to_thread(_ask, question, given)
+
+    def warn_unused(self) -> None:
+        """Report answers to fields that no question had."""
+        for key in sorted(self._answers.keys - self._used):
+            print_message("warning", f"no question has the field {visible(key)} of --answer")
+
+    def _given(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answers for the fields of a form. Raises `UsageError` for an invalid one."""
+        fields = schema.get("properties") or {}
+        given = {k: v for k, v in self._answers.fit(schema).items() if k in fields}
+        self._used |= given.keys()
+        for name, value in given.items():
+            choices = fields[name].get("enum")
+            if isinstance(choices, list) and value not in choices:
+                expected = name_type(fields[name], schema)
+                raise UsageError(f"Invalid value {value!r} for {name}: expected {safe(expected)}")
+        return given
+
+
+def _missing(question: Question, given: Mapping[str, Any]) -> list[str]:
+    """Return the fields that need an answer; a page to open needs the agreement of the user."""
+    if question.mode == "url":
+        return [""]
+    schema = question.schema or {}
+    fields = schema.get("properties") or {}
+    if given or not can_ask():
+        required = schema.get("required") or ()
+        return [name for name in required if name not in {*given, *question.defaults}]
+    return list(fields)  # a person at the terminal is also asked about optional fields
+
+
+def _unanswered(question: Question, missing: list[str]) -> CommandError:
+    schema = question.schema or {}
+    fields = schema.get("properties") or {}
+    options = [
+        f"--answer {quoted(f'{name}={name_type(fields.get(name), schema).upper()}')}"
+        for name in missing
+        if name
+    ]
+    named = f"pass {' '.join(options)}, or --decline" if options else "pass --decline"
+    return CommandError(
+        f"The server asks: {safe(question.message)}",
+        hint=safe(f"{named}; on a terminal, the question is shown"),
+        code=INPUT_NEEDED,
+    )
+
+
+def _ask(question: Question, given: Mapping[str, Any]) -> dict[str, Any]:
     """Prompt for each field. An empty line selects the default, Ctrl-D declines."""
-    if not can_ask():
-        print_message("declined", f"input request of the server: {safe(question.message)}", "33")
-        return decline()
-    # In a thread, so that the event loop keeps the connection alive during the prompt.
-    return await asyncio.to_thread(_ask, question)
-
-
-def _ask(question: Question) -> dict[str, Any]:
     print_message("the server asks", safe(question.message), "36")
     try:
         if question.mode == "url":
             print_message("open this URL", visible(question.url or ""), "36")
-            agreed = ask("continue after opening it? [y/N] ") == "y"
+            agreed = ask("continue after opening it? [y/N] ").lower() in ("y", "yes")
             return accept() if agreed else decline()
-        return accept(_fields(question.schema or {}))
+        return accept(_fields(question.schema or {}, given))
     except EOFError:
         return decline()
     except KeyboardInterrupt:
         return cancel()
 
 
-def _fields(schema: Mapping[str, Any]) -> dict[str, Any]:
-    content: dict[str, Any] = {}
+def _fields(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = dict(given)
     required = schema.get("required") or ()
     for name, part in (schema.get("properties") or {}).items():
+        if name in given:
+            continue
         value = _field(name, part, schema, required=name in required)
         if value is not None:
             content[name] = value
@@ -49,6 +123,7 @@ def _field(name: str, part: Mapping[str, Any], root: Mapping[str, Any], *, requi
     about = safe(str(part.get("title") or part.get("description") or name))
     choices = part.get("enum")
     kind = " | ".join(map(str, choices)) if isinstance(choices, list) else name_type(part, root)
+    kind = "y/n" if kind == "boolean" else kind
     default = part.get("default")
     shown = f" [{default}]" if default is not None else "" if required else " (optional)"
     while True:

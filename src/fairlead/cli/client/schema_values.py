@@ -21,6 +21,7 @@ _KINDS = {
     dict: "object",
 }
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_LETTERS = {"y": True, "n": False}  # only where a string is not allowed
 
 
 class SchemaMismatch(ValueError):
@@ -55,6 +56,8 @@ def read_value(text: str, schema: Any, root: Schema) -> Any:
         kinds |= _kinds(option)
     if not kinds:
         return text
+    if kinds == {"boolean"} and text.lower() in _LETTERS:
+        return _LETTERS[text.lower()]
     try:
         return _read(text, kinds - {"string"})
     except ValueError:

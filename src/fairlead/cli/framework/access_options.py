@@ -35,6 +35,13 @@ ACCESS = (
         type=seconds,
         help="end sessions of handshake clients after this time without use (default: 1800)",
     ),
+    option(
+        "--drain",
+        metavar="SECONDS",
+        type=seconds,
+        help="how long running requests may continue after SIGTERM or Ctrl-C (default: 3, or 1 "
+        "for a gateway)",
+    ),
 )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...client import MCPClient, MCPClientConfig
 from ...client.callbacks import Callbacks, OnLog
+from ...client.client_config import version_for_era
 from ...client.input.answers import OnElicit
 from ...client.server_entry import MCPServerEntry, MCPWebSocketServerConfig
 from ...errors import FairleadError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ...client.connection.connect import ConnectionAttempt
     from .server_lookup import NamedServer
 
-__all__ = ["connected", "run_async", "silence_warnings"]
+__all__ = ["connected", "keep_known_eras", "run_async", "silence_warnings"]
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -74,21 +75,29 @@ async def connected(
 
 async def _named(name: str, options: Namespace) -> "NamedServer":
     """Look up a configured server."""
+    from .server_lookup import named_server
+
+    keep_known_eras()
+    return await named_server(name, options)
+
+
+def keep_known_eras() -> None:
+    """Use the eras of servers that earlier runs found, and keep those of this run."""
     # Imported here, because a command with a URL or a `--` command needs none of these modules.
     from ...client.connection.era_cache import known_eras
     from ...upstream.memory.server_memory import CachedEraStore
     from ...upstream.memory.tool_cache import FileStore, own_folder
-    from .server_lookup import named_server
 
     known_eras.keep(CachedEraStore(FileStore(own_folder())))
-    return await named_server(name, options)
 
 
 def _connecting(
     entry: MCPServerEntry, options: Namespace, listeners: Callbacks
 ) -> "ConnectionAttempt[MCPClient]":
     seconds = options.timeout or (entry.timeout / 1000 if entry.timeout else None)
-    config = MCPClientConfig() if seconds is None else MCPClientConfig(timeout_seconds=seconds)
+    config = MCPClientConfig(protocol_version=version_for_era(options.era))
+    if seconds is not None:
+        config.timeout_seconds = seconds
     insecure = options.insecure_tls
     if insecure and isinstance(entry, MCPWebSocketServerConfig):
         import ssl

@@ -10,6 +10,7 @@ from ...suggestions import close_matches, did_you_mean
 
 __all__ = [
     "FAILED",
+    "INPUT_NEEDED",
     "INTERRUPTED",
     "NO_CONNECTION",
     "TIMEOUT",
@@ -25,6 +26,7 @@ FAILED = 1  # the server returned an error, or the tool failed
 USAGE = 2  # the command line is invalid
 NO_CONNECTION = 3  # the server could not be reached, or the connection was lost
 TIMEOUT = 4  # no response in time
+INPUT_NEEDED = 5  # the server asks a question, and the command line has no answer
 INTERRUPTED = 130  # exit code of shells for a program that Ctrl-C ended
 
 

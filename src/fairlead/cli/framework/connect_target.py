@@ -15,13 +15,32 @@ from .suggested_commands import suggest
 if TYPE_CHECKING:
     from ...client.server_entry import MCPServerEntry
 
-__all__ = ["ConnectTarget", "parse_with_server", "read_headers", "split_target", "words_in"]
+__all__ = [
+    "ConnectTarget",
+    "parse_with_server",
+    "read_headers",
+    "split_target",
+    "url_of_address",
+    "words_in",
+]
 
 TOKEN_VARIABLE = "FAIRLEAD_TOKEN"
 HOME_VARIABLE = "FAIRLEAD_HOME"
 
 _URL = re.compile(r"(?i)(?:https?|wss?)://|unix:/")
-_TAKE_A_VALUE = ("--args", "--header", "--input", "--timeout", "--token")
+# An address without its scheme. The names of most files match neither form.
+_LOCAL = re.compile(r"(?i)(?:localhost|\d+(?:\.\d+){3}|\[[\da-f:.]+\])(?::\d+)?(?:/\S*)?")
+_REMOTE = re.compile(r"(?i)[a-z\d-]+(?:\.[a-z\d-]+)*\.[a-z]{2,}(?::\d+(?:/\S*)?|/\S*)")
+_TAKE_A_VALUE = (
+    "--answer",
+    "--args",
+    "--era",
+    "--header",
+    "--input",
+    "--save",
+    "--timeout",
+    "--token",
+)
 _FIELD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # name of an HTTP header
 _HARMLESS = ("accept", "host", "origin", "user-agent")
 _BAD_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
@@ -131,6 +150,13 @@ class ConnectTarget:
         values += [password, unquote(password)]
         # Longest first, so that a secret that contains another one is replaced as a whole.
         return sorted({value for value in values if len(value) > 3}, key=len, reverse=True)
+
+
+def url_of_address(text: str) -> str | None:
+    """Return the probable URL of an address without a scheme; None if the text is not one."""
+    if _LOCAL.fullmatch(text):
+        return f"http://{text}"
+    return f"https://{text}" if _REMOTE.fullmatch(text) else None
 
 
 def read_headers(texts: Sequence[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ConfigError
 from ...transport.http.server.http_settings import HttpSettings
 from .command_errors import FAILED, CommandError, UsageError, print_message
-from .suggested_commands import quoted
+from .suggested_commands import quoted, started_command, suggest_any
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -28,13 +28,13 @@ __all__ = [
     "EVERYWHERE",
     "ListenAddress",
     "NetworkExposure",
-    "is_address_in_use",
     "run_http",
     "serve_at",
 ]
 
 TOKEN_VARIABLE = "FAIRLEAD_AUTH_TOKEN"
 GENERATED = "auto"  # the value of --token that generates one
+STOPPING = 4.0  # seconds to stop servers and to exit, after running requests
 _NAMED = 3  # how many other users a warning names
 # Addresses for all interfaces, and the addresses to connect to instead. The host check of
 # `HttpSettings` accepts the latter.
@@ -72,6 +72,8 @@ class ListenAddress:
     sessions: str | None = None  # SQLite file for sessions
     session_idle: float | None = None  # seconds
     is_generated: bool = False  # whether Fairlead generated the token and must show it
+    drain: float | None = None  # seconds for running requests after a signal; None: the default
+    port_option: str = "--port"  # the option that selects another port
 
     @classmethod
     def of(cls, options: Namespace, token: str | None = None) -> "ListenAddress":
@@ -108,6 +110,10 @@ class ListenAddress:
             sessions=options.sessions,
             session_idle=options.session_idle,
             is_generated=is_generated,
+            drain=options.drain,
+            port_option=next(
+                (f"--{one}" for one in ("http", "ws") if vars(options)[one]), "--port"
+            ),
         )
 
     def settings(self, **more: Any) -> HttpSettings:
@@ -165,10 +171,15 @@ class ListenAddress:
         try:
             return bind(self.host, self.port, self.unix, HttpSettings(), insecure=True)
         except ConfigError as exc:
-            other = "another path" if self.unix else "another port; 0 selects a free one"
-            raise CommandError(
-                str(exc), hint=f"choose {other}" if is_address_in_use(exc) else "", code=FAILED
-            ) from exc
+            if not _is_address_in_use(exc):
+                raise CommandError(str(exc), code=FAILED) from exc
+            if self.unix is not None:
+                raise CommandError(str(exc), hint="choose another path", code=FAILED) from exc
+            from ..gateway.port_in_use import port_in_use_error
+
+            host = f"[{self.host}]" if ":" in self.host else self.host
+            url = self.reachable(f"http://{host}:{self.port}/mcp")
+            raise port_in_use_error(self.port, url, self.port_option) from exc
 
     def tls(self) -> "SSLContext | None":
         """Return the TLS context; None without a certificate. Raises `UsageError` if invalid."""
@@ -219,10 +230,20 @@ class ListenAddress:
         token = f" --token {self.shown_token}" if has_token else ""
         # Always in quotes, because users may append a query or fragment, which shells interpret.
         shown = f"'{pasted}'" if quoted(pasted) == pasted else quoted(pasted)
-        print_message("connect", f"fairlead tools {shown}{token}", "36")
+        program = suggest_any(*started_command())
+        print_message("connect", f"{program} tools {shown}{token}", "36")
+        if not self.websocket and self.unix is None:
+            more = ["connect-hints", *(["--token"] if has_token else []), pasted]
+            others = suggest_any(*started_command(), *more)
+            print_message("connect", f"other programs: {others}", "36")
         print_message("stop", "Ctrl-C or SIGTERM", "36")
         if exposure := self.exposure(has_token=has_token, socket_option="--unix PATH"):
             exposure.show()
+
+    @property
+    def stop_limit(self) -> float | None:
+        """Return the seconds from a signal to the end of the process; None for the default."""
+        return None if self.drain is None else self.drain + STOPPING
 
     @property
     def shown_token(self) -> str:
@@ -265,7 +286,7 @@ class ListenAddress:
         return url.replace(shown, other, 1)
 
 
-def is_address_in_use(error: BaseException) -> bool:
+def _is_address_in_use(error: BaseException) -> bool:
     """Return True if listening failed because another socket has the address."""
     cause: BaseException | None = error
     while cause is not None:
@@ -318,7 +339,10 @@ def run_http(
     app = server.create_http_app(settings)
     tls = endpoint.tls()
     try:
-        run_program(lambda: serve_http(app, listening, tls=tls, started=started))
+        run_program(
+            lambda: serve_http(app, listening, tls=tls, started=started, drain=endpoint.drain),
+            stop_limit=endpoint.stop_limit,
+        )
     # uvicorn exits when a lifespan fails, after it has logged the reason.
     except SystemExit as exc:
         raise CommandError(f"{server.name} could not start") from exc

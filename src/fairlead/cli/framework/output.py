@@ -113,14 +113,17 @@ def columns(rows: Sequence[Sequence[str | tuple[str, str]]]) -> list[str]:
     ]
 
 
-def blocks(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the content blocks of a tool result: text unchanged, other blocks as one line each."""
+def blocks(result: Mapping[str, Any], saved: Mapping[int, str] | None = None) -> Iterator[str]:
+    """Yield the content blocks of a tool result: text unchanged, other blocks as one line each.
+
+    `saved` are the paths of blocks that were written to files, by position.
+    """
     content = [b for b in result.get("content") or () if isinstance(b, Mapping)]
     # Without a text, the structured content is shown instead of empty text blocks.
     structured = "structuredContent" in result and not any(b.get("text") for b in content)
-    for block in content:
+    for position, block in enumerate(content):
         if block.get("type") != "text":
-            yield _described(block)
+            yield _described(block, (saved or {}).get(position))
         elif not structured:
             yield str(block.get("text", ""))
     if structured:
@@ -147,7 +150,7 @@ def format_size(count: int) -> str:
     return f"{count / 1e9:.1f} GB"
 
 
-def _described(block: Mapping[str, Any]) -> str:
+def _described(block: Mapping[str, Any], path: str | None = None) -> str:
     kind = str(block.get("type"))
     match kind:
         case "image" | "audio":
@@ -169,6 +172,7 @@ def _described(block: Mapping[str, Any]) -> str:
             kind = "link"
         case _:
             facts = [f"unknown content type, {format_size(len(pretty(block)))} of JSON"]
+    facts.append(path and f"saved as {path}")
     return f"[{kind}: {', '.join(str(fact) for fact in facts if fact)}]"
 
 

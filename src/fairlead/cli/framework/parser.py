@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from .command_errors import UsageError
 
 __all__ = [
+    "ERA",
     "IGNORE",
     "INPUT",
     "JOURNAL",
@@ -144,11 +145,17 @@ def repeated(name: str, metavar: str, help: str | None = None) -> Option:
     return (name,), {"action": "append", "default": [], "metavar": metavar, "help": about}
 
 
-def wait_option(what: str) -> Option:
-    return option("--timeout", type=seconds, metavar="SECONDS", help=f"{what} (default: 30)")
+def wait_option(what: str, default: int = 30) -> Option:
+    return option("--timeout", type=seconds, metavar="SECONDS", help=f"{what} (default: {default})")
 
 
 JSON = flag("--json", help="print JSON")
+ERA = option(
+    "--era",
+    choices=("auto", "handshake", "stateless"),
+    default="auto",
+    help="the protocol era used with the server (default: auto, which tries both)",
+)
 NAME = option("name", metavar="NAME")
 TAPE = option("tape", metavar="TAPE", help="name or path of a tape")
 INPUT = repeated("--input", "ID=VALUE", "value for an input of the entry (`${input:ID}`)")
@@ -172,6 +179,7 @@ def add_connection_options(parser: Parser) -> None:
     parser.add(
         wait_option("limit for connecting and for each response; progress notifications extend it"),
         JSON,
+        ERA,
         flag("-v", "--verbose", help="also show the stderr of the server"),
     )
     parser.add_group(

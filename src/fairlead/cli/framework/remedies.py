@@ -10,12 +10,19 @@ from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.found_server import FoundServer
 from ...config.trust import NotApproved
 from ...config.variables.variable_syntax import MissingInput
-from ...errors import ChannelClosed, ConfigError, ConnectFailed, FairleadError
+from ...errors import (
+    ChannelClosed,
+    ConfigError,
+    ConnectFailed,
+    FairleadError,
+    HttpError,
+    RequestTimeout,
+)
 from ...transport.stdio.child_process import child_environment
 from ...transport.stdio.start_error import StartFailed, StartProblem
 from .command_errors import FAILED, CommandError
 from .connect_target import ConnectTarget
-from .describe_failure import describe_failure, http_error
+from .describe_failure import address_hint, describe_failure, http_error, oauth_hint
 from .output import safe
 from .suggested_commands import quoted, suggest, suggest_any
 
@@ -82,13 +89,15 @@ def _remedy(exc: FairleadError, found: FoundServer) -> str:
     if isinstance(exc, ConfigError):
         return _for_config(exc, found)
     if (answer := http_error(exc)) is not None:
-        return _for_status(answer.status, found)
-    if isinstance(exc, FairleadError) and isinstance(exc.__cause__, TimeoutError):
+        return _for_status(answer, found)
+    if isinstance(exc, RequestTimeout) or isinstance(exc.__cause__, TimeoutError):
         return _for_timeout(entry)
     if not isinstance(exc, ConnectFailed | ChannelClosed):
         return ""
     if isinstance(entry, MCPStdioServerConfig):
         return _for_process(exc, entry)
+    if hint := address_hint(exc, entry.url):
+        return hint
     host = urlsplit(entry.url).netloc if "${" not in entry.url else "the host"
     return f"check that the server is running and that {host or 'it'} is reachable from here"
 
@@ -108,8 +117,8 @@ def _for_config(exc: ConfigError, found: FoundServer) -> str:
     return f"correct the entry: {found.place}"
 
 
-def _for_status(status: int, found: FoundServer) -> str:
-    entry = found.entry
+def _for_status(answer: HttpError, found: FoundServer) -> str:
+    entry, status = found.entry, answer.status
     headers = {} if isinstance(entry, MCPStdioServerConfig) else entry.headers
     named = [lookup.variable for lookup in found.lookups if lookup.field == "headers"]
     used = re.findall(r"\$\{(?:env:)?(\w+)", " ".join(headers.values())) + named
@@ -118,9 +127,9 @@ def _for_status(status: int, found: FoundServer) -> str:
             return f"the server rejected the token: check {', '.join(dict.fromkeys(used))}"
         if any(key.lower() == "authorization" for key in headers):
             return f"the server rejected the token in `headers`: {found.place}"
+        why = oauth_hint(answer) or "the server requires a token"
         return (
-            'the server requires a token: add "headers": {"Authorization": "Bearer '
-            f'${{YOUR_TOKEN}}"}} to {found.place}'
+            f'{why}: add "headers": {{"Authorization": "Bearer ${{YOUR_TOKEN}}"}} to {found.place}'
         )
     if status in (404, 405):
         return f"check the path of the MCP endpoint, usually /mcp: {found.place}"

@@ -16,6 +16,7 @@ from ...config.variables.variable_syntax import MissingInput
 from ...errors import ConfigError, FairleadError
 from ...suggestions import close_matches, did_you_mean
 from .command_errors import CommandError, UsageError, print_message
+from .connect_target import url_of_address
 from .output import ask, can_ask, safe, visible
 from .parser import read_pairs
 from .remedies import diagnose
@@ -80,6 +81,9 @@ def unknown_server(
     name: str, loaded: DiscoveredServers, *, or_command: bool = False
 ) -> CommandError:
     """Return the error for an unknown name, with similar names and a list of unreadable files."""
+    if (url := url_of_address(name)) is not None:
+        hint = f"an address needs its scheme: {visible(url)}"
+        return UsageError(f"Unknown server {visible(name)!r}", hint=hint)
     near = close_matches(name, loaded.places, most=3)
     hint = f"{did_you_mean(map(visible, near))} " if near else ""
     hint += "`fairlead list` shows the configured servers"

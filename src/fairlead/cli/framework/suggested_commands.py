@@ -1,12 +1,13 @@
 """Command lines in hints, quoted so that pasting one runs exactly what is shown."""
 
+import os
 import shlex
 import sys
 from collections.abc import Iterable
 
 from ...observe.safe_display import visible
 
-__all__ = ["our_program", "quoted", "suggest", "suggest_any"]
+__all__ = ["our_program", "quoted", "started_command", "suggest", "suggest_any"]
 
 
 def suggest(*words: str, operands: Iterable[str] = ()) -> str:
@@ -32,6 +33,29 @@ def our_program() -> str:
 
     script = Path(sys.executable).with_name("fairlead")
     return str(script) if script.exists() else shutil.which("fairlead") or "fairlead"
+
+
+def started_command(*, absolute: bool = False) -> list[str]:
+    """Return the words that start this program again, as the user started it.
+
+    `absolute` is for programs that do not have the PATH of a shell.
+    """
+    import shutil
+
+    def program(name: str, path: str) -> str:
+        found = shutil.which(name)
+        is_ours = found is not None and os.path.realpath(found) == os.path.realpath(path)
+        return name if is_ours and not absolute else path
+
+    # uvx runs the script in an environment of its cache, which a later run may remove.
+    uv = os.environ.get("UV")
+    if uv and f"{os.sep}archive-v" in sys.prefix:
+        return [program("uvx", os.path.join(os.path.dirname(uv), "uvx")), "fairlead"]
+    # Not `sys.argv`, which `fairlead serve FILE` sets for the file.
+    script = sys.orig_argv[1] if len(sys.orig_argv) > 1 else ""
+    if os.path.basename(script).startswith("fairlead") and os.path.isfile(script):
+        return [program("fairlead", os.path.abspath(script))]
+    return [program("python", sys.executable), "-m", "fairlead"]
 
 
 def quoted(word: str) -> str:

@@ -98,6 +98,7 @@ def _plan(
     """Return the plan of a gateway. `tape` is the default name of its recordings."""
     options.tls_cert = options.tls_cert or file.tls_cert
     options.tls_key = options.tls_key or file.tls_key
+    options.drain = options.drain or file.drain
     options.allow_host = [*file.allowed_hosts, *options.allow_host]
     options.allow_origin = [*file.allowed_origins, *options.allow_origin]
     endpoint = endpoint_of(options, file.listen)

@@ -4,52 +4,41 @@ import json
 import os
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
-from socket import socket
+from urllib.parse import urlsplit
 
 from ...wire.quote_text import shortened
 from ..framework.command_errors import CommandError
-from ..framework.listen_address import EVERYWHERE, ListenAddress, is_address_in_use
 from ..framework.output import pluralize, safe
 
-__all__ = ["listen"]
+__all__ = ["port_in_use_error"]
 
 _PROBE = 2.0  # seconds to wait for a response of the process on the port
 _LISTENING = "0A"  # state in the kernel's table
 
 
-def listen(endpoint: ListenAddress) -> socket:
-    """Return the listening socket. Raises `CommandError` that names the owner of a port in use."""
-    try:
-        return endpoint.listen()
-    except CommandError as failed:
-        if endpoint.unix is not None or not is_address_in_use(failed):
-            raise
-        raise _taken(endpoint, failed.code) from None
+def port_in_use_error(port: int, url: str, option: str) -> CommandError:
+    """Return the error for a port in use, which names the process that holds it if possible.
 
-
-def _taken(endpoint: ListenAddress, code: int) -> CommandError:
-    holder = _holder(endpoint.port)
-    what = f"Port {endpoint.port} is in use" + (f" by {holder}" if holder else "")
-    other = "--port 0 selects a free one"
-    servers = _servers_of_gateway(endpoint)
+    `url` is the address that was wanted, and `option` selects another port.
+    """
+    holder = _holder(port)
+    what = f"Port {port} is in use" + (f" by {holder}" if holder else "")
+    other = f"{option} 0 selects a free one"
+    servers = _servers_of_gateway(url)
     if servers is None:
-        return CommandError(what, hint=f"choose another port; {other}", code=code)
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    there = endpoint.reachable(f"http://{host}:{endpoint.port}/mcp")
+        return CommandError(what, hint=f"choose another port; {other}")
     return CommandError(
         f"{what}, a Fairlead gateway with {pluralize(servers, 'server')}",
-        hint=f"use that gateway at {there}, or choose another port; {other}",
-        code=code,
+        hint=f"use that gateway at {url}, or choose another port; {other}",
     )
 
 
-def _servers_of_gateway(endpoint: ListenAddress) -> int | None:
-    """Return the number of servers of the gateway on the port; None if it is not a gateway.
+def _servers_of_gateway(url: str) -> int | None:
+    """Return the number of servers of the gateway at a URL; None if it is not a gateway.
 
     The request has no token, because the port may belong to any process.
     """
-    host = EVERYWHERE.get(endpoint.host, endpoint.host)
-    connection = HTTPConnection(host, endpoint.port, timeout=_PROBE)
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=_PROBE)
     try:
         connection.request("GET", "/health")
         said = json.loads(connection.getresponse().read(10_000))

@@ -6,7 +6,7 @@ import re
 import sys
 from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -143,6 +143,7 @@ def _on_network(listen: ListenTarget, options: Namespace, make: Callable[[], "Re
     endpoint = ListenAddress.of(
         Namespace(**vars(options), **places, host=None, port=None, workers=1)
     )
+    endpoint = replace(endpoint, port_option="--listen")
     path = "ws_path" if listen.kind.startswith("ws") else "path"
     settings = endpoint.settings(**({path: listen.path} if listen.path else {}))
     serve_at(make(), endpoint, settings)

@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import structs
 
 from ...config.server_spec import ServerSpec
 from ...errors import ConfigError
 from ...gateway import Gateway
 from ...gateway.clients.admission import ClientAccess
+from ...gateway.gateway_file import GatewayFile
 from ...manager.config_watch import follow_files
 from .choose_servers import ChosenServers, ReadServers
 
@@ -38,6 +42,7 @@ class GatewayReloader:
         self._changed = changed
         self._failed = failed
         self._have: dict[str, list[ServerSpec]] = {}
+        self._fixed: dict[str, Any] | None = None  # settings that apply only at the start
         self._applying = asyncio.Lock()
         gateway.reload = self.reload
 
@@ -54,6 +59,7 @@ class GatewayReloader:
             if self._admission is not None and now.file is not None:
                 # Clients are updated first: a rejected file must leave the servers unchanged.
                 admitted = await self._admission.follow(now.file, self._gateway)
+            self._check_fixed(now.file)
             wanted, have = now.servers, self._have
             gone = [
                 name
@@ -75,6 +81,19 @@ class GatewayReloader:
             self._gateway.arrange(wanted)
             return bool(gone or new or admitted)
 
+    def _check_fixed(self, file: GatewayFile | None) -> None:
+        """Report changed settings that a running gateway does not apply."""
+        if file is None:
+            return
+        fixed = {**structs.asdict(file.settings), **structs.asdict(file)}
+        for name in _FOLLOWED:
+            del fixed[name]
+        before, self._fixed = self._fixed, fixed
+        changed = [name for name in fixed if before is not None and fixed[name] != before[name]]
+        if changed:
+            names = ", ".join("path" if name == "endpoint" else name for name in sorted(changed))
+            self._failed(f"restart the gateway to apply {names} of {file.path}")
+
     async def reload(self) -> None:
         """Read the files now. Raises `ConfigError`."""
         wanted = await asyncio.to_thread(self._read)
@@ -94,6 +113,14 @@ class GatewayReloader:
         except ConfigError as exc:
             self._failed(str(exc))
         return files
+
+
+# Members of a file and its settings that are applied while the gateway runs, or that are no
+# settings.
+_FOLLOWED = (
+    *("path", "settings", "servers", "named_views", "clients", "token", "discovered", "warnings"),
+    *("view", "relay"),
+)
 
 
 def _digests(entries: Iterable[ServerSpec]) -> list[str]:

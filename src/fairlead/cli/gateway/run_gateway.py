@@ -7,7 +7,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from socket import socket
 
@@ -29,7 +29,6 @@ from ..framework.output import safe
 from ..framework.parser import INPUT, PROJECT, Parser, add_record_options, flag, option, port
 from ..tap.watched_relay import watchable
 from .choose_servers import ChosenServers, OwnAddress
-from .port_in_use import listen
 from .reload_on_change import GatewayReloader
 from .screen import Screen
 from .tape_options import record_while_running
@@ -69,13 +68,16 @@ def serve_plan(plan: GatewayPlan) -> int:
         ConfigError: A file is invalid.
     """
     raise_descriptor_limit()
-    listening = listen(plan.endpoint)
+    listening = plan.endpoint.listen()
     try:
         name = listening.getsockname()
         address = OwnAddress(unix=name) if isinstance(name, str) else OwnAddress(*name[:2])
         wanted = plan.read(address)
         with record_while_running(plan.observing.tapes, plan.tape, plan.options):
-            run_program(lambda: _serve(plan, listening, address, wanted))
+            run_program(
+                lambda: _serve(plan, listening, address, wanted),
+                stop_limit=plan.endpoint.stop_limit,
+            )
     finally:
         plan.endpoint.clean_up(listening)
     return 0
@@ -85,6 +87,7 @@ async def _serve(
     plan: GatewayPlan, listening: socket, address: OwnAddress, wanted: ChosenServers
 ) -> None:
     tls = plan.endpoint.tls()
+    drain = GRACE if plan.endpoint.drain is None else plan.endpoint.drain
     url = plan.endpoint.reachable(url_of(listening, plan.http.path, tls=tls is not None))
     has_token = plan.http.auth_token is not None or plan.http.verify_token is not None
     opened = asyncio.Event()
@@ -132,7 +135,9 @@ async def _serve(
         quiet = servers.upstreams.add_status_listener(screen.happened)
         app = gateway.create_http_app(plan.http)
         loop = asyncio.get_running_loop()
-        serving = loop.create_task(serve_http(app, listening, tls=tls, started=opened.set))
+        serving = loop.create_task(
+            serve_http(app, listening, tls=tls, started=opened.set, drain=plan.endpoint.drain)
+        )
         attending = loop.create_task(attend())
         try:
             await asyncio.wait((serving, attending), return_when=asyncio.FIRST_COMPLETED)
@@ -141,9 +146,9 @@ async def _serve(
             screen.close()
             serving.cancel()
             attending.cancel()
-            # Running calls get GRACE seconds to finish. The rest of the shutdown time is left for
+            # Running calls get `drain` seconds to finish. The rest of the shutdown time is left for
             # servers that stop slowly.
-            await asyncio.wait((serving,), timeout=GRACE)
+            await asyncio.wait((serving,), timeout=drain)
             await servers.close()
             await asyncio.wait((serving, attending))
         for task in (serving, attending):
@@ -197,7 +202,7 @@ def endpoint_of(options: Namespace, listen: str | None = None) -> ListenAddress:
         http = place.removeprefix("http://")
     number = PORT if options.port is None and http is None else options.port
     chosen = {**vars(options), "http": http, "ws": None, "unix": unix, "port": number, "workers": 1}
-    return ListenAddress.of(Namespace(**chosen))
+    return replace(ListenAddress.of(Namespace(**chosen)), port_option="--port")
 
 
 def log_to_stderr(options: Namespace) -> None:

@@ -2,31 +2,26 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ...client.server_entry import MCPHttpServerConfig, MCPServerEntry, MCPStdioServerConfig
-from ...config.edit.export_entry import export
 from ...gateway import Gateway
-from ...observe.safe_display import json_text
 from ...protocol.targets.list_kind import ListKind
 from ...redaction.redact_text import redact
 from ...upstream.status_events import StatusEvent
 from ..framework.command_errors import print_message, styled
 from ..framework.listen_address import NetworkExposure
 from ..framework.output import first_line, pluralize, pretty, safe, visible, write
-from ..framework.suggested_commands import our_program, quoted, suggest_any
+from ..framework.suggested_commands import started_command, suggest_any
 from .choose_servers import ChosenServers, SkippedServer
+from .connect_hints import connect_hints
 
-__all__ = ["Screen", "how_to_connect"]
+__all__ = ["Screen"]
 
 # Seconds to wait for slow servers before the state of all servers is reported.
 READY_LIMIT = 10.0
-_NAME = "fairlead"
-_TOKEN = "${FAIRLEAD_TOKEN}"
 PLACEHOLDER = "TOKEN"  # shown instead of a token that the user chose
 
 Row = dict[str, Any]
@@ -65,8 +60,14 @@ class Screen:
             _tell("demo", "no server is configured, so two demo servers are used: notebook, which")
             _tell("", "is stateless, and harbour, which supports only the handshake era.")
             _tell("", "`fairlead mcp add NAME -- COMMAND` adds your own, also while this runs")
-        for program, text in how_to_connect(self._url, token=self._token):
-            _tell("connect", f"{program}: {text}", "36")
+        if self._token not in (None, PLACEHOLDER):
+            _tell("token", f"{self._token} (generated; set FAIRLEAD_TOKEN to it for the following)")
+        has_token = self._token is not None
+        for program, text in connect_hints(self._url, has_token=has_token):
+            _tell("connect", f"{program}: {text.splitlines()[0]}", "36")
+        more = [*started_command(), "connect-hints", *(["--token"] if has_token else [])]
+        if page:
+            _tell("connect", f"other programs: {suggest_any(*more, self._url)}", "36")
         _tell("stop", "Ctrl-C or SIGTERM", "36")
         if self._exposure is not None:
             self._exposure.show()
@@ -168,32 +169,3 @@ def _tell(label: str, text: str, colour: str = "36") -> None:
     start = styled(visible(label) + ":", colour) if label else " " * 5
     sys.stdout.write(f"{start} {safe(text)}\n")
     sys.stdout.flush()
-
-
-# Instructions for other programs
-
-
-def how_to_connect(url: str, *, token: str | None) -> list[tuple[str, str]]:
-    """Return pairs of a program and the command or configuration that connects it."""
-    tools = suggest_any("fairlead", "tools", url)
-    if token is not None:
-        tools += f" --token {quoted(token)}"
-    if not url.startswith("http"):
-        return [("Fairlead", tools)]
-    header = "" if token is None else f" --header {quoted(f'Authorization: Bearer {token}')}"
-    sent = _TOKEN if token == PLACEHOLDER else token
-    headers = {} if token is None else {"Authorization": f"Bearer {sent}"}
-    remote = MCPHttpServerConfig(url=url, headers=headers)
-    env = {} if token is None else {"FAIRLEAD_TOKEN": token}
-    bridge = MCPStdioServerConfig(command=our_program(), args=["proxy", url], env=env)
-    return [
-        ("Claude Code", f"claude mcp add --transport http {_NAME} {quoted(url)}{header}"),
-        ("Cursor", _line(remote, "cursor")),
-        ("VS Code", _line(remote, "vscode")),
-        ("Claude Desktop", _line(bridge, "claude-desktop")),
-        ("Fairlead", tools),
-    ]
-
-
-def _line(entry: MCPServerEntry, program: str) -> str:
-    return json_text(json.loads(export(entry, program, name=_NAME)))

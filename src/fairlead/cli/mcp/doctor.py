@@ -1,6 +1,5 @@
 """`fairlead doctor` and `fairlead mcp test`: step-by-step checks of servers, with remedies."""
 
-import asyncio
 import os
 import platform
 import shutil
@@ -15,19 +14,26 @@ from ...config.discovery import DiscoveredServers
 from ...config.found_server import FoundServer
 from ...config.paths import local_host_paths
 from ...config.trust import Trust
-from ..framework.client_connection import run_async, silence_warnings
+from ..framework.client_connection import keep_known_eras, run_async, silence_warnings
 from ..framework.command_errors import FAILED, print_message, styled
 from ..framework.describe_entry import source_of
-from ..framework.output import as_json, pluralize, pretty, safe, visible, write, write_styled
-from ..framework.parser import INPUT, JSON, NAME, Parser, option, read_pairs, wait_option
+from ..framework.output import (
+    StatusLine,
+    as_json,
+    pluralize,
+    pretty,
+    safe,
+    visible,
+    write,
+    write_styled,
+)
+from ..framework.parser import ERA, INPUT, JSON, NAME, Parser, option, read_pairs, wait_option
 from ..framework.remedies import INSTALL
 from ..framework.server_lookup import ask_inputs, every_server, find_server
 from ..framework.suggested_commands import suggest_any
-from .server_check import CheckStep, ServerCheck, check_server
+from .server_check import ALL_LIMIT, CheckStep, ServerCheck, check_server, check_servers
 
 __all__ = ["run", "run_test"]
-
-AT_ONCE = 4  # servers that are checked concurrently
 
 
 @dataclass(frozen=True)
@@ -44,11 +50,16 @@ def run(argv: Sequence[str]) -> int:
     options = Parser(
         "doctor",
         "Check configuration files, required programs and all servers, and suggest a fix for each "
-        "problem. Servers of project files are started only if they are approved. The exit code is "
-        "1 if there is a problem.",
+        "problem. The servers are checked at the same time, and those of project files only if "
+        "they are approved. The exit code is 1 if there is a problem.",
         option("names", metavar="NAME", nargs="*", help="servers to check (default: all)"),
         JSON,
-        wait_option("limit for each connection"),
+        wait_option(
+            "limit for all servers together, including the time to stop them; the `timeout` of an "
+            "entry also applies",
+            ALL_LIMIT,
+        ),
+        ERA,
         INPUT,
         examples="  fairlead doctor\n  fairlead doctor notes\n  fairlead doctor --json",
     ).parse_args(argv)
@@ -75,28 +86,31 @@ async def _examine(
 
 
 async def _check_all(options: Namespace, servers: list[FoundServer]) -> list[ServerCheck]:
-    """Check the servers concurrently and show the results in the given order."""
+    """Check the servers concurrently, and show each result when its check ends."""
+    waiting = {found.name: None for found in servers}
+    line = StatusLine() if sys.stderr.isatty() and not options.json else None
+
+    def show_waiting() -> None:
+        if line is not None and waiting:
+            line.show(f"checking {pluralize(len(waiting), 'server')}: {', '.join(waiting)}")
+
+    def done(checkup: ServerCheck) -> None:
+        waiting.pop(checkup.found.name)
+        if line is not None:
+            line.clear()
+        if not options.json:
+            _show(checkup)
+        show_waiting()
+
+    show_waiting()
     given = read_pairs(options.input, "--input")
-    limit, trust = asyncio.Semaphore(AT_ONCE), Trust()
-
-    async def one(found: FoundServer) -> ServerCheck:
-        async with limit:
-            return await check_server(found, inputs=given, timeout=options.timeout, trust=trust)
-
-    tasks = [asyncio.create_task(one(found)) for found in servers]
     try:
-        checkups = []
-        for task in tasks:
-            checkup = await task
-            checkups.append(checkup)
-            if not options.json:
-                _show(checkup)
-        return checkups
+        return await check_servers(
+            servers, seconds=options.timeout, inputs=given, era=options.era, done=done
+        )
     finally:
-        for task in tasks:
-            task.cancel()
-        # each cancelled check stops its server
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if line is not None:
+            line.clear()
 
 
 def _machine(loaded: DiscoveredServers, servers: list[FoundServer]) -> list[DoctorFinding]:
@@ -205,7 +219,8 @@ def run_test(argv: Sequence[str]) -> int:
         "program, connection and tools.",
         NAME,
         JSON,
-        wait_option("limit for the connection"),
+        wait_option("limit for the connection and the tools"),
+        ERA,
         INPUT,
         examples="  fairlead mcp test notes\n  fairlead mcp test notes --json",
     ).parse_args(argv)
@@ -215,15 +230,17 @@ def run_test(argv: Sequence[str]) -> int:
 
 
 async def _test(found: FoundServer, options: Namespace) -> int:
+    keep_known_eras()
     given = await ask_inputs(found, read_pairs(options.input, "--input"))
+    chosen: dict[str, Any] = {"inputs": given, "timeout": options.timeout, "era": options.era}
     if options.json:
-        checkup = await check_server(found, inputs=given, timeout=options.timeout)
+        checkup = await check_server(found, **chosen)
         write(pretty(checkup.plain()))
         return 0 if checkup.failed is None else checkup.failed.code
     source = source_of(found.host_title, found.level)
     write(visible(f"{found.name}, of {source}, {found.place}"))
     sys.stdout.flush()
-    checkup = await check_server(found, inputs=given, timeout=options.timeout, tell=_show_step)
+    checkup = await check_server(found, **chosen, tell=_show_step)
     for warning in checkup.warnings:
         print_message("warning", warning)
     if checkup.failed is None:

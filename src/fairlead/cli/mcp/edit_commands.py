@@ -13,7 +13,7 @@ from ...config.discovery import UNUSED
 from ...config.edit.config_file import ConfigFile
 from ...errors import ConfigError
 from ..framework.command_errors import CommandError, UsageError, print_message
-from ..framework.connect_target import read_headers
+from ..framework.connect_target import read_headers, url_of_address
 from ..framework.output import safe, visible, write
 from ..framework.parser import NAME, Parser, flag, milliseconds, option, read_pairs, repeated
 from ..framework.server_lookup import every_server, places_of
@@ -116,12 +116,12 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
     else:
         _refuse("a command", env=options.env, cwd=options.cwd)
         if not _is_url(options.url):
-            raise UsageError(
-                f"Invalid URL {visible(options.url)!r}",
-                hint="expected a URL like https://example.com/mcp"
-                if _URL.match(options.url)
-                else f"a command must follow `--`: {_example(options.name, options.url)}",
-            )
+            hint = f"a command must follow `--`: {_example(options.name, options.url)}"
+            if _URL.match(options.url):
+                hint = "expected a URL like https://example.com/mcp"
+            elif (url := url_of_address(options.url)) is not None:
+                hint = f"an address needs its scheme: {visible(url)}"
+            raise UsageError(f"Invalid URL {visible(options.url)!r}", hint=hint)
         kind = options.type or ("ws" if options.url[:2].lower() == "ws" else "http")
         entry = {"type": kind, "url": options.url, "headers": read_headers(options.header)}
     entry |= {"timeout": options.timeout, "lazy": options.lazy or None}

@@ -1,70 +1,89 @@
-"""`fairlead list`: all servers configured on this machine, and their state."""
+"""`fairlead list`: all servers configured on this machine, and their last known state."""
 
 import shutil
 import sys
-from argparse import Namespace
+import time
+from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...config.configured_servers import configured_servers
 from ...config.discovery import DiscoveredServers
 from ...config.trust import Trust
-from ...manager.manager import MCPManager
 from ...protocol.revisions import Revision
-from ...redaction.redact_text import redact
 from ...upstream.memory.tool_cache import MCPToolCache
-from ...upstream.status_events import StatusEvent
-from ...upstream.upstream import Upstream
-from ..framework.client_connection import run_async, silence_warnings
-from ..framework.command_errors import styled
+from ..framework.command_errors import UsageError, styled
 from ..framework.describe_entry import source_of
 from ..framework.output import as_json, columns, first_line, pluralize, visible, write_styled
-from ..framework.parser import JSON, PROJECT, Parser, flag
+from ..framework.parser import ERA, JSON, PROJECT, Parser, flag, option, wait_option
 from ..framework.server_lookup import every_server, require_project
+
+if TYPE_CHECKING:
+    from .server_check import ServerCheck
 
 __all__ = ["run"]
 
 Row = dict[str, Any]
+Checks = dict[str, "ServerCheck"]
 
 
 def run(argv: Sequence[str]) -> int:
     options = Parser(
         "list",
-        "List the MCP servers that are configured on this machine, connect to each, and show its "
-        "state. Servers of project files are started only if they are approved.",
-        flag("--no-connect", help="only read the files"),
+        "List the MCP servers that are configured on this machine, with their tools and protocol "
+        "as the last run found them. Nothing is started, unless --connect is given; servers of "
+        "project files are then started only if they are approved.",
+        flag("--connect", help="connect to all servers at the same time, and show their state"),
+        option("--no-connect", action="store_true", help=SUPPRESS),  # the default since --connect
+        wait_option("limit for --connect, including the time to stop servers", 10),
+        ERA,
         JSON,
         PROJECT,
-        examples="  fairlead list\n  fairlead list --no-connect\n  fairlead list --json | jq",
+        examples="  fairlead list\n  fairlead list --connect\n  fairlead list --json | jq",
     ).parse_args(argv)
     require_project(options)
-    silence_warnings()
-    return run_async(_list(options))
-
-
-async def _list(options: Namespace) -> int:
-    found = every_server(options.project)
-    trust = Trust()
-    if options.no_connect:
-        rows = _rows(found, None, trust)
-    else:
-        async with MCPManager(options.project, cache=MCPToolCache()) as manager:
-            with _progress(manager, lambda: _rows(found, manager, trust)):
-                approved = configured_servers(found, trust=trust)
-                await manager.connect_servers(approved)
-                await manager.settled()
-            rows = _rows(found, manager, trust)
+    if not options.connect and (options.timeout is not None or options.era != "auto"):
+        raise UsageError("--timeout and --era require --connect")
+    found, trust = every_server(options.project), Trust()
+    checks = _connect(options, found, trust) if options.connect else {}
+    rows = _rows(found, trust, checks)
     problems = [str(problem) for problem in found.warnings]
     if not as_json(options, {"servers": rows, "problems": problems}):
         _show(rows, found)
     return 0
 
 
-def _rows(found: DiscoveredServers, manager: MCPManager | None, trust: Trust) -> list[Row]:
+def _connect(options: Namespace, found: DiscoveredServers, trust: Trust) -> Checks:
+    """Connect to the approved servers and return the outcomes by name."""
+    # Imported here, because listing alone needs neither a client nor an event loop.
+    from ..framework.client_connection import run_async, silence_warnings
+    from .server_check import check_servers
+
+    silence_warnings()
+    approved = [one for _, one in sorted(found.found.items()) if trust.trusts(one)]
+    checks: Checks = {}
+    waiting = {one.name for one in approved}
+
+    async def check() -> int:
+        with _progress(lambda: _rows(found, trust, checks, waiting)) as draw:
+
+            def done(checkup: "ServerCheck") -> None:
+                checks[checkup.found.name] = checkup
+                draw()
+
+            await check_servers(approved, seconds=options.timeout, era=options.era, done=done)
+        return 0
+
+    run_async(check())
+    return checks
+
+
+def _rows(
+    found: DiscoveredServers, trust: Trust, checks: Checks, waiting: Sequence[str] | set[str] = ()
+) -> list[Row]:
     """Return a row for every name, including disabled servers and duplicates."""
-    servers = {} if manager is None else manager.describe()
     rows = []
+    cache = MCPToolCache()
     for name in sorted({*found.found, *found.disabled, *found.duplicates}):
         one = found.found.get(name) or found.places[name][0][0]
         row: Row = {
@@ -79,41 +98,54 @@ def _rows(found: DiscoveredServers, manager: MCPManager | None, trust: Trust) ->
             row["status"] = "disabled"
         elif name in found.duplicates:
             row |= {"status": "duplicate", "sameServerAs": found.duplicates[name]}
-        elif manager is not None and row["status"] != "not approved":
-            _add_state(row, servers.get(name), manager.remembered(name))
+        elif name in checks:
+            row |= _state(checks[name])
+        elif name in waiting:
+            row["status"] = "connecting"
+        elif (last := cache.last(name, one.entry)) is not None:
+            row["lastStatus"] = "failed" if last.tools is None else "connected"
+            row["lastSeen"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(last.saved))
+            row |= {} if last.tools is None else {"tools": len(last.tools)}
+            row |= _protocol(last.protocol_version)
         rows.append(row)
     return rows
 
 
-def _add_state(row: Row, server: Upstream | None, before: Sequence[Any] | None) -> None:
-    """Add the state of a connecting or connected server to its row. `before` are cached tools."""
-    if server is None:
-        return
-    if server.state == "connected" and server.client is not None:
-        row["status"] = "connected" if server.tools_error is None else "tools unavailable"
-        row["protocolVersion"] = version = server.client.protocol_version or ""
-        row["era"] = "stateless" if Revision(version).stateless else "handshake"
-        row["tools"] = len(server.tools or ())
-        row["latency_ms"] = round((server.latency or 0) * 1000)
-        if server.tools_error is not None:
-            row["error"] = redact(str(server.tools_error))
-        return
-    row["status"] = server.state
-    if server.state == "idle" and before is not None:
-        row["tools"] = len(before)
-    if server.error is not None:
-        row["error"] = redact(str(server.error))
+def _state(checkup: "ServerCheck") -> Row:
+    """Return the members of a row for a server that was connected, or could not be."""
+    failed = checkup.failed
+    row: Row = {"status": "connected" if failed is None else "failed"}
+    if version := checkup.facts.get("protocolVersion"):
+        row |= _protocol(version)
+        row["tools"] = checkup.facts.get("tools", 0)
+        [took] = [step.seconds for step in checkup.steps if step.name == "connect"]
+        row["latency_ms"] = round(took * 1000)
+        if failed is not None:
+            row["status"] = "tools unavailable"
+    if failed is not None:
+        row["error"] = "\n".join((failed.sentence, *failed.details))
+    return row
+
+
+def _protocol(version: str) -> Row:
+    if not version:
+        return {}
+    era = "stateless" if Revision(version).stateless else "handshake"
+    return {"protocolVersion": version, "era": era}
 
 
 @contextmanager
-def _progress(manager: MCPManager, rows: Callable[[], list[Row]]) -> Iterator[None]:
-    """Show the table while it fills, and erase it at the end; only on a terminal."""
+def _progress(rows: Callable[[], list[Row]]) -> Iterator[Callable[[], None]]:
+    """Yield a function that shows the table while it fills; it is erased at the end.
+
+    Without a terminal nothing is shown.
+    """
     if not (sys.stderr.isatty() and sys.stdout.isatty()):
-        yield
+        yield lambda: None
         return
     drawn = 0
 
-    def draw(lines: list[str]) -> None:
+    def draw(lines: Sequence[str]) -> None:
         nonlocal drawn
         width = shutil.get_terminal_size().columns
         fresh = "".join(f"{line[:width]}\n" for line in lines)
@@ -121,16 +153,13 @@ def _progress(manager: MCPManager, rows: Callable[[], list[Row]]) -> Iterator[No
         sys.stderr.flush()
         drawn = len(lines)
 
-    def changed(event: StatusEvent) -> None:
+    def draw_rows() -> None:
         draw(columns([[text for text, _ in row] for row in _table(rows())]))
 
-    unsubscribe = manager.add_status_listener(changed)
+    draw_rows()
     try:
-        yield
+        yield draw_rows
     finally:
-        # Closing the manager changes the states of servers, and the table must not show these
-        # changes.
-        unsubscribe()
         draw([])
 
 
@@ -145,8 +174,8 @@ def _show(rows: list[Row], found: DiscoveredServers) -> None:
             write_styled(styled(text, "31"))
     for problem in found.warnings:
         write_styled(styled(visible(str(problem)), "33"))
-    well = ("connected", "configured", "idle", "disabled", "duplicate")
-    if any(row["status"] not in well for row in rows):
+    well = ("connected", "configured", "disabled", "duplicate")
+    if any(row["status"] not in well or row.get("lastStatus") == "failed" for row in rows):
         write_styled(styled("Run `fairlead doctor` for suggested fixes.", "2"))
 
 
@@ -155,9 +184,7 @@ def _table(rows: list[Row]) -> list[list[tuple[str, str]]]:
     return [
         [
             (row["name"], "1"),
-            (f"same as {row['sameServerAs']}", "2")
-            if "sameServerAs" in row
-            else (row["status"], _COLOURS.get(row["status"], "31")),
+            _status(row),
             (row["transport"], "2"),
             (f"{row.get('protocolVersion') or ''} {row.get('era') or ''}".strip(), "2"),
             (pluralize(row["tools"], "tool") if "tools" in row else "", ""),
@@ -168,10 +195,17 @@ def _table(rows: list[Row]) -> list[list[tuple[str, str]]]:
     ]
 
 
+def _status(row: Row) -> tuple[str, str]:
+    if "sameServerAs" in row:
+        return f"same as {row['sameServerAs']}", "2"
+    if row.get("lastStatus") == "failed":
+        return f"{row['status']}, failed last time", "33"
+    return row["status"], _COLOURS.get(row["status"], "31")
+
+
 _COLOURS = {
     "connected": "32",
     "configured": "",
-    "idle": "36",
     "not approved": "33",
     "disabled": "2",
     "connecting": "2",

@@ -1,28 +1,39 @@
-"""A step-by-step check of one configured server."""
+"""Step-by-step checks of configured servers, one alone or many at once within a time limit."""
 
+import asyncio
+import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...client import MCPClient, MCPClientConfig
+from ...client.client_config import version_for_era
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.found_server import FoundServer
 from ...config.trust import NotApproved, Trust
 from ...config.variables.resolve import resolve_in_thread
-from ...errors import FairleadError
+from ...errors import ConfigError, FairleadError
 from ...redaction.redact_text import redact
-from ..framework.command_errors import NO_CONNECTION, CommandError
+from ...transport.stdio.child_process import KILL_GRACE, STDIN_GRACE, TERM_GRACE
+from ...upstream.memory.tool_cache import MCPToolCache
+from ...upstream.starts.start_limiter import StartLimiter
+from ..framework.client_connection import keep_known_eras
+from ..framework.command_errors import NO_CONNECTION, TIMEOUT, CommandError
 from ..framework.output import pluralize, safe, visible
 from ..framework.remedies import diagnose, find_program, where_to_get
 from ..framework.server_lookup import values_to_hide
+from ..framework.suggested_commands import suggest
 
-__all__ = ["CheckStep", "ServerCheck", "check_server"]
+__all__ = ["ALL_LIMIT", "CheckStep", "ServerCheck", "check_server", "check_servers"]
 
 LIMIT = 30.0  # seconds, unless the entry or the caller sets a limit
+ALL_LIMIT = 10  # seconds for all servers, including the time to stop those that do not respond
+# Time to stop a server that does not exit by itself, and to print the result.
+_CLOSE_TIME = STDIN_GRACE + TERM_GRACE + KILL_GRACE + 0.5
 _LAST_WORDS = 10  # lines of stderr
 
 
@@ -46,6 +57,10 @@ class ServerCheck:
     failed: CommandError | None = None
     approved: bool = True
     facts: dict[str, Any] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()  # variables that are not set
+    secrets: list[str] = field(default_factory=list)
+    stderr: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_WORDS))
+    shortened: bool = False  # whether the time for all servers was shorter than that of this one
     tell: Callable[[CheckStep], None] = lambda step: None  # called after each step
 
     @contextmanager
@@ -86,87 +101,155 @@ class ServerCheck:
         return about
 
 
+async def check_servers(
+    servers: Iterable[FoundServer],
+    *,
+    seconds: float | None = None,
+    inputs: Mapping[str, str] | None = None,
+    era: str = "auto",
+    done: Callable[[ServerCheck], None] = lambda checkup: None,
+) -> list[ServerCheck]:
+    """Check servers concurrently within `seconds`, and return the results in the given order.
+
+    `done` is called after each check. Servers that hang do not delay the start of others for long.
+    """
+    keep_known_eras()
+    seconds = seconds or ALL_LIMIT
+    deadline = asyncio.get_running_loop().time() + max(seconds - _CLOSE_TIME, seconds / 2)
+    starts, trust = StartLimiter(), Trust()
+
+    async def one(found: FoundServer) -> ServerCheck:
+        checkup = await check_server(
+            found, inputs=inputs, trust=trust, era=era, deadline=deadline, starts=starts
+        )
+        done(checkup)
+        return checkup
+
+    tasks = [asyncio.create_task(one(found)) for found in servers]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        # each cancelled check stops its server
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def check_server(
     found: FoundServer,
     *,
     inputs: Mapping[str, str] | None = None,
     timeout: float | None = None,
+    era: str = "auto",
     trust: Trust | None = None,
+    deadline: float = math.inf,
+    starts: StartLimiter | None = None,
     tell: Callable[[CheckStep], None] = lambda step: None,
 ) -> ServerCheck:
     """Check approval, variables and program, connect, and list the tools, up to the first failure.
 
-    The server is stopped at the end. `tell` is called after each step.
+    The server is stopped at the end. `timeout` replaces the limit of the entry; `deadline` is a
+    time of the event loop. `tell` is called after each step.
     """
     checkup = ServerCheck(found, tell=tell)
-    words: deque[str] = deque(maxlen=_LAST_WORDS)
-    secrets: list[str] = []
-    missing: tuple[str, ...] = ()
     try:
-        with checkup.step("approve") as say:
-            (trust or Trust()).require(found)
-            say("not needed" if found.level != "project" else "approved")
-        with checkup.step("resolve") as say:
-            resolved = await resolve_in_thread(found, inputs=inputs, trust=trust)
-            missing, entry = resolved.missing, resolved.entry
-            secrets = values_to_hide(entry)
-            checkup.warnings += map(safe, resolved.warnings)
-            checkup.warnings += [f"{name} is not set in the environment" for name in missing]
-            say("all values are set" if not missing else f"not set: {', '.join(missing)}")
-        if isinstance(entry, MCPStdioServerConfig):
-            with checkup.step("program") as say:
-                say(_program(entry))
-        await _connect(entry, found, timeout, words, checkup)
+        entry = await _prepare(checkup, inputs, trust, deadline)
+        said = found.startup_timeout or entry.timeout
+        limit = timeout or (said / 1000 if said else LIMIT)
+        async with AsyncExitStack() as stack:
+            if starts is not None and isinstance(entry, MCPStdioServerConfig):
+                await stack.enter_async_context(starts.starting())
+            left = deadline - asyncio.get_running_loop().time()
+            checkup.shortened = left < limit
+            config = MCPClientConfig(
+                timeout_seconds=max(round(left, 1), 0.1) if left < limit else limit,
+                max_retries=0,
+                protocol_version=version_for_era(era),
+            )
+            await _connect(entry, config, checkup)
     except NotApproved as exc:
         checkup.approved = False
         checkup.failed = diagnose(exc, found)
     except FairleadError as exc:
-        checkup.failed = diagnose(exc, found, missing)
+        checkup.failed = diagnose(exc, found, checkup.missing)
+        if not isinstance(exc, ConfigError):
+            _remember_failure(found)
     except CommandError as exc:
         checkup.failed = exc
     if checkup.failed is not None:
-        checkup.failed = _showable(checkup.failed, words, secrets)
+        checkup.failed = _showable(checkup, checkup.failed)
     return checkup
 
 
-async def _connect(
-    entry: MCPServerEntry,
-    found: FoundServer,
-    timeout: float | None,
-    words: deque[str],
+async def _prepare(
     checkup: ServerCheck,
-) -> None:
-    said = found.startup_timeout or entry.timeout
-    limit = timeout or (said / 1000 if said else LIMIT)
-    config = MCPClientConfig(timeout_seconds=limit)
-    facts = checkup.facts
+    inputs: Mapping[str, str] | None,
+    trust: Trust | None,
+    deadline: float,
+) -> MCPServerEntry:
+    """Check the approval, resolve the variables, find the program, and return the entry."""
+    found = checkup.found
+    with checkup.step("approve") as say:
+        (trust or Trust()).require(found)
+        say("not needed" if found.level != "project" else "approved")
+    with checkup.step("resolve") as say:
+        try:
+            async with asyncio.timeout_at(None if deadline == math.inf else deadline):
+                resolved = await resolve_in_thread(found, inputs=inputs, trust=trust)
+        except TimeoutError:
+            raise CommandError("The variables were not resolved in time", code=TIMEOUT) from None
+        missing = checkup.missing = resolved.missing
+        checkup.secrets = values_to_hide(resolved.entry)
+        checkup.warnings += map(safe, resolved.warnings)
+        checkup.warnings += [f"{name} is not set in the environment" for name in missing]
+        say("all values are set" if not missing else f"not set: {', '.join(missing)}")
+    if isinstance(resolved.entry, MCPStdioServerConfig):
+        with checkup.step("program") as say:
+            say(_program(resolved.entry))
+    return resolved.entry
+
+
+async def _connect(entry: MCPServerEntry, config: MCPClientConfig, checkup: ServerCheck) -> None:
+    found, facts = checkup.found, checkup.facts
+    began = time.monotonic()
     with checkup.step("connect") as say:
-        client = await MCPClient.connect_entry(entry, config, on_stderr=words.append)
+        client = await MCPClient.connect_entry(entry, config, on_stderr=checkup.stderr.append)
         info = client.server.get("serverInfo") or {}
         name = f"{info.get('name') or 'unnamed server'} {info.get('version') or ''}"
-        facts["protocolVersion"] = client.protocol_version
+        version = facts["protocolVersion"] = client.protocol_version
         facts["server"] = visible(name.strip())
-        say(f"{facts['server']}, protocol {client.protocol_version}")
+        say(f"{facts['server']}, protocol {version}")
+    # The limit applies to connecting and listing together.
+    client.transport.timeout = max(config.timeout_seconds - (time.monotonic() - began), 0.1)
+    tools: list[dict[str, Any]] = []
     try:
-        if "tools" not in (client.server.get("capabilities") or {}):
-            return
-        with checkup.step("tools") as say:
-            tools = await client.list_tools()
-            facts["tools"] = len(tools)
-            say(pluralize(len(tools), "tool"))
+        if "tools" in (client.server.get("capabilities") or {}):
+            with checkup.step("tools") as say:
+                tools = await client.list_tools()
+                facts["tools"] = len(tools)
+                say(pluralize(len(tools), "tool"))
+        MCPToolCache().set(found.name, found.entry, tools, version or "")
     finally:
         await client.close()
 
 
-def _showable(failed: CommandError, words: deque[str], secrets: list[str]) -> CommandError:
-    """Add the last lines of stderr, and remove secrets."""
-    details = failed.details or tuple(map(safe, words))
+def _remember_failure(found: FoundServer) -> None:
+    """Record that a server did not start, unless its tools are known from an earlier run."""
+    cache = MCPToolCache()
+    if cache.get(found.name, found.entry) is None:
+        cache.set(found.name, found.entry, None)
+
+
+def _showable(checkup: ServerCheck, failed: CommandError) -> CommandError:
+    """Return the failure with the last lines of stderr, and without secrets."""
+    details = failed.details or tuple(map(safe, checkup.stderr))
+    hint = failed.hint
+    if failed.code == TIMEOUT and checkup.shortened:
+        alone = suggest("mcp", "test", operands=[checkup.found.name])
+        hint = f"`--timeout SECONDS` gives all servers more time, {alone} this one"
     return CommandError(
-        redact(failed.sentence),
-        hint=failed.hint,
-        details=details[-_LAST_WORDS:],
-        code=failed.code,
-    ).without(secrets)
+        redact(failed.sentence), hint=hint, details=details[-_LAST_WORDS:], code=failed.code
+    ).without(checkup.secrets)
 
 
 def _program(entry: MCPStdioServerConfig) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..command_group import run_one
-from ..framework.command_errors import FAILED, CommandError, styled
+from ..framework.command_errors import FAILED, CommandError, print_message, styled
 from ..framework.output import as_json, pluralize, safe, visible, write
 from ..framework.parser import JSON, TAPE, Parser, flag, option
 
@@ -55,6 +55,7 @@ def run_check(argv: Sequence[str]) -> int:
         # Checking a file must not write anything, so actions that write do not open their files.
         making = ActionContext(actions={**ACTIONS, **_actions()}, unmade=WRITING)
         rules = read_rules(options.file, making)
+        only_gateways = _mistakes_of_proxy(options.file)
     except RulesError as exc:
         return _wrong(exc, options)
     facts = [
@@ -68,12 +69,29 @@ def run_check(argv: Sequence[str]) -> int:
         }
         for rule in rules
     ]
-    if as_json(options, {"rules": facts, "mistakes": []}):
+    outcome = {"rules": facts, "mistakes": [], "onlyGateways": only_gateways}
+    if as_json(options, outcome):
         return 0
     for rule in rules:
         write(visible(f"{rule.name}  {', '.join(map(str, rule.actions))}"))
     write(f"{pluralize(len(facts), 'rule')}, no errors")
+    for mistake in only_gateways:
+        print_message("note", f"`fairlead proxy` and `fairlead tap` reject this file: {mistake}")
     return 0
+
+
+def _mistakes_of_proxy(path: str) -> list[str]:
+    """Return the errors that a proxy reports for a file which a gateway accepts."""
+    from ...policy.actions import ACTIONS
+    from ...policy.rules import RulesError, read_rules
+    from ...policy.rules.build_actions import WRITING, ActionContext
+    from ...policy.rules.gateway_actions import gateway_actions
+
+    try:
+        read_rules(path, ActionContext(actions={**ACTIONS, **gateway_actions()}, unmade=WRITING))
+    except RulesError as exc:
+        return [safe(str(mistake)) for mistake in exc.mistakes]
+    return []
 
 
 def _wrong(exc: "RulesError", options: Namespace) -> int:

@@ -66,8 +66,8 @@ def run(argv: Sequence[str]) -> int:
     try:
         return proxy.serve(options, make)
     finally:
-        for what in dict.fromkeys(player.missed):
-            print_message("not on the tape", safe(what), "33")
+        for what, near in player.nearest.items():
+            print_message("not on the tape", safe(f"{what}; {near}" if near else what), "33")
 
 
 def _player(reader: "TapeReader", options: Namespace, pace: "Pace") -> "TapeServer":

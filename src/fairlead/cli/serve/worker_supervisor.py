@@ -258,7 +258,7 @@ class _Supervisor:
         for process in processes:
             process.send(signal.SIGTERM)
         ends = [asyncio.ensure_future(process.process.wait()) for process in processes]
-        await asyncio.wait(ends, timeout=STOP_LIMIT)
+        await asyncio.wait(ends, timeout=self._endpoint.stop_limit or STOP_LIMIT)
         for process in processes:
             if process.process.returncode is None:
                 process.send(signal.SIGKILL)

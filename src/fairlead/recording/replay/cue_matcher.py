@@ -1,17 +1,45 @@
 """Matching of a client's messages with the recorded ones."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
-from ..compare.json_diff import json_differences
+from ..compare.json_diff import JsonDifference, json_differences
 from ..tape.message_summary import summary
 from .request_identity import comparable_params, digest, target_params
 from .script import LISTEN, ScriptedCall
 
-__all__ = ["INTRODUCTIONS", "StrictMatcher", "TolerantMatcher"]
+__all__ = ["INTRODUCTIONS", "StrictMatcher", "TolerantMatcher", "closest_call"]
 
 # Clients describe themselves in the params of these methods, so the params are not compared.
 INTRODUCTIONS: Final = ("initialize", "server/discover")
+
+
+_COMPARED: Final = 50  # recorded calls that are compared with a request that is not on the tape
+
+
+def closest_call(
+    cues: Sequence[ScriptedCall], method: str, params: dict[str, Any]
+) -> tuple[dict[str, Any], list[JsonDifference]] | None:
+    """Return the params of the recorded call with the fewest differences, and the differences.
+
+    Only calls of the same tool, prompt or resource are compared. None if there is no such call.
+    """
+
+    def aim(of: dict[str, Any]) -> tuple[Any, Any]:
+        return of.get("name"), of.get("uri")
+
+    wanted = comparable_params(params)
+    near: tuple[dict[str, Any], list[JsonDifference]] | None = None
+    same = (cue for cue in cues if cue.method == method and cue.is_request)
+    for cue in islice(same, _COMPARED):
+        recorded = comparable_params(cue.params)
+        if aim(recorded) != aim(wanted):
+            continue
+        differences = list(json_differences(recorded, wanted))
+        if near is None or len(differences) < len(near[1]):
+            near = recorded, differences
+    return near
 
 
 class TolerantMatcher:

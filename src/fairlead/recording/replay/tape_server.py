@@ -24,8 +24,10 @@ from ...transport.channel import Channel
 from ...wire import Notification
 from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from ...wire.json import read_json
+from ...wire.quote_text import shortened
+from ..compare.json_diff import ABSENT
 from ..tape import TapeReader
-from .cue_matcher import INTRODUCTIONS, StrictMatcher, TolerantMatcher
+from .cue_matcher import INTRODUCTIONS, StrictMatcher, TolerantMatcher, closest_call
 from .cue_player import CuePlayer
 from .pace import Pace
 from .script import LISTEN, ScriptedCall, load_script, read_refusal
@@ -39,6 +41,7 @@ __all__ = ["TapeServer"]
 Matching = Literal["tolerant", "strict"]
 
 MISSED: Final = 1000  # number of requests without a recorded response that are remembered
+_SHOWN: Final = 5  # differences of a request from the closest recorded one
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -70,6 +73,7 @@ class TapeServer(StandInServer):
         self.cues: list[ScriptedCall] = _in_eras_that_were_used(cues)
         self.pace = pace or Pace()
         self.missed: list[str] = []  # requests of clients that the tape does not contain
+        self.nearest: dict[str, str] = {}  # the closest recorded call for each of them, or ""
         self.handler: Handler = self._handle
         self._input_timeout = input_timeout
         self._matching: Matching = matching
@@ -231,12 +235,33 @@ class TapeServer(StandInServer):
             # The error makes the client fall back to the other era.
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
         what = method if exchange.target is None else f"{method} {exchange.target!r}"
-        if len(self.missed) < MISSED:
-            self.missed.append(what)
         expected = matcher.expected()
         more = "" if expected is None else f"; expected {expected}"
+        near = self._nearest(exchange)
+        more += f"; {near}" if near else ""
+        if len(self.missed) < MISSED:
+            self.missed.append(what)
+            self.nearest[what] = near
         log.warning("%s is not on the tape%s", what, more)
         raise RpcError(INVALID_PARAMS, f"{what} is not on the tape{more}")
+
+    def _nearest(self, exchange: Exchange) -> str:
+        """Describe the recorded call that is most similar to a request; empty without one."""
+        params = read_json(exchange.message.params, dict[str, Any], {})
+        near = closest_call(self.cues, exchange.method, params)
+        if near is None or not near[1]:
+            return ""
+        recorded = near[0].get("arguments", near[0])
+        differences = ", ".join(
+            f"{one.path.removeprefix('arguments.')}: {_short(one.recorded)} -> {_short(one.given)}"
+            for one in near[1][:_SHOWN]
+        )
+        return f"the closest recorded arguments are {_short(recorded)}; differences: {differences}"
+
+
+def _short(value: Any) -> str:
+    text = msgspec.json.encode(value, enc_hook=str).decode() if value != ABSENT else ABSENT
+    return shortened(text, 200)
 
 
 def _in_eras_that_were_used(cues: list[ScriptedCall]) -> list[ScriptedCall]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import socket
 import ssl
@@ -117,10 +118,12 @@ async def serve_http(
     *,
     tls: ssl.SSLContext | None = None,
     started: Callable[[], None] | None = None,
+    drain: float | None = None,
 ) -> None:
-    """Serve until cancelled. Streams are ended first, then running requests may take `GRACE`
-    seconds.
+    """Serve until cancelled. Streams are ended first, then running requests may take `drain`
+    seconds (default: `GRACE`).
     """
+    drain = GRACE if drain is None else drain
     # uvicorn is needed only by servers that use HTTP.
     import uvicorn
 
@@ -137,7 +140,7 @@ async def serve_http(
         server_header=False,
         date_header=False,
         timeout_keep_alive=round(KEEP_ALIVE),
-        timeout_graceful_shutdown=round(GRACE),
+        timeout_graceful_shutdown=math.ceil(drain),
         ws_max_size=app.settings.max_body,
         ws_per_message_deflate=False,
     )
@@ -157,7 +160,7 @@ async def serve_http(
                 await app.end_streams()
             finally:
                 runner.told_to_end.set()
-            await asyncio.wait((serving,), timeout=GRACE + 1)
+            await asyncio.wait((serving,), timeout=drain + 1)
             serving.cancel()
         raise
     finally:

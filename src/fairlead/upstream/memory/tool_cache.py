@@ -19,7 +19,15 @@ from ...config.paths import local_host_paths
 from ...limits import TOOL_CACHE_BYTES
 from ...wire import to_json
 
-__all__ = ["CacheStore", "FileStore", "MCPToolCache", "MemoryStore", "entry_hash", "own_folder"]
+__all__ = [
+    "CacheStore",
+    "CachedServer",
+    "FileStore",
+    "MCPToolCache",
+    "MemoryStore",
+    "entry_hash",
+    "own_folder",
+]
 
 VERSION = 1
 LIFETIME = 30 * 24 * 3600.0
@@ -72,11 +80,14 @@ def own_folder() -> Path:
     return Path(local_host_paths().own_cache)
 
 
-class _Cached(Struct):
+class CachedServer(Struct):
+    """The outcome of the last start of a server."""
+
     version: int
     entry: str
     saved: float  # seconds since the epoch
     tools: list[dict[str, Any]] | None  # None: the server failed to start
+    protocol_version: str = ""
 
 
 class MCPToolCache:
@@ -93,7 +104,7 @@ class MCPToolCache:
         self, name: str, entry: "MCPServerEntry | dict[str, Any]"
     ) -> list[dict[str, Any]] | None:
         """Return the tools that this server listed with exactly this entry, or None if unknown."""
-        cached = self._read(name, entry)
+        cached = self.last(name, entry)
         if cached is None or cached.tools is None:
             return None
         return [tool for tool in cached.tools if isinstance(tool.get("name"), str)]
@@ -102,15 +113,16 @@ class MCPToolCache:
         """Return True if the server did not start the last time, so that waiting for it is
         pointless.
         """
-        cached = self._read(name, entry)
+        cached = self.last(name, entry)
         return cached is not None and cached.tools is None
 
-    def _read(self, name: str, entry: "MCPServerEntry | dict[str, Any]") -> _Cached | None:
+    def last(self, name: str, entry: "MCPServerEntry | dict[str, Any]") -> CachedServer | None:
+        """Return the outcome of the last start with exactly this entry, or None if unknown."""
         try:
             raw = self._store.read(_key(name))
             if raw is None or len(raw) > MAX_BYTES:
                 return None
-            cached = msgspec.json.decode(raw, type=_Cached)
+            cached = msgspec.json.decode(raw, type=CachedServer)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             log.debug("the cached tools of %s could not be read: %s", name, exc)
             return None
@@ -125,9 +137,11 @@ class MCPToolCache:
         name: str,
         entry: "MCPServerEntry | dict[str, Any]",
         tools: list[dict[str, Any]] | None,
+        protocol_version: str = "",
     ) -> None:
         """Store the tools of a server; None records that it did not start."""
-        value = to_json(_Cached(VERSION, entry_hash(entry), time.time(), tools))
+        cached = CachedServer(VERSION, entry_hash(entry), time.time(), tools, protocol_version)
+        value = to_json(cached)
         if len(value) > MAX_BYTES:
             TOOL_CACHE_BYTES.hit()
             log.debug("the tools of %s are too large for the cache", name)

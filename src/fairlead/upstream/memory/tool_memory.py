@@ -83,8 +83,11 @@ class ToolMemory:
         if self._cache is None:
             return
         loop = asyncio.get_running_loop()
-        entry = upstream.spec.entry
-        writing = loop.run_in_executor(None, self._cache.set, upstream.name, entry, tools)
+        entry, client = upstream.spec.entry, upstream.client
+        version = client.protocol_version if client is not None else None
+        writing = loop.run_in_executor(
+            None, self._cache.set, upstream.name, entry, tools, version or ""
+        )
         self._writing.add(writing)
         writing.add_done_callback(self._written)
 

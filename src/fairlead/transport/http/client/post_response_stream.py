@@ -91,6 +91,7 @@ class ResponseReader:
             message = self._decode(body)
         except RemoteProtocolError as exc:
             exc.excerpt, exc.size, exc.frame = repr(body[:200]), len(body), body
+            exc.content_type = reply.content_type
             if reply.content_type not in ("application/json", ""):
                 exc.args = (f"{exc.args[0]} (content type {reply.content_type})",)
             raise

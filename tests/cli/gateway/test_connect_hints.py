@@ -1,0 +1,105 @@
+"""Tests of the hints that show how other programs connect."""
+
+import base64
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
+
+import pytest
+
+from fairlead.cli.framework.suggested_commands import started_command
+from fairlead.cli.gateway.connect_hints import connect_hints
+from tests.support.cli_process import fairlead
+
+URL = "http://127.0.0.1:8765/mcp"
+HOSTS = [
+    *("Claude Code", "Claude Desktop", "Cursor", "VS Code", "Gemini CLI", "Codex", "Goose"),
+    *("LM Studio", "ChatGPT", "claude.ai", "opencode", "Windsurf", "Zed", "Kiro", "Amp", "Crush"),
+    *("Continue", "Fairlead"),
+]
+
+
+def hints(*, has_token: bool = False, name: str = "notes", url: str = URL) -> dict[str, str]:
+    return dict(connect_hints(url, has_token=has_token, name=name, all_hosts=True))
+
+
+def test_every_program_has_a_hint_that_contains_the_url_or_a_requirement() -> None:
+    found = hints()
+    assert list(found) == HOSTS
+    assert found["Claude Code"] == f"claude mcp add --scope user --transport http notes {URL}"
+    assert found["ChatGPT"] == found["claude.ai"]
+    assert "public https URL with OAuth" in found["ChatGPT"]
+    assert 'url = "http://127.0.0.1:8765/mcp"' in found["Codex"]
+    common = [title for title, _ in connect_hints(URL, has_token=False)]
+    assert common == ["Claude Code", "VS Code", "Fairlead"]
+
+
+def test_links_contain_the_encoded_entry() -> None:
+    found = hints(name="my notes")
+    for host in ("Cursor", "LM Studio"):
+        query = parse_qs(urlsplit(found[host]).query)
+        assert query["name"] == ["my notes"]
+        assert json.loads(base64.b64decode(query["config"][0])) == {"url": URL}
+    command, link = found["VS Code"].splitlines()
+    entry = {"name": "my notes", "type": "http", "url": URL}
+    assert json.loads(shlex.split(command)[2]) == entry
+    assert json.loads(unquote(link.removeprefix("vscode:mcp/install?"))) == entry
+    goose = parse_qsl(urlsplit(found["Goose"]).query)
+    assert [value for key, value in goose if key == "arg"][-2:] == ["proxy", URL]
+
+
+def test_names_and_urls_are_quoted_for_a_shell() -> None:
+    found = hints(name="-$(id);'x", url=f"{URL}?a=$(id)&b")
+    words = shlex.split(found["Claude Code"])
+    assert words[-3:] == ["--", "-$(id);'x", f"{URL}?a=$(id)&b"]
+    assert shlex.split(found["Gemini CLI"])[-2:] == words[-2:]
+
+
+def test_tokens_are_variables_or_placeholders() -> None:
+    found = hints(has_token=True)
+    assert "--header 'Authorization: Bearer ${FAIRLEAD_TOKEN}'" in found["Claude Code"]
+    assert 'bearer_token_env_var = "FAIRLEAD_TOKEN"' in found["Codex"]
+    assert "Bearer ${env:FAIRLEAD_TOKEN}" in found["VS Code"]
+    assert found["Goose"].startswith("~/.config/goose/config.yaml:")  # a link has no variables
+    assert all("FAIRLEAD_TOKEN" in found[host] for host in HOSTS if host not in _SERVICES)
+
+
+_SERVICES = ("ChatGPT", "claude.ai")
+
+
+def test_command_prints_all_hints(tmp_path: Path) -> None:
+    done = fairlead("connect-hints", URL, "--name", "notes")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Claude Code:\n  claude mcp add ")
+    assert list(json.loads(fairlead("connect-hints", "--json").stdout)) == HOSTS
+    assert fairlead("connect-hints", "localhost:1").returncode == 2
+
+
+def test_program_is_named_as_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "bin" / "fairlead"
+    script.parent.mkdir()
+    script.write_text("")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "orig_argv", [sys.executable, str(script), "up"])
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert started_command() == [str(script)]
+    monkeypatch.setenv("PATH", f"{script.parent}:/usr/bin")
+    assert started_command() == ["fairlead"]
+    assert started_command(absolute=True) == [str(script)]
+    monkeypatch.setenv("UV", str(script.with_name("uv")))
+    monkeypatch.setattr(sys, "prefix", "/home/a/.cache/uv/archive-v0/xyz")
+    shutil.copy(script, script.with_name("uvx"))
+    assert started_command() == ["uvx", "fairlead"]
+
+
+def test_module_is_named_as_a_module() -> None:
+    command = [sys.executable, "-m", "fairlead", "connect-hints", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    words = shlex.split(json.loads(done.stdout)["Fairlead"])
+    assert words[1:] == ["-m", "fairlead", "tools", URL]
