@@ -71,10 +71,6 @@ class Revision(StrEnum):
         return self >= Revision.V2025_03_26
 
     @property
-    def structured_output(self) -> bool:
-        return self >= Revision.V2025_06_18
-
-    @property
     def resource_links(self) -> bool:
         return self >= Revision.V2025_06_18
 
