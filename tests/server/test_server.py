@@ -59,6 +59,11 @@ async def test_tools_are_listed_and_called_in_every_revision(version: str) -> No
                 "required": ["name"],
                 "additionalProperties": False,
             },
+            "outputSchema": {
+                "type": "object",
+                "properties": {"result": {"type": "string"}},
+                "required": ["result"],
+            },
         }
         assert text_of(await client.call_tool("greet", {"name": "you"})) == "hello you "
         if version != "auto":

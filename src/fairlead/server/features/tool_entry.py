@@ -13,7 +13,7 @@ from ...protocol.types.base import HEADER_ANNOTATION
 from ...protocol.types.tools import Tool, ToolAnnotations
 from ...wire import to_json
 from ..context.context import Context
-from ..results.encode_result import EncodedResult
+from ..results.encode_result import EncodedResult, text_result
 from ..results.output_schema import OutputSchema, OutputSpec, output_of
 from ..schema.signature import Signature, context_parameter, hints_of, unwrap_partials
 
@@ -37,6 +37,8 @@ class ToolEntry(Struct, eq=False):
     timeout: float | None = None
     # converts results of a tool with an output schema; raises MCPToolError
     convert: Callable[[Any, bytes], EncodedResult] | None = None
+    # encodes a string, the most frequent result; None if `convert` has to check it
+    encode_text: Callable[[str, bytes], bytes] | None = text_result
     warm_up: Callable[[], None] = lambda: None  # compiles the schemas that every call needs
     home: Handler | None = None  # handler of the inner server, for a mounted tool
     name: str = ""  # the name in the definition
@@ -90,6 +92,7 @@ def tool_from_function(
         inline=inline,
         timeout=timeout,
         convert=output.convert if output else None,
+        encode_text=output.encode_text if output else text_result,
         warm_up=lambda: _warm_up(signature, output),
     )
 
@@ -140,6 +143,7 @@ def tool_from_schema(
         asynchronous=is_asynchronous(handler),
         wants_context=context_name is not None,
         convert=output.convert if output else None,
+        encode_text=output.encode_text if output else text_result,
     )
 
 
