@@ -196,3 +196,36 @@ def test_prompt_has_the_properties_given_at_registration() -> None:
     ]
     assert listed == [("n", "n", "T", "D"), ("m", "m", "T", "D")]
     assert server.prompt_count == 2
+
+
+@pytest.mark.covers("SRV-01", "SRV-06")
+def test_decorators_may_be_used_without_parentheses() -> None:
+    server = MCPServer("s")
+
+    @server.tool
+    def add(a: int) -> int:
+        return a
+
+    @server.prompt
+    def ask_for(topic: str) -> str:
+        """Ask for a topic."""
+        return topic
+
+    assert (add(1), ask_for("x")) == (1, "x")
+    assert [entry.name for entry in server.registry.list_tools()] == ["add"]
+    (prompt,) = server.prompts.entries()
+    assert (prompt.definition.name, prompt.definition.description) == (
+        "ask_for",
+        "Ask for a topic.",
+    )
+
+
+def test_resource_without_a_uri_is_an_error_with_the_correct_form() -> None:
+    server: Any = MCPServer("s")
+    with pytest.raises(TypeError, match=r'use @server.resource\("scheme://path"\)'):
+
+        @server.resource
+        def hours() -> str:
+            return "9 to 5"
+
+    assert server.resource_count == 0

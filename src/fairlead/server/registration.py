@@ -12,6 +12,7 @@ from .features.prompt_entry import PromptEntry, prompt_from_function, prompt_fro
 from .features.resource_registry import CacheHints, ContentProvider, Resources, file_resource
 from .features.tool_entry import describe_function, tool_from_function, tool_from_schema
 from .features.tool_registry import MCPToolRegistry
+from .keyword_arguments import named_arguments
 from .results.output_schema import OutputSchema
 from .server_config import MCPServerConfig
 
@@ -91,6 +92,7 @@ class Registration:
         inline: bool = False,
     ) -> Callable[[F], F]: ...
 
+    @named_arguments
     def tool(
         self,
         name: str | Callable[..., Any] | None = None,
@@ -129,6 +131,7 @@ class Registration:
         # Used without parentheses (`@server.tool`), `name` is the decorated function.
         return register(name) if callable(name) else register
 
+    @named_arguments
     def register_tool(
         self,
         name: str,
@@ -150,6 +153,7 @@ class Registration:
         """
         self._registry.unregister(name)
 
+    @named_arguments
     def resource(
         self,
         uri: str,
@@ -165,7 +169,12 @@ class Registration:
 
         A URI with `{variables}` (RFC 6570) is a template. The function receives the variables as
         arguments, converted to the types of its parameters.
+
+        Raises:
+            TypeError: The URI is missing.
         """
+        if not isinstance(uri, str):
+            raise TypeError('a resource needs a URI: use @server.resource("scheme://path")')
         cache = self._hints(cache_ttl, cache_scope)
 
         def register(function: F) -> F:
@@ -183,6 +192,7 @@ class Registration:
 
         return register
 
+    @named_arguments
     def register_resource(
         self,
         uri: str,
@@ -209,6 +219,7 @@ class Registration:
             is_template=False,
         )
 
+    @named_arguments
     def register_resource_template(
         self,
         uri_template: str,
@@ -262,22 +273,37 @@ class Registration:
         default = self._cache
         return CacheHints(default.ttl if ttl is None else ttl, scope or default.scope)
 
+    @overload
+    def prompt(self, name: F) -> F: ...
+    @overload
     def prompt(
         self,
         name: str | None = None,
         *,
         title: str | None = None,
         description: str | None = None,
-    ) -> Callable[[F], F]:
+    ) -> Callable[[F], F]: ...
+
+    @named_arguments
+    def prompt(
+        self,
+        name: str | Callable[..., Any] | None = None,
+        *,
+        title: str | None = None,
+        description: str | None = None,
+    ) -> Any:
         """Register a function as a prompt. It receives the arguments and returns the messages."""
 
         def register(function: F) -> F:
-            entry = prompt_from_function(function, name, description, title)
+            own = None if callable(name) else name
+            entry = prompt_from_function(function, own, description, title)
             self.prompts.add(entry.definition.name, entry)
             return function
 
-        return register
+        # Used without parentheses (`@server.prompt`), `name` is the decorated function.
+        return register(name) if callable(name) else register
 
+    @named_arguments
     def register_prompt(
         self,
         name: str,

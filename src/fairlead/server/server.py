@@ -15,6 +15,7 @@ from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.outgoing_params import Identity
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from ..suggestions import check_keywords
 from ..transport.channel import Channel
 from ..wire import to_json
 from .dispatch import (
@@ -180,6 +181,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
 
         if settings is not None and options:
             raise TypeError("pass either HttpSettings or options, not both")
+        check_keywords(options, HttpSettings.__annotations__)
         chosen = settings if settings is not None else HttpSettings(**options)
         return HttpApp(self, chosen, pages=RestApi(self, self.handler, chosen))
 
@@ -340,6 +342,8 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
 
 
 def _make_config(config: MCPServerConfig | str | None, settings: dict[str, Any]) -> MCPServerConfig:
+    known = (*MCPServerConfig.__annotations__, "interceptors", "registry", "lifespan")
+    check_keywords(settings, known)
     if isinstance(config, str):
         return MCPServerConfig(name=config, **settings)
     if config is None:

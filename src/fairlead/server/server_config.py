@@ -1,8 +1,10 @@
 """Configuration of an `MCPServer`."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..limits import IN_FLIGHT
+from .keyword_arguments import named_arguments
 
 __all__ = ["MCPServerConfig"]
 
@@ -41,3 +43,8 @@ class MCPServerConfig:
     def timeout_of(self, tool: str) -> float:
         """Return the timeout of a tool in seconds."""
         return (self.per_tool_timeouts or {}).get(tool, self.default_tool_timeout)
+
+
+# Hidden from type checkers, which derive the signature from the fields.
+if not TYPE_CHECKING:
+    MCPServerConfig.__init__ = named_arguments(MCPServerConfig.__init__)
