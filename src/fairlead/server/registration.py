@@ -10,7 +10,12 @@ from .features.completion_registry import Completer, Completions
 from .features.paged_list import PagedList
 from .features.prompt_entry import PromptEntry, prompt_from_function, prompt_from_template
 from .features.resource_registry import CacheHints, ContentProvider, Resources, file_resource
-from .features.tool_entry import describe_function, tool_from_function, tool_from_schema
+from .features.tool_entry import (
+    describe_function,
+    name_of_function,
+    tool_from_function,
+    tool_from_schema,
+)
 from .features.tool_registry import MCPToolRegistry
 from .keyword_arguments import named_arguments
 from .results.output_schema import OutputSchema
@@ -116,7 +121,7 @@ class Registration:
         def register(function: F) -> F:
             entry = tool_from_function(
                 function,
-                name=None if callable(name) else name,
+                name=name if isinstance(name, str) else None,
                 description=description,
                 title=title,
                 annotations=annotations,
@@ -129,7 +134,7 @@ class Registration:
             return function
 
         # Used without parentheses (`@server.tool`), `name` is the decorated function.
-        return register(name) if callable(name) else register
+        return register if name is None or isinstance(name, str) else register(name)
 
     @named_arguments
     def register_tool(
@@ -181,7 +186,7 @@ class Registration:
             self.resources.register(
                 function,
                 uri,
-                name=name or function.__name__,
+                name=name or name_of_function(function),
                 title=title,
                 description=description or describe_function(function),
                 mime_type=mime_type,
@@ -295,13 +300,13 @@ class Registration:
         """Register a function as a prompt. It receives the arguments and returns the messages."""
 
         def register(function: F) -> F:
-            own = None if callable(name) else name
+            own = name if isinstance(name, str) else None
             entry = prompt_from_function(function, own, description, title)
             self.prompts.add(entry.definition.name, entry)
             return function
 
         # Used without parentheses (`@server.prompt`), `name` is the decorated function.
-        return register(name) if callable(name) else register
+        return register if name is None or isinstance(name, str) else register(name)
 
     @named_arguments
     def register_prompt(
