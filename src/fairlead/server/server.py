@@ -15,7 +15,6 @@ from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.outgoing_params import Identity
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
-from ..suggestions import check_keywords
 from ..transport.channel import Channel
 from ..wire import to_json
 from .dispatch import (
@@ -35,6 +34,7 @@ from .features.tool_registry import MCPToolRegistry
 from .http_app.endpoint_handler import EndpointHandler
 from .http_app.http_runnable import HttpRunnable
 from .introduction import Introduction, server_info
+from .keyword_arguments import require_known
 from .lifespan import Lifespan, LifespanFactory
 from .registration import Registration
 from .results.result_envelope import ResultEnvelope
@@ -181,7 +181,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
 
         if settings is not None and options:
             raise TypeError("pass either HttpSettings or options, not both")
-        check_keywords(options, HttpSettings.__annotations__)
+        require_known(options, HttpSettings.__annotations__)
         chosen = settings if settings is not None else HttpSettings(**options)
         return HttpApp(self, chosen, pages=RestApi(self, self.handler, chosen))
 
@@ -343,7 +343,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
 
 def _make_config(config: MCPServerConfig | str | None, settings: dict[str, Any]) -> MCPServerConfig:
     known = (*MCPServerConfig.__annotations__, "interceptors", "registry", "lifespan")
-    check_keywords(settings, known)
+    require_known(settings, known)
     if isinstance(config, str):
         return MCPServerConfig(name=config, **settings)
     if config is None:

@@ -5,9 +5,10 @@ Which types have a schema, and which are wrapped, follows the official SDK.
 
 import collections.abc
 import enum
+import sys
 import types
 import typing
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -28,7 +29,9 @@ from .encode_result import (
 )
 from .media import Media
 from .native_output import NativeOutput
-from .pydantic_output import PydanticOutput, contains_pydantic_type
+
+if TYPE_CHECKING:
+    from .pydantic_output import PydanticOutput
 
 __all__ = ["OutputSchema", "OutputSpec", "output_of"]
 
@@ -43,7 +46,7 @@ class OutputSpec:
     """The output schema of a tool, and the validation and encoding of its results."""
 
     def __init__(
-        self, schema: dict[str, Any], encoder: NativeOutput | PydanticOutput, *, wrapped: bool
+        self, schema: dict[str, Any], encoder: "NativeOutput | PydanticOutput", *, wrapped: bool
     ) -> None:
         self.schema = schema
         # True if values are not objects in JSON and are sent as {"result": value}
@@ -133,13 +136,10 @@ def _typed(kind: Any) -> OutputSpec:
     base = _bare(kind)
     fields = _root_fields(base)
     wrapped = fields is None and _is_wrapped(base)
-    if contains_pydantic_type(kind):
-        try:
-            foreign = PydanticOutput(kind if wrapped else base, wrapped=wrapped, fields=fields)
-            return OutputSpec(foreign.schema, foreign, wrapped=wrapped)
-        # pydantic does not support structs and, before Python 3.12, `typing.TypedDict`.
-        except TypeError:
-            pass
+    # A program that uses a type of pydantic has imported it already.
+    foreign = _pydantic_output(kind, wrapped, fields) if "pydantic" in sys.modules else None
+    if foreign is not None:
+        return OutputSpec(foreign.schema, foreign, wrapped=wrapped)
     builder = OutputSchemaBuilder()
     if fields is not None:
         schema = builder.object(fields)
@@ -151,6 +151,21 @@ def _typed(kind: Any) -> OutputSpec:
     names = [] if fields is None or object_fields(base) is not None else [f.name for f in fields]
     native = NativeOutput(kind, schema, wrapped=wrapped, attributes=names)
     return OutputSpec(schema, native, wrapped=wrapped)
+
+
+def _pydantic_output(
+    kind: Any, wrapped: bool, fields: list[Field] | None
+) -> "PydanticOutput | None":
+    # Loaded on first use: many servers do not use pydantic.
+    from .pydantic_output import PydanticOutput, contains_pydantic_type
+
+    if not contains_pydantic_type(kind):
+        return None
+    try:
+        return PydanticOutput(kind if wrapped else _bare(kind), wrapped=wrapped, fields=fields)
+    # pydantic does not support structs and, before Python 3.12, `typing.TypedDict`.
+    except TypeError:
+        return None
 
 
 def _has_output(kind: Any) -> bool:

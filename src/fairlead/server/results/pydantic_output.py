@@ -61,9 +61,6 @@ class PydanticOutput:
 
 def contains_pydantic_type(kind: Any, seen: set[Any] | None = None) -> bool:
     """Return True if pydantic defines a part of a type."""
-    # A program that uses a type of pydantic has imported it already.
-    if "pydantic" not in sys.modules:
-        return False
     seen = set() if seen is None else seen
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is Annotated:
