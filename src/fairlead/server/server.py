@@ -105,6 +105,9 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         # Weak, so that a peer whose owner forgets it without closing it is freed.
         self._peers: weakref.WeakSet[Peer] = weakref.WeakSet()
         self._warm = not config.warm_up
+        # Interceptors may hide entries.
+        for listing in (self._tools, self.prompts, self.resources.fixed, self.resources.templates):
+            listing.suggests = not interceptors
 
     def _intercept(self, interceptors: tuple[Interceptor, ...]) -> None:
         """Pass every request and notification through the interceptors."""

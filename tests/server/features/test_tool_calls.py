@@ -54,7 +54,7 @@ def test_unknown_tool_is_rejected(name: Any) -> None:
         calls.call(call(name))
     assert refused.value.code == -32602
     assert refused.value.message == (
-        "Unknown tool: unknown"
+        "Unknown tool: unknown; tools/list returns the available tools"
         if name == "unknown"
         else "params.name is required: the name of a tool"
     )

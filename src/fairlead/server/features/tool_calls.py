@@ -55,7 +55,7 @@ class ToolCalls:
         name = exchange.head.name
         entry = None if isinstance(name, UnsetType) else self.listing.get(name)
         if entry is None or isinstance(name, UnsetType):
-            raise error_for_caller(_unknown_tool(name), exchange)
+            raise error_for_caller(self._unknown_tool(name), exchange)
         tail = self._complete if exchange.caller.stateless else b"}"
         # Checked before the arguments are decoded, so that a rejected call costs little.
         local = exchange.transport.transport_type in _LOCAL
@@ -77,6 +77,11 @@ class ToolCalls:
         if limiter is not None and not limiter.allow(entry.name):
             return self._limited(limiter, entry.name, exchange, tail)
         return self._runner.run_inline(entry, exchange, tail)
+
+    def _unknown_tool(self, name: str | UnsetType) -> RpcError:
+        if isinstance(name, UnsetType):
+            return RpcError(INVALID_PARAMS, "params.name is required: the name of a tool")
+        return RpcError(INVALID_PARAMS, f"Unknown tool: {name}{self.listing.hint(name)}")
 
     def _limited(self, limiter: RateLimiter, name: str, exchange: Exchange, tail: bytes) -> bytes:
         """Return the error result of a rate-limited call; the tool is not called (SRV-23)."""
@@ -115,12 +120,6 @@ def _make_limiter(config: MCPServerConfig, rate: float) -> RateLimiter | None:
         config.per_tool_burst,
     )
     return limiter if limiter.active else None
-
-
-def _unknown_tool(name: str | UnsetType) -> RpcError:
-    if isinstance(name, UnsetType):
-        return RpcError(INVALID_PARAMS, "params.name is required: the name of a tool")
-    return RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
 
 
 async def _completed(answer: bytes) -> bytes:
