@@ -859,7 +859,7 @@ async def test_error_of_an_unknown_name_has_the_closest_one_and_the_list(
         server.resource("notes://{id}", name="note")(lambda id: id)
         server.completion("summarize", "a")(lambda typed: [typed])
         answer = await ask(server, method, params)
-        if interceptors:  # They may hide entries.
+        if interceptors:  # Interceptors may hide entries.
             assert "did you mean" not in answer["error"]["message"]
         else:
             assert answer["error"]["message"] == message

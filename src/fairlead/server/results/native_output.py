@@ -77,7 +77,7 @@ class NativeOutput:
             self._checker.compile()
 
     def _checked(self, value: Any, body: bytes) -> Any:
-        """Return the value, or the value that its JSON stands for if that has another form."""
+        """Return the value, or its converted form if it does not have the declared one."""
         if self._decode is None:
             plain = msgspec.json.decode(body)
             problems = self._checker.problems({"result": plain} if self._wrapped else plain)

@@ -142,7 +142,7 @@ def _typed(kind: Any) -> OutputSpec:
         return OutputSpec(foreign.schema, foreign, wrapped=wrapped)
     builder = OutputSchemaBuilder()
     if fields is not None:
-        schema = builder.object(fields)
+        schema = {"title": base.__name__, **builder.object(fields)}
     elif wrapped:
         schema = builder.object([Field("result", "result", kind, True)])
     else:
