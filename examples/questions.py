@@ -28,7 +28,7 @@ async def book(train: str, ctx: Context) -> str:
     """Book seats on a train, asking for missing details."""
     number = await ctx.step("reserve", reserve, train)
     details = await ctx.elicit(f"Which seats on {train}?", Details)
-    if not details.accepted or details.data is None:
+    if details.action != "accept":
         return f"{number}: no seats were booked"
     sure = await ctx.elicit(f"Book {details.data.seats} seats?", bool)
     if not sure.data:

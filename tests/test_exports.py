@@ -1,15 +1,22 @@
 """Tests of the exported names."""
 
+import ast
 import importlib
+import re
+import subprocess
+import sys
 
 import pytest
 
 import fairlead
 
 PUBLIC = {
+    "Audio",
     "Context",
     "DeferredMCPTool",
     "FairleadError",
+    "File",
+    "Image",
     "MCPClient",
     "MCPClientConfig",
     "MCPClientError",
@@ -30,6 +37,7 @@ FROM_FOLDERS = {
     "fairlead.server": (
         "Audio",
         "CannotAsk",
+        "Elicited",
         "File",
         "Header",
         "HttpSettings",
@@ -85,7 +93,21 @@ def test_the_top_level_exports_exactly_these_names() -> None:
 def test_every_exported_name_exists_and_is_documented(name: str) -> None:
     value = getattr(fairlead, name)
     assert value.__doc__
-    assert name in dir(fairlead) or hasattr(fairlead, name)
+    assert f"`{name}`" in (fairlead.__doc__ or "")
+
+
+def test_dir_and_help_show_the_public_names() -> None:
+    program = "import fairlead; print(dir(fairlead)); help(fairlead)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    listed, _, text = done.stdout.partition("\n")
+    shown = {name for name in ast.literal_eval(listed) if not name.startswith("__")}
+    assert shown == PUBLIC
+    for name in PUBLIC:
+        assert re.search(rf"\b{name}\b", text)
+    assert "class MCPServer(" in text
+    assert "def connect_inprocess" in text or "connect_inprocess(" in text
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

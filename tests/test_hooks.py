@@ -17,6 +17,8 @@ FOREIGN = {
     "server/features/tool_modules.py": {"*"},  # functions in a module of the user
     "server/features/text_arguments.py": {"description", "title"},  # annotations
     "server/schema/foreign_types.py": {"BaseModel"},  # pydantic
+    "server/schema/output_schema_builder.py": {"_fields"},  # named tuples
+    "server/results/output_schema.py": {"*"},  # attributes of classes of the user
     "server/schema/annotations.py": {"*", "metadata", "pattern"},  # annotations
     "server/execution/handler_errors.py": {"*"},  # an attribute that marks an exception
     "server/http_app/uvicorn_runner.py": {"servers"},  # uvicorn

@@ -1,4 +1,16 @@
-"""Fairlead: one runtime for the Model Context Protocol."""
+"""Fairlead: one runtime for the Model Context Protocol.
+
+Write servers: `MCPServer`, `MCPServerConfig`, `Context`, `Image`, `Audio`, `File`, `mcp_tool`.
+
+Call servers: `MCPClient`, `MCPClientConfig`, `MCPTransport`.
+
+Manage many servers: `MCPManager`, `MCPTool`, `DeferredMCPTool`, `MCPToolCache`,
+`discover_mcp_servers`, `discover_and_load_mcp_tools`.
+
+Errors: `FairleadError` (also as `MCPClientError`), `RpcError`, `MCPToolError`.
+
+Gateways and relays are in `fairlead.gateway`, interceptors in `fairlead.interceptor`.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -10,13 +22,16 @@ if TYPE_CHECKING:
     from .manager.discover_tools import discover_and_load_mcp_tools, discover_mcp_servers
     from .manager.manager import MCPManager
     from .manager.tools.tool import DeferredMCPTool, MCPTool
-    from .server import Context, MCPServer, MCPServerConfig, mcp_tool
+    from .server import Audio, Context, File, Image, MCPServer, MCPServerConfig, mcp_tool
     from .upstream.memory.tool_cache import MCPToolCache
 
 __all__ = [
+    "Audio",
     "Context",
     "DeferredMCPTool",
     "FairleadError",
+    "File",
+    "Image",
     "MCPClient",
     "MCPClientConfig",
     "MCPClientError",
@@ -38,9 +53,12 @@ __version__ = "0.1.0"
 # Module of each public name. Names are imported on first use, so that a program that only runs a
 # server does not spend time and memory on the client.
 _HOMES = {
+    "Audio": "fairlead.server",
     "Context": "fairlead.server",
     "DeferredMCPTool": "fairlead.manager.tools.tool",
     "FairleadError": "fairlead.errors",
+    "File": "fairlead.server",
+    "Image": "fairlead.server",
     "MCPClient": "fairlead.client",
     "MCPClientConfig": "fairlead.client",
     "MCPClientError": "fairlead.errors",
@@ -60,3 +78,7 @@ _HOMES = {
 # Hidden from type checkers: with a module-level `__getattr__` they would accept any misspelt name.
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__, _HOMES)
+
+    def __dir__() -> list[str]:
+        """Return the public names, also those that are not imported yet."""
+        return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

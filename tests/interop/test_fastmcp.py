@@ -145,12 +145,9 @@ async def test_fastmcp_client_receives_structured_content(guest: Stage[Client[An
     weighed = await guest.client.call_tool("weigh", {"grams": 2000})
 
     assert json.loads(weighed.content[0].text) == {"grams": 2000, "heavy": True}
-    if guest.revision.structured_output:
-        assert (await guest.client.call_tool("many", {"to": 3})).data.result == [0, 1, 2]
-        assert list(weigh.output_schema["properties"]) == ["grams", "heavy"]
-        assert (weighed.data.grams, weighed.data.heavy) == (2000, True)
-    else:
-        assert (weigh.output_schema, weighed.structured_content) == (None, None)
+    assert (await guest.client.call_tool("many", {"to": 3})).data.result == [0, 1, 2]
+    assert list(weigh.output_schema["properties"]) == ["grams", "heavy"]
+    assert (weighed.data.grams, weighed.data.heavy) == (2000, True)
 
 
 async def test_fastmcp_client_receives_progress_and_logs(guest: Stage[Client[Any]]) -> None:

@@ -504,14 +504,11 @@ async def test_our_structured_content_matches_its_schema(visit: Stage[Visitor]) 
     weighed = await session.call_tool("weigh", {"grams": 2000})  # the client validates the content
 
     assert json.loads(texts(weighed)[0]) == {"grams": 2000, "heavy": True}
-    if not visit.revision.structured_output:
-        assert (weigh.output_schema, weighed.structured_content) == (None, None)
-    else:
-        assert weigh.output_schema is not None
-        assert list(weigh.output_schema["properties"]) == ["grams", "heavy"]
-        assert weighed.structured_content == {"grams": 2000, "heavy": True}
-        numbers = await session.call_tool("many", {"to": 3})
-        assert numbers.structured_content == {"result": [0, 1, 2]}
+    assert weigh.output_schema is not None
+    assert list(weigh.output_schema["properties"]) == ["grams", "heavy"]
+    assert weighed.structured_content == {"grams": 2000, "heavy": True}
+    numbers = await session.call_tool("many", {"to": 3})
+    assert numbers.structured_content == {"result": [0, 1, 2]}
 
 
 @pytest.mark.covers("PRO-23", "PRO-35")

@@ -134,9 +134,6 @@ def test_typescript_client_reads_our_lists_and_contents(seen: dict[str, Any]) ->
 
 
 def test_typescript_client_validates_our_structured_output(seen: dict[str, Any]) -> None:
-    if seen["revision"] < "2025-06-18":
-        assert (seen["offers"]["outputSchema"], seen["offers"]["weather"]) == (None, None)
-        return
     assert seen["offers"]["outputSchema"] == {
         "title": "Weather",
         "type": "object",

@@ -45,7 +45,6 @@ def test_features_are_present_since_their_revision() -> None:
     for trait in ("audio", "tool_annotations", "progress_message", "completions_capability"):
         assert having(trait) == since["2025-03-26"]
     for trait in (
-        "structured_output",
         "resource_links",
         "titles",
         "last_modified",

@@ -22,7 +22,10 @@ async def test_protocol_violations_are_rejected() -> None:
         return ""
 
     unknown = await ask(server, "tools/call", {"name": "nope"})
-    assert unknown["error"] == {"code": -32602, "message": "Unknown tool: nope"}
+    assert unknown["error"] == {
+        "code": -32602,
+        "message": "Unknown tool: nope; tools/list returns the available tools",
+    }
     assert (await ask(server, "tools/call", {"arguments": {}}))["error"]["code"] == -32602
     bad = await ask(server, "tools/call", {"name": "t", "arguments": [1]})
     assert bad["error"]["code"] == -32602

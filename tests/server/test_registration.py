@@ -1,5 +1,7 @@
 """Tests of the registration of tools, resources, prompts and completions."""
 
+import functools
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +198,86 @@ def test_prompt_has_the_properties_given_at_registration() -> None:
     ]
     assert listed == [("n", "n", "T", "D"), ("m", "m", "T", "D")]
     assert server.prompt_count == 2
+
+
+@pytest.mark.covers("SRV-01", "SRV-06")
+def test_decorators_may_be_used_without_parentheses() -> None:
+    server = MCPServer("s")
+
+    @server.tool
+    def add(a: int) -> int:
+        return a
+
+    @server.prompt
+    def ask_for(topic: str) -> str:
+        """Ask for a topic."""
+        return topic
+
+    assert (add(1), ask_for("x")) == (1, "x")
+    assert [entry.name for entry in server.registry.list_tools()] == ["add"]
+    (prompt,) = server.prompts.entries()
+    assert (prompt.definition.name, prompt.definition.description) == (
+        "ask_for",
+        "Ask for a topic.",
+    )
+
+
+def test_resource_without_a_uri_is_an_error_with_the_correct_form() -> None:
+    server: Any = MCPServer("s")
+    with pytest.raises(TypeError, match=r'use @server.resource\("scheme://path"\)'):
+
+        @server.resource
+        def hours() -> str:
+            return "9 to 5"
+
+    assert server.resource_count == 0
+
+
+def parts() -> Iterator[str]:
+    yield "part"
+
+
+async def parts_later() -> AsyncIterator[str]:
+    yield "part"
+
+
+def by_position(a: str, /) -> str:
+    return a
+
+
+class Parts:
+    def __call__(self) -> Iterator[str]:
+        yield "part"
+
+
+@pytest.mark.covers("SRV-30")
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (parts, "parts is a generator function: return a list instead of yielding"),
+        (parts_later, "parts_later is a generator function: return a list instead of yielding"),
+        (functools.partial(parts), "parts is a generator function: return a list"),
+        (Parts(), "Parts is a generator function: return a list instead of yielding"),
+        (by_position, "parameter 'a' is positional-only; .* so remove the '/'"),
+        (3, "expected a function, not 3"),
+        (classmethod(parts), "expected a function, not <classmethod"),
+    ],
+)
+def test_functions_that_cannot_be_called_are_rejected_with_the_reason(
+    function: Any, reason: str
+) -> None:
+    server: Any = MCPServer("s")
+    ways = [
+        server.tool("t"),
+        server.tool,
+        server.registry.register,
+        lambda f: server.register_tool("t", {}, f),
+        server.prompt("p"),
+        server.prompt,
+        server.resource("r://{a}"),
+        lambda f: server.register_prompt("p", template=f) if callable(f) else server.prompt(f),
+    ]
+    for register in ways:
+        with pytest.raises(TypeError, match=reason):
+            register(function)
+    assert (server.tool_count, server.prompt_count, len(server.resources)) == (0, 0, 0)

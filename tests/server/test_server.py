@@ -59,6 +59,11 @@ async def test_tools_are_listed_and_called_in_every_revision(version: str) -> No
                 "required": ["name"],
                 "additionalProperties": False,
             },
+            "outputSchema": {
+                "type": "object",
+                "properties": {"result": {"type": "string"}},
+                "required": ["result"],
+            },
         }
         assert text_of(await client.call_tool("greet", {"name": "you"})) == "hello you "
         if version != "auto":
@@ -796,3 +801,65 @@ async def test_run_stdio_serves_stdin_and_stdout_as_a_channel(
         await running
         await reading
     assert limits == [12_345]
+
+
+@pytest.mark.covers("CON-07", "DEC-16")
+@pytest.mark.parametrize(
+    ("method", "params", "message"),
+    [
+        (
+            "tools/call",
+            {"name": "creat_note"},
+            "Unknown tool: creat_note; did you mean 'create_note'? tools/list returns the "
+            "available tools",
+        ),
+        (
+            "prompts/get",
+            {"name": "Summarise"},
+            "Unknown prompt: Summarise; did you mean 'summarize'? prompts/list returns the "
+            "available prompts",
+        ),
+        (
+            "resources/read",
+            {"uri": "note://index"},
+            "Resource not found: note://index; did you mean 'notes://index'? resources/list "
+            "or resources/templates/list returns the available resources",
+        ),
+        (
+            "completion/complete",
+            {
+                "ref": {"type": "ref/prompt", "name": "summarise"},
+                "argument": {"name": "a", "value": ""},
+            },
+            "Unknown prompt: summarise; did you mean 'summarize'? prompts/list returns the "
+            "available prompts",
+        ),
+        (
+            "completion/complete",
+            {
+                "ref": {"type": "ref/resource", "uri": "note://{id}"},
+                "argument": {"name": "id", "value": ""},
+            },
+            "Unknown resource template: note://{id}; did you mean 'notes://{id}'? "
+            "resources/templates/list returns the available resource templates",
+        ),
+    ],
+)
+async def test_error_of_an_unknown_name_has_the_closest_one_and_the_list(
+    method: str, params: dict[str, Any], message: str
+) -> None:
+    async def pass_on(exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+    for interceptors in ([], [pass_on]):
+        server = MCPServer("s", interceptors=interceptors)
+        server.tool("create_note")(lambda: "")
+        server.prompt("summarize")(lambda a="": a)
+        server.resource("notes://index")(lambda: "")
+        server.resource("notes://{id}", name="note")(lambda id: id)
+        server.completion("summarize", "a")(lambda typed: [typed])
+        answer = await ask(server, method, params)
+        if interceptors:  # Interceptors may hide entries.
+            assert "did you mean" not in answer["error"]["message"]
+        else:
+            assert answer["error"]["message"] == message

@@ -25,7 +25,10 @@ async def test_single_messages_are_handled_without_a_connection() -> None:
     assert answer == {
         "jsonrpc": "2.0",
         "id": 1,
-        "result": {"content": [{"type": "text", "text": "3"}]},
+        "result": {
+            "content": [{"type": "text", "text": "3"}],
+            "structuredContent": {"result": 3},
+        },
     }
     assert await server.handle_request({"jsonrpc": "2.0", "method": "notifications/x"}) is None
     invalid = await server.handle_request({"jsonrpc": "2.0", "id": "q", "method": 1})

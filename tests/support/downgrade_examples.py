@@ -212,6 +212,8 @@ def validator(revision: Revision, name: str, *, closed: bool = False) -> jsonsch
             members = definition.get("properties", {})
             # closes the params of a message, not the whole message
             close(members.get("params", definition))
+        # Output schemas are sent in every revision, as by the official SDK.
+        definitions["Tool"]["properties"].setdefault("outputSchema", {})
     root = {"$schema": schema["$schema"], "$ref": f"#/{place}/{name}", place: definitions}
     return jsonschema_rs.validator_for(root, retriever=refuse)
 

@@ -7,15 +7,18 @@ checker if a name is missing or has become `Any`; at run time it does nothing.
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, assert_type
+from typing import Annotated, Any, Literal, assert_type
 
 import pytest
 
 import fairlead
 from fairlead import (
+    Audio,
     Context,
     DeferredMCPTool,
     FairleadError,
+    File,
+    Image,
     MCPClient,
     MCPClientConfig,
     MCPClientError,
@@ -34,7 +37,8 @@ from fairlead import (
 from fairlead.client import Called, Change, call_mcp, parse_sse
 from fairlead.gateway import Gateway, Relay
 from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
-from fairlead.server import Header, HttpSettings, Image
+from fairlead.protocol.types.content import ContentBlock, TextContent
+from fairlead.server import Elicited, Header, HttpSettings
 from fairlead.server.http_app.app import HttpApp
 
 
@@ -74,6 +78,12 @@ def add(a: int, b: int) -> int:
 @server.tool("book", annotations={"readOnlyHint": False}, timeout=5.0)
 async def book_seats(train: str, ctx: Context, count: Annotated[int, Header("Count")] = 1) -> str:
     asked = await ctx.elicit("Where?", Seats)
+    assert_type(asked, Elicited[Seats])
+    if asked.action == "accept":
+        assert_type(asked.data, Seats)
+    else:
+        assert_type(asked.data, None)
+        assert_type(asked.action, Literal["decline", "cancel"])
     await ctx.progress(1, 1)
     await ctx.info("booked")
     return f"{count} on {train}: {asked.accepted}"
@@ -84,6 +94,11 @@ def plot() -> Image:
     return Image(b"\x89PNG")
 
 
+@server.tool
+def listen() -> list[Audio | File]:
+    return [Audio(b"RIFF")]
+
+
 @server.resource("trains://{number}")
 def train_of(number: int) -> dict[str, int]:
     return {"number": number}
@@ -92,6 +107,11 @@ def train_of(number: int) -> dict[str, int]:
 @server.prompt()
 def ask(topic: str) -> str:
     return f"Tell me about {topic}"
+
+
+@server.prompt
+def ask_again(topic: str) -> str:
+    return f"Tell me more about {topic}"
 
 
 @server.completion("ask", "topic")
@@ -114,6 +134,8 @@ def test_decorators_keep_the_types_of_functions() -> None:
     assert_type(plot(), Image)
     assert_type(train_of(7), dict[str, int])
     assert_type(ask("trains"), str)
+    assert_type(ask_again("trains"), str)
+    assert_type(listen(), list[Audio | File])
     assert_type(topics("a"), list[str])
     assert_type(marked("a"), str)
     assert_type(also_marked("a"), str)
@@ -135,6 +157,18 @@ def test_lazily_imported_names_have_types() -> None:
     assert callable(discover_mcp_servers)
     assert callable(call_mcp)
     assert callable(parse_sse)
+
+
+def text_of(block: ContentBlock) -> str:
+    if block.type == "text":
+        assert_type(block, TextContent)
+        return block.text
+    return block.type
+
+
+def test_content_blocks_have_their_type() -> None:
+    assert text_of(TextContent(text="a")) == "a"
+    assert text_of(Image(b"").block()) == "image"
 
 
 def test_misspelt_names_are_type_errors() -> None:

@@ -40,7 +40,6 @@ class Revision(StrEnum):
         self.progress_message = date >= "2025-03-26"
         # Completions have a capability; 2024-11-05 has only the method.
         self.completions_capability = date >= "2025-03-26"
-        self.structured_output = date >= "2025-06-18"
         self.resource_links = date >= "2025-06-18"
         self.titles = date >= "2025-06-18"
         self.last_modified = date >= "2025-06-18"  # in annotations

@@ -10,8 +10,14 @@ from .features.completion_registry import Completer, Completions
 from .features.paged_list import PagedList
 from .features.prompt_entry import PromptEntry, prompt_from_function, prompt_from_template
 from .features.resource_registry import CacheHints, ContentProvider, Resources, file_resource
-from .features.tool_entry import describe_function, tool_from_function, tool_from_schema
+from .features.tool_entry import (
+    describe_function,
+    name_of_function,
+    tool_from_function,
+    tool_from_schema,
+)
 from .features.tool_registry import MCPToolRegistry
+from .keyword_arguments import named_arguments
 from .results.output_schema import OutputSchema
 from .server_config import MCPServerConfig
 
@@ -91,6 +97,7 @@ class Registration:
         inline: bool = False,
     ) -> Callable[[F], F]: ...
 
+    @named_arguments
     def tool(
         self,
         name: str | Callable[..., Any] | None = None,
@@ -114,7 +121,7 @@ class Registration:
         def register(function: F) -> F:
             entry = tool_from_function(
                 function,
-                name=None if callable(name) else name,
+                name=name if isinstance(name, str) else None,
                 description=description,
                 title=title,
                 annotations=annotations,
@@ -127,8 +134,9 @@ class Registration:
             return function
 
         # Used without parentheses (`@server.tool`), `name` is the decorated function.
-        return register(name) if callable(name) else register
+        return register if name is None or isinstance(name, str) else register(name)
 
+    @named_arguments
     def register_tool(
         self,
         name: str,
@@ -150,6 +158,7 @@ class Registration:
         """
         self._registry.unregister(name)
 
+    @named_arguments
     def resource(
         self,
         uri: str,
@@ -165,14 +174,19 @@ class Registration:
 
         A URI with `{variables}` (RFC 6570) is a template. The function receives the variables as
         arguments, converted to the types of its parameters.
+
+        Raises:
+            TypeError: The URI is missing.
         """
+        if not isinstance(uri, str):
+            raise TypeError('a resource needs a URI: use @server.resource("scheme://path")')
         cache = self._hints(cache_ttl, cache_scope)
 
         def register(function: F) -> F:
             self.resources.register(
                 function,
                 uri,
-                name=name or function.__name__,
+                name=name or name_of_function(function),
                 title=title,
                 description=description or describe_function(function),
                 mime_type=mime_type,
@@ -183,6 +197,7 @@ class Registration:
 
         return register
 
+    @named_arguments
     def register_resource(
         self,
         uri: str,
@@ -209,6 +224,7 @@ class Registration:
             is_template=False,
         )
 
+    @named_arguments
     def register_resource_template(
         self,
         uri_template: str,
@@ -262,22 +278,37 @@ class Registration:
         default = self._cache
         return CacheHints(default.ttl if ttl is None else ttl, scope or default.scope)
 
+    @overload
+    def prompt(self, name: F) -> F: ...
+    @overload
     def prompt(
         self,
         name: str | None = None,
         *,
         title: str | None = None,
         description: str | None = None,
-    ) -> Callable[[F], F]:
+    ) -> Callable[[F], F]: ...
+
+    @named_arguments
+    def prompt(
+        self,
+        name: str | Callable[..., Any] | None = None,
+        *,
+        title: str | None = None,
+        description: str | None = None,
+    ) -> Any:
         """Register a function as a prompt. It receives the arguments and returns the messages."""
 
         def register(function: F) -> F:
-            entry = prompt_from_function(function, name, description, title)
+            own = name if isinstance(name, str) else None
+            entry = prompt_from_function(function, own, description, title)
             self.prompts.add(entry.definition.name, entry)
             return function
 
-        return register
+        # Used without parentheses (`@server.prompt`), `name` is the decorated function.
+        return register if name is None or isinstance(name, str) else register(name)
 
+    @named_arguments
     def register_prompt(
         self,
         name: str,

@@ -33,6 +33,7 @@ from .features.tool_registry import MCPToolRegistry
 from .http_app.endpoint_handler import EndpointHandler
 from .http_app.http_runnable import HttpRunnable
 from .introduction import Introduction, server_info
+from .keyword_arguments import require_known
 from .lifespan import Lifespan, LifespanFactory
 from .registration import Registration
 from .results.result_envelope import ResultEnvelope
@@ -103,6 +104,9 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         # Weak, so that a peer whose owner forgets it without closing it is freed.
         self._peers: weakref.WeakSet[Peer] = weakref.WeakSet()
         self._warm = not config.warm_up
+        # Interceptors may hide entries.
+        for listing in (self._tools, self.prompts, self.resources.fixed, self.resources.templates):
+            listing.suggests = not interceptors
 
     def _intercept(self, interceptors: tuple[Interceptor, ...]) -> None:
         """Pass every request and notification through the interceptors."""
@@ -179,6 +183,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
 
         if settings is not None and options:
             raise TypeError("pass either HttpSettings or options, not both")
+        require_known(options, HttpSettings.__annotations__)
         chosen = settings if settings is not None else HttpSettings(**options)
         return HttpApp(self, chosen, pages=RestApi(self, self.handler, chosen))
 
@@ -339,6 +344,8 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
 
 
 def _make_config(config: MCPServerConfig | str | None, settings: dict[str, Any]) -> MCPServerConfig:
+    known = (*MCPServerConfig.__annotations__, "interceptors", "registry", "lifespan")
+    require_known(settings, known)
     if isinstance(config, str):
         return MCPServerConfig(name=config, **settings)
     if config is None:

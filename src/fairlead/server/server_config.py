@@ -1,10 +1,14 @@
 """Configuration of an `MCPServer`."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..limits import IN_FLIGHT
+from .keyword_arguments import named_arguments
 
 __all__ = ["MCPServerConfig"]
+
+_DEFAULT_RATE = 50.0
 
 
 @dataclass(kw_only=True)
@@ -21,7 +25,8 @@ class MCPServerConfig:
     instructions: str | None = None
     default_tool_timeout: float = 60.0
     per_tool_timeouts: dict[str, float] | None = None
-    rate_limit_rate: float = 50.0
+    # tool calls per second; the default applies only to network callers, an explicit rate to all
+    rate_limit_rate: float = _DEFAULT_RATE
     rate_limit_burst: int = 100
     # calls per second: one rate for every tool, or a rate by tool name
     per_tool_rate: float | dict[str, float] = 0.0
@@ -38,6 +43,17 @@ class MCPServerConfig:
     tool_modules: tuple[str, ...] = ()  # imported at start-up for their functions marked `mcp_tool`
     tool_entry_points: bool = False  # also load the `fairlead.tools` entry points of packages
 
+    @property
+    def local_rate_limit_rate(self) -> float:
+        """Rate of callers over stdio and in the same process: 0 unless a rate was given."""
+        # Compared by identity: 50.0 may also be given explicitly.
+        return 0.0 if self.rate_limit_rate is _DEFAULT_RATE else self.rate_limit_rate
+
     def timeout_of(self, tool: str) -> float:
         """Return the timeout of a tool in seconds."""
         return (self.per_tool_timeouts or {}).get(tool, self.default_tool_timeout)
+
+
+# Hidden from type checkers, which derive the signature from the fields.
+if not TYPE_CHECKING:
+    MCPServerConfig.__init__ = named_arguments(MCPServerConfig.__init__)

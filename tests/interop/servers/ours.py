@@ -95,7 +95,7 @@ async def blocks() -> list[object]:
     ]
 
 
-@server.tool()
+@server.tool(output_schema=False)  # The official client limits events to 1 MiB.
 async def big(size: int) -> str:
     """Return `size` characters."""
     return "x" * size

@@ -11,7 +11,6 @@ from fairlead.server.features.resource_registry import (
     CacheHints,
     Resources,
     file_resource,
-    not_found,
 )
 
 
@@ -124,10 +123,10 @@ def test_most_specific_resource_is_found() -> None:
 
 
 def test_error_of_an_unknown_resource_has_its_uri() -> None:
-    error = not_found("r://1", -32002)
+    error = Resources(100).not_found("r://1", -32002)
     assert (error.code, error.message, error.data) == (
         -32002,
-        "Resource not found: r://1",
+        "Resource not found: r://1; resources/list returns the available resources",
         {"uri": "r://1"},
     )
 

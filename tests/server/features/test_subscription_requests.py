@@ -45,7 +45,12 @@ def test_a_session_subscribes_and_unsubscribes() -> None:
 @pytest.mark.parametrize(
     ("params", "code", "message"),
     [
-        ({"uri": "r://2"}, -32002, "Resource not found: r://2"),
+        (
+            {"uri": "r://2"},
+            -32002,
+            "Resource not found: r://2; did you mean 'r://1'? resources/list returns the available "
+            "resources",
+        ),
         ({}, -32602, "params.uri is required: the URI of a resource"),
         ({"uri": 5}, -32602, "params.uri is required: the URI of a resource"),
     ],

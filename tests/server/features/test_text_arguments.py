@@ -90,7 +90,7 @@ def test_invalid_texts_are_rejected_with_the_argument_name(
 
 
 def test_function_with_keywords_accepts_any_argument() -> None:
-    def anything(first: str, /, *rest: str, second: str = "", **more: Any) -> None: ...
+    def anything(*rest: str, second: str = "", **more: Any) -> None: ...
 
     signature = TextSignature(anything)
     assert signature.takes_any
@@ -104,9 +104,9 @@ def test_unresolvable_annotations_are_treated_as_text() -> None:
     assert TextSignature(odd).arguments({"value": "5"}, None) == {"value": "5"}
 
 
-def test_parameters_after_the_context_and_after_positional_ones_are_found() -> None:
+def test_parameters_after_the_context_are_found() -> None:
     def function(
-        first: str, /, ctx: Annotated[Context, "x"], second: int, *rest: str, third: str = "3"
+        ctx: Annotated[Context, "x"], second: int, *rest: str, third: str = "3"
     ) -> None: ...
 
     signature = TextSignature(function)

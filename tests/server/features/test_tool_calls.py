@@ -1,12 +1,15 @@
 """Tests of tool calls: lookup, rate limit and execution."""
 
+import asyncio
 import json
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead import MCPServer, MCPServerConfig, RpcError
+from fairlead.protocol.envelope import TransportContext
 from fairlead.server.execution.tool_runner import ToolRunner
 from fairlead.server.features.tool_calls import ToolCalls
 from fairlead.server.features.tool_entry import tool_from_function
@@ -51,7 +54,7 @@ def test_unknown_tool_is_rejected(name: Any) -> None:
         calls.call(call(name))
     assert refused.value.code == -32602
     assert refused.value.message == (
-        "Unknown tool: unknown"
+        "Unknown tool: unknown; tools/list returns the available tools"
         if name == "unknown"
         else "params.name is required: the name of a tool"
     )
@@ -114,3 +117,31 @@ async def test_inline_tools_of_another_registry_are_answered_inline() -> None:
     server.registry = other
     assert "tools/call" in server.inline_methods
     assert server.answer_inline(call("t")) is not None
+
+
+def called_over(kind: str) -> Any:
+    given = call("threaded")
+    return msgspec.structs.replace(given, transport=TransportContext(transport_type=kind))
+
+
+async def results_of(calls: ToolCalls, kind: str) -> list[bool]:
+    """Return for each of 300 calls at once whether it was refused."""
+    answers = await asyncio.gather(*(calls.call(called_over(kind)) for _ in range(300)))
+    return ["isError" in json.loads(bytes(answer or b"")) for answer in answers]
+
+
+@pytest.mark.covers("SRV-13", "SRV-23")
+@pytest.mark.parametrize("kind", ["stdio", "memory", "direct", "http", "websocket", "tcp"])
+async def test_default_rate_limit_applies_to_network_callers_only(kind: str) -> None:
+    refused = sum(await results_of(calls_of(), kind))
+    assert refused == 0 if kind in ("stdio", "memory", "direct") else refused > 150
+
+
+@pytest.mark.covers("SRV-13", "SRV-23")
+@pytest.mark.parametrize(
+    "settings",
+    [{"rate_limit_rate": 50.0}, {"rate_limit_rate": 1}, {"per_tool_rate": 50, "per_tool_burst": 9}],
+)
+async def test_explicit_rate_limits_apply_to_all_callers(settings: Any) -> None:
+    for kind in ("stdio", "memory", "http"):
+        assert sum(await results_of(calls_of(**settings), kind)) > 150

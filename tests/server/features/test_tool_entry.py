@@ -58,8 +58,13 @@ def test_tool_is_described_by_its_function() -> None:
             "required": ["a"],
             "additionalProperties": False,
         },
+        "outputSchema": {
+            "type": "object",
+            "properties": {"result": {"type": "integer"}},
+            "required": ["result"],
+        },
     }
-    assert (entry.name, entry.home, entry.convert, entry.timeout) == ("add", None, None, None)
+    assert (entry.name, entry.home, entry.timeout) == ("add", None, None)
     assert (entry.asynchronous, entry.wants_context, entry.inline) == (False, False, False)
     assert entry.param_headers == ()
     assert entry.call(entry.decode(Raw(b'{"a":1}')), None) == 3

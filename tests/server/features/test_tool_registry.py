@@ -119,6 +119,7 @@ async def test_execute_calls_a_tool_anonymously() -> None:
     result = await registry.execute("about")
     assert result == {
         "content": [{"type": "text", "text": '[0,"2025-11-25",null,"unknown"]'}],
+        "structuredContent": {"result": [0, "2025-11-25", None, "unknown"]},
     }
 
 

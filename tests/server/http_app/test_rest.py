@@ -237,7 +237,10 @@ async def test_each_tool_is_described_at_its_own_path() -> None:
     assert (found.status, json.loads(found.body)["name"]) == (200, "b")
     assert missing.status == 404
     assert json.loads(missing.body) == {
-        "error": {"code": "NOT_FOUND", "message": "Unknown tool: unknown"}
+        "error": {
+            "code": "NOT_FOUND",
+            "message": "Unknown tool: unknown; GET /tools returns the available tools",
+        }
     }
 
 

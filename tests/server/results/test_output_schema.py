@@ -20,7 +20,8 @@ from fairlead.protocol.schema.validation import Checker, InvalidArguments
 from fairlead.protocol.types.content import TextContent
 from fairlead.protocol.types.tools import CallToolResult
 from fairlead.server.features.tool_entry import ToolEntry, tool_from_function, tool_from_schema
-from fairlead.server.results.media import Image
+from fairlead.server.results.encode_result import is_result
+from fairlead.server.results.media import Audio, Image
 from fairlead.server.results.output_schema import output_of
 from fairlead.transport.memory import memory_pair
 
@@ -52,6 +53,15 @@ class Person(pydantic.BaseModel):
 @dataclasses.dataclass
 class Counted:
     made = 0
+    n: int
+
+    def __post_init__(self) -> None:
+        Counted.made += 1
+
+
+class Slotted(msgspec.Struct):
+    """Struct that runs code when it is created."""
+
     n: int
 
     def __post_init__(self) -> None:
@@ -95,8 +105,10 @@ def schema_of(entry: ToolEntry) -> Any:
 def result_of(entry: ToolEntry, value: Any, tail: bytes = b"}") -> Any:
     assert entry.convert is not None
     content = entry.convert(value, tail)
-    assert not content.plain  # Older revisions need another form.
-    return json.loads(content.result)
+    result = json.loads(content.result)
+    # Only the stateless revisions allow other structured values than objects.
+    assert content.plain or is_result(value) or not isinstance(result["structuredContent"], dict)
+    return result
 
 
 def refusal(entry: ToolEntry, value: Any) -> str:
@@ -132,22 +144,21 @@ def test_objects_have_an_output_schema(kind: Any) -> None:
     "kind",
     [
         ...,
-        None,
         Any,
-        int,
-        str,
-        list[Weather],
-        Weather | None,
+        object,
         dict,
-        dict[int, str],
-        bytes,
+        list,
+        datetime.date,
         Image,
+        list[Image | str],
+        Audio | None,
         TextContent,
+        Annotated[TextContent, "text"],
         CallToolResult,
         dict[str, complex],
     ],
 )
-def test_other_types_have_no_output_schema(kind: Any) -> None:
+def test_content_and_types_without_a_form_have_no_output_schema(kind: Any) -> None:
     entry = tool(returning(kind))
     assert schema_of(entry) is None
     assert entry.convert is None
@@ -158,7 +169,7 @@ def test_other_types_have_no_output_schema(kind: Any) -> None:
     ("kind", "value", "structured"),
     [
         (Weather, Weather("Bern", 3), {"city": "Bern", "degrees": 3}),
-        (Weather, {"city": "Bern"}, {"city": "Bern"}),
+        (Weather, {"city": "Bern", "more": 1}, {"city": "Bern", "degrees": 0.0}),
         (Place, {"city": "Bern"}, {"city": "Bern"}),
         (Point, Point(1), {"x": 1}),
         (
@@ -214,7 +225,7 @@ def test_encoded_result_ends_with_the_given_tail() -> None:
         (int, 3, {"type": "integer"}),
         (list[str], ["a"], {"type": "array", "items": {"type": "string"}}),
         (Point | None, None, {"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}]}),
-        (Literal[0.5], 0.5, {"enum": [0.5]}),
+        (Literal[0.5], 0.5, {"const": 0.5, "type": "number"}),
         (None, None, {"type": "null"}),
     ],
 )
@@ -250,8 +261,9 @@ def test_explicit_output_schema_takes_precedence() -> None:
         (Point, None, "result: Expected `object`, got `null`"),
         (Tree, Tree("a", [Tree(3)]), "children.0.name: Expected `str`, got `int`"),  # type: ignore[arg-type]
         (Place, {}, "result: Object missing required field `city`"),
-        (Person, {"fullName": "A", "age": -1}, "age: -1 is less than the minimum of 0"),
-        (Limited, Limited(0), "n: 0 is less than the minimum of 1"),
+        (Person, {"name": "A", "age": -1}, "age: Input should be greater than or equal to 0"),
+        (list[Limited], [{"n": 0}], "result.0.n: Input should be greater than or equal to 1"),
+        (list[Person], [{}], "result.0.name: Field required; result.0.age: Field required"),
         (dict[str, Any], {"a": object()}, "result: a value of type object has no JSON form"),
     ],
 )
@@ -303,13 +315,8 @@ def test_type_without_a_schema_is_rejected() -> None:
 
 
 @pytest.mark.covers("SRV-29", "DEC-04")
-@pytest.mark.parametrize(
-    ("version", "structured"),
-    [("2024-11-05", False), ("2025-03-26", False), ("2025-06-18", True), ("auto", True)],
-)
-async def test_structured_content_is_sent_in_revisions_that_have_it(
-    version: str, structured: bool
-) -> None:
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "auto"])
+async def test_structured_content_is_sent_in_every_revision(version: str) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -325,12 +332,10 @@ async def test_structured_content_is_sent_in_revisions_that_have_it(
     config = MCPClientConfig(protocol_version=version)
     async with MCPClient.connect_channel(open_channel, config) as client:
         (listed,) = await client.list_tools()
-        assert ("outputSchema" in listed) is structured
+        assert "outputSchema" in listed
         result = await client.call_tool("weather", {"city": "Bern"})
         assert json.loads(result["content"][0]["text"]) == {"city": "Bern", "degrees": 1}
-        assert result.get("structuredContent") == (
-            {"city": "Bern", "degrees": 1} if structured else None
-        )
+        assert result["structuredContent"] == {"city": "Bern", "degrees": 1}
         wrong = await client.call_tool("weather", {"city": ""})
         assert wrong["isError"] is True
         error = json.loads(wrong["content"][0]["text"])
@@ -416,7 +421,7 @@ def test_handlers_may_be_asynchronous() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "compiled"), [({"type": "object"}, True), (Point, False), (Person, True)]
+    ("schema", "compiled"), [({"type": "object"}, True), (Point, False), (Slotted, True)]
 )
 def test_warm_up_compiles_the_validator_of_results(
     schema: Any, compiled: bool, monkeypatch: pytest.MonkeyPatch
@@ -442,47 +447,26 @@ def test_invalid_schema_is_rejected_with_the_function_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "derived"),
+    ("kind", "wrapped"),
     [
-        (Point, True),
-        (Annotated[Point, "a place"], True),
-        (Awaitable[Point], True),
-        (Coroutine[Any, Any, Point], True),
-        (dict[str, int], True),
-        (dict[int, int], False),
+        (Point, False),
+        (Annotated[Point, "a place"], False),
+        (Annotated[CallToolResult, Point], False),
+        (Awaitable[Point], False),
+        (Coroutine[Any, Any, int], True),
+        (dict[str, int], False),
+        (dict[int, int], True),
         (Mapping[str, int], True),
-        (list[int], False),
-        (Annotated[int, "n"], False),
-        (TextContent, False),
-        (CallToolResult, False),
-        (int, False),
-    ],
-    ids=[
-        "struct",
-        "noted",
-        "awaitable",
-        "coroutine",
-        "dict",
-        "dict of numbers",
-        "mapping",
-        "list",
-        "noted number",
-        "block",
-        "result",
-        "number",
+        (list[int], True),
+        (Annotated[int, "n"], True),
+        (int, True),
+        (type(None), True),
     ],
 )
-def test_schema_is_derived_only_for_objects(kind: Any, derived: bool) -> None:
-    assert (output_of(None, kind, "f") is not None) is derived
-
-
-class Slotted(msgspec.Struct):
-    """Struct that runs code when it is created."""
-
-    n: int
-
-    def __post_init__(self) -> None:
-        Counted.made += 1
+def test_values_other_than_objects_are_wrapped(kind: Any, wrapped: bool) -> None:
+    output = output_of(None, kind, "f")
+    assert output is not None
+    assert ("result" in output.schema.get("properties", {})) is wrapped
 
 
 @pytest.mark.parametrize(

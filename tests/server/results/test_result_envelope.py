@@ -42,4 +42,7 @@ def test_result_of_a_call_is_converted_to_the_revision() -> None:
     assert json.loads(envelope.called(result, STATELESS)) == {**json.loads(result), **ENDING}
     assert json.loads(envelope.called(result, SESSION)) == json.loads(result)
     oldest = Caller(Revision("2024-11-05"), False, ANONYMOUS)
-    assert "structuredContent" not in json.loads(envelope.called(result, oldest))
+    assert json.loads(envelope.called(result, oldest)) == json.loads(result)
+    listed = b'{"content":[],"structuredContent":[1]}'
+    converted = {"content": [{"type": "text", "text": "[1]"}]}
+    assert json.loads(envelope.called(listed, oldest)) == converted

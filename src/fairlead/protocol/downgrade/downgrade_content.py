@@ -115,7 +115,6 @@ def rewrite_tool(revision: Revision) -> Rewrite | None:
         without(
             {
                 **named_members(revision),
-                "outputSchema": revision.structured_output,
                 "annotations": revision.tool_annotations,
                 "execution": revision.core_tasks,
             }
@@ -162,7 +161,9 @@ def _structured(revision: Revision) -> Edit | None:
 
     def edit(members: RawMembers) -> bool:
         value = members.get("structuredContent")
-        if value is None or (revision.structured_output and members_of(value) is not None):
+        # Revisions without structured output allow further members, and the official SDK sends
+        # objects in every revision.
+        if value is None or members_of(value) is not None:
             return False
         del members["structuredContent"]
         blocks = items_of(members.get("content")) or []

@@ -4,7 +4,7 @@ Lists of blocks are kept as `list[Raw]` and decoded one at a time with `decode_c
 type of a later revision is preserved and does not affect other blocks.
 """
 
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -34,6 +34,7 @@ class _Block(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"
 class TextContent(_Block, frozen=True, kw_only=True, tag="text"):
     """Text block."""
 
+    type: ClassVar[Literal["text"]] = "text"
     text: str
     annotations: Annotations | UnsetType = UNSET
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
@@ -42,6 +43,7 @@ class TextContent(_Block, frozen=True, kw_only=True, tag="text"):
 class ImageContent(_Block, frozen=True, kw_only=True, tag="image"):
     """Image block; `data` is base64."""
 
+    type: ClassVar[Literal["image"]] = "image"
     data: str
     mime_type: str
     annotations: Annotations | UnsetType = UNSET
@@ -51,6 +53,7 @@ class ImageContent(_Block, frozen=True, kw_only=True, tag="image"):
 class AudioContent(_Block, frozen=True, kw_only=True, tag="audio"):
     """Audio block (from 2025-03-26); `data` is base64."""
 
+    type: ClassVar[Literal["audio"]] = "audio"
     data: str
     mime_type: str
     annotations: Annotations | UnsetType = UNSET
@@ -60,6 +63,7 @@ class AudioContent(_Block, frozen=True, kw_only=True, tag="audio"):
 class ResourceLink(_Block, frozen=True, kw_only=True, tag="resource_link"):
     """Link to a resource that can be read later (from 2025-06-18), listed or not."""
 
+    type: ClassVar[Literal["resource_link"]] = "resource_link"
     uri: str
     name: str
     title: str | UnsetType = UNSET
@@ -84,6 +88,7 @@ class ResourceContents(Struct, frozen=True, kw_only=True, rename="camel"):
 class EmbeddedResource(_Block, frozen=True, kw_only=True, tag="resource"):
     """Resource with its contents inline."""
 
+    type: ClassVar[Literal["resource"]] = "resource"
     resource: ResourceContents
     annotations: Annotations | UnsetType = UNSET
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
@@ -92,6 +97,7 @@ class EmbeddedResource(_Block, frozen=True, kw_only=True, tag="resource"):
 class ToolUseContent(_Block, frozen=True, kw_only=True, tag="tool_use"):
     """Call of a tool that a model requests, in sampling (from 2025-11-25)."""
 
+    type: ClassVar[Literal["tool_use"]] = "tool_use"
     id: str
     name: str
     input: Raw
@@ -101,6 +107,7 @@ class ToolUseContent(_Block, frozen=True, kw_only=True, tag="tool_use"):
 class ToolResultContent(_Block, frozen=True, kw_only=True, tag="tool_result"):
     """Result of a tool that a model called, in sampling (from 2025-11-25)."""
 
+    type: ClassVar[Literal["tool_result"]] = "tool_result"
     tool_use_id: str
     content: list[Raw]
     structured_content: Raw | UnsetType = UNSET

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -12,22 +12,37 @@ from ...protocol.schema.validation import Checker, FieldError, InvalidArguments
 from ...wire.error_codes import INVALID_PARAMS
 from ..schema.object_fields import object_fields
 
-__all__ = ["ElicitationForm", "Elicited"]
+__all__ = ["AcceptedElicitation", "DeclinedElicitation", "ElicitationForm", "Elicited"]
 
 T = TypeVar("T")
 
 _PRIMITIVE = {"string", "integer", "number", "boolean"}
 
 
-class Elicited(Struct, Generic[T], frozen=True):
-    """The user's response to an elicitation; `data` is set if the action is "accept"."""
+class AcceptedElicitation(Struct, Generic[T], frozen=True):
+    """The user's response to an elicitation: the data that the user entered."""
 
-    action: Literal["accept", "decline", "cancel"]
-    data: T | None = None
+    data: T
+    action: Literal["accept"] = "accept"
 
     @property
-    def accepted(self) -> bool:
-        return self.action == "accept"
+    def accepted(self) -> Literal[True]:
+        return True
+
+
+class DeclinedElicitation(Struct, frozen=True):
+    """The response of a user who declined an elicitation or closed it."""
+
+    action: Literal["decline", "cancel"]
+    data: None = None
+
+    @property
+    def accepted(self) -> Literal[False]:
+        return False
+
+
+# The user's response. After `if answer.action == "accept"`, type checkers know the type of `data`.
+Elicited: TypeAlias = AcceptedElicitation[T] | DeclinedElicitation
 
 
 class ElicitationForm:
@@ -69,10 +84,10 @@ class ElicitationForm:
         try:
             given = msgspec.json.decode(answer, type=_Answer)
             if given.action != "accept":
-                return Elicited(given.action)
+                return DeclinedElicitation(given.action)
             content = given.content or {}
             _refuse_non_numbers(content, self.schema)
-            return Elicited("accept", self._convert(content))
+            return AcceptedElicitation(self._convert(content))
         except (InvalidArguments, msgspec.DecodeError, RecursionError) as exc:
             raise RpcError(
                 INVALID_PARAMS, f"The response does not match the requested schema: {exc}"

@@ -22,7 +22,7 @@ from ...wire.error_codes import INVALID_PARAMS
 from ..context.context import Context
 from ..context.correlation_id import correlation_id
 from ..features.tool_entry import NO_ARGUMENTS, ToolEntry
-from ..results.encode_result import EncodedResult, as_content, error_content, text_result
+from ..results.encode_result import EncodedResult, as_content, error_content
 from ..server_config import MCPServerConfig
 from .handler_errors import error_for_caller, sensitive_parts
 from .request_input import ends_round, missing_capability, questions_of
@@ -115,11 +115,11 @@ class ToolRunner:
             if context is not None and context.round_ended:
                 # The tool caught the cancellation that ended its round.
                 return questions_of(context, self._meta)
-            convert = entry.convert
             # The exact type of most results; this path skips the general conversion.
-            if type(value) is str and convert is None:
-                result = text_result(value, tail)
+            if type(value) is str and entry.encode_text is not None:
+                result = entry.encode_text(value, tail)
             else:
+                convert = entry.convert
                 content = as_content(value, tail) if convert is None else convert(value, tail)
                 result = _for(exchange, content)
             if len(result) > self._longest:
@@ -162,9 +162,12 @@ class ToolRunner:
             except InvalidArguments:
                 arguments = _decode_again(entry, given)
             value = entry.call(arguments, context)
-            convert = entry.convert
-            content = as_content(value, tail) if convert is None else convert(value, tail)
-            result = _for(exchange, content)
+            if type(value) is str and entry.encode_text is not None:
+                result = entry.encode_text(value, tail)
+            else:
+                convert = entry.convert
+                content = as_content(value, tail) if convert is None else convert(value, tail)
+                result = _for(exchange, content)
             if len(result) > self._longest:
                 raise _too_long(result, self._longest)
             return result

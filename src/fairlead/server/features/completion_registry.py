@@ -91,7 +91,8 @@ class Completions:
         if isinstance(asked.ref, PromptReference):
             prompt = self._prompts.get(asked.ref.name)
             if prompt is None:
-                raise RpcError(INVALID_PARAMS, f"Unknown prompt: {asked.ref.name}")
+                text = f"Unknown prompt: {asked.ref.name}{self._prompts.hint(asked.ref.name)}"
+                raise RpcError(INVALID_PARAMS, text)
             return asked.ref.name, prompt.signature
         uri = asked.ref.uri
         template = self._resources.templates.get(uri)
@@ -99,7 +100,8 @@ class Completions:
             return uri, template.signature
         # Clients may send the URI of a fixed resource, which has no variables to complete.
         if self._resources.fixed.get(uri) is None:
-            raise RpcError(INVALID_PARAMS, f"Unknown resource template: {uri}", {"uri": uri})
+            text = f"Unknown resource template: {uri}{self._resources.templates.hint(uri)}"
+            raise RpcError(INVALID_PARAMS, text, {"uri": uri})
         return uri, None
 
 

@@ -22,7 +22,7 @@ from ..results.encode_result import prompt_messages, resource_contents
 from ..results.result_envelope import ResultEnvelope
 from .paged_list import PagedList
 from .prompt_entry import PromptEntry
-from .resource_registry import ResourceEntry, Resources, not_found
+from .resource_registry import ResourceEntry, Resources
 
 __all__ = ["PromptGets", "ResourceReads"]
 
@@ -93,7 +93,8 @@ class PromptGets(_EntryRequests[PagedList[PromptEntry], PromptEntry]):
         params = decode_params(exchange.message.params, _PromptParams)
         entry = self._registry.get(params.name)
         if entry is None:
-            raise RpcError(INVALID_PARAMS, f"Unknown prompt: {params.name}")
+            text = f"Unknown prompt: {params.name}{self._registry.hint(params.name)}"
+            raise RpcError(INVALID_PARAMS, text)
         given = params.arguments or {}
         if entry.home is None:  # The server of a mounted prompt checks its arguments itself.
             entry.check(given)
@@ -127,7 +128,8 @@ class ResourceReads(_EntryRequests[Resources, ResourceEntry]):
         if found is None:
             # The stateless revision has no separate error code for unknown resources.
             stateless = exchange.caller.stateless
-            raise not_found(uri, INVALID_PARAMS if stateless else RESOURCE_NOT_FOUND)
+            code = INVALID_PARAMS if stateless else RESOURCE_NOT_FOUND
+            raise self._registry.not_found(uri, code)
         return found
 
     async def _result(

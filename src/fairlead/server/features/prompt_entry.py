@@ -12,7 +12,7 @@ from ...protocol.types.prompts import Prompt, PromptArgument
 from ...wire.error_codes import INVALID_PARAMS
 from ..context.context import Context
 from .text_arguments import TextParameter, TextSignature
-from .tool_entry import describe_function, is_asynchronous
+from .tool_entry import describe_function, is_asynchronous, name_of_function
 
 __all__ = ["PromptEntry", "prompt_from_function", "prompt_from_template"]
 
@@ -77,7 +77,7 @@ def prompt_from_function(
     """Return a prompt whose arguments are the parameters of the function that renders it."""
     declared = [_argument(p) for p in TextSignature(function).parameters.values()]
     definition = Prompt(
-        name=name or function.__name__,
+        name=name or name_of_function(function),
         title=title or UNSET,
         description=description or describe_function(function) or UNSET,
         arguments=declared or UNSET,

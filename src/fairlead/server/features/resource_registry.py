@@ -128,16 +128,19 @@ class Resources:
         best = max(found, key=lambda one: one[0], default=None)
         return None if best is None else best[1:]
 
+    def not_found(self, uri: str, code: int) -> RpcError:
+        """Return the error about an unknown URI."""
+        place = "resources/list or resources/templates/list" if self.templates else None
+        return RpcError(
+            code, f"Resource not found: {uri}{self.fixed.hint(uri, place)}", {"uri": uri}
+        )
+
 
 def _parse_template(uri: str) -> "UriTemplate":
     # Loaded on first use: not every server has templates.
     from ...protocol.uri_templates.template import UriTemplate
 
     return UriTemplate(uri)
-
-
-def not_found(uri: str, code: int) -> RpcError:
-    return RpcError(code, f"Resource not found: {uri}", {"uri": uri})
 
 
 def file_resource(path: str) -> tuple[str, ResourceEntry]:

@@ -10,7 +10,7 @@ from ...wire.error_codes import INVALID_REQUEST, RESOURCE_NOT_FOUND
 from ..decode_params import required_uri
 from ..execution.handler_errors import error_for_caller
 from .change_broadcaster import ChangeBroadcaster
-from .resource_registry import Resources, not_found
+from .resource_registry import Resources
 
 __all__ = ["SubscriptionRequests"]
 
@@ -36,7 +36,7 @@ class SubscriptionRequests:
         """
         uri = required_uri(exchange)
         if self._resources.find(uri) is None:
-            raise not_found(uri, RESOURCE_NOT_FOUND)
+            raise self._resources.not_found(uri, RESOURCE_NOT_FOUND)
         self._changes.subscribe(exchange.edge, uri)
         return b"{}"
 

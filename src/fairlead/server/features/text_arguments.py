@@ -15,7 +15,7 @@ from ...errors import RpcError
 from ...wire.error_codes import INVALID_PARAMS
 from ..context.context import Context
 from ..schema.annotations import read_notes, satisfies_limit
-from ..schema.signature import context_parameter
+from ..schema.signature import context_parameter, require_function, require_names
 
 __all__ = ["TextParameter", "TextSignature"]
 
@@ -37,9 +37,13 @@ class TextSignature:
 
     Texts are converted to the annotated types: numbers and booleans from their text, `Literal` and
     enumerations from their values, other types (a list, a dataclass) from JSON.
+
+    Raises:
+        TypeError: The function cannot be called by name for one result.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        require_function(function)
         self.takes_any = False
         self.parameters: dict[str, TextParameter] = {}
         try:
@@ -48,6 +52,7 @@ class TextSignature:
             hints = {}
         self.context_name = context_parameter(hints, Context)
         for parameter in inspect.signature(function).parameters.values():
+            require_names("the function", parameter)
             if parameter.kind is parameter.VAR_KEYWORD:
                 self.takes_any = True
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):

@@ -21,6 +21,9 @@ __all__ = ["ToolCalls"]
 
 log = logging.getLogger("fairlead.server")
 
+# Types of transports whose caller is the user or the program that runs the server.
+_LOCAL = frozenset(("stdio", "memory", "direct"))
+
 
 class ToolCalls:
     """Caller of tools within the rate limits of the configuration."""
@@ -34,7 +37,10 @@ class ToolCalls:
     ) -> None:
         """`complete` is the JSON that closes each result for a stateless client."""
         self.listing = listing  # the listing of the registry that the server uses now
-        self.limiter = _make_limiter(config)
+        self.limiter = _make_limiter(config, config.rate_limit_rate)
+        # The default limit is for network callers only.
+        is_default = config.local_rate_limit_rate != config.rate_limit_rate
+        self._local_limiter = _make_limiter(config, 0.0) if is_default else self.limiter
         self._config = config
         self._runner = runner
         self._complete = complete
@@ -49,11 +55,13 @@ class ToolCalls:
         name = exchange.head.name
         entry = None if isinstance(name, UnsetType) else self.listing.get(name)
         if entry is None or isinstance(name, UnsetType):
-            raise error_for_caller(_unknown_tool(name), exchange)
+            raise error_for_caller(self._unknown_tool(name), exchange)
         tail = self._complete if exchange.caller.stateless else b"}"
         # Checked before the arguments are decoded, so that a rejected call costs little.
-        if self.limiter is not None and not self.limiter.allow(name):
-            return _completed(self._limited(self.limiter, name, exchange, tail))
+        local = exchange.transport.transport_type in _LOCAL
+        limiter = self._local_limiter if local else self.limiter
+        if limiter is not None and not limiter.allow(name):
+            return _completed(self._limited(limiter, name, exchange, tail))
         if entry.home is not None:
             return entry.home(exchange)
         return self._runner.run(entry, exchange, tail)
@@ -64,9 +72,16 @@ class ToolCalls:
         if entry is None or not entry.inline:
             return None
         tail = self._complete if exchange.caller.stateless else b"}"
-        if self.limiter is not None and not self.limiter.allow(entry.name):
-            return self._limited(self.limiter, entry.name, exchange, tail)
+        local = exchange.transport.transport_type in _LOCAL
+        limiter = self._local_limiter if local else self.limiter
+        if limiter is not None and not limiter.allow(entry.name):
+            return self._limited(limiter, entry.name, exchange, tail)
         return self._runner.run_inline(entry, exchange, tail)
+
+    def _unknown_tool(self, name: str | UnsetType) -> RpcError:
+        if isinstance(name, UnsetType):
+            return RpcError(INVALID_PARAMS, "params.name is required: the name of a tool")
+        return RpcError(INVALID_PARAMS, f"Unknown tool: {name}{self.listing.hint(name)}")
 
     def _limited(self, limiter: RateLimiter, name: str, exchange: Exchange, tail: bytes) -> bytes:
         """Return the error result of a rate-limited call; the tool is not called (SRV-23)."""
@@ -97,20 +112,14 @@ class ToolCalls:
         return error_content(error, tail).result
 
 
-def _make_limiter(config: MCPServerConfig) -> RateLimiter | None:
+def _make_limiter(config: MCPServerConfig, rate: float) -> RateLimiter | None:
     limiter = RateLimiter(
-        config.rate_limit_rate,
+        rate,
         config.rate_limit_burst,
         config.per_tool_rate,
         config.per_tool_burst,
     )
     return limiter if limiter.active else None
-
-
-def _unknown_tool(name: str | UnsetType) -> RpcError:
-    if isinstance(name, UnsetType):
-        return RpcError(INVALID_PARAMS, "params.name is required: the name of a tool")
-    return RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
 
 
 async def _completed(answer: bytes) -> bytes:

@@ -13,14 +13,27 @@ from ...protocol.types.base import HEADER_ANNOTATION
 from ...protocol.types.tools import Tool, ToolAnnotations
 from ...wire import to_json
 from ..context.context import Context
-from ..results.encode_result import EncodedResult
+from ..results.encode_result import EncodedResult, text_result
 from ..results.output_schema import OutputSchema, OutputSpec, output_of
-from ..schema.signature import Signature, context_parameter, hints_of, unwrap_partials
+from ..schema.signature import (
+    Signature,
+    context_parameter,
+    hints_of,
+    require_function,
+    require_names,
+    unwrap_partials,
+)
 
 if TYPE_CHECKING:
     from ...protocol.headers import ParamHeader
 
-__all__ = ["ToolEntry", "describe_function", "tool_from_function", "tool_from_schema"]
+__all__ = [
+    "ToolEntry",
+    "describe_function",
+    "name_of_function",
+    "tool_from_function",
+    "tool_from_schema",
+]
 
 NO_ARGUMENTS = Raw(b"{}")
 
@@ -37,6 +50,8 @@ class ToolEntry(Struct, eq=False):
     timeout: float | None = None
     # converts results of a tool with an output schema; raises MCPToolError
     convert: Callable[[Any, bytes], EncodedResult] | None = None
+    # encodes a string, the most frequent result; None if `convert` has to check it
+    encode_text: Callable[[str, bytes], bytes] | None = text_result
     warm_up: Callable[[], None] = lambda: None  # compiles the schemas that every call needs
     home: Handler | None = None  # handler of the inner server, for a mounted tool
     name: str = ""  # the name in the definition
@@ -69,7 +84,7 @@ def tool_from_function(
     output = output_of(output_schema, signature.returns, signature.where)
     text = description if description is not None else describe_function(function)
     definition = Tool(
-        name=name or _name_of(unwrap_partials(function)),
+        name=name or name_of_function(function),
         title=title or UNSET,
         description=text or UNSET,
         input_schema=Raw(to_json(signature.schema)),
@@ -90,6 +105,7 @@ def tool_from_function(
         inline=inline,
         timeout=timeout,
         convert=output.convert if output else None,
+        encode_text=output.encode_text if output else text_result,
         warm_up=lambda: _warm_up(signature, output),
     )
 
@@ -107,10 +123,11 @@ def tool_from_schema(
     `**kwargs`. A parameter annotated `Context` receives the context.
 
     Raises:
-        TypeError: The output schema is a type without a JSON Schema, or a header annotation is
-            invalid.
+        TypeError: The handler cannot be called by name for one result, the output schema is a type
+            without a JSON Schema, or a header annotation is invalid.
         ValueError: A schema or the tool object is invalid.
     """
+    require_function(handler)
     whole = schema if "inputSchema" in schema else {"inputSchema": schema}
     arguments = _argument_schema(whole["inputSchema"], name)
     hints = _hints(handler)
@@ -140,6 +157,7 @@ def tool_from_schema(
         asynchronous=is_asynchronous(handler),
         wants_context=context_name is not None,
         convert=output.convert if output else None,
+        encode_text=output.encode_text if output else text_result,
     )
 
 
@@ -186,8 +204,9 @@ def is_asynchronous(function: Callable[..., Any]) -> bool:
     )
 
 
-def _name_of(function: Any) -> str:
-    return str(getattr(function, "__name__", None) or type(function).__name__)
+def name_of_function(function: Callable[..., Any]) -> str:
+    target = unwrap_partials(function)
+    return str(getattr(target, "__name__", None) or type(target).__name__)
 
 
 def _hints(handler: Callable[..., Any]) -> dict[str, Any]:
@@ -203,6 +222,8 @@ def _by_name(
     handler: Callable[..., Any], context_name: str | None
 ) -> Callable[[dict[str, Any], Any], Any]:
     parameters = inspect.signature(handler).parameters.values()
+    for parameter in parameters:
+        require_names(name_of_function(handler), parameter)
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     known = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 

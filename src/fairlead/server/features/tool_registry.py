@@ -127,5 +127,6 @@ class MCPToolRegistry:
     def _find(self, name: str) -> ToolEntry:
         entry = self.get(name)
         if entry is None:
-            raise MCPToolError(f"Unknown tool: {name}", code=MCPErrorCode.NOT_FOUND, tool_name=name)
+            text = f"Unknown tool: {name}{self.listing.hint(name, 'list_tools()')}"
+            raise MCPToolError(text, code=MCPErrorCode.NOT_FOUND, tool_name=name)
         return entry

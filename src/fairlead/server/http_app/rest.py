@@ -93,7 +93,11 @@ class RestApi:
             if tool["name"] == name:
                 await call.answer(200, to_json(tool))
                 return
-        await call.answer(404, _error("NOT_FOUND", f"Unknown tool: {name}"))
+        await call.answer(404, self._unknown_tool(name))
+
+    def _unknown_tool(self, name: str) -> bytes:
+        hint = self._server.registry.listing.hint(name, "GET /tools")
+        return _error("NOT_FOUND", f"Unknown tool: {name}{hint}")
 
     async def _call_tool(self, call: AsgiCall, name: str, principal: Principal) -> None:
         # Required even without a body: web pages may send requests without this header to any
@@ -102,7 +106,7 @@ class RestApi:
             await call.send_text(415, "Content-Type must be application/json")
             return
         if self._server.registry.listing.get(name) is None:
-            await call.answer(404, _error("NOT_FOUND", f"Unknown tool: {name}"))
+            await call.answer(404, self._unknown_tool(name))
             return
         try:
             body = await call.body(self._settings.max_body)

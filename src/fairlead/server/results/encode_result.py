@@ -25,6 +25,7 @@ __all__ = [
     "json_of",
     "prompt_messages",
     "resource_contents",
+    "structured_text_result",
     "text_result",
 ]
 
@@ -44,19 +45,20 @@ class EncodedResult(Struct, frozen=True, gc=False):
     plain: bool = True
 
 
-def as_content(value: Any, tail: bytes = b"}") -> EncodedResult:
+def as_content(value: Any, tail: bytes = b"}", body: bytes | None = None) -> EncodedResult:
     """Encode the return value of a tool (SRV-29).
 
     Strings become text, content blocks are passed through, and other values become JSON text. Bytes
     become an embedded resource; a list may mix strings and blocks.
 
     `tail` closes the object with the members that the era adds. The encoder appends it itself, so
-    that a large text is copied only once.
+    that a large text is copied only once. `body` is the JSON of the value, if it is encoded
+    already.
     """
     # Compared by exact type: a subclass of str may have its own `__str__` and is handled at the
     # end.
-    if type(value) is str:
-        return EncodedResult(text_result(value, tail))
+    if type(value) is str or (body is not None and isinstance(value, str)):
+        return EncodedResult(text_result(value, tail, body))
     if value is None:
         # The result must have at least one block.
         return EncodedResult(b'{"content":[{"type":"text","text":""}]%b' % tail)
@@ -67,7 +69,7 @@ def as_content(value: Any, tail: bytes = b"}") -> EncodedResult:
     if isinstance(value, list | tuple) and _is_mixed_content(value):
         blocks = [{"type": "text", "text": v} if isinstance(v, str) else _block(v) for v in value]
         return EncodedResult(b'{"content":%b%b' % (to_json(blocks), tail), False)
-    text = str(value) if isinstance(value, str) else json_of(value).decode()
+    text = str(value) if isinstance(value, str) else (body or json_of(value)).decode()
     return EncodedResult(b'{"content":[{"type":"text","text":%b}]%b' % (to_json(text), tail))
 
 
@@ -84,14 +86,30 @@ def json_of(value: Any) -> bytes:
         return to_json(msgspec.to_builtins(value, builtin_types=(Raw,), enc_hook=to_plain))
 
 
-def text_result(text: str, tail: bytes) -> bytes:
-    """Encode a text result. A separate function, because it is the most frequent result."""
+def text_result(text: str, tail: bytes, body: bytes | None = None) -> bytes:
+    """Encode a text result. A separate function, because it is the most frequent result.
+
+    `body` is the JSON of the text, if it is encoded already.
+    """
+    if body is not None and body.startswith(b'"'):
+        encoded = body
+    else:
+        try:
+            encoded = _encode(text)
+        # A lone surrogate, such as half of an emoji, cannot be encoded as UTF-8.
+        except UnicodeEncodeError:
+            encoded = to_json(text)
+    return b"".join((b'{"content":[{"type":"text","text":', encoded, b"}]", tail))
+
+
+def structured_text_result(text: str, tail: bytes) -> bytes:
+    """Encode a text result with its structured content, for tools that are declared as `str`."""
     try:
         encoded = _encode(text)
-    # A lone surrogate, such as half of an emoji, cannot be encoded as UTF-8.
     except UnicodeEncodeError:
         encoded = to_json(text)
-    return b"".join((b'{"content":[{"type":"text","text":', encoded, b"}]", tail))
+    start, middle = b'{"content":[{"type":"text","text":', b'}],"structuredContent":{"result":'
+    return b"".join((start, encoded, middle, encoded, b"}", tail))
 
 
 def error_content(error: MCPToolError, tail: bytes = b"}") -> EncodedResult:

@@ -1,19 +1,23 @@
-"""Structured output: the output schema of a tool and the validation of its results."""
+"""Structured output: the output schema of a tool and the validation of its results.
+
+Which types have a schema, and which are wrapped, follows the official SDK.
+"""
 
 import collections.abc
+import enum
+import sys
 import types
 import typing
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 
 from ...errors import MCPErrorCode, MCPToolError
-from ...protocol.schema.validation import Checker, FieldError, bounded, reasons
+from ...protocol.schema.validation import Checker, FieldError, InvalidArguments, bounded, reasons
 from ...wire import to_json
 from ..schema.foreign_types import as_model
-from ..schema.msgspec_types import has_foreign_notes, to_msgspec_type
-from ..schema.object_fields import object_fields
-from ..schema.schema_builder import SchemaBuilder
+from ..schema.object_fields import Field, is_typed_dict, object_fields
+from ..schema.output_schema_builder import OutputSchemaBuilder
 from .encode_result import (
     EncodedResult,
     as_content,
@@ -21,30 +25,40 @@ from .encode_result import (
     is_result,
     is_result_type,
     json_of,
+    structured_text_result,
 )
+from .media import Media
+from .native_output import NativeOutput
+
+if TYPE_CHECKING:
+    from .pydantic_output import PydanticOutput
 
 __all__ = ["OutputSchema", "OutputSpec", "output_of"]
 
-# A dict is a JSON Schema. True uses the return annotation, False means no schema, and None uses the
-# return annotation if its values are objects in JSON.
+# A dict is a JSON Schema. True requires a return annotation with a schema, False means no schema,
+# and None uses the return annotation if it has a schema.
 OutputSchema: TypeAlias = dict[str, Any] | type | types.UnionType | bool | None
+
+_WRAPPED = (str, int, float, bool, bytes, type(None))
 
 
 class OutputSpec:
     """The output schema of a tool, and the validation and encoding of its results."""
 
-    def __init__(self, schema: dict[str, Any], kind: Any = None, *, wrapped: bool = False) -> None:
+    def __init__(
+        self, schema: dict[str, Any], encoder: "NativeOutput | PydanticOutput", *, wrapped: bool
+    ) -> None:
         self.schema = schema
         # True if values are not objects in JSON and are sent as {"result": value}
         self._wrapped = wrapped
-        self._checker = Checker(schema, "result")
-        self._decode = None
-        # Decoding the JSON as the type is faster than validating it against the schema.
-        if kind is not None and _reads_back(kind, set()):
-            self._decode = msgspec.json.Decoder(kind).decode
+        self._encode = encoder.encode
+        self.warm_up = encoder.warm_up  # compiles the validator, if every result needs it
+        # encodes a string without a check, if the type is `str`
+        self.encode_text = structured_text_result if encoder.takes_any_text else None
+        self._checker = Checker(schema, "result")  # of complete results
 
     def convert(self, value: Any, tail: bytes = b"}") -> EncodedResult:
-        """Return the result with its structured content, and the same JSON as a text block.
+        """Return the result with its structured content, and the content of any result.
 
         Raises:
             MCPToolError: The value does not match the schema.
@@ -52,39 +66,18 @@ class OutputSpec:
         if is_result(value):
             return self._whole(value, tail)
         try:
-            body = json_of(value)
-        except TypeError as exc:
+            body = self._encode(value)
+        except InvalidArguments as exc:
+            raise _unfit(list(exc.errors)) from exc
+        except (TypeError, AttributeError) as exc:
             raise _unfit([FieldError("result", str(exc))]) from exc
-        self._check(body)
+        except (msgspec.ValidationError, ValueError, RecursionError) as exc:
+            raise _unfit(reasons(exc, "result" if self._wrapped else "", "result")) from exc
         if self._wrapped:
-            body = b'{"result":%b}' % body
-        return EncodedResult(
-            b'{"content":[{"type":"text","text":%b}],"structuredContent":%b%b'
-            % (to_json(body.decode()), body, tail),
-            False,
-        )
-
-    def warm_up(self) -> None:
-        """Compile the validator that every result needs.
-
-        Raises:
-            ValueError: The schema is invalid.
-        """
-        if self._decode is None:
-            self._checker.compile()
-
-    def _check(self, body: bytes) -> None:
-        """Validate the JSON of a value by decoding it as its type, or against the schema."""
-        if self._decode is not None:
-            try:
-                self._decode(body)
-            except (msgspec.ValidationError, RecursionError) as exc:
-                raise _unfit(reasons(exc, "result" if self._wrapped else "", "result")) from exc
-            return
-        value = msgspec.json.decode(body)
-        problems = self._checker.problems({"result": value} if self._wrapped else value)
-        if problems:
-            raise _unfit(problems)
+            return as_content(value, b',"structuredContent":{"result":%b}%b' % (body, tail), body)
+        content = as_content(value, b',"structuredContent":%b%b' % (body, tail), body)
+        # Only the stateless revisions allow other structured values than objects.
+        return content if body.startswith(b"{") else EncodedResult(content.result, False)
 
     def _whole(self, value: Any, tail: bytes) -> EncodedResult:
         """Validate and encode a complete result. Error results are not validated."""
@@ -108,44 +101,132 @@ def output_of(given: Any, returns: Any, where: str) -> OutputSpec | None:
     if given is False:
         return None
     if isinstance(given, dict):
-        # A copy, because the caller may change its dict later.
-        output = OutputSpec(msgspec.json.decode(to_json(given)))
-        try:
-            output.warm_up()
-        except ValueError as exc:
-            raise ValueError(f"{where}: invalid outputSchema: {exc}") from exc
-        return output
+        return _given(given, where)
     if given is True and returns is None:
         raise TypeError(f"{where}: output_schema=True requires a return annotation")
     derived = given is None
-    kind = to_msgspec_type(_awaited(returns) if derived or given is True else given)
-    forms = SchemaBuilder(output=True)
+    kind = _data_type(_awaited(returns)) if derived or given is True else given
     try:
-        if derived and not _is_object(kind):
+        if derived and not _has_output(kind):
             return None
-        form = forms.of(kind)
+        return _typed(kind)
     except TypeError as exc:
         if derived:
             return None
         raise TypeError(f"{where}: the return type has no JSON form: {exc}") from exc
-    schema = forms.root(form.schema)
-    if schema.get("type") == "object":
-        return OutputSpec(schema, kind)
-    # In older revisions `structuredContent` must be an object, so other values are wrapped.
-    schema = {"type": "object", "properties": {"result": form.schema}, "required": ["result"]}
-    return OutputSpec(forms.root(schema), kind, wrapped=True)
 
 
-def _is_object(kind: Any) -> bool:
-    """Return True for a class whose values are objects in JSON, and for `dict[str, X]`."""
-    if typing.get_origin(kind) is Annotated:
-        return _is_object(typing.get_args(kind)[0])
-    if typing.get_origin(kind) in (dict, collections.abc.Mapping):
-        return typing.get_args(kind)[0] is str
-    base = typing.get_origin(kind) or kind
-    if is_block_type(base) or is_result_type(base):
+def _given(given: dict[str, Any], where: str) -> OutputSpec:
+    # A copy, because the caller may change its dict later.
+    schema = msgspec.json.decode(to_json(given))
+    output = OutputSpec(schema, NativeOutput(None, schema, wrapped=False), wrapped=False)
+    try:
+        output.warm_up()
+    except ValueError as exc:
+        raise ValueError(f"{where}: invalid outputSchema: {exc}") from exc
+    return output
+
+
+def _typed(kind: Any) -> OutputSpec:
+    """Return the specification of a type.
+
+    Raises:
+        TypeError: The type has no schema.
+    """
+    base = _bare(kind)
+    fields = _root_fields(base)
+    wrapped = fields is None and _is_wrapped(base)
+    # A program that uses a type of pydantic has imported it already.
+    foreign = _pydantic_output(kind, wrapped, fields) if "pydantic" in sys.modules else None
+    if foreign is not None:
+        return OutputSpec(foreign.schema, foreign, wrapped=wrapped)
+    builder = OutputSchemaBuilder()
+    if fields is not None:
+        schema = {"title": base.__name__, **builder.object(fields)}
+    elif wrapped:
+        schema = builder.object([Field("result", "result", kind, True)])
+    else:
+        schema = builder.of(base)
+    schema = builder.root(schema)
+    names = [] if fields is None or object_fields(base) is not None else [f.name for f in fields]
+    native = NativeOutput(kind, schema, wrapped=wrapped, attributes=names)
+    return OutputSpec(schema, native, wrapped=wrapped)
+
+
+def _pydantic_output(
+    kind: Any, wrapped: bool, fields: list[Field] | None
+) -> "PydanticOutput | None":
+    # Loaded on first use: many servers do not use pydantic.
+    from .pydantic_output import PydanticOutput, contains_pydantic_type
+
+    if not contains_pydantic_type(kind):
+        return None
+    try:
+        return PydanticOutput(kind if wrapped else _bare(kind), wrapped=wrapped, fields=fields)
+    # pydantic does not support structs and, before Python 3.12, `typing.TypedDict`.
+    except TypeError:
+        return None
+
+
+def _has_output(kind: Any) -> bool:
+    """Return True if results of a type are structured without an explicit request."""
+    base = _bare(kind)
+    if kind is None or is_result_type(base) or _is_content(base):
         return False
-    return as_model(base) is not None or object_fields(base) is not None
+    return not isinstance(base, type) or not _is_wrapped(base) or base in _WRAPPED
+
+
+def _is_wrapped(base: Any) -> bool:
+    """Return True for a type whose values are sent as {"result": value}."""
+    if isinstance(base, types.GenericAlias):
+        return base.__origin__ is not dict or base.__args__[0] is not str
+    return not isinstance(base, type) or not (
+        as_model(base) is not None or object_fields(base) is not None or _root_fields(base)
+    )
+
+
+def _root_fields(base: Any) -> list[Field] | None:
+    """Return the fields of a class with annotations that is neither a model nor a `TypedDict`.
+
+    As in the official SDK, a field is required unless the class has its default, and limits and
+    descriptions in `Annotated` are left out.
+    """
+    if not isinstance(base, type) or as_model(base) is not None or is_typed_dict(base):
+        return None
+    if issubclass(base, msgspec.Struct | tuple | enum.Enum):
+        return None
+    try:
+        hints = typing.get_type_hints(base)
+    except NameError as exc:
+        raise TypeError(f"in {base.__qualname__}: {exc}") from exc
+    fields = []
+    for name, kind in hints.items():
+        default = getattr(base, name, msgspec.NODEFAULT)
+        if hasattr(default, "__get__"):  # a slot
+            default = msgspec.NODEFAULT
+        if not name.startswith("_") and typing.get_origin(kind) is not typing.ClassVar:
+            fields.append(Field(name, name, kind, default is msgspec.NODEFAULT, default))
+    return fields or None
+
+
+def _is_content(kind: Any) -> bool:
+    """Return True for content blocks, also in lists and unions: they are not data."""
+    kind = _bare(kind)
+    origin = typing.get_origin(kind)
+    if origin in (list, tuple, collections.abc.Sequence, typing.Union, types.UnionType):
+        return any(map(_is_content, typing.get_args(kind)))
+    return is_block_type(kind) or (isinstance(kind, type) and issubclass(kind, Media | msgspec.Raw))
+
+
+def _data_type(kind: Any) -> Any:
+    """Return the X of `Annotated[CallToolResult, X]`."""
+    if typing.get_origin(kind) is Annotated and is_result_type(typing.get_args(kind)[0]):
+        return typing.get_args(kind)[1]
+    return kind
+
+
+def _bare(kind: Any) -> Any:
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
 
 
 def _awaited(kind: Any) -> Any:
@@ -153,31 +234,6 @@ def _awaited(kind: Any) -> Any:
     if typing.get_origin(kind) in (collections.abc.Awaitable, collections.abc.Coroutine):
         return typing.get_args(kind)[-1]
     return kind
-
-
-def _reads_back(kind: Any, seen: set[Any]) -> bool:
-    """Return True if msgspec can decode a type without running hooks or `__post_init__`.
-
-    Validating a result must not run user code a second time.
-    """
-    try:
-        msgspec.json.schema_components([kind])
-    except TypeError:
-        return False
-    return not has_foreign_notes(kind) and not _runs_code(kind, seen)
-
-
-def _runs_code(kind: Any, seen: set[Any]) -> bool:
-    inner = typing.get_args(kind)
-    if inner:
-        origin = typing.get_origin(kind)
-        return any(_runs_code(part, seen) for part in (*inner, origin))
-    if not isinstance(kind, type) or kind in seen:
-        return False
-    seen.add(kind)
-    if hasattr(kind, "__post_init__") or hasattr(kind, "__attrs_attrs__"):
-        return True
-    return any(_runs_code(field.kind, seen) for field in object_fields(kind) or ())
 
 
 def _unfit(found: list[FieldError]) -> MCPToolError:

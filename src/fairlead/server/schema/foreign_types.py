@@ -1,6 +1,7 @@
 """Types that msgspec does not support: paths and pydantic types, without importing either."""
 
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -42,8 +43,10 @@ def to_plain(value: Any) -> Any:
     """Convert a value that msgspec does not support for encoding; used as `enc_hook`."""
     if as_model(type(value)) is not None:
         return msgspec.Raw(value.model_dump_json(by_alias=True).encode())
-    if is_path(type(value)):
+    if is_path(type(value)) or type(value).__module__ == "ipaddress":
         return str(value)
+    if isinstance(value, deque):
+        return list(value)
     adapter = adapter_of(type(value))
     if adapter is not None:
         return msgspec.Raw(adapter.dump_json(value))

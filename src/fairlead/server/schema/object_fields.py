@@ -8,7 +8,7 @@ import msgspec
 
 from .foreign_types import to_plain
 
-__all__ = ["Field", "object_fields", "with_default"]
+__all__ = ["Field", "is_typed_dict", "object_fields", "with_default"]
 
 
 class Field(NamedTuple):
@@ -35,13 +35,18 @@ def object_fields(kind: Any) -> list[Field] | None:
             return [Field(f.encode_name, f.name, f.type, f.required, f.default) for f in found]
         if dataclasses.is_dataclass(kind):
             return _dataclass_fields(kind)
-        if typing.is_typeddict(kind):
+        if is_typed_dict(kind):
             required: frozenset[str] = kind.__required_keys__  # type: ignore[attr-defined]
             hints = typing.get_type_hints(kind, include_extras=True)
             return [Field(k, k, _bare(v), k in required) for k, v in hints.items()]
     except NameError as exc:
         raise TypeError(f"in {kind.__qualname__}: {exc}") from exc
     return None
+
+
+def is_typed_dict(kind: Any) -> bool:
+    """Return True for a `TypedDict`, also of typing_extensions."""
+    return isinstance(kind, type) and hasattr(kind, "__required_keys__")
 
 
 def with_default(schema: dict[str, Any], default: Any) -> dict[str, Any]:

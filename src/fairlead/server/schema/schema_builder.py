@@ -38,9 +38,8 @@ class TypeSchema(NamedTuple):
 class SchemaBuilder:
     """Builder of schemas for several types that share their definitions (`defs`, for `$defs`)."""
 
-    def __init__(self, *, output: bool = False) -> None:
+    def __init__(self) -> None:
         self.defs: dict[str, Any] = {}
-        self._output = output
         # definitions before they were renamed, to recognize equal definitions
         self._unread: dict[str, Any] = {}
         self._objects: dict[Any, TypeSchema] = {}
@@ -95,10 +94,9 @@ class SchemaBuilder:
         adapter = adapter_of(kind)
         if adapter is None:
             raise NotImplementedError
-        mode = "serialization" if self._output else "validation"
         method = adapter.json_schema if as_model(kind) is None else adapter.model_json_schema
         try:
-            schema: dict[str, Any] = method(ref_template="#/$new/{model}", mode=mode)
+            schema: dict[str, Any] = method(ref_template="#/$new/{model}")
         except RuntimeError as exc:  # pydantic's error for a model with a field that has no schema
             raise TypeError(f"{kind.__qualname__}: {exc}") from exc
         return self._adopt(schema, schema.pop("$defs", {}))
@@ -113,8 +111,8 @@ class SchemaBuilder:
             names[name] = free
             self.defs[free] = self._unread[free] = content
         for name in components:
-            self.defs[names[name]] = rename_references(components[name], names, self._output)
-        renamed: dict[str, Any] = rename_references(schema, names, self._output)
+            self.defs[names[name]] = rename_references(components[name], names)
+        renamed: dict[str, Any] = rename_references(schema, names)
         return renamed
 
     def _apart(self, kind: Any) -> TypeSchema | None:

@@ -6,21 +6,21 @@ from typing import Any
 __all__ = ["referenced_name", "references", "rename_references"]
 
 
-def rename_references(schema: Any, names: dict[str, str], output: bool) -> Any:
+def rename_references(schema: Any, names: dict[str, str]) -> Any:
     """Return a schema whose temporary references (`#/$new/...`) have their final names."""
     if isinstance(schema, list):
-        return [rename_references(item, names, output) for item in schema]
+        return [rename_references(item, names) for item in schema]
     if not isinstance(schema, dict):
         if isinstance(schema, str) and schema.startswith("#/$new/"):
             return "#/$defs/" + names[schema.removeprefix("#/$new/")]
         return schema
     found = {
-        k: rename_references(v, names, output)
+        k: rename_references(v, names)
         for k, v in schema.items()
         # An empty `required` has no effect, and draft 4 of JSON Schema forbids it.
         if (k, v) != ("required", [])
     }
-    if not output and found.get("format") == "decimal" and found.get("type") == "string":
+    if found.get("format") == "decimal" and found.get("type") == "string":
         # A decimal is sent as a string, but also accepted as a number.
         del found["type"], found["format"]
         found["anyOf"] = [{"type": "number"}, {"type": "string", "format": "decimal"}]

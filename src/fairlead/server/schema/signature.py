@@ -28,18 +28,26 @@ from .msgspec_types import to_msgspec_type
 from .object_fields import with_default
 from .schema_builder import SchemaBuilder
 
-__all__ = ["Signature", "context_parameter", "hints_of", "unwrap_partials"]
+__all__ = [
+    "Signature",
+    "context_parameter",
+    "hints_of",
+    "require_function",
+    "require_names",
+    "unwrap_partials",
+]
 
 
 class Signature:
     """The signature of a function that is called with JSON arguments.
 
     Raises:
-        TypeError: A parameter has a type without a JSON form; the message names function and
-            parameter.
+        TypeError: The function cannot be called by name for one result, or a parameter has a type
+            without a JSON form; the message names function and parameter.
     """
 
     def __init__(self, function: Callable[..., Any], *, context_type: type | None = None) -> None:
+        require_function(function)
         self.function = function
         self.where = f"{unwrap_partials(function).__module__}.{_name_of(unwrap_partials(function))}"
         self.context_name: str | None = None
@@ -154,11 +162,7 @@ class Signature:
                 continue
             if name == self.context_name:
                 continue
-            if parameter.kind is parameter.POSITIONAL_ONLY:
-                raise TypeError(
-                    f"{self.where}: parameter {name!r} is positional-only; tools are called "
-                    "by name, so remove the '/'"
-                )
+            require_names(self.where, parameter)
             self._keyword_only |= parameter.kind is parameter.KEYWORD_ONLY
             kind, default = hints.get(name, Any), parameter.default
             if _is_pydantic_field(default):  # `days: int = Field(3, ge=1)`
@@ -245,6 +249,35 @@ def unwrap_partials(function: Callable[..., Any]) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
     return function
+
+
+def require_function(function: Any) -> None:
+    """Check that an object is a function that returns one value.
+
+    Raises:
+        TypeError: It cannot be called, or it is a generator function.
+    """
+    if not callable(function):
+        raise TypeError(f"expected a function, not {function!r}")
+    target = unwrap_partials(function)
+    called = target if inspect.isroutine(target) else type(target).__call__
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise TypeError(
+            f"{_name_of(target)} is a generator function: return a list instead of yielding"
+        )
+
+
+def require_names(where: str, parameter: inspect.Parameter) -> None:
+    """Check that a parameter has a name for callers.
+
+    Raises:
+        TypeError: It is positional-only.
+    """
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise TypeError(
+            f"{where}: parameter {parameter.name!r} is positional-only; arguments are passed by "
+            "name, so remove the '/'"
+        )
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:

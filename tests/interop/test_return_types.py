@@ -1,0 +1,47 @@
+"""Output schemas and structured content are those of the official SDK, in every revision."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.protocol.revisions import Revision
+from tests.support.interop.server_processes import our_client
+
+KEYS_ARE_NAMES = ("properties", "$defs")
+
+
+def untitled(schema: Any, names: bool = False) -> Any:
+    """Return a schema without titles; `names` is True for an object whose keys are names."""
+    if isinstance(schema, list):
+        return [untitled(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: untitled(value, key in KEYS_ARE_NAMES)
+        for key, value in schema.items()
+        if names or key != "title"
+    }
+
+
+async def outputs(kind: str, version: str) -> dict[str, tuple[Any, Any, bool]]:
+    """Return the schema, the structured content and the error flag of each tool."""
+    found = {}
+    async with our_client("return_types", version, kind) as client:
+        for tool in await client.list_tools():
+            result = await client.call_tool(tool["name"])
+            found[tool["name"]] = (
+                untitled(tool.get("outputSchema")),
+                result.get("structuredContent"),
+                result.get("isError", False),
+            )
+    return found
+
+
+@pytest.mark.covers("SRV-02", "SRV-29")
+@pytest.mark.parametrize("revision", [*Revision])
+async def test_every_return_type_has_the_output_of_the_official_sdk(revision: Revision) -> None:
+    official = await outputs("official", revision.value)
+    ours = await outputs("ours", revision.value)
+    assert len(ours) > 100
+    assert {name: ours[name] for name in ours if ours[name] != official.get(name)} == {}
+    assert ours.keys() == official.keys()
