@@ -115,7 +115,7 @@ class MCPManager(ResourcesAndPrompts):
                 self._check_open()
                 spec = read_spec(config, source)
             except ConfigError as exc:
-                errors.append({"path": _path(name, source), "error": str(exc)})
+                errors.append({"path": _path(name, source), "error": _named(name, exc)})
                 continue
             new.append(self._begin(name, spec))
         self.upstreams.events.report_connecting([s.name for s in new if s.state != "idle"])
@@ -126,7 +126,7 @@ class MCPManager(ResourcesAndPrompts):
         for upstream in new:
             if upstream.state in ("failed", "suspended") and upstream.error is not None:
                 path = _path(upstream.name, self.get_source(upstream.name))
-                errors.append({"path": path, "error": str(upstream.error)})
+                errors.append({"path": path, "error": _named(upstream.name, upstream.error)})
         return ConnectReport(
             tools=self._index.rebuild(),
             errors=errors,
@@ -389,6 +389,12 @@ def _connection(upstream: Upstream, client: MCPClient) -> MCPServerConnection:
         source=upstream.spec.source,
         latency=upstream.latency,
     )
+
+
+def _named(name: str, error: BaseException) -> str:
+    """Return the text of an error with the name of its server, because a file has several."""
+    text = str(error)
+    return text if f'"{name}"' in text else f'server "{name}": {text}'
 
 
 def _path(name: str, source: Source | None) -> str:

@@ -137,7 +137,6 @@ class ChannelTransport(MCPTransport):
         self,
         method: str,
         params: Mapping[str, Any] | None = None,
-        *,
         options: RequestOptions | None = None,
     ) -> Any:
         options = options or RequestOptions()

@@ -86,7 +86,6 @@ class MCPTransport(ABC):
         self,
         method: str,
         params: Mapping[str, Any] | None = None,
-        *,
         options: RequestOptions | None = None,
     ) -> Any:
         """Send a request and return its decoded result.
