@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-__all__ = ["close_matches", "did_you_mean", "unknown_name"]
+__all__ = ["check_keywords", "close_matches", "did_you_mean", "unknown_name"]
 
 # `difflib` takes quadratic time, and the names of tools come from servers.
 _LONGEST = 200
@@ -36,6 +36,18 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     expected = f"expected one of {', '.join(names)}" if names else ""
     rest = question or expected
     return f"unknown {kind} {name!r}: {rest}" if rest else f"unknown {kind} {name!r}"
+
+
+def check_keywords(given: Iterable[str], known: Iterable[str]) -> None:
+    """Check the names of keyword arguments.
+
+    Raises:
+        TypeError: A name is unknown; the message contains the closest known one.
+    """
+    names = set(known)
+    for name in given:
+        if name not in names:
+            raise TypeError(unknown_name("keyword argument", name, names))
 
 
 def _folded(name: str) -> str:

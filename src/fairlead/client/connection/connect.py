@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Hashable
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Hashable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from ...errors import ChannelClosed, ConnectFailed, HttpError, RemoteProtocolError, RpcError
 from ..client_config import MCPClientConfig
 from .era_cache import known_eras
 
-__all__ = ["ConnectionAttempt"]
+__all__ = ["ConnectionAttempt", "DeferredAttempt"]
 
 log = logging.getLogger("fairlead.client")
 
@@ -24,6 +24,11 @@ class Openable(Protocol):
 
 
 C = TypeVar("C", bound=Openable)
+
+_HOW_TO_USE = (
+    "the client is not connected yet; use `async with MCPClient.connect(...) as client:` "
+    "or `client = await MCPClient.connect(...)`"
+)
 
 
 class ConnectionAttempt(Generic[C]):
@@ -44,6 +49,17 @@ class ConnectionAttempt(Generic[C]):
     async def __aexit__(self, *exc: object) -> None:
         if self._client is not None:
             await self._client.close()
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(_HOW_TO_USE)
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    # Hidden from type checkers, which would otherwise accept any attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"no attribute {name!r}: {_HOW_TO_USE}")
 
     async def _connect(self) -> C:
         client = self._client = self._make()
@@ -102,6 +118,18 @@ class ConnectionAttempt(Generic[C]):
     async def _anew(self, client: C) -> C:
         await client.close()
         self._client = self._make()
+        return self._client
+
+
+class DeferredAttempt(ConnectionAttempt[C]):
+    """A connection to a server that has to be looked up first."""
+
+    def __init__(self, prepare: Callable[[], Awaitable[ConnectionAttempt[C]]]) -> None:
+        self._prepare = prepare
+        self._client: C | None = None
+
+    async def _connect(self) -> C:
+        self._client = await (await self._prepare())
         return self._client
 
 
