@@ -289,3 +289,13 @@ async def test_a_closed_manager_connects_and_watches_nothing(tmp_path: Path) -> 
     assert manager.describe() == {}
     with pytest.raises(ConfigError, match="the manager is closed"):
         await manager.watch()
+
+
+async def test_error_of_a_program_that_writes_text_names_the_server_and_the_text() -> None:
+    chatty = {"command": "sh", "args": ["-c", "echo Hello; cat > /dev/null"], "timeout": 700}
+    async with MCPManager() as manager:
+        (error,) = (await manager.connect_servers({"chatty": chatty})).errors
+    assert error["error"].startswith(
+        'Connection to MCP server "chatty" timed out after 700ms; '
+        "the server wrote output that is not JSON-RPC:\n  | Hello\n"
+    )

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Hashable
+from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from ...errors import ChannelClosed, ConnectFailed, HttpError, RemoteProtocolError, RpcError
 from ..client_config import MCPClientConfig
+from ..mcp_transport.channel_transport import ChannelTransport
 from .era_cache import known_eras
 
 __all__ = ["ConnectionAttempt", "DeferredAttempt"]
@@ -18,6 +19,7 @@ class Openable(Protocol):
     """An object that can be opened and closed."""
 
     config: MCPClientConfig
+    transport: ChannelTransport
 
     async def open(self, stateless: bool | None = None) -> Any: ...
     async def close(self) -> None: ...
@@ -50,6 +52,11 @@ class ConnectionAttempt(Generic[C]):
         if self._client is not None:
             await self._client.close()
 
+    @property
+    def unreadable_output(self) -> tuple[str, ...]:
+        """The first lines that the server wrote instead of messages, redacted and escaped."""
+        return () if self._client is None else self._client.transport.unreadable_output
+
     def __enter__(self) -> NoReturn:
         raise TypeError(_HOW_TO_USE)
 
@@ -71,6 +78,7 @@ class ConnectionAttempt(Generic[C]):
             await self._client.close()
             raise ConnectFailed(
                 f"No connection within {seconds * 1000:.0f}ms",
+                output=self.unreadable_output,
                 public=f"did not answer within {seconds:g} s",
             ) from exc
         except BaseException:
@@ -89,7 +97,7 @@ class ConnectionAttempt(Generic[C]):
             except ChannelClosed as exc:
                 known_eras.forget(self._server_key)
                 if not self._died_of_it(exc):
-                    raise _lost(exc) from exc
+                    raise _lost(exc, self.unreadable_output) from exc
             log.debug("the server rejected its remembered era; connecting again with a probe")
             client = await self._anew(client)
         try:
@@ -98,7 +106,7 @@ class ConnectionAttempt(Generic[C]):
         except ChannelClosed as exc:
             if remembered is False or not self._died_of_it(exc):
                 known_eras.forget(self._server_key)
-                raise _lost(exc) from exc
+                raise _lost(exc, self.unreadable_output) from exc
         # Some servers exit when they receive an unknown first message, before their era is known.
         # Start the server again, and send `initialize` first.
         log.debug("the server exited during the probe; connecting again with initialize")
@@ -106,7 +114,7 @@ class ConnectionAttempt(Generic[C]):
         try:
             await client.open(stateless=False)
         except ChannelClosed as exc:
-            raise _lost(exc) from exc
+            raise _lost(exc, self.unreadable_output) from exc
         return client
 
     def _died_of_it(self, exc: ChannelClosed) -> bool:
@@ -140,12 +148,13 @@ def _is_refusal(error: BaseException | None) -> bool:
     return isinstance(error, RpcError | RemoteProtocolError)
 
 
-def _lost(exc: ChannelClosed) -> ConnectFailed:
+def _lost(exc: ChannelClosed, output: Sequence[str] = ()) -> ConnectFailed:
     """Return the error for a server that ended before it answered, with its last output."""
     reason = exc.reason or "the connection closed"
     return ConnectFailed(
         f"Could not connect: {reason} before the handshake was complete",
         exit_code=exc.exit_code,
         stderr=exc.stderr,
+        output=output,
         public=exc.public,
     )

@@ -100,6 +100,11 @@ class ChannelTransport(MCPTransport):
     def connected(self) -> bool:
         return self._peer is not None and self._peer.connected
 
+    @property
+    def unreadable_output(self) -> tuple[str, ...]:
+        """The first lines that the server wrote before its first message, redacted and escaped."""
+        return () if self._peer is None else self._peer.unreadable_output
+
     async def connect(self) -> None:
         async with self._connecting:
             self._check_open()
