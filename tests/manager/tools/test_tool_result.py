@@ -7,7 +7,6 @@ import pytest
 
 from fairlead.errors import ChannelClosed, RpcError
 from fairlead.manager.tools.provider_adapters import (
-    as_callables,
     run_anthropic,
     run_openai,
     to_anthropic,
@@ -15,6 +14,7 @@ from fairlead.manager.tools.provider_adapters import (
     to_openai_responses,
 )
 from fairlead.manager.tools.tool import MCPTool, ProxyTool
+from fairlead.manager.tools.tool_callables import as_callables
 from fairlead.manager.tools.tool_result import normalize_arguments
 from fairlead.manager.tools.tool_session import ToolSession, create_tool_session
 
