@@ -10,6 +10,7 @@ from ..limits import BATCH_QUEUE
 from ..protocol.conversation.conversation import ConversationRole
 from ..protocol.conversation.conversation_events import (
     ConversationEvent,
+    ConversationRestarted,
     NotificationReceived,
     ProgressReceived,
     RequestCancelled,
@@ -110,6 +111,8 @@ class InboundDispatcher:
                     self._on_notification(message)
             case RequestCancelled():
                 self._inbound_requests.cancelled(event)
+            case ConversationRestarted(request, cancelled):
+                self._inbound_requests.restart(request, cancelled)
             case RequestRejected(answer):
                 log.warning("refused a request: %s", answer.message)
                 self._line.send_quietly(answer)
