@@ -175,6 +175,37 @@ async def test_error_of_a_server_that_exits_at_once_has_the_reason(tmp_path: Pat
     assert "no API key configured" in str(failed.value)
 
 
+async def test_a_server_that_the_probe_upsets_is_restarted_with_initialize(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log"
+    command = program(
+        tmp_path,
+        f"""
+        log, upset = open({str(log)!r}, "a"), False
+        for request in requests():
+            print(request["method"], file=log, flush=True)
+            upset = upset or request["method"] == "server/discover"
+            if "id" not in request:
+                continue
+            if upset:
+                refuse(request, -32000, "Bad Request: no valid session")
+            elif request["method"] == "initialize":
+                greet(request)
+            else:
+                answer(request, {{}})
+        """,
+    )
+    async with MCPClient.connect_stdio(command) as client:
+        await client.ping()
+    first = ["server/discover", "initialize"]
+    later = ["initialize", "notifications/initialized", "ping"]
+    assert lines_of(log) == [*first, *later]
+    async with MCPClient.connect_stdio(command) as client:  # the era is remembered
+        await client.ping()
+    assert lines_of(log) == [*first, *later, *later]
+
+
 @pytest.mark.parametrize("rest", ["sys.stdin.read()", "sys.exit(3)"])
 async def test_error_of_a_program_that_writes_text_shows_the_text(
     rest: str, tmp_path: Path

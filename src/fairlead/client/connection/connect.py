@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 from ...errors import ChannelClosed, ConnectFailed, HttpError, RemoteProtocolError, RpcError
 from ..client_config import MCPClientConfig
 from ..mcp_transport.channel_transport import ChannelTransport
+from ..server_entry import MCPStdioServerConfig
 from .era_cache import known_eras
 
 __all__ = ["ConnectionAttempt", "DeferredAttempt"]
@@ -107,9 +108,13 @@ class ConnectionAttempt(Generic[C]):
             if remembered is False or not self._died_of_it(exc):
                 known_eras.forget(self._server_key)
                 raise _lost(exc, self.unreadable_output) from exc
+        except ConnectFailed as exc:
+            if remembered is False or not self._was_upset(client, exc):
+                raise
         # Some servers exit when they receive an unknown first message, before their era is known.
-        # Start the server again, and send `initialize` first.
-        log.debug("the server exited during the probe; connecting again with initialize")
+        # Others answer all later messages with an error. Start the server again, and send
+        # `initialize` first.
+        log.debug("the server failed during the probe; connecting again with initialize")
         client = await self._anew(client)
         try:
             await client.open(stateless=False)
@@ -122,6 +127,11 @@ class ConnectionAttempt(Generic[C]):
         free = self._client is not None and self._client.config.protocol_version == "auto"
         ours = self._server_key is not None and exc.exit_code is not None
         return free and ours and exc.delivered
+
+    def _was_upset(self, client: C, exc: ConnectFailed) -> bool:
+        """Return True if a child process refused `initialize`, perhaps because of the probe."""
+        ours = isinstance(client.transport.entry, MCPStdioServerConfig)
+        return ours and client.config.protocol_version == "auto" and _is_refusal(exc.__cause__)
 
     async def _anew(self, client: C) -> C:
         await client.close()
