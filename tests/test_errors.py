@@ -28,6 +28,10 @@ from fairlead.errors import (
     UrlElicitationRequired,
 )
 
+UNREADABLE = (
+    "x; the server wrote output that is not JSON-RPC:\n  | one\n"
+    "  hint: a server must write only messages to stdout, and other output to stderr"
+)
 LAST_WORDS = "x. Last lines on stderr:\n  | one\n  | two"
 
 
@@ -39,6 +43,11 @@ LAST_WORDS = "x. Last lines on stderr:\n  | one\n  | two"
         (TransportError("x"), "x"),
         (ConnectFailed("x"), "x"),
         (ConnectFailed("x", stderr=["one", "two"]), LAST_WORDS),
+        (ConnectFailed("x", output=["one"]), UNREADABLE),
+        (
+            ConnectFailed("x", output=["one"], stderr=["one", "two"]),
+            UNREADABLE + LAST_WORDS.replace("x. ", "\n"),
+        ),
         (ServerBusy("x", public="is busy"), "x"),
         (HttpError(500), "HTTP 500: "),
         (HttpError(404, "  gone\n"), "HTTP 404: gone"),

@@ -12,9 +12,9 @@ Errors: `FairleadError` (also as `MCPClientError`), `RpcError`, `MCPToolError`.
 Gateways and relays are in `fairlead.gateway`, interceptors in `fairlead.interceptor`.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .lazy_names import lazy_names
+from .lazy_names import late_functions, lazy_names
 
 if TYPE_CHECKING:
     from .client import MCPClient, MCPClientConfig, MCPTransport
@@ -74,6 +74,17 @@ _HOMES = {
     "discover_mcp_servers": "fairlead.manager.discover_tools",
     "mcp_tool": "fairlead.server.features.tool_modules",
 }
+
+
+def _configured_entry(name: str) -> Any:
+    """Return an awaitable for the entry of a configured server, for `MCPClient.connect`."""
+    from .config.configured_servers import configured_entry
+
+    return configured_entry(name)
+
+
+# `client` is below `config` and cannot import it.
+late_functions["configured_entry"] = _configured_entry
 
 # Hidden from type checkers: with a module-level `__getattr__` they would accept any misspelt name.
 if not TYPE_CHECKING:

@@ -141,7 +141,8 @@ class TransportError(FairleadError):
 class ConnectFailed(TransportError):
     """Failure to open a connection; nothing was sent.
 
-    `exit_code` and `stderr` are set if a process was started and exited too early.
+    `exit_code` and `stderr` are set if a process exited too early. `output` are the first lines
+    that the server wrote instead of messages.
     """
 
     def __init__(
@@ -150,12 +151,16 @@ class ConnectFailed(TransportError):
         *,
         exit_code: int | None = None,
         stderr: Sequence[str] = (),
+        output: Sequence[str] = (),
         public: str = "",
     ) -> None:
-        super().__init__(_with_last_words(message, stderr), delivered=False, public=public)
+        if output:
+            message += "; the server wrote output that is not JSON-RPC"
+        super().__init__(_with_last_words(message, stderr, output), delivered=False, public=public)
         self.summary = message
         self.exit_code = exit_code
         self.stderr = tuple(stderr)
+        self.output = tuple(output)
 
 
 class ServerBusy(ConnectFailed):
@@ -211,10 +216,7 @@ class HttpError(TransportError):
 
     @property
     def retry_after(self) -> float | None:
-        """Return the seconds that the server wants the client to wait.
-
-        None if the header is missing or contains a date.
-        """
+        """Return the seconds that the server wants the client to wait; None for a date."""
         text = self.headers.get("retry-after", "").strip()
         return float(text) if text.isdigit() else None
 
@@ -433,8 +435,7 @@ class MCPToolError(FairleadError):
 
     def to_json(self) -> str:
         """Return `to_dict()` as JSON text."""
-        # Imported here, so that `fairlead.errors` stays cheap to import.
-        import json
+        import json  # here, so that `fairlead.errors` stays cheap to import
 
         return json.dumps(self.to_dict(), ensure_ascii=False, default=str)
 
@@ -487,13 +488,16 @@ _TOOL_ERROR_KEYS = frozenset(
     ("code", "message", "correlation_id", "tool_name", "module", "field_errors", "suggestion")
 )
 
+_HINT = "a server must write only messages to stdout, and other output to stderr"
+
 # Names that `docs/requirements.md` prescribes.
 MCPClientError = FairleadError
 ClientClosedError = ChannelClosed
 
 
-def _with_last_words(message: str, stderr: Sequence[str]) -> str:
-    """Return the message, followed by the last lines that the process wrote to stderr."""
+def _with_last_words(message: str, stderr: Sequence[str], output: Sequence[str] = ()) -> str:
+    """Return the message, followed by the output and the last lines on stderr of the server."""
+    text = "\n  | ".join([f"{message}:", *output]) + f"\n  hint: {_HINT}" if output else message
     if not stderr:
-        return message
-    return "\n".join([f"{message}. Last lines on stderr:", *(f"  | {line}" for line in stderr)])
+        return text
+    return "\n  | ".join([text + ("\n" if output else ". ") + "Last lines on stderr:", *stderr])

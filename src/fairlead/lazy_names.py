@@ -1,11 +1,14 @@
-"""Package attributes that are imported on first use."""
+"""Package attributes and functions of higher layers that are imported on first use."""
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy_names"]
+__all__ = ["call_late", "late_functions", "lazy_names"]
+
+# Functions of higher layers that lower ones call, by name. The top-level package sets them.
+late_functions: dict[str, Callable[..., Any]] = {}
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -24,3 +27,8 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return value
 
     return load
+
+
+def call_late(name: str, *arguments: Any) -> Any:
+    """Call a function of a higher layer that the top-level package has set."""
+    return late_functions[name](*arguments)

@@ -20,7 +20,8 @@ from fairlead.cli.client.call_arguments import parse
 from fairlead.gateway import Gateway
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.manager import MCPManager
-from fairlead.manager.tools.provider_adapters import as_callables, run_anthropic, run_openai
+from fairlead.manager.tools.provider_adapters import run_anthropic, run_openai
+from fairlead.manager.tools.tool_callables import as_callables
 from tests.support.examples import examples
 
 LIMIT = 30.0

@@ -268,7 +268,9 @@ async def test_a_manager_that_closes_while_servers_start_leaves_nothing(
         await manager.close()
         assert time.monotonic() - began < 5
         loaded = await manager.connect_servers({"late": servers[0].entry})
-        assert loaded.errors == [{"path": "mcp:late", "error": "the manager is closed"}]
+        assert loaded.errors == [
+            {"path": "mcp:late", "error": 'server "late": the manager is closed'}
+        ]
 
 
 async def test_a_start_can_be_cancelled_at_any_moment(tmp_path: Path, loop_kind: str) -> None:

@@ -175,6 +175,77 @@ async def test_error_of_a_server_that_exits_at_once_has_the_reason(tmp_path: Pat
     assert "no API key configured" in str(failed.value)
 
 
+async def test_a_server_that_the_probe_upsets_is_restarted_with_initialize(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log"
+    command = program(
+        tmp_path,
+        f"""
+        log, upset = open({str(log)!r}, "a"), False
+        for request in requests():
+            print(request["method"], file=log, flush=True)
+            upset = upset or request["method"] == "server/discover"
+            if "id" not in request:
+                continue
+            if upset:
+                refuse(request, -32000, "Bad Request: no valid session")
+            elif request["method"] == "initialize":
+                greet(request)
+            else:
+                answer(request, {{}})
+        """,
+    )
+    async with MCPClient.connect_stdio(command) as client:
+        await client.ping()
+    first = ["server/discover", "initialize"]
+    later = ["initialize", "notifications/initialized", "ping"]
+    assert lines_of(log) == [*first, *later]
+    async with MCPClient.connect_stdio(command) as client:  # the era is remembered
+        await client.ping()
+    assert lines_of(log) == [*first, *later, *later]
+
+
+@pytest.mark.parametrize("rest", ["sys.stdin.read()", "sys.exit(3)"])
+async def test_error_of_a_program_that_writes_text_shows_the_text(
+    rest: str, tmp_path: Path
+) -> None:
+    command = program(
+        tmp_path,
+        f"""
+        print("Starting \\x1b[1mserver")
+        print("token ghp_" + "a" * 36)
+        for _ in range(9): print("x" * 300)
+        sys.stdout.flush()
+        {rest}
+        """,
+    )
+    with pytest.raises(ConnectFailed) as failed:
+        await MCPClient.connect_stdio(command, MCPClientConfig(timeout_seconds=3))
+    first, second, *others = failed.value.output
+    assert first == r"Starting \x1b[1mserver"
+    assert "aaaa" not in second
+    assert others == ["x" * 200] * 3
+    assert "the server wrote output that is not JSON-RPC:\n  | Starting " in str(failed.value)
+    assert "hint: a server must write only messages to stdout" in str(failed.value)
+
+
+async def test_text_before_the_first_message_does_not_prevent_a_connection(tmp_path: Path) -> None:
+    command = program(
+        tmp_path,
+        """
+        print("Starting", flush=True)
+        for request in requests():
+            if request["method"] == "initialize":
+                greet(request)
+            elif "id" in request:
+                refuse(request)
+        """,
+    )
+    async with MCPClient.connect_stdio(command) as client:
+        assert client.transport.unreadable_output == ("Starting",)
+
+
 async def test_a_program_that_is_not_a_server_is_detected_at_once(tmp_path: Path) -> None:
     command = program(
         tmp_path,

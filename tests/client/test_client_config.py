@@ -1,7 +1,11 @@
 """Tests of the settings of a client and of remembered eras."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from fairlead.client import HttpTransport, MCPClientConfig, RequestOptions
 from fairlead.client.client_config import TIMEOUT_VARIABLE, request_timeout
 from fairlead.client.connection.era_cache import EraCache
 
@@ -36,3 +40,25 @@ def test_the_oldest_remembered_eras_are_dropped() -> None:
     assert eras.stateless("b") is None
     eras.clear()
     assert eras.stateless("c") is None
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "closest"),
+    [
+        (MCPClientConfig, "timeout_second", "timeout_seconds"),
+        (MCPClientConfig, "maxRetries", "max_retries"),
+        (RequestOptions, "on_progres", "on_progress"),
+        (lambda **o: HttpTransport({"type": "http", "url": "http://x"}, http=o), "verfy", "verify"),
+    ],
+)
+def test_a_misspelt_setting_is_a_type_error_with_the_closest_name(
+    make: Any, given: str, closest: str
+) -> None:
+    text = f"unknown keyword argument '{given}': did you mean '{closest}'"
+    with pytest.raises(TypeError, match=text):
+        make(**{given: 1})
+
+
+def test_a_config_can_be_copied_and_compared() -> None:
+    config = MCPClientConfig(timeout_seconds=5)
+    assert replace(config, max_retries=1) == MCPClientConfig(timeout_seconds=5, max_retries=1)

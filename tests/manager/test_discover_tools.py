@@ -152,3 +152,30 @@ async def test_a_changed_file_affects_only_its_changed_servers(home: Path, tmp_p
         await asyncio.sleep(0.2)  # the pause is long enough for another read
         assert manager.get_connected_servers() == ["changes", "comes", "stays"]
         await reloader.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "closest"),
+    [
+        (discover_and_load_mcp_tools, "on_elicitation", "on_elicit"),
+        (discover_and_load_mcp_tools, "filter", "filters"),
+        (discover_mcp_servers, "start_up", "startup"),
+        (create_tool_session, "input", "inputs"),
+        (MCPManager().discover_and_connect, "trusted", "trust"),
+        (MCPManager().watch, "intervall", "interval"),
+    ],
+)
+async def test_a_misspelt_keyword_of_discovery_is_a_type_error(
+    call: Any, given: str, closest: str
+) -> None:
+    text = f"unknown keyword argument '{given}': did you mean '{closest}'"
+    with pytest.raises(TypeError, match=text):
+        await call(**{given: None})
+    if call is discover_and_load_mcp_tools:
+        with pytest.raises(TypeError, match=text):
+            await call(manager=MCPManager(), **{given: None})
+
+
+def test_a_misspelt_keyword_of_a_manager_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="'max_start': did you mean 'max_starts'"):
+        MCPManager(max_start=1)  # type: ignore[call-arg]

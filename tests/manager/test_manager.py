@@ -62,6 +62,7 @@ async def test_a_server_that_fails_does_not_affect_the_others(tmp_path: Path) ->
         errors = {error["path"]: error["error"] for error in loaded.errors}
         assert set(errors) == {"mcp:broken", "/home/x/.mcp.json", "mcp:wrong"}
         assert "exits during start-up" in errors["/home/x/.mcp.json"]
+        assert errors["/home/x/.mcp.json"].startswith('server "crash": Could not connect: ')
         assert manager.get_connection_status("a") == "connected"
         assert manager.get_connection_status("crash") == "disconnected"
 
@@ -159,7 +160,7 @@ async def test_a_call_that_may_have_had_an_effect_is_not_repeated(tmp_path: Path
     async with MCPManager() as manager:
         await manager.connect_servers({"a": entry(tmp_path, "a")})
         assert (await run(manager, "mcp_a_die")).startswith("MCP error: ")
-        assert (await run(manager, "mcp_a_fail")).startswith("Error: ")
+        assert (await run(manager, "mcp_a_fail")).startswith("MCP error: ")
         assert (await run(manager, "mcp_a_whoami")).startswith("a ")
 
 
@@ -282,7 +283,19 @@ async def test_a_closed_manager_connects_and_watches_nothing(tmp_path: Path) -> 
     loaded = await manager.connect_servers(
         {"a": entry(tmp_path, "a")}, {"a": Source(path="/home/x/.mcp.json")}
     )
-    assert loaded.errors == [{"path": "/home/x/.mcp.json", "error": "the manager is closed"}]
+    assert loaded.errors == [
+        {"path": "/home/x/.mcp.json", "error": 'server "a": the manager is closed'}
+    ]
     assert manager.describe() == {}
     with pytest.raises(ConfigError, match="the manager is closed"):
         await manager.watch()
+
+
+async def test_error_of_a_program_that_writes_text_names_the_server_and_the_text() -> None:
+    chatty = {"command": "sh", "args": ["-c", "echo Hello; cat > /dev/null"], "timeout": 700}
+    async with MCPManager() as manager:
+        (error,) = (await manager.connect_servers({"chatty": chatty})).errors
+    assert error["error"].startswith(
+        'Connection to MCP server "chatty" timed out after 700ms; '
+        "the server wrote output that is not JSON-RPC:\n  | Hello\n"
+    )

@@ -214,6 +214,6 @@ async def test_a_closed_manager_connects_no_servers() -> None:
     await one.close()
     assert client.closed == 1
     report = await one.connect_servers({"x": {"command": "true"}})
-    assert [error["error"] for error in report.errors] == ["the manager is closed"]
+    assert [error["error"] for error in report.errors] == ['server "x": the manager is closed']
     with pytest.raises(ConfigError, match="the manager is closed"):
         await one.watch()

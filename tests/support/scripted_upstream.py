@@ -135,7 +135,7 @@ class ScriptedUpstream:
             await self.opening()
         if self.errors:
             raise self.errors.pop(0)
-        client = await self.connect(*arguments)
+        client = await self.connect(*arguments[:5])
         self.clients.append(client)
         return client
 

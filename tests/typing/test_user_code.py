@@ -34,7 +34,7 @@ from fairlead import (
     discover_mcp_servers,
     mcp_tool,
 )
-from fairlead.client import Called, Change, call_mcp, parse_sse
+from fairlead.client import Called, Change, ToolCallResult, call_mcp, parse_sse
 from fairlead.gateway import Gateway, Relay
 from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
 from fairlead.protocol.types.content import ContentBlock, TextContent
@@ -184,6 +184,13 @@ async def test_results_of_a_client_have_types() -> None:
         assert transport.connected
         assert_type(client.protocol_version, str | None)
         assert_type(await client.list_tools(), list[dict[str, Any]])
+        result = await client.call_tool("add", {"a": 1, "b": 2})
+        assert_type(result, ToolCallResult)
+        assert_type(result.text, str)
+        assert_type(result.is_error, bool)
+        assert_type(result["content"], Any)
+        answer = await client.call_tool("add", {"a": 1, "b": 2}, errors="envelope")
+        assert_type(answer, dict[str, Any])
         called = await client.call("add", {"a": 1, "b": 2})
         assert_type(called, Called)
         assert_type(called.is_error, bool)

@@ -197,7 +197,7 @@ async def test_the_era_of_the_settings_overrides_the_version_of_the_client(
     config = MCPClientConfig(protocol_version="2025-06-18", name="host")
     scripted = ScriptedUpstream(monkeypatch, settings={"era": era}, config=config)
     async with scripted:
-        ((name, entry, timeout, used, _),) = scripted.opened_with
+        ((name, entry, timeout, used, *_),) = scripted.opened_with
     assert (name, entry, timeout) == ("red", scripted.upstream.spec.entry, 0)
     assert (used.protocol_version, used.name) == (version, "host")
 

@@ -38,7 +38,7 @@ def connect(monkeypatch: pytest.MonkeyPatch, server: MCPServer) -> Connect:
     """Return a function that opens an upstream of the server."""
 
     async def open_client(
-        name: str, entry: Any, timeout: float, config: MCPClientConfig, callbacks: Any
+        name: str, entry: Any, timeout: float, config: MCPClientConfig, callbacks: Any, *_: Any
     ) -> MCPClient:
         return await MCPClient.connect_inprocess(server, config, **callbacks)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputNotGiven, OutputMismatch, UrlElicitationRequired
 from ..lazy_names import lazy_names
 from ..protocol.trace_context import tracing
-from .api.typed_results import Called, Message, Prompted
+from .api.typed_results import Called, Message, Prompted, ToolCallResult
 from .callbacks import Callbacks
 from .client import MCPClient
 from .client_config import MCPClientConfig
@@ -55,6 +55,7 @@ __all__ = [
     "Question",
     "RequestOptions",
     "StdioTransport",
+    "ToolCallResult",
     "UrlElicitationRequired",
     "WebSocketTransport",
     "accept",

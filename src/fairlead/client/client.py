@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from ..errors import FairleadError
+from ..lazy_names import call_late
 from ..protocol.envelope import SessionContext
 from ..protocol.outgoing_params import Identity
 from ..transport.channel import Channel
@@ -12,9 +13,10 @@ from ..wire.json import read_json
 from .api.lists import read_result
 from .api.notifications import CallbackMixin
 from .api.result_cache import ResultCache
-from .callbacks import Callbacks
+from .callbacks import Callbacks, check_callbacks
 from .client_config import MCPClientConfig
-from .connection.connect import ConnectionAttempt
+from .client_target import ClientTarget, ConfiguredName, entry_with, read_target
+from .connection.connect import ConnectionAttempt, DeferredAttempt
 from .connection.era_cache import known_eras
 from .connection.handshake import negotiate
 from .connection.reconnect import Reconnector
@@ -40,8 +42,8 @@ __all__ = ["MCPClient"]
 class MCPClient(CallbackMixin):
     """A connection to one server. May be shared by many tasks and closed by any of them.
 
-    async with MCPClient.connect_stdio(["uvx", "some-server"]) as client:
-        print(await client.call_tool("add", {"a": 1, "b": 2}))
+    async with MCPClient.connect("server.py") as client:
+        print((await client.call_tool("add", {"a": 1, "b": 2})).text)
     """
 
     def __init__(
@@ -58,6 +60,11 @@ class MCPClient(CallbackMixin):
         `identity` must be the one that the transport was created with. `renew` creates another
         transport to the same server, for `auto_reconnect`.
         """
+        if not isinstance(transport, ChannelTransport):
+            raise TypeError(
+                f"MCPClient takes a transport, not {transport!r:.100}: use "
+                f"`async with MCPClient.connect({transport!r:.100}) as client:`"
+            )
         config = config or MCPClientConfig()
         keeper = Reconnector(self, renew if config.auto_reconnect else None)
         super().__init__(transport, config, keeper)
@@ -67,6 +74,47 @@ class MCPClient(CallbackMixin):
         self._adopt(transport)
 
     # Connecting. Use each of these with `async with`, or await it and close the client later.
+
+    @classmethod
+    def connect(
+        cls,
+        target: ClientTarget,
+        config: MCPClientConfig | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        on_stderr: Callable[[str], None] | None = None,
+        **callbacks: Unpack[Callbacks],
+    ) -> "ConnectionAttempt[MCPClient]":
+        """Connect to a server that is described in any of these forms.
+
+        - a path or text that ends with `.py` or `.js`: a script, which is started
+        - a URL (`http:`, `https:`, `ws:`, `wss:`, `unix:`)
+        - a list, or a text with spaces: a command, which is started
+        - any other text: the name of a configured server, as `fairlead list` shows it
+        - a dict or an `MCPServerEntry`: an entry, or a configuration with one server
+        - a server object: an `MCPServer`, which is called in this process
+
+        `env` is for commands, `headers` are for URLs; both are added to those of an entry.
+
+        Raises:
+            TypeError: The target has another type, or a keyword argument is unknown.
+            ConfigError: The script does not exist, or the entry is invalid. For a configured name,
+                raised when the connection is opened: it is unknown, disabled or not approved.
+        """
+        check_callbacks(callbacks, "config", "env", "headers", "on_stderr")
+        found = read_target(target)
+
+        def connect_to(entry: MCPServerEntry) -> "ConnectionAttempt[MCPClient]":
+            entry = entry_with(entry, env, headers)
+            return cls.connect_entry(entry, config, on_stderr=on_stderr, **callbacks)
+
+        if isinstance(found, ConfiguredName):
+            name = found.name
+            return DeferredAttempt(lambda: _configured(name, connect_to))
+        if isinstance(found, Attachable):
+            return cls.connect_inprocess(found, config, **callbacks)
+        return connect_to(found)
 
     @classmethod
     def connect_stdio(
@@ -83,6 +131,7 @@ class MCPClient(CallbackMixin):
 
         Use it with `async with`, or `await` it and `close()` the client later.
         """
+        check_callbacks(callbacks, "config", "env", "cwd", "on_stderr")
         if isinstance(command, str):
             raise TypeError("command must be a list: the program and each of its arguments")
         entry = MCPStdioServerConfig(
@@ -109,6 +158,7 @@ class MCPClient(CallbackMixin):
         With `mode="sse"`, HTTP+SSE of 2024-11-05 is tried first; with "http", last.
         `unix:///path.sock#/mcp` is a server on a unix domain socket.
         """
+        check_callbacks(callbacks, "config", "headers", "mode", "http")
         kind = MCPSseServerConfig if mode == "sse" else MCPHttpServerConfig
         entry = kind(url=base_url, headers=dict(headers or {}))
         return cls.connect_entry(entry, config, http=http, **callbacks)
@@ -125,6 +175,7 @@ class MCPClient(CallbackMixin):
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
         """Connect to a server over WebSocket (`ws:` or `wss:`)."""
+        check_callbacks(callbacks, "config", "headers", "dialect", "ssl")
         entry = MCPWebSocketServerConfig(url=url, headers=dict(headers or {}), dialect=dialect)
         return cls._connect(
             lambda options: WebSocketTransport(entry, ssl=ssl, **options), config, callbacks
@@ -147,6 +198,7 @@ class MCPClient(CallbackMixin):
         Raises:
             ConfigError: The entry is invalid.
         """
+        check_callbacks(callbacks, "config", "http", "on_stderr")
         entry, config = read_entry(entry), config or MCPClientConfig()
         ways: HttpOptions = {"pool_size": config.connection_pool_size, **(http or {})}
         return cls._connect(
@@ -211,6 +263,7 @@ class MCPClient(CallbackMixin):
         key: Hashable = None,
     ) -> "ConnectionAttempt[MCPClient]":
         """Return an attempt that opens each connection with a new transport."""
+        check_callbacks(callbacks, "config")
         config = config or MCPClientConfig()
         identity = Identity({"name": config.name, "version": config.version}, {})
         options = ChannelOptions(
@@ -373,6 +426,13 @@ class MCPClient(CallbackMixin):
             self._cache = ResultCache(stale=self.config.stale_seconds)
         if old is not None:
             await old.close()
+
+
+async def _configured(
+    name: str, connect_to: "Callable[[MCPServerEntry], ConnectionAttempt[MCPClient]]"
+) -> "ConnectionAttempt[MCPClient]":
+    """Look up a configured server, whose files are read by a layer above this one."""
+    return connect_to(await call_late("configured_entry", name))
 
 
 def _key(entry: MCPServerEntry) -> Hashable:

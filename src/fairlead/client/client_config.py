@@ -2,19 +2,39 @@
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import Any, TypeVar
 
 from ..limits import LIST_BYTES, LIST_ITEMS
 from ..protocol.revisions import NEWEST
+from ..suggestions import check_keywords
 
-__all__ = ["MCPClientConfig", "request_timeout", "version_for_era"]
+__all__ = ["MCPClientConfig", "checked_keywords", "request_timeout", "version_for_era"]
 
 log = logging.getLogger("fairlead.client")
 
 DEFAULT_TIMEOUT_MS = 30_000
 TIMEOUT_VARIABLE = "FAIRLEAD_MCP_TIMEOUT_MS"
 
+T = TypeVar("T")
 
+
+def checked_keywords(settings: type[T]) -> type[T]:
+    """Let the constructor of a dataclass name the closest setting for an unknown one."""
+    known = [one.name for one in fields(settings)]  # type: ignore[arg-type]
+    create: Any = settings.__init__
+
+    @wraps(create)
+    def init(self: T, *args: Any, **given: Any) -> None:
+        check_keywords(given, known)
+        create(self, *args, **given)
+
+    settings.__init__ = init  # type: ignore[assignment, method-assign]
+    return settings
+
+
+@checked_keywords
 @dataclass(kw_only=True)
 class MCPClientConfig:
     """Settings of one `MCPClient`. Durations are in seconds."""

@@ -1,19 +1,23 @@
 """Servers from configuration files, as specifications that a manager can connect."""
 
+import asyncio
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..client.server_entry import MCPServerEntry
-from .discovery import DiscoveredServers, load_all_mcp_configs
+from ..errors import ConfigError
+from ..suggestions import close_matches, did_you_mean
+from .discovery import UNUSED, DiscoveredServers, load_all_mcp_configs
 from .found_server import FoundServer
 from .server_filters import ServerFilter
 from .server_spec import ServerSpec
 from .trust import Trust
 from .variables.resolve import resolve_in_thread
 
-__all__ = ["configured_servers", "load_configured"]
+__all__ = ["configured_entry", "configured_servers", "load_configured"]
 
 log = logging.getLogger("fairlead.manager")
 
@@ -49,16 +53,52 @@ def configured_servers(
     return {name: _configured(one, approvals, inputs) for name, one in found.found.items()}
 
 
-def _configured(one: FoundServer, trust: Trust, inputs: Mapping[str, str] | None) -> ServerSpec:
-    async def resolve() -> MCPServerEntry:
-        resolved = await resolve_in_thread(one, trust=trust, inputs=inputs)
-        for warning in resolved.warnings:
-            log.warning("%s: %s", one.name, warning)
-        return resolved.entry
+async def configured_entry(
+    name: str,
+    cwd: str | os.PathLike[str] | None = None,
+    *,
+    trust: Trust | None = None,
+    inputs: Mapping[str, str] | None = None,
+) -> MCPServerEntry:
+    """Return the entry of a configured server with its values filled in.
 
+    Raises:
+        NotApproved: The entry comes from a project file and is not approved.
+        ConfigError: The name is unknown or disabled, or the entry is invalid.
+    """
+    found = await asyncio.to_thread(load_all_mcp_configs, cwd, filter_exa=False)
+    name = found.duplicates.get(name, name)
+    if name in found.disabled:
+        [(_, why), *_] = found.places[name]
+        raise ConfigError(f"server {name!r} is disabled: {why.removeprefix(UNUSED)}")
+    if name not in found.found:
+        raise ConfigError(_unknown(name, found))
+    return await _resolve(found.found[name], trust or Trust(), inputs)
+
+
+def _unknown(name: str, found: DiscoveredServers) -> str:
+    question = did_you_mean(close_matches(name, found.places))
+    return (
+        f"unknown server {name!r}: {question or 'it is not in any configuration file'}\n"
+        "  hint: `fairlead list` shows the configured servers; to start a program, pass a list, "
+        f"for example [{name!r}]"
+    )
+
+
+async def _resolve(
+    one: FoundServer, trust: Trust, inputs: Mapping[str, str] | None
+) -> MCPServerEntry:
+    """Return the entry with its values filled in, and log warnings."""
+    resolved = await resolve_in_thread(one, trust=trust, inputs=inputs)
+    for warning in resolved.warnings:
+        log.warning("%s: %s", one.name, warning)
+    return resolved.entry
+
+
+def _configured(one: FoundServer, trust: Trust, inputs: Mapping[str, str] | None) -> ServerSpec:
     return ServerSpec(
         entry=one.entry,
-        resolve=resolve,
+        resolve=partial(_resolve, one, trust, inputs),
         source=one.source,
         only_tools=one.only_tools,
         without_tools=one.without_tools,

@@ -37,14 +37,16 @@ if TYPE_CHECKING:
         list_tools,
     )
     from .tools.provider_adapters import (
-        as_callables,
         run_anthropic,
         run_openai,
+        run_openai_messages,
+        run_openai_responses,
         to_anthropic,
         to_openai,
         to_openai_responses,
     )
     from .tools.tool import DeferredMCPTool, MCPTool
+    from .tools.tool_callables import as_callables
     from .tools.tool_session import ToolSession, create_tool_session
 
 MCPServerConfig = MCPServerEntry
@@ -82,6 +84,8 @@ __all__ = [
     "load_all_mcp_configs",
     "run_anthropic",
     "run_openai",
+    "run_openai_messages",
+    "run_openai_responses",
     "to_anthropic",
     "to_openai",
     "to_openai_responses",
@@ -100,13 +104,15 @@ _NAMES = {
         "list_tools",
     ],
     "tools.provider_adapters": [
-        "as_callables",
         "run_anthropic",
         "run_openai",
+        "run_openai_messages",
+        "run_openai_responses",
         "to_anthropic",
         "to_openai",
         "to_openai_responses",
     ],
+    "tools.tool_callables": ["as_callables"],
     "tools.tool": ["DeferredMCPTool", "MCPTool"],
     "tools.tool_session": ["ToolSession", "create_tool_session"],
 }

@@ -8,15 +8,27 @@ from typing import Any, Literal, Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..client.callbacks import Callbacks
 from ..config.configured_servers import configured_servers, load_configured
 from ..config.server_spec import ServerSpec
 from ..config.trust import Trust
+from ..suggestions import check_keywords
 from .tools.tool import MCPTool
 
-__all__ = ["ConnectReport", "ServerConnector", "Startup", "connect_configured"]
+__all__ = [
+    "MANAGER_OPTIONS",
+    "ConnectReport",
+    "ServerConnector",
+    "Startup",
+    "check_discovery_options",
+    "connect_configured",
+]
 
 log = logging.getLogger("fairlead.manager")
 
+# keyword arguments of `MCPManager` that are not callbacks
+MANAGER_OPTIONS = ("cwd", "startup", "lazy", "cache", "rules", "config", "max_starts")
+_FILE_OPTIONS = ("enable_project_config", "filter_exa", "filters", "trust", "inputs", "loading")
 
 Startup: TypeAlias = Literal["wait", "background"]
 
@@ -35,6 +47,15 @@ class ServerConnector(Protocol):
     async def connect_servers(
         self, configs: Mapping[str, ServerSpec], /, *, startup: Startup | None = None
     ) -> ConnectReport: ...
+
+
+def check_discovery_options(given: Mapping[str, Any], *others: str) -> None:
+    """Check keyword arguments of a function that discovers servers and takes these `others`.
+
+    Raises:
+        TypeError: A name is unknown; the message contains the closest known one.
+    """
+    check_keywords(given, (*Callbacks.__annotations__, *_FILE_OPTIONS, *MANAGER_OPTIONS, *others))
 
 
 async def connect_configured(

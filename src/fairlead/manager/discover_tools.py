@@ -9,7 +9,7 @@ from msgspec import structs
 from ..config.server_filters import ServerFilter
 from ..config.trust import Trust
 from ..upstream.memory.tool_cache import MCPToolCache
-from .connect_configured import ConnectReport, connect_configured
+from .connect_configured import ConnectReport, check_discovery_options, connect_configured
 from .manager import MCPManager
 
 __all__ = ["Discovered", "discover_and_load_mcp_tools", "discover_mcp_servers"]
@@ -38,12 +38,18 @@ async def discover_and_load_mcp_tools(
     loading: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Discovered:
-    """Find all configured servers, connect them, and return their tools. Never raises.
+    """Find all configured servers, connect them, and return their tools.
+
+    Failures of files and servers are in the report and never raised.
 
     `inputs` are values for `${input:...}`. `loading` are further options of `load_all_mcp_configs`,
     and `options` those of `MCPManager`. Entries of project files without an approval are reported
     as errors.
+
+    Raises:
+        TypeError: A keyword argument is unknown.
     """
+    check_discovery_options(options, "manager")
     if manager is None:
         manager = MCPManager(cwd, cache=cache or MCPToolCache(), **options)
     report, exa_api_keys = await connect_configured(

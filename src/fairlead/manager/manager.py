@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, Unpack
 
 from ..client import MCPClient, MCPClientConfig
-from ..client.callbacks import Callbacks
+from ..client.callbacks import Callbacks, check_callbacks
 from ..client.connection.era_cache import known_eras
 from ..client.server_entry import MCPServerEntry
 from ..config.server_spec import ServerSpec, read_spec
@@ -29,7 +29,13 @@ from ..upstream.upstream import Upstream
 from ..upstream.upstream_calls import UpstreamCalls
 from ..upstream.upstream_registry import UpstreamRegistry
 from .config_watch import Reloader, snapshot_reader
-from .connect_configured import ConnectReport, Startup, connect_configured
+from .connect_configured import (
+    MANAGER_OPTIONS,
+    ConnectReport,
+    Startup,
+    check_discovery_options,
+    connect_configured,
+)
 from .open_connection import MCPServerConnection, Source
 from .resources_prompts import ResourcesAndPrompts
 from .startup_gate import wait_briefly, wait_until_settled
@@ -65,6 +71,7 @@ class MCPManager(ResourcesAndPrompts):
         **callbacks: Unpack[Callbacks],
     ) -> None:
         """`lazy`: servers start on first use. Without `cache`, nothing is kept for the next run."""
+        check_callbacks(callbacks, *MANAGER_OPTIONS)
         self.cwd = Path(cwd) if cwd is not None else Path.cwd()
         self._startup: Startup = startup
         self._lazy = lazy
@@ -115,7 +122,7 @@ class MCPManager(ResourcesAndPrompts):
                 self._check_open()
                 spec = read_spec(config, source)
             except ConfigError as exc:
-                errors.append({"path": _path(name, source), "error": str(exc)})
+                errors.append({"path": _path(name, source), "error": _named(name, exc)})
                 continue
             new.append(self._begin(name, spec))
         self.upstreams.events.report_connecting([s.name for s in new if s.state != "idle"])
@@ -126,7 +133,7 @@ class MCPManager(ResourcesAndPrompts):
         for upstream in new:
             if upstream.state in ("failed", "suspended") and upstream.error is not None:
                 path = _path(upstream.name, self.get_source(upstream.name))
-                errors.append({"path": path, "error": str(upstream.error)})
+                errors.append({"path": path, "error": _named(upstream.name, upstream.error)})
         return ConnectReport(
             tools=self._index.rebuild(),
             errors=errors,
@@ -156,6 +163,7 @@ class MCPManager(ResourcesAndPrompts):
 
         `watch`: apply later changes of the files, until the manager is closed.
         """
+        check_discovery_options(options, "watch")
         report, _ = await connect_configured(self, self.cwd, **options)
         if watch:
             await self.watch(**options)
@@ -167,6 +175,7 @@ class MCPManager(ResourcesAndPrompts):
         Options are those of `discover_and_load_mcp_tools`. Servers that the program connected
         itself are left alone. Watching ends with the manager, or with another call of this method.
         """
+        check_discovery_options(options, "interval")
         self._check_open()
         old, self._reloader = (
             self._reloader,
@@ -389,6 +398,12 @@ def _connection(upstream: Upstream, client: MCPClient) -> MCPServerConnection:
         source=upstream.spec.source,
         latency=upstream.latency,
     )
+
+
+def _named(name: str, error: BaseException) -> str:
+    """Return the text of an error with the name of its server, because a file has several."""
+    text = str(error)
+    return text if f'"{name}"' in text else f'server "{name}": {text}'
 
 
 def _path(name: str, source: Source | None) -> str:

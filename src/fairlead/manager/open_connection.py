@@ -68,7 +68,8 @@ async def call_tool(
     **options: Any,
 ) -> dict[str, Any]:
     """Call a tool of a connected server."""
-    return await connection.client.call_tool(name, arguments, **options)
+    result: dict[str, Any] = await connection.client.call_tool(name, arguments, **options)
+    return result
 
 
 async def disconnect_server(connection: MCPServerConnection) -> None:

@@ -10,6 +10,7 @@ from ..limits import BATCH_QUEUE
 from ..protocol.conversation.conversation import ConversationRole
 from ..protocol.conversation.conversation_events import (
     ConversationEvent,
+    ConversationRestarted,
     NotificationReceived,
     ProgressReceived,
     RequestCancelled,
@@ -29,6 +30,7 @@ __all__ = ["InboundDispatcher"]
 
 # A server that wrote this many lines or bytes without one valid message is disconnected.
 GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10
+SHOWN_LINES = 5  # of them that are kept for error messages
 
 log = logging.getLogger("fairlead.peer")
 
@@ -60,7 +62,8 @@ class InboundDispatcher:
         self.unmatched_count = 0
         self.malformed = 0
         self._heard = False  # True after the first valid message
-        self._garbage = (0, 0, "")  # lines, bytes and first line before the first valid message
+        self._garbage = (0, 0)  # invalid lines and bytes before the first valid message
+        self.unreadable_output: list[str] = []  # the first of these lines, redacted and escaped
 
     def deliver(self, item: Incoming) -> None:
         """Process an item of the channel. Returns at once, never raises and awaits nothing."""
@@ -108,6 +111,8 @@ class InboundDispatcher:
                     self._on_notification(message)
             case RequestCancelled():
                 self._inbound_requests.cancelled(event)
+            case ConversationRestarted(request, cancelled):
+                self._inbound_requests.restart(request, cancelled)
             case RequestRejected(answer):
                 log.warning("refused a request: %s", answer.message)
                 self._line.send_quietly(answer)
@@ -154,9 +159,12 @@ class InboundDispatcher:
         # imported here: rarely needed, and slow to import
         from ..redaction.redact_text import redact
 
-        log.warning("skipped a frame that is not a message: %.100r", redact(error.excerpt))
+        shown = redact(error.excerpt)
+        log.warning("skipped a frame that is not a message: %.100r", shown)
         self.report(error)
         if not self._heard:
+            if len(self.unreadable_output) < SHOWN_LINES:
+                self.unreadable_output.append(repr(shown)[1:-1])
             self._count_garbage(error)
 
     def _settle_unreadable(self, error: RemoteProtocolError) -> None:
@@ -182,10 +190,11 @@ class InboundDispatcher:
 
         Otherwise callers would wait until their timeouts.
         """
-        lines, size, first = self._garbage
-        self._garbage = lines, size, first = lines + 1, size + error.size, first or error.excerpt
+        lines, size = self._garbage
+        self._garbage = lines, size = lines + 1, size + error.size
         if lines >= GARBAGE_LINES or size >= GARBAGE_BYTES:
-            why = f"the server writes output that is not MCP, starting with {first!r}"
+            first = self.unreadable_output[0]
+            why = f"the server writes output that is not MCP, starting with '{first}'"
             public = "writes output that is not MCP messages"
             self._hang_up(ChannelClosed(why, public=public))
 

@@ -5,7 +5,7 @@ This is the only module that starts a task per inbound request.
 
 import asyncio
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import cast
 
 from msgspec import Raw
@@ -413,6 +413,13 @@ class InboundRequests:
         else:
             self._on_cancelled(event.message, cancel)
         self._channel.finish(event.request_id)
+
+    def restart(self, request: RequestReceived, cancelled: Iterable[RequestId]) -> None:
+        """Cancel the requests of the old conversation, and serve the `initialize` of the new."""
+        for request_id in cancelled:
+            self._let_go(request_id)("the client began a new conversation")
+            self._channel.finish(request_id)
+        self.receive_request(request)
 
     def _let_go(self, request_id: RequestId) -> Callable[[str], object]:
         """Remove a request of the peer from the tables and return the function that cancels it."""

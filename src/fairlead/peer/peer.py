@@ -221,6 +221,11 @@ class Peer(ReplyPathBase):
         return self._inbound_dispatcher.malformed
 
     @property
+    def unreadable_output(self) -> tuple[str, ...]:
+        """The first lines that a server wrote before its first message, redacted and escaped."""
+        return tuple(self._inbound_dispatcher.unreadable_output)
+
+    @property
     def on_malformed(self) -> OnMalformed | None:
         """Callback for invalid frames; settable."""
         return self._inbound_dispatcher.on_malformed

@@ -305,7 +305,13 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         if not self._warm:
             self.warm_up()
         identity = Identity(self.info, self._introduction.capabilities())
-        conversation = Conversation(ConversationRole.SERVER, identity, principal=principal)
+        conversation = Conversation(
+            ConversationRole.SERVER,
+            identity,
+            principal=principal,
+            # Bridges connect several clients to one pipe. Over HTTP each client has a session.
+            restartable=channel.context.transport_type not in ("http", "sse"),
+        )
         make = Peer if self._heard is None else self._heard.make_peer
         # `on_close` needs the peer, which does not exist before its constructor returns.
         attached: list[Peer] = []

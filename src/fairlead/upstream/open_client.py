@@ -1,12 +1,14 @@
 """Connections to configured servers that are used through an `MCPClient`."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
 from ..client.client_config import request_timeout
+from ..client.connection.connect import ConnectionAttempt
 from ..client.server_entry import MCPServerEntry
 from ..errors import ConnectFailed
 
@@ -19,8 +21,11 @@ async def open_client(
     timeout: float,
     config: MCPClientConfig | None,
     callbacks: Callbacks,
+    on_attempt: Callable[[ConnectionAttempt[MCPClient]], None] | None = None,
 ) -> MCPClient:
     """Connect to a server and return the client. A `timeout` of 0 means no limit.
+
+    `on_attempt` is called with the attempt before it begins.
 
     Raises:
         ConnectFailed, HttpError: The server cannot be reached; no process or connection remains.
@@ -29,20 +34,24 @@ async def open_client(
     # The configured timeout is for requests. Connecting has its own limit, which may be longer. The
     # owner of the connection replaces it after a loss, so the client must not reconnect.
     starting = replace(config, timeout_seconds=0.0, auto_reconnect=False)
+    attempt = MCPClient.connect_entry(entry, starting, **callbacks)
+    if on_attempt is not None:
+        on_attempt(attempt)
     try:
         async with asyncio.timeout(timeout or None):
-            client = await MCPClient.connect_entry(entry, starting, **callbacks)
+            client = await attempt
     except TimeoutError as exc:
-        raise connect_timeout_error(name, timeout) from exc
+        raise connect_timeout_error(name, timeout, attempt.unreadable_output) from exc
     client.config = replace(config, auto_reconnect=False)
     client.transport.timeout = request_timeout(config.timeout_seconds * 1000)
     return client
 
 
-def connect_timeout_error(name: str, seconds: float) -> ConnectFailed:
-    """Build the error for a server that did not connect in time."""
+def connect_timeout_error(name: str, seconds: float, output: Sequence[str] = ()) -> ConnectFailed:
+    """Build the error for a server that did not connect in time and wrote this `output`."""
     return ConnectFailed(
         f'Connection to MCP server "{name}" timed out after {seconds * 1000:.0f}ms',
+        output=output,
         public=f"did not answer within {seconds:g} s",
     )
 

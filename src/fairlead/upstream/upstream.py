@@ -15,6 +15,7 @@ from typing import Any
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
 from ..client.client_config import version_for_era
+from ..client.connection.connect import ConnectionAttempt
 from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ..config.server_spec import ServerSpec
 from ..config.upstream_settings import UpstreamSettings
@@ -338,8 +339,9 @@ class Upstream(ConnectionKeeper):
         A server that does not respond is stopped in the background, because that takes a while.
         """
         began = time.monotonic()
+        attempts: list[ConnectionAttempt[MCPClient]] = []
         opening = asyncio.get_running_loop().create_task(
-            open_client(self.name, entry, 0, self._config, self._listeners())
+            open_client(self.name, entry, 0, self._config, self._listeners(), attempts.append)
         )
         try:
             await asyncio.wait((opening,), timeout=self.timeout or None)
@@ -348,7 +350,8 @@ class Upstream(ConnectionKeeper):
                 client = opening.result()
                 self.starts.shortage.clear()
                 return client
-            raise connect_timeout_error(self.name, self.timeout)
+            output = attempts[0].unreadable_output if attempts else ()
+            raise connect_timeout_error(self.name, self.timeout, output)
         # Also on cancellation, because the attempt may have started a process.
         except BaseException:
             self._follow_to_its_end(_undo(opening))

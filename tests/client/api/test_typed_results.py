@@ -3,10 +3,11 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead import MCPServer
-from fairlead.client.api.typed_results import tool_error
+from fairlead.client.api.typed_results import Called, ToolCallResult, tool_error
 from fairlead.errors import MCPToolError
 from tests.support.in_memory_client import client_of
 
@@ -42,3 +43,67 @@ async def test_a_typed_prompt_contains_its_messages_and_description() -> None:
             ("user", "hello")
         ]
         assert made.description == "about p"
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
+
+
+@pytest.mark.parametrize(
+    ("structured", "data"),
+    [
+        ({"result": [1, 2]}, [1, 2]),
+        ({"result": None}, None),
+        ({"result": 1, "unit": "m"}, {"result": 1, "unit": "m"}),
+        ({"n": 1}, {"n": 1}),
+        ({}, {}),
+        ([1], [1]),
+        (None, None),
+    ],
+)
+def test_the_data_of_a_result_is_its_structured_content_without_a_wrapper(
+    structured: Any, data: Any
+) -> None:
+    received = {"content": [], "structuredContent": structured}
+    assert ToolCallResult(received).data == data
+    called = Called(content=[], structured=structured, result=ToolCallResult(received))
+    assert called.data == data
+
+
+@pytest.mark.parametrize(
+    ("content", "joined"),
+    [
+        ([text("a"), {"type": "image", "data": ""}, text("b")], "a\nb"),
+        ([{"type": "text"}, "odd", 1], ""),
+        ([], ""),
+        (None, ""),
+        ("odd", ""),
+    ],
+)
+def test_the_text_of_a_result_joins_its_text_blocks(content: Any, joined: str) -> None:
+    assert ToolCallResult({"content": content}).text == joined
+
+
+def test_a_result_without_structured_content_has_text_and_no_data() -> None:
+    result = ToolCallResult({"content": [text('{"a":1}')]})
+    assert (result.data, result.text, result.is_error) == (None, '{"a":1}', False)
+    assert ToolCallResult({"content": [], "isError": True}).is_error
+
+
+@pytest.mark.covers("CLT-06")
+async def test_the_result_of_a_call_is_a_dict_with_attributes() -> None:
+    server = MCPServer("s")
+
+    @server.tool(output_schema={"type": "object"})
+    def measure() -> dict[str, int]:
+        return {"result": 7}
+
+    async with client_of(server) as client:
+        result = await client.call_tool("measure")
+        received = msgspec.json.decode(await client.request("tools/call", {"name": "measure"}))
+        assert (result, result.data, result.is_error) == (received, 7, False)
+        assert result.text == received["content"][0]["text"]
+        assert json.loads(json.dumps(result)) == msgspec.json.decode(msgspec.json.encode(result))
+        assert (await client.call("measure")).data == 7
+        envelope = await client.call_tool("measure", errors="envelope")
+        assert envelope["result"] == received

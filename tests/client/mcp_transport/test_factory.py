@@ -129,7 +129,7 @@ async def test_abort_timeout_and_cancellation_raise_different_errors(entry: dict
         with pytest.raises(asyncio.CancelledError):
             await asked
         with pytest.raises(RequestTimeout, match="Request timeout after 30ms"):
-            await transport.request("silence", options=RequestOptions(timeout=0.03))
+            await transport.request("silence", {}, RequestOptions(timeout=0.03))
         unused = AbortSignal()
         assert await transport.request("echo", {}, options=RequestOptions(signal=unused)) == {}
         unused.abort()  # too late, without effect

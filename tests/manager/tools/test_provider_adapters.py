@@ -1,9 +1,18 @@
 """Tools in the formats of model providers."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from fairlead.manager.tools.provider_adapters import run_anthropic
+from fairlead.manager.tools.provider_adapters import (
+    run_anthropic,
+    run_openai,
+    run_openai_messages,
+    run_openai_responses,
+    to_anthropic,
+    to_openai,
+    to_openai_responses,
+)
 from fairlead.manager.tools.tool import ProxyTool
 from fairlead.manager.tools.tool_result import ToolResult, result_from_response
 
@@ -16,13 +25,13 @@ class Tool:
     parameters: ClassVar[dict[str, Any]] = {"type": "object"}
     mcp_server_name, mcp_tool_name = "s", "show"
 
-    def __init__(self, *content: dict[str, Any]) -> None:
-        self.content = list(content)
+    def __init__(self, *content: dict[str, Any], structured: Any = None) -> None:
+        self.content, self.structured = list(content), structured
         self.called: list[Any] = []
 
     async def execute(self, arguments: Any = None) -> ToolResult:
         self.called.append(arguments)
-        result = {"content": self.content}
+        result = {"content": self.content, "structuredContent": self.structured}
         return result_from_response(result, server_name="s", mcp_tool_name="show")
 
 
@@ -59,3 +68,116 @@ async def test_a_proxy_times_out_and_fails_without_its_tool() -> None:
     found.clear()
     assert "mcp_s_show is no longer available" in (await proxy.execute()).text
     assert (proxy.description, proxy.parameters) == ("shows", {"type": "object"})
+
+
+TEXT = {"type": "text", "text": "hello"}
+IMAGE = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+AUDIO = {"type": "audio", "data": "BB==", "mimeType": "audio/wav"}
+LINK = {"type": "resource_link", "uri": "https://a/b", "name": "report"}
+PDF = {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": "CC=="}
+PAGE = {"uri": "file:///a.txt", "text": "page"}
+IMAGE_URL, AUDIO_URL = "data:image/png;base64,AA==", "data:audio/wav;base64,BB=="
+PDF_URL = "data:application/pdf;base64,CC=="
+EVERYTHING = (
+    TEXT,
+    IMAGE,
+    AUDIO,
+    LINK,
+    {"type": "resource", "resource": PDF},
+    {"type": "resource", "resource": PAGE},
+)
+
+
+def finding(tool: Tool) -> Any:
+    return {tool.name: tool}.get
+
+
+async def test_a_chat_completion_gets_text_and_then_images_audio_and_files() -> None:
+    find = finding(Tool(*EVERYTHING))
+    call = {"id": "c1", "function": {"name": "mcp_s_show", "arguments": '{"a": 1}'}}
+    said = [
+        "hello",
+        "[image: image/png]",
+        "[audio: audio/wav]",
+        "[report](https://a/b)",
+        "[resource: file:///a.pdf, application/pdf]",
+        "page",
+    ]
+    message = {"role": "tool", "tool_call_id": "c1", "content": "\n".join(said)}
+    assert await run_openai(find, call) == message
+    assert await run_openai_messages(find, call) == [
+        message,
+        {
+            "role": "user",
+            "content": [
+                {"type": "image_url", "image_url": {"url": IMAGE_URL}},
+                {"type": "input_audio", "input_audio": {"data": "BB==", "format": "wav"}},
+                {"type": "file", "file": {"filename": "result.pdf", "file_data": PDF_URL}},
+            ],
+        },
+    ]
+    assert len(await run_openai_messages(finding(Tool(TEXT)), call)) == 1
+
+
+async def test_a_response_gets_each_block_as_an_input_part() -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "mcp_s_show", "arguments": "{}"}
+    output = await run_openai_responses(finding(Tool(*EVERYTHING)), call)
+    assert output == {
+        "type": "function_call_output",
+        "call_id": "c1",
+        "output": [
+            {"type": "input_text", "text": "hello"},
+            {"type": "input_image", "image_url": IMAGE_URL, "detail": "auto"},
+            {"type": "input_file", "filename": "result.wav", "file_data": AUDIO_URL},
+            {"type": "input_text", "text": "[report](https://a/b)"},
+            {"type": "input_file", "filename": "result.pdf", "file_data": PDF_URL},
+            {"type": "input_text", "text": "page"},
+        ],
+    }
+    plain = await run_openai_responses(finding(Tool(TEXT, TEXT)), call)
+    assert plain["output"] == "hello\nhello"
+
+
+async def test_anthropic_gets_documents_links_and_structured_content() -> None:
+    use = {"id": "t1", "name": "mcp_s_show", "input": {}}
+    tool = Tool({"type": "resource", "resource": PDF}, LINK, structured={"n": 1})
+    block = await run_anthropic(finding(tool), use)
+    source = {"type": "base64", "media_type": "application/pdf", "data": "CC=="}
+    assert block["content"] == [
+        {"type": "document", "source": source},
+        {"type": "text", "text": "[report](https://a/b)"},
+        {"type": "text", "text": '{"n":1}'},
+    ]
+
+
+async def test_tool_calls_may_be_objects() -> None:
+    tool = Tool(TEXT)
+    function = SimpleNamespace(name=tool.name, arguments='{"a":1}')
+    chat = await run_openai(finding(tool), SimpleNamespace(id="c1", function=function))
+    assert (chat["tool_call_id"], chat["content"]) == ("c1", "hello")
+    item = SimpleNamespace(call_id="c2", name=tool.name, arguments='{"a":1}')
+    assert (await run_openai_responses(finding(tool), item))["call_id"] == "c2"
+    use = SimpleNamespace(id="t1", name=tool.name, input={"a": 1})
+    assert (await run_anthropic(finding(tool), use))["tool_use_id"] == "t1"
+    assert tool.called == [{"a": 1}] * 3
+
+
+async def test_a_failure_is_text_for_every_provider() -> None:
+    call = {"id": "c", "call_id": "c", "name": "no", "arguments": "{}", "input": {}}
+    chat = await run_openai(finding(Tool()), {**call, "function": call})
+    assert chat["content"] == "MCP error: unknown tool 'no'"
+    response = await run_openai_responses(finding(Tool()), call)
+    assert response["output"] == "MCP error: unknown tool 'no'"
+    assert (await run_anthropic(finding(Tool()), call))["is_error"]
+    broken = {**call, "name": "mcp_s_show", "arguments": "{"}
+    text = (await run_openai_responses(finding(Tool()), broken))["output"]
+    assert text.startswith("MCP error: the arguments are not valid JSON: ")
+
+
+def test_definitions_of_a_client_are_converted_like_tools() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    listed = [{"name": "add", "description": "adds", "inputSchema": schema}]
+    function = {"name": "add", "description": "adds", "parameters": schema}
+    assert to_openai(listed) == [{"type": "function", "function": function}]
+    assert to_openai_responses(listed) == [{"type": "function", **function}]
+    assert to_anthropic(listed) == [{"name": "add", "description": "adds", "input_schema": schema}]

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import ChannelClosed
+from fairlead.errors import ChannelClosed, RpcError
 from fairlead.manager.tools.provider_adapters import (
-    as_callables,
     run_anthropic,
     run_openai,
     to_anthropic,
@@ -15,6 +14,7 @@ from fairlead.manager.tools.provider_adapters import (
     to_openai_responses,
 )
 from fairlead.manager.tools.tool import MCPTool, ProxyTool
+from fairlead.manager.tools.tool_callables import as_callables
 from fairlead.manager.tools.tool_result import normalize_arguments
 from fairlead.manager.tools.tool_session import ToolSession, create_tool_session
 
@@ -74,13 +74,15 @@ async def test_structured_content_alone_becomes_text_for_the_model() -> None:
 @pytest.mark.covers("HST-54")
 async def test_failures_become_content_and_a_cancellation_is_propagated() -> None:
     failed = await tool(said("out of paint", isError=True)).execute()
-    assert failed.text == "Error: out of paint"
+    assert failed.text == "MCP error: out of paint"
     assert failed.details.is_error
     only_image = await tool({"content": [IMAGE], "isError": True}).execute()
-    assert only_image.content[0]["text"].startswith("Error: ")
+    assert only_image.content[0]["text"].startswith("MCP error: ")
     assert only_image.content[1] == IMAGE
     lost = await tool(ChannelClosed("it went away")).execute()
-    assert lost.text.startswith("MCP error: ")
+    assert lost.text == "MCP error: Transport closed: it went away"
+    refused = await tool(RpcError(-32602, "no such tool")).execute()
+    assert refused.text == "MCP error: no such tool (code -32602)"
     with pytest.raises(asyncio.CancelledError):
         await tool(asyncio.CancelledError()).execute()
 

@@ -1,6 +1,7 @@
 """The snippets of the calling page run, and the page names every public member of the client."""
 
 import ast
+import builtins
 import inspect
 import re
 from dataclasses import fields
@@ -75,7 +76,8 @@ async def test_every_member_named_on_the_page_exists() -> None:
         assert {name for name in (*used, *called) if not hasattr(client, name)} == set()
     for name in re.findall(r"`([A-Z]\w+)`", text):
         assert any(
-            hasattr(home, name) for home in (errors, client_folder, fairlead, channel, interceptor)
+            hasattr(home, name)
+            for home in (builtins, errors, client_folder, fairlead, channel, interceptor)
         ) or (name == "UnknownContent"), name
 
 

@@ -17,7 +17,9 @@ from .command_errors import FAILED, NO_CONNECTION, TIMEOUT, CommandError, UsageE
 from .connect_target import ConnectTarget
 from .output import safe
 
-__all__ = ["address_hint", "describe_failure", "http_error", "oauth_hint"]
+__all__ = ["WRITES_TEXT", "address_hint", "describe_failure", "http_error", "oauth_hint"]
+
+WRITES_TEXT = "a server must write only messages to stdout, and other output to stderr"
 
 
 def describe_failure(
@@ -30,6 +32,13 @@ def describe_failure(
     target = target or ConnectTarget()
     if (refusal := _refusal(exc, target, has_token=has_token)) is not None:
         return refusal
+    if isinstance(exc, ConnectFailed) and exc.output:
+        return CommandError(
+            _sentence(exc),
+            hint=WRITES_TEXT,
+            details=[safe(line) for line in (*exc.output, *exc.stderr)],
+            code=NO_CONNECTION,
+        )
     if isinstance(exc, RequestTimeout) or isinstance(exc.__cause__, TimeoutError):
         return CommandError(
             _sentence(exc),

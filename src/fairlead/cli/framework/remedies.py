@@ -22,7 +22,13 @@ from ...transport.stdio.child_process import child_environment
 from ...transport.stdio.start_error import StartFailed, StartProblem
 from .command_errors import FAILED, CommandError
 from .connect_target import ConnectTarget
-from .describe_failure import address_hint, describe_failure, http_error, oauth_hint
+from .describe_failure import (
+    WRITES_TEXT,
+    address_hint,
+    describe_failure,
+    http_error,
+    oauth_hint,
+)
 from .output import safe
 from .suggested_commands import quoted, suggest, suggest_any
 
@@ -90,6 +96,8 @@ def _remedy(exc: FairleadError, found: FoundServer) -> str:
         return _for_config(exc, found)
     if (answer := http_error(exc)) is not None:
         return _for_status(answer, found)
+    if isinstance(exc, ConnectFailed) and exc.output:
+        return WRITES_TEXT
     if isinstance(exc, RequestTimeout) or isinstance(exc.__cause__, TimeoutError):
         return _for_timeout(entry)
     if not isinstance(exc, ConnectFailed | ChannelClosed):

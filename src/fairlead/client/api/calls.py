@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from msgspec import Raw
 
@@ -28,7 +28,7 @@ from ..input.answers import InputCallbacks
 from ..input.url_elicitation import UrlElicitations
 from ..mcp_transport.channel_transport import ChannelTransport, with_headers
 from .lists import ListMixin, read_result
-from .typed_results import tool_error
+from .typed_results import ToolCallResult, tool_error
 
 __all__ = ["CallMixin"]
 
@@ -61,6 +61,36 @@ class CallMixin(ListMixin):
         self._known.forget()
         self._known.learn(tools)
 
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        errors: Literal["raise"] = "raise",
+        on_sent: Callable[[RequestId], None] | None = None,
+        retry: bool | None = None,
+        rounds: bool = True,
+        headers: Mapping[str, str] | None = None,
+    ) -> ToolCallResult: ...
+
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        errors: Literal["envelope"],
+        on_sent: Callable[[RequestId], None] | None = None,
+        retry: bool | None = None,
+        rounds: bool = True,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]: ...
+
     async def call_tool(
         self,
         name: str,
@@ -75,6 +105,8 @@ class CallMixin(ListMixin):
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """Call a tool and return its result, even if `isError` is set.
+
+        The result is a dict with the attributes `data`, `text` and `is_error`.
 
         With `errors="envelope"`, return the complete JSON-RPC response; failures of the transport
         (timeouts, lost connections) become synthetic error responses. With `retry=True`, repeat the
@@ -132,7 +164,7 @@ class CallMixin(ListMixin):
             _check_contract(name, result)
         if self._known.schemas and self.config.validate_output:
             self._check_output(name, result)
-        return result
+        return ToolCallResult(result)
 
     def _ask_again(
         self,

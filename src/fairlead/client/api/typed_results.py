@@ -12,10 +12,48 @@ from ...wire.error_codes import INVALID_REQUEST
 if TYPE_CHECKING:
     from ...protocol.types.content import ContentBlock, UnknownContent
 
-__all__ = ["Called", "Message", "Prompted", "read_block", "read_list", "tool_error"]
+__all__ = [
+    "Called",
+    "Message",
+    "Prompted",
+    "ToolCallResult",
+    "read_block",
+    "read_list",
+    "tool_error",
+]
 
 # The structs of the protocol are imported by the functions, because they would add 5 ms to every
 # start.
+
+
+class ToolCallResult(dict[str, Any]):
+    """The result of a tool as received, a dict with shortcuts to what programs usually need."""
+
+    __slots__ = ()
+
+    @property
+    def data(self) -> Any:
+        """The structured content, or None. An object with the only key `result` is unwrapped.
+
+        Servers wrap results that are not objects in this way.
+        """
+        return _unwrapped(self.get("structuredContent"))
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined with newlines."""
+        content = self.get("content")
+        blocks = content if isinstance(content, list) else ()
+        return "\n".join(
+            str(block.get("text", ""))
+            for block in blocks
+            if isinstance(block, dict) and block.get("type") == "text"
+        )
+
+    @property
+    def is_error(self) -> bool:
+        """True if the tool failed."""
+        return self.get("isError") is True
 
 
 class Called(Struct, frozen=True, kw_only=True):
@@ -24,7 +62,7 @@ class Called(Struct, frozen=True, kw_only=True):
     content: "list[ContentBlock | UnknownContent]"
     structured: Any = None  # `structuredContent`, decoded
     is_error: bool = False
-    result: dict[str, Any]  # the complete result as received
+    result: ToolCallResult  # the complete result as received
 
     @property
     def text(self) -> str:
@@ -32,6 +70,11 @@ class Called(Struct, frozen=True, kw_only=True):
         from ...protocol.types.content import TextContent
 
         return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
+
+    @property
+    def data(self) -> Any:
+        """The structured content, or None. An object with the only key `result` is unwrapped."""
+        return _unwrapped(self.structured)
 
     @property
     def error(self) -> MCPToolError | None:
@@ -51,6 +94,12 @@ class Prompted(Struct, frozen=True, kw_only=True):
 
     messages: list[Message]
     description: str | None = None
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, dict) and len(value) == 1 and "result" in value:
+        return value["result"]
+    return value
 
 
 def tool_error(result: Mapping[str, Any]) -> MCPToolError | None:

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Hashable
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from ...errors import ChannelClosed, ConnectFailed, HttpError, RemoteProtocolError, RpcError
 from ..client_config import MCPClientConfig
+from ..mcp_transport.channel_transport import ChannelTransport
+from ..server_entry import MCPStdioServerConfig
 from .era_cache import known_eras
 
-__all__ = ["ConnectionAttempt"]
+__all__ = ["ConnectionAttempt", "DeferredAttempt"]
 
 log = logging.getLogger("fairlead.client")
 
@@ -18,12 +20,18 @@ class Openable(Protocol):
     """An object that can be opened and closed."""
 
     config: MCPClientConfig
+    transport: ChannelTransport
 
     async def open(self, stateless: bool | None = None) -> Any: ...
     async def close(self) -> None: ...
 
 
 C = TypeVar("C", bound=Openable)
+
+_HOW_TO_USE = (
+    "the client is not connected yet; use `async with MCPClient.connect(...) as client:` "
+    "or `client = await MCPClient.connect(...)`"
+)
 
 
 class ConnectionAttempt(Generic[C]):
@@ -45,6 +53,22 @@ class ConnectionAttempt(Generic[C]):
         if self._client is not None:
             await self._client.close()
 
+    @property
+    def unreadable_output(self) -> tuple[str, ...]:
+        """The first lines that the server wrote instead of messages, redacted and escaped."""
+        return () if self._client is None else self._client.transport.unreadable_output
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(_HOW_TO_USE)
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    # Hidden from type checkers, which would otherwise accept any attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"no attribute {name!r}: {_HOW_TO_USE}")
+
     async def _connect(self) -> C:
         client = self._client = self._make()
         seconds = client.config.timeout_seconds
@@ -55,6 +79,7 @@ class ConnectionAttempt(Generic[C]):
             await self._client.close()
             raise ConnectFailed(
                 f"No connection within {seconds * 1000:.0f}ms",
+                output=self.unreadable_output,
                 public=f"did not answer within {seconds:g} s",
             ) from exc
         except BaseException:
@@ -73,7 +98,7 @@ class ConnectionAttempt(Generic[C]):
             except ChannelClosed as exc:
                 known_eras.forget(self._server_key)
                 if not self._died_of_it(exc):
-                    raise _lost(exc) from exc
+                    raise _lost(exc, self.unreadable_output) from exc
             log.debug("the server rejected its remembered era; connecting again with a probe")
             client = await self._anew(client)
         try:
@@ -82,15 +107,19 @@ class ConnectionAttempt(Generic[C]):
         except ChannelClosed as exc:
             if remembered is False or not self._died_of_it(exc):
                 known_eras.forget(self._server_key)
-                raise _lost(exc) from exc
+                raise _lost(exc, self.unreadable_output) from exc
+        except ConnectFailed as exc:
+            if remembered is False or not self._was_upset(client, exc):
+                raise
         # Some servers exit when they receive an unknown first message, before their era is known.
-        # Start the server again, and send `initialize` first.
-        log.debug("the server exited during the probe; connecting again with initialize")
+        # Others answer all later messages with an error. Start the server again, and send
+        # `initialize` first.
+        log.debug("the server failed during the probe; connecting again with initialize")
         client = await self._anew(client)
         try:
             await client.open(stateless=False)
         except ChannelClosed as exc:
-            raise _lost(exc) from exc
+            raise _lost(exc, self.unreadable_output) from exc
         return client
 
     def _died_of_it(self, exc: ChannelClosed) -> bool:
@@ -99,9 +128,26 @@ class ConnectionAttempt(Generic[C]):
         ours = self._server_key is not None and exc.exit_code is not None
         return free and ours and exc.delivered
 
+    def _was_upset(self, client: C, exc: ConnectFailed) -> bool:
+        """Return True if a child process refused `initialize`, perhaps because of the probe."""
+        ours = isinstance(client.transport.entry, MCPStdioServerConfig)
+        return ours and client.config.protocol_version == "auto" and _is_refusal(exc.__cause__)
+
     async def _anew(self, client: C) -> C:
         await client.close()
         self._client = self._make()
+        return self._client
+
+
+class DeferredAttempt(ConnectionAttempt[C]):
+    """A connection to a server that has to be looked up first."""
+
+    def __init__(self, prepare: Callable[[], Awaitable[ConnectionAttempt[C]]]) -> None:
+        self._prepare = prepare
+        self._client: C | None = None
+
+    async def _connect(self) -> C:
+        self._client = await (await self._prepare())
         return self._client
 
 
@@ -112,12 +158,13 @@ def _is_refusal(error: BaseException | None) -> bool:
     return isinstance(error, RpcError | RemoteProtocolError)
 
 
-def _lost(exc: ChannelClosed) -> ConnectFailed:
+def _lost(exc: ChannelClosed, output: Sequence[str] = ()) -> ConnectFailed:
     """Return the error for a server that ended before it answered, with its last output."""
     reason = exc.reason or "the connection closed"
     return ConnectFailed(
         f"Could not connect: {reason} before the handshake was complete",
         exit_code=exc.exit_code,
         stderr=exc.stderr,
+        output=output,
         public=exc.public,
     )

@@ -27,6 +27,11 @@ __all__ = ["ChannelOptions", "ChannelTransport", "not_connected", "with_headers"
 
 log = logging.getLogger("fairlead.client")
 
+_NEVER_CONNECTED = (
+    "Transport not connected: use `async with`, or first await `initialize()` of the client or "
+    "`connect()` of the transport"
+)
+
 
 class ChannelOptions(TypedDict, total=False):
     """Options of all transports on a channel; an `MCPClient` sets all of them."""
@@ -84,7 +89,7 @@ class ChannelTransport(MCPTransport):
             ChannelClosed: The transport was not connected.
         """
         if self._peer is None:
-            raise not_connected()
+            raise not_connected() if self._closed else not_connected(_NEVER_CONNECTED)
         return self._peer
 
     async def open_channel(self) -> Channel:
@@ -94,6 +99,11 @@ class ChannelTransport(MCPTransport):
     @property
     def connected(self) -> bool:
         return self._peer is not None and self._peer.connected
+
+    @property
+    def unreadable_output(self) -> tuple[str, ...]:
+        """The first lines that the server wrote before its first message, redacted and escaped."""
+        return () if self._peer is None else self._peer.unreadable_output
 
     async def connect(self) -> None:
         async with self._connecting:
@@ -137,7 +147,6 @@ class ChannelTransport(MCPTransport):
         self,
         method: str,
         params: Mapping[str, Any] | None = None,
-        *,
         options: RequestOptions | None = None,
     ) -> Any:
         options = options or RequestOptions()

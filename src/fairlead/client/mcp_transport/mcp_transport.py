@@ -11,7 +11,7 @@ from msgspec import Raw
 from ...errors import ChannelClosed
 from ...peer import OnProgress
 from ...wire import RequestId
-from ..client_config import request_timeout
+from ..client_config import checked_keywords, request_timeout
 from .notification_queue import NotificationListener, NotificationQueue
 
 __all__ = ["AbortSignal", "MCPTransport", "OnRequest", "RequestOptions", "abortable"]
@@ -37,6 +37,7 @@ class AbortSignal:
             callback()
 
 
+@checked_keywords
 @dataclass(kw_only=True)
 class RequestOptions:
     """Options of one request."""
@@ -86,7 +87,6 @@ class MCPTransport(ABC):
         self,
         method: str,
         params: Mapping[str, Any] | None = None,
-        *,
         options: RequestOptions | None = None,
     ) -> Any:
         """Send a request and return its decoded result.

@@ -11,6 +11,7 @@ from ...observe.log_filter import register_secrets, secrets_of_url
 from ...peer import Peer
 from ...protocol.headers import ParamHeader
 from ...protocol.result_fragments import fragment_content, fragment_notification
+from ...suggestions import check_keywords
 from ...transport.channel import Channel
 from ...wire import Notification, RequestId, to_json
 from ..server_entry import (
@@ -59,6 +60,7 @@ class HttpTransport(ChannelTransport):
         register_secrets(self, lambda: (entry.headers, secrets_of_url(entry.url)))
         self.param_headers_of: Callable[[str], tuple[ParamHeader, ...]] | None = None
         self._http: HttpOptions = http or {}
+        check_keywords(self._http, HttpOptions.__annotations__)
         super().__init__(self._open, entry=entry, **options)
 
     async def _open(self) -> Channel:

@@ -1,6 +1,9 @@
-"""Tools in the formats of model providers: schemas and dispatch, without their libraries."""
+"""Tools in the formats of model providers: schemas and dispatch, without their libraries.
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+Tool calls may be dicts or objects of the packages `openai` and `anthropic`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -9,92 +12,179 @@ from .tool import MCPTool
 from .tool_result import ToolResult, result_from_error
 
 __all__ = [
-    "as_callables",
     "run_anthropic",
     "run_openai",
+    "run_openai_messages",
+    "run_openai_responses",
     "to_anthropic",
     "to_openai",
     "to_openai_responses",
 ]
 
 Find = Callable[[str], MCPTool | None]
+# a tool of a manager, or a definition as `MCPClient.list_tools` returns it
+AnyTool = MCPTool | Mapping[str, Any]
+
+_ANTHROPIC_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
-def to_openai(tools: Iterable[MCPTool]) -> list[dict[str, Any]]:
+def to_openai(tools: Iterable[AnyTool]) -> list[dict[str, Any]]:
     """Return the `tools` of a chat completion."""
     return [{"type": "function", "function": _function(tool)} for tool in tools]
 
 
-def to_openai_responses(tools: Iterable[MCPTool]) -> list[dict[str, Any]]:
+def to_openai_responses(tools: Iterable[AnyTool]) -> list[dict[str, Any]]:
     """Return the `tools` of the Responses API."""
     return [{"type": "function", **_function(tool)} for tool in tools]
 
 
-def _function(tool: MCPTool) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-
-
-def to_anthropic(tools: Iterable[MCPTool]) -> list[dict[str, Any]]:
+def to_anthropic(tools: Iterable[AnyTool]) -> list[dict[str, Any]]:
     """Return the `tools` of a message."""
-    return [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-        for tool in tools
-    ]
+    return [{"input_schema": one.pop("parameters"), **one} for one in map(_function, tools)]
 
 
-async def run_openai(find: Find, call: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a tool call of a chat completion and return the message with its result."""
-    function = call.get("function") or {}
-    text = await _run(find, str(function.get("name")), function.get("arguments"))
-    return {"role": "tool", "tool_call_id": call.get("id"), "content": text.text}
+async def run_openai(find: Find, call: Any) -> dict[str, Any]:
+    """Run a tool call of a chat completion and return the message with its result.
+
+    A message with the role `tool` can only contain text, so images and audio are named in it;
+    `run_openai_messages` also returns them.
+    """
+    return (await run_openai_messages(find, call))[0]
 
 
-async def run_anthropic(find: Find, use: Mapping[str, Any]) -> dict[str, Any]:
+async def run_openai_messages(find: Find, call: Any) -> list[dict[str, Any]]:
+    """Run a tool call of a chat completion and return the messages with its result.
+
+    The first one has the role `tool`. Images and audio follow in a message with the role `user`,
+    which must come after the `tool` messages of all calls.
+    """
+    function = _field(call, "function") or {}
+    result = await _run(find, _field(function, "name"), _field(function, "arguments"))
+    blocks = _blocks(result)
+    text = "\n".join(map(_as_text, blocks))
+    message = {"role": "tool", "tool_call_id": _field(call, "id"), "content": text}
+    media = [part for block in blocks if (part := _chat_part(block)) is not None]
+    return [message, {"role": "user", "content": media}] if media else [message]
+
+
+async def run_openai_responses(find: Find, call: Any) -> dict[str, Any]:
+    """Run a `function_call` item of the Responses API and return its `function_call_output`."""
+    result = await _run(find, _field(call, "name"), _field(call, "arguments"))
+    blocks = _blocks(result)
+    output: str | list[dict[str, Any]] = [_responses_part(block) for block in blocks]
+    if all(block.get("type") == "text" for block in blocks):
+        output = "\n".join(map(_as_text, blocks))
+    return {"type": "function_call_output", "call_id": _field(call, "call_id"), "output": output}
+
+
+async def run_anthropic(find: Find, use: Any) -> dict[str, Any]:
     """Run a `tool_use` block and return the `tool_result` block."""
-    result = await _run(find, str(use.get("name")), use.get("input"))
-    content = [_anthropic_block(block) for block in result.content]
-    answer = {"type": "tool_result", "tool_use_id": use.get("id"), "content": content}
+    result = await _run(find, _field(use, "name"), _field(use, "input"))
+    content = [_anthropic_block(block) for block in _blocks(result)]
+    answer = {"type": "tool_result", "tool_use_id": _field(use, "id"), "content": content}
     return {**answer, "is_error": True} if result.details.is_error else answer
 
 
-def as_callables(tools: Iterable[MCPTool]) -> dict[str, Callable[..., Awaitable[str]]]:
-    """Return asynchronous functions by name: keyword arguments in, the text of the result out."""
-
-    def plain(tool: MCPTool) -> Callable[..., Awaitable[str]]:
-        async def call(**arguments: Any) -> str:
-            return (await tool.execute(arguments)).text
-
-        call.__name__ = call.__qualname__ = tool.name
-        call.__doc__ = tool.description
-        return call
-
-    return {tool.name: plain(tool) for tool in tools}
+def _function(tool: AnyTool) -> dict[str, Any]:
+    if isinstance(tool, Mapping):
+        tool = MCPTool(tool["name"], "", tool, _never_called)
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
-async def _run(find: Find, name: str, arguments: Any) -> ToolResult:
-    tool = find(name)
+async def _never_called(*_: object) -> Any:
+    raise AssertionError("only the definition is used")
+
+
+def _field(given: Any, name: str) -> Any:
+    """Return a member of a dict or an attribute of an object, or None."""
+    return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+
+
+async def _run(find: Find, name: Any, arguments: Any) -> ToolResult:
+    tool = find(str(name))
     if tool is None:
-        return result_from_error(f"unknown tool {name!r}", server_name="", mcp_tool_name=name)
+        return result_from_error(f"unknown tool {name!r}", server_name="", mcp_tool_name=str(name))
     if isinstance(arguments, str):  # some providers send the arguments as text
         try:
             arguments = msgspec.json.decode(arguments or "{}")
         except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
             return result_from_error(
-                f"the arguments are not valid JSON: {exc}", server_name="", mcp_tool_name=name
+                f"the arguments are not valid JSON: {exc}", server_name="", mcp_tool_name=str(name)
             )
     return await tool.execute(arguments)
 
 
-def _anthropic_block(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a content block. Kinds without an equivalent become text that contains their JSON."""
+def _blocks(result: ToolResult) -> list[dict[str, Any]]:
+    """Return the content blocks, and the structured content if no text repeats it."""
+    blocks, structured = list(result.content), result.details.structured_content
+    if structured is not None and not any(block.get("type") == "text" for block in blocks):
+        blocks.append({"type": "text", "text": msgspec.json.encode(structured).decode()})
+    return blocks
+
+
+def _as_text(block: Mapping[str, Any]) -> str:
+    """Return a block as text; data that text cannot represent is only named."""
     match block.get("type"):
         case "text":
-            return {"type": "text", "text": str(block.get("text", ""))}
-        case "image":
-            source = {
-                "type": "base64",
-                "media_type": block.get("mimeType"),
-                "data": block.get("data"),
-            }
-            return {"type": "image", "source": source}
+            return str(block.get("text", ""))
+        case "image" | "audio" as kind:
+            return f"[{kind}: {block.get('mimeType')}]"
+        case "resource_link":
+            label = block.get("title") or block.get("name") or "link"
+            return f"[{label}]({block.get('uri')})"
+        case "resource" if isinstance(resource := block.get("resource"), Mapping):
+            if isinstance(resource.get("text"), str):
+                return str(resource["text"])
+            return f"[resource: {resource.get('uri')}, {resource.get('mimeType')}]"
+    return msgspec.json.encode(block).decode()
+
+
+def _data_of(block: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return media type and base64 data of an image, an audio block or a binary resource."""
+    holder, member = block, "data"
+    if block.get("type") == "resource":
+        holder, member = block.get("resource") or {}, "blob"
+    data = holder.get(member) if isinstance(holder, Mapping) else None
+    if not isinstance(data, str):
+        return None
+    return str(holder.get("mimeType") or "application/octet-stream"), data
+
+
+def _chat_part(block: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the content part of a chat completion for an image or audio, or None."""
+    if (found := _data_of(block)) is None:
+        return None
+    kind, data = found
+    if kind.startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
+    if kind in ("audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3"):
+        form = "wav" if kind.endswith("wav") else "mp3"
+        return {"type": "input_audio", "input_audio": {"data": data, "format": form}}
+    return {"type": "file", "file": _file(kind, data)}
+
+
+def _responses_part(block: Mapping[str, Any]) -> dict[str, Any]:
+    if (found := _data_of(block)) is None:
+        return {"type": "input_text", "text": _as_text(block)}
+    kind, data = found
+    if kind.startswith("image/"):
+        return {"type": "input_image", "image_url": f"data:{kind};base64,{data}", "detail": "auto"}
+    return {"type": "input_file", **_file(kind, data)}
+
+
+def _file(kind: str, data: str) -> dict[str, str]:
+    name = f"result.{kind.rpartition('/')[2].partition('+')[0]}"
+    return {"filename": name, "file_data": f"data:{kind};base64,{data}"}
+
+
+def _anthropic_block(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a content block. Data without an equivalent becomes text that contains its JSON."""
+    if (found := _data_of(block)) is None:
+        return {"type": "text", "text": _as_text(block)}
+    kind, data = found
+    source = {"type": "base64", "media_type": kind, "data": data}
+    if kind in _ANTHROPIC_IMAGES:
+        return {"type": "image", "source": source}
+    if kind == "application/pdf":
+        return {"type": "document", "source": source}
     return {"type": "text", "text": msgspec.json.encode(block).decode()}

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from ...errors import FairleadError
+from ...errors import FairleadError, InputNotGiven, RpcError
 from .tool_result import ToolResult, normalize_arguments, result_from_error, result_from_response
 
 __all__ = ["CallTool", "DeferredMCPTool", "MCPTool", "ProxyTool"]
@@ -124,11 +124,18 @@ class MCPTool:
             )
         except (FairleadError, OSError) as exc:
             log.info("%s failed: %s", self.name, exc)
-            return result_from_error(str(exc), **self._about)
+            return result_from_error(_problem(exc), **self._about)
         return result_from_response(result, **self._about)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+
+def _problem(exc: Exception) -> str:
+    """Return the text of a failure without the words `MCP error`, which precede every failure."""
+    if isinstance(exc, RpcError) and not isinstance(exc, InputNotGiven):
+        return f"{exc.message} (code {exc.code})"
+    return str(exc)
 
 
 def _several(kind: Any) -> list[Any]:

@@ -17,6 +17,9 @@ __all__ = [
 ]
 
 
+ERROR_PREFIX = "MCP error: "  # of the text that a model reads after a failure (HST-54)
+
+
 class ToolDetails(Struct, frozen=True, kw_only=True):
     """The parts of a result that a model need not read."""
 
@@ -64,22 +67,22 @@ def result_from_response(result: Mapping[str, Any], **about: Any) -> ToolResult:
 
 def result_from_error(problem: str, **about: Any) -> ToolResult:
     """Return the result for the model after the call itself failed."""
-    text = {"type": "text", "text": f"MCP error: {problem}"}
+    text = {"type": "text", "text": f"{ERROR_PREFIX}{problem}"}
     return ToolResult([text], ToolDetails(is_error=True, raw_content=[], **about))
 
 
 def _as_error(result: Mapping[str, Any], blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the blocks with `Error: ` at the beginning of the first text."""
+    """Return the blocks with `MCP error: ` at the beginning of the first text."""
     error = tool_error(result)
     if error is not None and len(blocks) == 1:
-        said = {"type": "text", "text": f"Error: {error.message}"}
+        said = {"type": "text", "text": f"{ERROR_PREFIX}{error.message}"}
         hint = error.suggestion
         return [said, {"type": "text", "text": hint}] if hint else [said]
     for index, block in enumerate(blocks):
         if block.get("type") == "text":
-            text = {**block, "text": f"Error: {block.get('text', '')}"}
+            text = {**block, "text": f"{ERROR_PREFIX}{block.get('text', '')}"}
             return [*blocks[:index], text, *blocks[index + 1 :]]
-    return [{"type": "text", "text": "Error: the tool failed"}, *blocks]
+    return [{"type": "text", "text": f"{ERROR_PREFIX}the tool failed"}, *blocks]
 
 
 def normalize_arguments(arguments: Any, schema: Any) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from ..revisions import NEWEST_HANDSHAKE, STATELESS, Revision, negotiate_revisio
 from ..trace_context import outgoing_trace
 from .conversation_events import (
     ConversationEvent,
+    ConversationRestarted,
     NotificationReceived,
     ProgressReceived,
     RequestCancelled,
@@ -88,6 +89,7 @@ class Conversation:
         gated: bool = True,
         directed: bool = True,
         relays: bool = False,
+        restartable: bool = False,
     ) -> None:
         """Create a conversation before its handshake.
 
@@ -97,13 +99,15 @@ class Conversation:
         Without `gated`, requests may be sent in any order, for tools that test servers. Without
         `directed`, notifications in the wrong direction are accepted, for relays. With `relays`,
         progress and cancellations that name an unknown text are accepted in the handshake era; own
-        ids are numbers, so a text cannot mean an own request that has ended.
+        ids are numbers, so a text cannot mean an own request that has ended. With `restartable`,
+        another `initialize` begins a new conversation (server side).
         """
         self.role = role
         self._is_client = role is ConversationRole.CLIENT
         self.gated = gated
         self._directed = directed
         self._relays = relays
+        self._restartable = restartable
         self.state = SessionState.UNINITIALIZED
         self.identity = identity or Identity()  # description of this end, which is sent to the peer
         self.numbers = id_format == "integer"
@@ -137,9 +141,11 @@ class Conversation:
 
     def receive_request(
         self, request: Request
-    ) -> RequestReceived | RequestRejected | UnmatchedMessage:
+    ) -> RequestReceived | RequestRejected | ConversationRestarted | UnmatchedMessage:
         """Apply a request; the same as `receive` for a message that is known to be one."""
-        if request.id in self._owed:
+        if request.id in self._owed and not (
+            self._restartable and request.method == "initialize"  # the ids begin again
+        ):
             why = f"Request id {request.id!r} is already in use"
             return RequestRejected(failure(request.id, INVALID_REQUEST, why))
         if self._is_client and not self._may_be_asked(request.method):
@@ -182,9 +188,11 @@ class Conversation:
             return not self.peer.stateless
         return self._sent_initialize is not None and (method == "ping" or not self.gated)
 
-    def _introduced(self, request: Request) -> RequestReceived | RequestRejected:
+    def _introduced(
+        self, request: Request
+    ) -> RequestReceived | RequestRejected | ConversationRestarted:
         """Apply `initialize` before the response: the next request may be in the same chunk."""
-        if self.agreement is not None:
+        if self.agreement is not None and not self._restartable:
             return RequestRejected(failure(request.id, INVALID_REQUEST, "Already initialized"))
         try:
             params = decode_initialize(b"{}" if request.params is UNSET else request.params)
@@ -195,6 +203,11 @@ class Conversation:
             check_declaration(params.capabilities, params.client_info)
         except RpcError as exc:
             return RequestRejected(failure(request.id, exc.code, exc.message))
+        again = self.agreement is not None
+        owed = tuple(self._owed)
+        if again:  # by a bridge that connects one client after another to this server
+            self._owed.clear()
+            self.log_level = None
         revision = negotiate_revision(params.protocol_version)
         info = None if isinstance(params.client_info, UnsetType) else bytes(params.client_info)
         self.agreement = Agreement(revision=revision)
@@ -202,7 +215,8 @@ class Conversation:
         self.state = SessionState.INITIALIZING
         self._owed.add(request.id)
         self._owed_initialize = request.id
-        return RequestReceived(request, self.peer, read_params_head(request.params))
+        received = RequestReceived(request, self.peer, read_params_head(request.params))
+        return ConversationRestarted(received, owed) if again else received
 
     def _told(self, message: Notification) -> ConversationEvent:
         method = message.method

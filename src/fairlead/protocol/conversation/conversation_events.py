@@ -9,6 +9,7 @@ from ..caller import Caller, ParamsHead
 
 __all__ = [
     "ConversationEvent",
+    "ConversationRestarted",
     "NotificationReceived",
     "ProgressReceived",
     "RequestCancelled",
@@ -54,6 +55,13 @@ class RequestCancelled(Struct, frozen=True, gc=False):
     message: Notification
 
 
+class ConversationRestarted(Struct, frozen=True):
+    """Second `initialize` of the peer: its other requests are cancelled, and this one is served."""
+
+    request: RequestReceived
+    cancelled: tuple[RequestId, ...]
+
+
 class RequestRejected(Struct, frozen=True, gc=False):
     """Request that cannot be served, with the error response to send."""
 
@@ -69,6 +77,7 @@ class UnmatchedMessage(Struct, frozen=True, gc=False):
 
 ConversationEvent: TypeAlias = (
     RequestReceived
+    | ConversationRestarted
     | NotificationReceived
     | ResponseReceived
     | ProgressReceived

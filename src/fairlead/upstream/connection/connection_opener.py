@@ -239,7 +239,7 @@ class ConnectionOpener:
         except BaseException as exc:
             if connection is not None:
                 await connection.close()
-            error = self._described(exc)
+            error = self._described(exc, connection)
             self._count(error, principal)
             if error is exc:
                 raise  # the original error has a cause, which `public_reason` may need
@@ -267,11 +267,14 @@ class ConnectionOpener:
         connection.peer.channel.param_headers_of = self.param_headers.of
         return connection
 
-    def _described(self, exc: BaseException) -> BaseException:
+    def _described(
+        self, exc: BaseException, connection: UpstreamConnection | None
+    ) -> BaseException:
         error = exc
         if isinstance(exc, TimeoutError) and not isinstance(exc, FairleadError):
             why = f"did not answer within {self.settings.connect_timeout:g} s"
-            error = ConnectFailed(f"{self.target.name} {why}", public=why)
+            output = () if connection is None else connection.peer.unreadable_output
+            error = ConnectFailed(f"{self.target.name} {why}", output=output, public=why)
         if isinstance(error, ChannelClosed) and error.exit_code is not None:
             error.public = f"{public_reason(error)} during start-up"
         return error

@@ -1,0 +1,157 @@
+"""Targets that `MCPClient.connect` accepts: paths, URLs, commands, names, entries and servers."""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..errors import ConfigError
+from .mcp_transport.inprocess import Attachable
+from .server_entry import (
+    MCPHttpServerConfig,
+    MCPServerEntry,
+    MCPStdioServerConfig,
+    MCPWebSocketServerConfig,
+    read_entry,
+)
+
+__all__ = ["ClientTarget", "ConfiguredName", "entry_with", "read_target"]
+
+ClientTarget: TypeAlias = (
+    str | os.PathLike[str] | Sequence[str] | MCPServerEntry | Mapping[str, Any] | Attachable
+)
+
+_ENTRIES = MCPServerEntry.__args__
+_INTERPRETERS = {
+    ".py": (sys.executable,),
+    ".js": ("node",),
+    ".mjs": ("node",),
+    ".cjs": ("node",),
+}
+_URL = re.compile(r"(?i)([a-z][a-z0-9+.-]*)://|(unix):/")
+_EXPECTED = (
+    "expected a path, a URL, a command, the name of a configured server, an entry, "
+    "a configuration or a server object"
+)
+
+
+class ConfiguredName(Struct, frozen=True):
+    """The name of a server in a configuration file, as `fairlead list` shows it."""
+
+    name: str
+
+
+def read_target(target: Any) -> MCPServerEntry | Attachable | ConfiguredName:
+    """Return the entry that a target describes, or the server object or name that it is.
+
+    Raises:
+        TypeError: The target has none of the accepted types.
+        ConfigError: The script does not exist, or the entry or URL is invalid.
+    """
+    if isinstance(target, str):
+        return _read_text(target)
+    if isinstance(target, os.PathLike):
+        return _script(Path(os.fspath(target)))
+    if isinstance(target, Mapping):
+        return read_entry(_only_entry(dict(target)))
+    if isinstance(target, _ENTRIES):
+        return target  # type: ignore[no-any-return]  # isinstance with a computed tuple
+    if isinstance(target, Sequence) and target and all(isinstance(one, str) for one in target):
+        return _command(list(target))
+    if isinstance(target, Attachable) and not isinstance(target, type):
+        return target
+    raise TypeError(f"cannot connect to {_described(target)}: {_EXPECTED}")
+
+
+def entry_with(
+    entry: MCPServerEntry, env: Mapping[str, str] | None, headers: Mapping[str, str] | None
+) -> MCPServerEntry:
+    """Return an entry with further environment variables or headers.
+
+    Raises:
+        TypeError: The server is not of the kind that these apply to.
+    """
+    if isinstance(entry, MCPStdioServerConfig):
+        if headers:
+            raise TypeError("headers apply to URLs only; pass env to a command")
+        return replace(entry, env={**entry.env, **env}) if env else entry
+    if env:
+        raise TypeError("env applies to commands only; pass headers to a URL")
+    return replace(entry, headers={**entry.headers, **headers}) if headers else entry
+
+
+def _read_text(text: str) -> MCPServerEntry | ConfiguredName:
+    if match := _URL.match(text):
+        return _remote(text, (match[1] or match[2]).lower())
+    path = Path(text).expanduser()
+    if path.is_file():
+        return _script(path)
+    words = shlex.split(text) if " " in text.strip() else [text.strip()]
+    if not words or not words[0]:
+        raise ConfigError("cannot connect to an empty text: " + _EXPECTED)
+    if len(words) > 1:
+        return _command(words)
+    if path.suffix in _INTERPRETERS or text.startswith((".", "/", "~")):
+        return _script(path)
+    return ConfiguredName(words[0])
+
+
+def _remote(url: str, scheme: str) -> MCPServerEntry:
+    if scheme in ("http", "https"):
+        return MCPHttpServerConfig(url=url)
+    if scheme in ("ws", "wss"):
+        return MCPWebSocketServerConfig(url=url)
+    if scheme == "unix":
+        # `unix:/path`, as written for listening, means `unix:///path`.
+        return MCPHttpServerConfig(url=re.sub(r"(?i)^unix:/(?!/)", "unix:///", url))
+    raise ConfigError(f"unknown URL scheme {scheme!r}: expected http, https, ws, wss or unix")
+
+
+def _script(path: Path) -> MCPServerEntry:
+    """Return the entry that runs a script or another program."""
+    path = path.expanduser()
+    if not path.is_file():
+        raise ConfigError(f"server script not found: {str(path)!r} is not a file")
+    runner = _INTERPRETERS.get(path.suffix.lower(), ())
+    if not runner and not os.access(path, os.X_OK):
+        raise ConfigError(
+            f"{str(path)!r} is not executable: expected a .py or .js file or a program"
+        )
+    return _command([*runner, str(path.absolute())])
+
+
+def _command(words: list[str]) -> MCPServerEntry:
+    return MCPStdioServerConfig(command=words[0], args=words[1:])
+
+
+def _only_entry(given: dict[str, Any]) -> Any:
+    """Return the entry of a configuration with one server; an entry is returned unchanged."""
+    servers = given.get("mcpServers", given.get("servers"))
+    if servers is None:
+        return given
+    if not isinstance(servers, Mapping) or not servers:
+        raise ConfigError("the configuration has no servers")
+    if len(servers) > 1:
+        names = ", ".join(sorted(map(str, servers)))
+        raise ConfigError(
+            f"the configuration has several servers ({names}): pass the entry of one of them, "
+            "or use MCPManager for all"
+        )
+    [(name, entry)] = servers.items()
+    if isinstance(entry, _ENTRIES):
+        return entry
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"the entry of {name!r} is not an object")
+    return dict(entry)
+
+
+def _described(target: Any) -> str:
+    if isinstance(target, type):
+        return f"the class {target.__name__}"
+    return f"an object of type {type(target).__name__}"
