@@ -355,6 +355,9 @@ MERGED_INSTRUCTIONS_TEXT = Limit(
 PARKED_CALLS = Limit(
     "parked_calls", 64, "items", "client", "-32601 for the server's input request", "max_parked"
 )
+INTERRUPTED_CALLS = Limit(
+    "interrupted_calls", 64, "items", "process", "the oldest interrupted call is cancelled"
+)
 KEPT_OUTCOMES = Limit(
     "kept_outcomes", 1024, "items", "process", "the oldest outcome of a round is dropped"
 )
