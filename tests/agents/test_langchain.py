@@ -17,9 +17,7 @@ graphs = import_or_skip("langgraph.graph")
 checkpoints = import_or_skip("langgraph.checkpoint.memory")
 messages = import_or_skip("langchain_core.messages")
 tool_functions = import_or_skip("langchain_core.utils.function_calling")
-LangChainTools = import_or_skip(
-    "fairlead.agents.langchain", needs="langgraph"
-).LangChainTools
+LangChainTools = import_or_skip("fairlead.agents.langchain", needs="langgraph").LangChainTools
 
 ERAS = pytest.mark.parametrize("version", ["auto", "2025-11-25"])
 THREAD = {"configurable": {"thread_id": "1"}}
@@ -188,7 +186,9 @@ async def test_tool_outside_of_a_graph_returns_content_or_raises(servers: AgentS
     command = [entry["command"], *entry["args"]]
     async with MCPClient.connect_stdio(command, on_elicit=interrupt_agent) as client:
         tools = {tool.name: tool for tool in await LangChainTools(client).current()}
-        assert await tools["mcp_paint_weather"].ainvoke({"city": "x"}) == '{"city":"x","degrees":21}'
+        assert (
+            await tools["mcp_paint_weather"].ainvoke({"city": "x"}) == '{"city":"x","degrees":21}'
+        )
         # A question cannot interrupt anything here.
         booked = await tools["mcp_paint_book"].ainvoke({"train": "IC 5"})
         assert booked == "no seats were booked"

@@ -22,9 +22,7 @@ class Script:
     """An agent whose model makes the given calls, one step after the other, and then ends."""
 
     def __init__(self, *steps: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        calls = [
-            [models.function_call(*call, call_id=call[0]) for call in step] for step in steps
-        ]
+        calls = [[models.function_call(*call, call_id=call[0]) for call in step] for step in steps]
         self.model = models.ScriptedModel([*calls, [models.assistant_message("done")]])
 
     def agent(self, source: MCPManager | MCPClient, **options: Any) -> Any:

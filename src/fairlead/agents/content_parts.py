@@ -32,7 +32,7 @@ class MediaPart(Struct, frozen=True):
 
 
 def content_parts(result: ToolResult) -> list[TextPart | MediaPart]:
-    """Return the content of a result. Other kinds of blocks become text that contains their JSON."""
+    """Return the content of a result. Other kinds of blocks become text with their JSON."""
     return [_part(block) for block in result.content]
 
 

@@ -1,7 +1,7 @@
 """Tools of managed servers for LangChain and LangGraph; needs the extra `langchain`."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 try:
     from langchain_core.messages import ToolMessage
@@ -59,7 +59,7 @@ class LangChainTools:
 
 class _Tool(BaseTool):
     source: ToolSource
-    response_format: str = "content_and_artifact"
+    response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
 
     def _to_args_and_kwargs(
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
