@@ -48,6 +48,9 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         ("docs/tutorial.md", "tutorial/notes.py"),
         ("docs/tutorial.md", "tutorial/client.py"),
         ("docs/tutorial.md", "tutorial/gateway.toml"),
+        ("docs/agents.md", "langchain_agent.py"),
+        ("docs/agents.md", "openai_agent.py"),
+        ("docs/agents.md", "pydantic_ai_agent.py"),
     ],
 )
 def test_example_on_a_page_equals_its_file(page: str, name: str) -> None:

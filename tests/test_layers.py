@@ -23,7 +23,7 @@ LAYERS = [
     {"config"},
     {"upstream"},
     {"manager"},
-    {"relay"},
+    {"agents", "relay"},
     {"recording"},
     {"policy"},
     {"gateway"},

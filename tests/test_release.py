@@ -20,7 +20,14 @@ LARGEST = 80 * 1024 * 1024  # bytes of an installation without extras, pip not c
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT)]
 
 # Importing `__main__` runs the command; the other modules need pytest or an extra.
-UNIMPORTABLE = ("fairlead.__main__", "fairlead.testing.plugin", "fairlead.testing.taped_server")
+UNIMPORTABLE = (
+    "fairlead.__main__",
+    "fairlead.agents.langchain",
+    "fairlead.agents.openai",
+    "fairlead.agents.pydantic_ai",
+    "fairlead.testing.plugin",
+    "fairlead.testing.taped_server",
+)
 
 SERVER = """
 from fairlead import MCPServer

@@ -243,6 +243,7 @@ MERGED_INSTRUCTIONS_TEXT = Limit(
 # Gateway and policies
 
 PARKED_CALLS = Limit(64, "items", "client", "-32601 for the server's input request", "max_parked")
+INTERRUPTED_CALLS = Limit(64, "items", "process", "the oldest interrupted call is cancelled")
 KEPT_OUTCOMES = Limit(1024, "items", "process", "the oldest outcome of a round is dropped")
 KEPT_OUTCOME_BYTES = Limit(16 << 20, "bytes", "process", "the oldest outcome of a round is dropped")
 REMEMBERED_ROUNDS = Limit(10_000, "items", "process", "the oldest input request is dropped")

@@ -1,0 +1,134 @@
+"""Calls of a tool source that questions interrupt, without a framework."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from fairlead import MCPClient, MCPClientConfig, MCPManager
+from fairlead.agents import interrupt_agent
+from fairlead.agents.open_call import PosedQuestion
+from fairlead.agents.tool_source import ToolSource
+from fairlead.client import decline
+from fairlead.limits import INTERRUPTED_CALLS
+from tests.support.agent_servers import AgentServers
+
+HANDSHAKE = MCPClientConfig(protocol_version="2025-11-25")
+LIMIT = 20.0
+
+
+class Interrupt(Exception):
+    """The interrupt of a framework."""
+
+
+def interrupt(number: int, posed: PosedQuestion) -> Mapping[str, Any]:
+    raise Interrupt(posed.question.message)
+
+
+def trains(servers: AgentServers, **options: Any) -> Any:
+    entry = servers.entry("trains")
+    return MCPClient.connect_stdio([entry["command"], *entry["args"]], **options)
+
+
+async def book(source: ToolSource, train: str, ask: Any = interrupt, key: str = "") -> str:
+    return (await source.run("mcp_trains_book", {"train": train}, key or train, ask)).text
+
+
+async def test_interrupted_call_with_other_arguments_is_cancelled_and_repeated(
+    servers: AgentServers,
+) -> None:
+    async with trains(servers, on_elicit=interrupt_agent) as client:
+        source = ToolSource(client)
+        with pytest.raises(Interrupt, match="IC 5"):
+            await book(source, "IC 5", key="same")
+        with pytest.raises(Interrupt, match="IC 6"):
+            await book(source, "IC 6", key="same")
+    assert servers.notes == ["reserved IC 5", "reserved IC 6"]
+
+
+async def test_handshake_call_that_waits_for_an_answer_does_not_block_others(
+    servers: AgentServers,
+) -> None:
+    async with trains(servers, on_elicit=interrupt_agent, config=HANDSHAKE) as client:
+        source = ToolSource(client)
+        with pytest.raises(Interrupt, match="IC 5"):
+            await book(source, "IC 5")
+        async with asyncio.timeout(LIMIT):
+            result = await source.run("mcp_trains_weather", {"city": "x"}, "w", interrupt)
+            assert result.text == '{"city":"x","degrees":21}'
+            assert await book(source, "IC 5", lambda *_: decline()) == "no seats were booked"
+
+
+async def test_cancelled_handshake_call_lets_the_next_one_run(servers: AgentServers) -> None:
+    async with trains(servers, on_elicit=interrupt_agent, config=HANDSHAKE) as client:
+        source = ToolSource(client)
+        waiting = asyncio.create_task(source.run("mcp_trains_wait", {}, "w", interrupt))
+        await servers.noted("waiting")
+        booking = asyncio.create_task(book(source, "IC 5", lambda *_: decline()))
+        waiting.cancel()
+        await servers.noted("cancelled")
+        async with asyncio.timeout(LIMIT):
+            assert await booking == "no seats were booked"
+
+
+@pytest.mark.parametrize("config", [None, HANDSHAKE], ids=["stateless", "handshake"])
+async def test_oldest_interrupted_call_is_cancelled_at_the_limit(
+    servers: AgentServers, monkeypatch: pytest.MonkeyPatch, config: MCPClientConfig | None
+) -> None:
+    monkeypatch.setattr(INTERRUPTED_CALLS, "value", 1)
+    async with trains(servers, on_elicit=interrupt_agent, config=config) as client:
+        source = ToolSource(client)
+        for train in ("IC 5", "IC 6"):
+            with pytest.raises(Interrupt, match=train):
+                await book(source, train)
+        assert await book(source, "IC 6", lambda *_: decline()) == "no seats were booked"
+        with pytest.raises(Interrupt):
+            await book(source, "IC 5")  # begins again
+    assert servers.notes == ["reserved IC 5", "reserved IC 6", "reserved IC 5"]
+
+
+async def test_question_outside_of_an_agent_is_cancelled(servers: AgentServers) -> None:
+    async with trains(servers, on_elicit=interrupt_agent) as client:
+        result = await client.call_tool("book", {"train": "IC 5"})
+    assert result["content"][0]["text"] == "no seats were booked"
+
+
+async def test_tool_that_is_gone_is_a_result_for_the_model(servers: AgentServers) -> None:
+    async with MCPManager() as manager:
+        source = ToolSource(manager)
+        ran = await source.run("gone", {}, "k", interrupt)
+        assert ran == await source.execute("gone", {})
+    assert (ran.details.is_error, ran.text) == (True, "MCP error: unknown tool 'gone'")
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "extra"),
+    [
+        ("langchain", "langgraph", "langchain"),
+        ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
+        ("openai", "agents", "openai-agents"),
+    ],
+)
+def test_missing_framework_is_an_error_that_names_the_extra(
+    module: str, package: str, extra: str
+) -> None:
+    program = f"""
+import sys
+sys.modules[{package!r}] = None
+try:
+    import fairlead.agents.{module}
+except ImportError as exc:
+    print(exc)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert f"run `pip install 'fairlead[{extra}]'`" in done.stdout, done.stderr
+
+
+def test_package_is_imported_without_a_framework() -> None:
+    program = "import fairlead.agents, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert loaded & {"agents", "langchain_core", "langgraph", "pydantic_ai", "openai"} == set()
