@@ -4,6 +4,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from ...errors import ConfigError
@@ -50,29 +51,29 @@ class OAuthSettings(Struct, frozen=True, kw_only=True):
     allow_private: bool = False  # authorization servers in private networks
 
 
-# Members of `auth` and `oauth` blocks, and the settings they become.
-_MEMBERS = {
-    "clientId": "client_id",
-    "clientSecret": "client_secret",
-    "tokenUrl": "token_url",
-    "resource": "resource",
-    "redirectUri": "redirect_uri",
-    "callbackPort": "callback_port",
-    "callbackPath": "callback_path",
-    "prompt": "prompt",
-    "scopes": "scopes",
-    "scope": "scopes",
-    "grant": "grant",
-    "issuer": "issuer",
-    "clientMetadataUrl": "client_metadata_url",
-    "clientName": "client_name",
-    "privateKey": "private_key",
-    "signingAlgorithm": "signing_algorithm",
-    "dpop": "dpop",
-    "allowPrivate": "allow_private",
-    "assertionFile": "assertion",
-}
-_OTHERS = {"type", "credentialId"}
+class _EntryBlock(Struct, kw_only=True, rename="camel", omit_defaults=True):
+    """Members of `auth` and `oauth` blocks of an entry, which become settings."""
+
+    grant: Grant | None = None
+    client_id: str | None = None
+    client_secret: str | None = None
+    private_key: str | None = None
+    signing_algorithm: str | None = None
+    issuer: str | None = None
+    client_metadata_url: str | None = None
+    client_name: str | None = None
+    scopes: list[str] | str | None = None
+    resource: str | bool | None = None
+    token_url: str | None = None
+    redirect_uri: str | None = None
+    callback_port: int | None = None
+    callback_path: str | None = None
+    prompt: str | None = None
+    dpop: bool | None = None
+    allow_private: bool | None = None
+    assertion_file: str | None = None
+    type: str | None = None  # "oauth"; the client reads `credentialId`
+    credential_id: str | None = None
 
 
 def settings_of_entry(auth: object, oauth: object) -> OAuthSettings:
@@ -81,31 +82,30 @@ def settings_of_entry(auth: object, oauth: object) -> OAuthSettings:
     Raises:
         ConfigError: A block is not an object, or has an unknown member or a wrong value.
     """
-    import msgspec
-
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for block in (auth, oauth):
-        if block is None or block == "oauth" or block is True:
-            continue
-        if not isinstance(block, Mapping):
+        if isinstance(block, Mapping):
+            members |= block
+        elif block not in (None, True, "oauth"):
             raise ConfigError(f"invalid auth block {block!r}: expected an object")
-        for name, value in block.items():
-            if name in _OTHERS:
-                continue
-            if name not in _MEMBERS:
-                raise ConfigError(unknown_name("member of an auth block", str(name), _MEMBERS))
-            found[_MEMBERS[name]] = value
-    if isinstance(found.get("scopes"), str):
-        found["scopes"] = found["scopes"].split()
-    if (path := found.pop("assertion", None)) is not None:
-        found["assertion"] = _FileText(os.fspath(path))
-        found.setdefault("grant", "jwt_bearer")
+    known = msgspec.structs.fields(_EntryBlock)
+    for name in members.keys() - {field.encode_name for field in known}:
+        names = [field.encode_name for field in known]
+        raise ConfigError(unknown_name("member of an auth block", str(name), names))
     try:
-        assertion = found.pop("assertion", None)
-        settings = msgspec.convert(found, OAuthSettings)
-        return msgspec.structs.replace(settings, assertion=assertion)
+        read = msgspec.convert(members, _EntryBlock)
     except msgspec.ValidationError as exc:
         raise ConfigError(f"invalid auth block: {exc}") from exc
+    found = {
+        name: value for name, value in msgspec.structs.asdict(read).items() if value is not None
+    }
+    for name in ("type", "credential_id"):
+        found.pop(name, None)
+    if isinstance(found.get("scopes"), str):
+        found["scopes"] = found["scopes"].split()
+    if (path := found.pop("assertion_file", None)) is not None:
+        found = {"grant": "jwt_bearer", **found, "assertion": _FileText(path)}
+    return OAuthSettings(**found)
 
 
 class _FileText:
