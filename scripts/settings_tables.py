@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.client.mcp_transport.network import HttpOptions
 from fairlead.gateway import gateway_file
-from fairlead.policy.actions.action_registry import ACTIONS
+from fairlead.policy.actions import ACTIONS
 from fairlead.policy.rules import build_actions
 from fairlead.policy.rules.gateway_actions import gateway_actions
 from fairlead.transport.http.client.http1.http_client import HttpClient

@@ -20,13 +20,13 @@ LimitScope = Literal["request", "connection", "session", "client", "server", "pr
 class Limit(Struct, gc=False):
     """One limit: its default value, its scope, and the outcome when it is reached."""
 
-    name: str  # also the label of the metric
     value: int
     unit: Unit
     per: LimitScope
     outcome: str  # effect that the peer observes when the limit is reached
     setting: str = ""  # the option that overrides `value`, if any
     hits: int = 0
+    name: str = ""  # the name of the constant in lower case; also the label of the metric
 
     def hit(self) -> None:
         """Count one application of this limit."""
@@ -41,121 +41,72 @@ def all_limits() -> Iterator[Limit]:
 
 # Messages
 
-MESSAGE_BYTES = Limit(
-    "message_bytes", 16 << 20, "bytes", "request", "-32600; the message is not read"
-)
+MESSAGE_BYTES = Limit(16 << 20, "bytes", "request", "-32600; the message is not read")
 # An array of small invalid items costs about sixty times its size in exception objects, so a batch
 # has limits of its own: items, bytes and invalid items.
-BATCH = Limit("batch", 128, "items", "request", "-32600 for the whole batch")
-BATCH_BYTES = Limit("batch_bytes", 1 << 20, "bytes", "request", "-32600 for the whole batch")
+BATCH = Limit(128, "items", "request", "-32600 for the whole batch")
+BATCH_BYTES = Limit(1 << 20, "bytes", "request", "-32600 for the whole batch")
 BATCH_MISTAKES = Limit(
-    "batch_mistakes", 8, "items", "request", "-32600 for the whole batch if more items are invalid"
+    8, "items", "request", "-32600 for the whole batch if more items are invalid"
 )
-BATCH_QUEUE = Limit(
-    "batch_queue", 1 << 20, "bytes", "connection", "-32600 for further requests of the batch"
-)
-WRITE_QUEUE = Limit(
-    "write_queue", 16 << 20, "bytes", "connection", "reading from the peer stops until it reads"
-)
-QUOTED_TEXT = Limit(
-    "quoted_text", 200, "characters", "request", "the middle of a quoted value is cut out"
-)
-ERROR_TEXT = Limit(
-    "error_text", 8 << 10, "characters", "request", "the middle of an error message is cut out"
-)
-ERROR_DATA = Limit(
-    "error_data", 64 << 10, "bytes", "request", "`data` of an error made by Fairlead is left out"
-)
-PROBLEMS = Limit(
-    "problems", 20, "items", "request", "further problems with arguments are only counted"
-)
-PROBLEM_TEXT = Limit(
-    "problem_text", 400, "characters", "request", "the middle of a problem's text is cut out"
-)
+BATCH_QUEUE = Limit(1 << 20, "bytes", "connection", "-32600 for further requests of the batch")
+WRITE_QUEUE = Limit(16 << 20, "bytes", "connection", "reading from the peer stops until it reads")
+QUOTED_TEXT = Limit(200, "characters", "request", "the middle of a quoted value is cut out")
+ERROR_TEXT = Limit(8 << 10, "characters", "request", "the middle of an error message is cut out")
+ERROR_DATA = Limit(64 << 10, "bytes", "request", "`data` of an error made by Fairlead is left out")
+PROBLEMS = Limit(20, "items", "request", "further problems with arguments are only counted")
+PROBLEM_TEXT = Limit(400, "characters", "request", "the middle of a problem's text is cut out")
 
-LOG_TEXT = Limit("log_text", 16 << 10, "characters", "process", "a log line is cut")
+LOG_TEXT = Limit(16 << 10, "characters", "process", "a log line is cut")
 LOG_LINES = Limit(
-    "log_lines",
     100,
     "items",
     "process",
     "further log lines of the same kind are counted; 20 per second are written",
 )
-LOG_SECRETS = Limit(
-    "log_secrets", 64, "items", "request", "a log line about the request is withheld"
-)
-LOG_SEARCHED = Limit(
-    "log_searched", 1000, "items", "request", "a log line about the request is withheld"
-)
+LOG_SECRETS = Limit(64, "items", "request", "a log line about the request is withheld")
+LOG_SEARCHED = Limit(1000, "items", "request", "a log line about the request is withheld")
 # Each secret is searched for in about forty encodings.
-LOG_SECRET_TEXT = Limit(
-    "log_secret_text", 4096, "characters", "request", "a log line about the request is withheld"
-)
+LOG_SECRET_TEXT = Limit(4096, "characters", "request", "a log line about the request is withheld")
 # Declarations of a client are kept with its connection and in caches of decoded values.
 DECLARATION_BYTES = Limit(
-    "declaration_bytes",
-    64 << 10,
-    "bytes",
-    "connection",
-    "-32602: capabilities or clientInfo are too large",
+    64 << 10, "bytes", "connection", "-32602: capabilities or clientInfo are too large"
 )
 
 # JSON Schemas from other programs. The cost of validation is at most the number of paths times the
 # size of the value; without a limit on paths it is exponential in the depth of references or of the
 # value.
 
-SCHEMA_BYTES = Limit(
-    "schema_bytes", 512 << 10, "bytes", "server", "values are not checked against the schema"
-)
+SCHEMA_BYTES = Limit(512 << 10, "bytes", "server", "values are not checked against the schema")
 SCHEMA_PATTERN_BYTES = Limit(
-    "schema_pattern_bytes",
     64 << 10,
     "bytes",
     "server",
     "values are not checked against the pattern, which is too large when compiled",
 )
-SCHEMA_PATTERNS = Limit(
-    "schema_patterns", 256, "items", "server", "values are not checked against the schema"
-)
-SCHEMA_PATHS = Limit(
-    "schema_paths", 4096, "items", "server", "values are not checked against the schema"
-)
+SCHEMA_PATTERNS = Limit(256, "items", "server", "values are not checked against the schema")
+SCHEMA_PATHS = Limit(4096, "items", "server", "values are not checked against the schema")
 EXPLAINED_VALUES = Limit(
-    "explained_values", 250, "items", "request", "only the names of invalid arguments are reported"
+    250, "items", "request", "only the names of invalid arguments are reported"
 )
 EXPLAINED_PATHS = Limit(
-    "explained_paths",
-    64,
-    "items",
-    "request",
-    "a value is refused without the location of the mistake",
+    64, "items", "request", "a value is refused without the location of the mistake"
 )
 
 
 # One connection cannot occupy the process: requests above `IN_FLIGHT` are queued, and requests
 # above the size of the queue are refused.
-IN_FLIGHT = Limit(
-    "in_flight", 256, "items", "connection", "further requests wait in a queue", "max_in_flight"
-)
-QUEUED_REQUESTS = Limit("queued_requests", 1024, "items", "connection", "-32603, try again later")
-QUEUED_REQUEST_BYTES = Limit(
-    "queued_request_bytes", 16 << 20, "bytes", "connection", "-32603, try again later"
-)
-QUEUED_NOTIFICATIONS = Limit(
-    "queued_notifications", 10_000, "items", "connection", "the oldest notifications are dropped"
-)
+IN_FLIGHT = Limit(256, "items", "connection", "further requests wait in a queue", "max_in_flight")
+QUEUED_REQUESTS = Limit(1024, "items", "connection", "-32603, try again later")
+QUEUED_REQUEST_BYTES = Limit(16 << 20, "bytes", "connection", "-32603, try again later")
+QUEUED_NOTIFICATIONS = Limit(10_000, "items", "connection", "the oldest notifications are dropped")
 QUEUED_NOTIFICATION_BYTES = Limit(
-    "queued_notification_bytes",
-    16 << 20,
-    "bytes",
-    "connection",
-    "the oldest notifications are dropped",
+    16 << 20, "bytes", "connection", "the oldest notifications are dropped"
 )
 
 # HTTP and WebSocket endpoints
 
 MESSAGES_PER_TURN = Limit(
-    "messages_per_turn",
     16,
     "items",
     "connection",
@@ -165,21 +116,13 @@ MESSAGES_PER_TURN = Limit(
 # A body may take this many seconds, plus one for each `BODY_RATE` bytes that have arrived: a slow
 # link can still send the largest body, but a client that trickles cannot hold a connection.
 BODY_TIMEOUT = Limit(
-    "body_timeout",
-    30,
-    "seconds",
-    "request",
-    "408, and the connection is closed",
-    "HttpSettings.body_timeout",
+    30, "seconds", "request", "408, and the connection is closed", "HttpSettings.body_timeout"
 )
-BODY_RATE = Limit(
-    "body_rate", 32 << 10, "bytes per second", "request", "408, and the connection is closed"
-)
+BODY_RATE = Limit(32 << 10, "bytes per second", "request", "408, and the connection is closed")
 
 # A client is a principal; an anonymous client is its IPv4 address or the /64 of its IPv6 address.
 # The totals are shared fairly: when one is reached, the client that holds the most loses one.
 SESSIONS_PER_CLIENT = Limit(
-    "sessions_per_client",
     1000,
     "items",
     "client",
@@ -187,7 +130,6 @@ SESSIONS_PER_CLIENT = Limit(
     "HttpSettings.max_sessions_per_client",
 )
 SOCKETS_PER_CLIENT = Limit(
-    "sockets_per_client",
     1000,
     "items",
     "client",
@@ -195,7 +137,6 @@ SOCKETS_PER_CLIENT = Limit(
     "HttpSettings.max_sockets_per_client",
 )
 CONNECTIONS_PER_CLIENT = Limit(
-    "connections_per_client",
     16,
     "items",
     "client",
@@ -203,7 +144,6 @@ CONNECTIONS_PER_CLIENT = Limit(
     "RelaySettings.max_connections",
 )
 STORED_SESSIONS = Limit(
-    "stored_sessions",
     10_000,
     "items",
     "server",
@@ -212,7 +152,6 @@ STORED_SESSIONS = Limit(
 )
 # Events stored for clients that resume a stream. The events of each session are limited as well.
 EVENT_BYTES = Limit(
-    "event_bytes",
     256 << 20,
     "bytes",
     "server",
@@ -222,105 +161,65 @@ EVENT_BYTES = Limit(
 
 # Servers
 
-STATE_BYTES = Limit("state_bytes", 64 << 10, "bytes", "request", "-32602; the state is too large")
+STATE_BYTES = Limit(64 << 10, "bytes", "request", "-32602; the state is too large")
 ABANDONED_CALLS = Limit(
-    "abandoned_calls", 1000, "items", "process", "calls that ignore their cancellation are awaited"
+    1000, "items", "process", "calls that ignore their cancellation are awaited"
 )
-COMPLETION_VALUES = Limit(
-    "completion_values", 100, "items", "request", "further values are left out (`hasMore`)"
-)
+COMPLETION_VALUES = Limit(100, "items", "request", "further values are left out (`hasMore`)")
 
 SESSION_SUBSCRIPTIONS = Limit(
-    "session_subscriptions",
-    1000,
-    "items",
-    "session",
-    "-32602; `subscriptions/listen` accepts the first ones",
+    1000, "items", "session", "-32602; `subscriptions/listen` accepts the first ones"
 )
-CLIENT_SUBSCRIPTIONS = Limit("client_subscriptions", 4000, "items", "client", "-32602")
-SUBSCRIPTIONS = Limit("subscriptions", 100_000, "items", "process", "-32602")
-CONNECTION_LISTENERS = Limit("connection_listeners", 32, "items", "connection", "-32602")
-CLIENT_LISTENERS = Limit("client_listeners", 256, "items", "client", "-32602")
-LISTENERS = Limit("listeners", 10_000, "items", "process", "-32602")
+CLIENT_SUBSCRIPTIONS = Limit(4000, "items", "client", "-32602")
+SUBSCRIPTIONS = Limit(100_000, "items", "process", "-32602")
+CONNECTION_LISTENERS = Limit(32, "items", "connection", "-32602")
+CLIENT_LISTENERS = Limit(256, "items", "client", "-32602")
+LISTENERS = Limit(10_000, "items", "process", "-32602")
 TEMPLATE_TEXT = Limit(
-    "template_text",
     2048,
     "characters",
     "server",
     "a URI template is refused; one of an upstream server is matched by its prefix only",
 )
 TEMPLATE_VARIABLES = Limit(
-    "template_variables",
     32,
     "items",
     "server",
     "a URI template is refused; one of an upstream server is matched by its prefix only",
 )
-URI_TEXT = Limit("uri_text", 16 << 10, "characters", "request", "a URI matches no template")
+URI_TEXT = Limit(16 << 10, "characters", "request", "a URI matches no template")
 
 # Clients and upstream servers
 
 STREAM_URIS = Limit(
-    "stream_uris", 100, "items", "connection", "a further `subscriptions/listen` is opened upstream"
+    100, "items", "connection", "a further `subscriptions/listen` is opened upstream"
 )
-RESULT_CACHE_ENTRIES = Limit(
-    "result_cache_entries", 1000, "items", "server", "the oldest result is dropped"
-)
-RESULT_CACHE_BYTES = Limit(
-    "result_cache_bytes", 16 << 20, "bytes", "server", "the oldest result is dropped"
-)
-TOOL_CACHE_BYTES = Limit(
-    "tool_cache_bytes", 8 << 20, "bytes", "server", "tools are not cached for the next start"
-)
+RESULT_CACHE_ENTRIES = Limit(1000, "items", "server", "the oldest result is dropped")
+RESULT_CACHE_BYTES = Limit(16 << 20, "bytes", "server", "the oldest result is dropped")
+TOOL_CACHE_BYTES = Limit(8 << 20, "bytes", "server", "tools are not cached for the next start")
 RELISTING = Limit(
-    "relisting",
     5,
     "seconds",
     "server",
     "the minimum interval between two list requests to a server that keeps reporting changes",
 )
 STDERR_LINES = Limit(
-    "stderr_lines",
-    500,
-    "items",
-    "server",
-    "further lines of the same second are neither logged nor forwarded",
+    500, "items", "server", "further lines of the same second are neither logged nor forwarded"
 )
-LIST_PAGES = Limit(
-    "list_pages", 1000, "items", "server", "the list is refused; the old one is kept"
-)
+LIST_PAGES = Limit(1000, "items", "server", "the list is refused; the old one is kept")
 LIST_ITEMS = Limit(
-    "list_items",
-    20_000,
-    "items",
-    "server",
-    "the list is refused; the old one is kept",
-    "max_list_items",
+    20_000, "items", "server", "the list is refused; the old one is kept", "max_list_items"
 )
 LIST_BYTES = Limit(
-    "list_bytes",
-    8 << 20,
-    "bytes",
-    "server",
-    "the list is refused; the old one is kept",
-    "max_list_bytes",
+    8 << 20, "bytes", "server", "the list is refused; the old one is kept", "max_list_bytes"
 )
-LIST_SECONDS = Limit(
-    "list_seconds", 120, "seconds", "server", "the list is refused; the old one is kept"
-)
+LIST_SECONDS = Limit(120, "seconds", "server", "the list is refused; the old one is kept")
 LIST_VARIANTS = Limit(
-    "list_variants",
-    32,
-    "items",
-    "server",
-    "the least recently used variant of its lists is dropped",
+    32, "items", "server", "the least recently used variant of its lists is dropped"
 )
-ITEM_BYTES = Limit("item_bytes", 512 << 10, "bytes", "server", "a gateway leaves the item out")
-TEMPLATES = Limit(
-    "templates", 1000, "items", "server", "further resource templates are listed, but not matched"
-)
+ITEM_BYTES = Limit(512 << 10, "bytes", "server", "a gateway leaves the item out")
+TEMPLATES = Limit(1000, "items", "server", "further resource templates are listed, but not matched")
 SERVER_CATALOG_BYTES = Limit(
-    "server_catalog_bytes",
     16 << 20,
     "bytes",
     "server",
@@ -328,80 +227,46 @@ SERVER_CATALOG_BYTES = Limit(
     "max_server_bytes",
 )
 CATALOG_BYTES = Limit(
-    "catalog_bytes",
     64 << 20,
     "bytes",
     "process",
     "a list of a server is refused; the old one is kept",
     "max_catalog_bytes",
 )
-PAGE_BYTES = Limit(
-    "page_bytes", 8 << 20, "bytes", "request", "a merged list continues on another page"
-)
-INSTRUCTIONS_TEXT = Limit(
-    "instructions_text", 16 << 10, "characters", "server", "instructions of a server are cut"
-)
+PAGE_BYTES = Limit(8 << 20, "bytes", "request", "a merged list continues on another page")
+INSTRUCTIONS_TEXT = Limit(16 << 10, "characters", "server", "instructions of a server are cut")
 MERGED_INSTRUCTIONS_TEXT = Limit(
-    "merged_instructions_text",
-    128 << 10,
-    "characters",
-    "request",
-    "instructions of further servers are left out",
+    128 << 10, "characters", "request", "instructions of further servers are left out"
 )
 
 
 # Gateway and policies
 
-PARKED_CALLS = Limit(
-    "parked_calls", 64, "items", "client", "-32601 for the server's input request", "max_parked"
-)
-KEPT_OUTCOMES = Limit(
-    "kept_outcomes", 1024, "items", "process", "the oldest outcome of a round is dropped"
-)
-KEPT_OUTCOME_BYTES = Limit(
-    "kept_outcome_bytes", 16 << 20, "bytes", "process", "the oldest outcome of a round is dropped"
-)
-REMEMBERED_ROUNDS = Limit(
-    "remembered_rounds", 10_000, "items", "process", "the oldest input request is dropped"
-)
-HELD_MESSAGES = Limit("held_messages", 1000, "items", "process", "a further message is blocked")
-LOCKED_TOOLS = Limit(
-    "locked_tools", 10_000, "items", "process", "the oldest comparison is repeated"
-)
-CATALOG_VIEWS = Limit("catalog_views", 256, "items", "process", "the oldest merged list is rebuilt")
-JOURNAL_READERS = Limit("journal_readers", 64, "items", "process", "a further reader is refused")
-SEARCH_QUERY = Limit("search_query", 2000, "characters", "request", "the query is cut")
-ADMIN_BODY_BYTES = Limit("admin_body_bytes", 16 << 20, "bytes", "request", "HTTP 400")
+PARKED_CALLS = Limit(64, "items", "client", "-32601 for the server's input request", "max_parked")
+KEPT_OUTCOMES = Limit(1024, "items", "process", "the oldest outcome of a round is dropped")
+KEPT_OUTCOME_BYTES = Limit(16 << 20, "bytes", "process", "the oldest outcome of a round is dropped")
+REMEMBERED_ROUNDS = Limit(10_000, "items", "process", "the oldest input request is dropped")
+HELD_MESSAGES = Limit(1000, "items", "process", "a further message is blocked")
+LOCKED_TOOLS = Limit(10_000, "items", "process", "the oldest comparison is repeated")
+CATALOG_VIEWS = Limit(256, "items", "process", "the oldest merged list is rebuilt")
+JOURNAL_READERS = Limit(64, "items", "process", "a further reader is refused")
+SEARCH_QUERY = Limit(2000, "characters", "request", "the query is cut")
+ADMIN_BODY_BYTES = Limit(16 << 20, "bytes", "request", "HTTP 400")
 SEARCHED_TEXT = Limit(
-    "searched_text",
-    8 << 20,
-    "characters",
-    "process",
-    "less of each tool's description is searched",
+    8 << 20, "characters", "process", "less of each tool's description is searched"
 )
-RATE_BUCKETS = Limit(
-    "rate_buckets", 10_000, "items", "process", "the least recently used bucket is dropped"
-)
-CHECKED_SCHEMAS_BYTES = Limit(
-    "checked_schemas_bytes",
-    64 << 20,
-    "bytes",
-    "process",
-    "the oldest schemas are dropped",
-)
+RATE_BUCKETS = Limit(10_000, "items", "process", "the least recently used bucket is dropped")
+CHECKED_SCHEMAS_BYTES = Limit(64 << 20, "bytes", "process", "the oldest schemas are dropped")
 DIFFERENCE_LINES = Limit(
-    "difference_lines", 200, "items", "server", "further lines of a changed definition are left out"
+    200, "items", "server", "further lines of a changed definition are left out"
 )
-DIFFERENCE_TEXT = Limit(
-    "difference_text", 1000, "characters", "server", "a line of a changed definition is cut"
-)
+DIFFERENCE_TEXT = Limit(1000, "characters", "server", "a line of a changed definition is cut")
 DIFFERENCE_EFFORT = Limit(
-    "difference_effort", 500_000, "items", "server", "lines of a changed definition are not matched"
+    500_000, "items", "server", "lines of a changed definition are not matched"
 )
 # Decoding and resolving a name or URI takes time that grows with its length. Longer values are not
 # compared; policies treat them as forbidden.
 TARGET_LENGTH = Limit(
-    "target_length",
     4096,
     "characters",
     "request",
@@ -410,37 +275,24 @@ TARGET_LENGTH = Limit(
 # The number of readings of a URI grows with the escapes, `..` and doubled slashes it combines. The
 # limit counts the characters of all readings, each as at least 256, so a long URI may have fewer.
 TARGET_FORMS = Limit(
-    "target_forms",
-    24 << 10,
-    "characters",
-    "request",
-    "denies that name resources apply; allows do not",
+    24 << 10, "characters", "request", "denies that name resources apply; allows do not"
 )
 # Each resource of a `subscriptions/listen` is compared with the patterns of every policy.
-TARGETS = Limit(
-    "targets",
-    1000,
-    "items",
-    "request",
-    "denies that name resources apply; allows do not",
-)
+TARGETS = Limit(1000, "items", "request", "denies that name resources apply; allows do not")
 
 
 # Command line and configuration files
 
-ENTRY_FILES = Limit(
-    "entry_files",
-    16,
-    "items",
-    "server",
-    "the entry is rejected: it refers to too many files",
-)
+ENTRY_FILES = Limit(16, "items", "server", "the entry is rejected: it refers to too many files")
 
-CONFIG_DEPTH = Limit(
-    "config_depth",
-    100,
-    "items",
-    "process",
-    "the file is rejected: it is nested too deeply",
-)
-CONFIG_FILE_BYTES = Limit("config_file_bytes", 4 << 20, "bytes", "process", "the file is refused")
+CONFIG_DEPTH = Limit(100, "items", "process", "the file is rejected: it is nested too deeply")
+CONFIG_FILE_BYTES = Limit(4 << 20, "bytes", "process", "the file is refused")
+
+
+def _name_limits() -> None:
+    for constant, value in globals().items():
+        if isinstance(value, Limit):
+            value.name = constant.lower()
+
+
+_name_limits()

@@ -372,43 +372,6 @@ def test_a_running_manager_notices_a_changed_file(tmp_path: Path) -> None:
     assert read().wanted["s"].digest != before.wanted["s"].digest
 
 
-# Approvals of earlier versions
-
-
-def old_approval(path: Path, found: FoundServer) -> None:
-    what = {"name": found.name, "path": found.path}
-    put(path.parent, path.name, json.dumps({"version": 1, "approved": {"0" * 64: what}}))
-    path.chmod(0o600)
-
-
-def test_an_approval_of_an_earlier_version_is_outdated_with_a_reason(tmp_path: Path) -> None:
-    found = vscode(tmp_path, {"command": "x"})
-    other = vscode(tmp_path, {"command": "y"})
-    old_approval(tmp_path / "approvals.json", found)
-    trust = Trust(tmp_path / "approvals.json")
-    assert trust.approval(found) == "outdated"
-    assert trust.warnings == []
-    with pytest.raises(NotApproved, match="by an earlier version of Fairlead"):
-        trust.require(found)
-    trust.approve(found)
-    again = Trust(tmp_path / "approvals.json")
-    assert (again.approval(found), again.approval(other)) == ("approved", "changed")
-
-
-def test_every_command_reports_that_an_outdated_approval_must_be_renewed(person: Person) -> None:
-    person.has("project/.mcp.json", {"p": {"command": "x"}})
-    found = load_all_mcp_configs(person.project).found["p"]
-    old_approval(person.ours / "data" / "approvals.json", found)
-    for words in (
-        ["mcp", "why", "p"],
-        ["mcp", "test", "p"],
-        ["doctor", "p"],
-        ["mcp", "approve", "p"],
-    ):
-        done = person.does(*words)
-        assert "by an earlier version of Fairlead" in done.out + done.err, words
-
-
 # Displayed values
 
 

@@ -18,8 +18,8 @@ from websockets.exceptions import ConnectionClosed
 
 from fairlead import MCPServer
 from fairlead.limits import Limit
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.identity.client_key import client_key, network_of
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.transport.client_shares import ClientShares, NoShareLeft
 from fairlead.transport.http.server.sessions.event_store import MemoryEventStore
 from fairlead.transport.http.server.sessions.session_store import MemorySessionStore, StoredSession
@@ -46,7 +46,7 @@ class Model:
     def __init__(self, total: int, per_client: int) -> None:
         self.total, self.per_client = total, per_client
         self.held: dict[int, tuple[str, bool]] = {}  # by item: its owner, and whether it is idle
-        self.limit = Limit("test", total, "items", "client", "")
+        self.limit = Limit(total, "items", "client", "")
         self.shares: ClientShares[int] = ClientShares(
             total, per_client, self.limit, is_idle=lambda item: self.held[item][1], used=float
         )

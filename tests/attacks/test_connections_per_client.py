@@ -14,8 +14,7 @@ import pytest
 from fairlead import MCPClient, MCPServer
 from fairlead.errors import ConnectFailed, FairleadError, ServerBusy
 from fairlead.gateway import Gateway
-from fairlead.protocol.caller import Caller
-from fairlead.protocol.identity.principal import ANONYMOUS, Principal
+from fairlead.protocol.caller import ANONYMOUS, Caller, Principal
 from fairlead.protocol.revisions import NEWEST
 from fairlead.relay.relay_settings import RelaySettings
 from fairlead.transport.channel import Channel

@@ -30,8 +30,8 @@ from fairlead.manager import MCPManager
 from fairlead.observe.log_filter import ABOUT, redacted_logger
 from fairlead.observe.metrics import Metrics
 from fairlead.peer import Peer
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.transport.stdio.child_process import spawn
 from fairlead.upstream.connection.notification_outbox import PeerOutbox

@@ -15,8 +15,8 @@ from fairlead.errors import RpcError
 from fairlead.gateway import Relay
 from fairlead.interceptor import Answer, Exchange
 from fairlead.peer import Peer
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Notification, Request
 

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from tests.support.gateway_entry_points import (
     ENTRIES,
     HANDSHAKE,

@@ -11,15 +11,17 @@ from fairlead.errors import RpcError
 from fairlead.interceptor import Exchange
 from fairlead.interceptor.direct_edge import NullReplyPath
 from fairlead.policy.actions.cache import Cache
-from fairlead.protocol.caller import Caller, read_params_head, stateless_caller
-from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
-from fairlead.protocol.envelope import Direction, TransportContext
-from fairlead.protocol.identity.principal import (
+from fairlead.protocol.caller import (
     ANONYMOUS,
+    Caller,
     Principal,
     principal_from,
     principal_name,
+    read_params_head,
+    stateless_caller,
 )
+from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
+from fairlead.protocol.envelope import Direction, TransportContext
 from fairlead.protocol.revisions import NEWEST
 from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.relay_settings import RelaySettings

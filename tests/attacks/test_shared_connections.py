@@ -10,9 +10,8 @@ import pytest
 from msgspec import Raw
 
 from fairlead.gateway import Relay
-from fairlead.protocol.caller import Caller
+from fairlead.protocol.caller import ANONYMOUS, Caller
 from fairlead.protocol.envelope import TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST
 from fairlead.wire import Notification, to_json
 

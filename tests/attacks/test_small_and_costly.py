@@ -10,8 +10,7 @@ from fairlead.errors import RpcError
 from fairlead.limits import DECLARATION_BYTES, LOG_SECRET_TEXT
 from fairlead.observe.log_filter import ABOUT, redact_logs
 from fairlead.policy.tool_lock.suspicious_text import find_suspicious_text
-from fairlead.protocol.caller import Meta, stateless_caller
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS, Meta, stateless_caller
 from fairlead.protocol.schema.schema_validator import SchemaValidator
 
 

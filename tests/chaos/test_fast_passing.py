@@ -14,7 +14,7 @@ from fairlead import MCPServer
 from fairlead.errors import RpcError
 from fairlead.gateway import Relay
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.transport.socket import connect_unix
 from fairlead.upstream.server_target import ServerTarget
 from tests.support.line_sockets import listen_unix

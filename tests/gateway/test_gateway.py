@@ -22,7 +22,7 @@ from fairlead.manager import MCPManager
 from fairlead.observe.metrics import Metrics
 from fairlead.policy.actions.tool_lock import ToolLock
 from fairlead.policy.tool_lock.lock_file import ToolLockData
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.recording.journal import Journal
 from fairlead.recording.journal.journal_interceptor import Journaling
 from fairlead.transport.memory import memory_pair

@@ -11,7 +11,7 @@ from fairlead.client.server_entry import MCPHttpServerConfig, MCPStdioServerConf
 from fairlead.errors import ConfigError
 from fairlead.gateway import GatewaySettings, RelaySettings, View
 from fairlead.gateway.gateway_file import ClientEntry, GatewayFile, read_gateway_file
-from fairlead.protocol.identity.principal import UNNAMED
+from fairlead.protocol.caller import UNNAMED
 
 EVERYTHING: dict[str, Any] = {
     "name": "harbour",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.gateway import Gateway, View
-from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.catalog.views import ClientViews
 from fairlead.gateway.handshake_results import HandshakeResults
 from fairlead.limits import INSTRUCTIONS_TEXT, MERGED_INSTRUCTIONS_TEXT
 from fairlead.protocol.revisions import Revision

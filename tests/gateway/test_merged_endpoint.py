@@ -9,13 +9,12 @@ import pytest
 from msgspec import UNSET, Raw
 
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
-from fairlead.gateway.catalog.views import View
+from fairlead.gateway.catalog.views import ClientViews, View
 from fairlead.gateway.clients.client_registry import ClientRegistry
-from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.gateway.merged_endpoint import MergedEndpoint
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.caller import Principal, principal_from
 from fairlead.protocol.headers import ParamHeader
-from fairlead.protocol.identity.principal import Principal, principal_from
 from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Message, Notification, Request, Success, to_json

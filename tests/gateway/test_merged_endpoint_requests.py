@@ -10,9 +10,10 @@ import pytest
 from fairlead import RpcError
 from fairlead.gateway import Gateway, View
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
-from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.catalog.views import ClientViews
 from fairlead.gateway.merged_endpoint import MergedEndpoint
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.caller import ANONYMOUS, principal_from
 from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.protocol.targets.targets import Target
 from fairlead.relay.request_params import with_members
@@ -213,9 +214,8 @@ class Parts:
         return self._search(asked)  # type: ignore[no-any-return]
 
     async def ask(self, method: str, params: Any = None, **about: Any) -> Any:
-        return json.loads(
-            bytes(await self.endpoint.handler(exchange(method, params, **about)) or b"")
-        )
+        asked = exchange(method, params, **{"principal": principal_from("ada"), **about})
+        return json.loads(bytes(await self.endpoint.handler(asked) or b""))
 
 
 @pytest.mark.parametrize(
@@ -317,6 +317,12 @@ async def test_some_methods_are_answered_by_the_gateway_itself(
     assert await parts.ask(method, {}, stateless=stateless) == {}
     assert parts.calls == ["alone", (method, None)]
     assert await parts.ask("ping", stateless=False) == {}
+
+
+async def test_calls_of_anonymous_clients_are_not_tracked() -> None:
+    parts = Parts()
+    await parts.ask("server/discover", {}, principal=ANONYMOUS)
+    assert parts.calls == [("server/discover", None)]
 
 
 async def test_a_call_inside_call_tool_passes_the_interceptors_again() -> None:

@@ -10,12 +10,11 @@ from msgspec import UNSET, Raw
 
 from fairlead.errors import RpcError
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
-from fairlead.gateway.catalog.views import View
-from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.catalog.views import ClientViews, View
 from fairlead.gateway.server_endpoint import SingleServerEndpoint
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.caller import Principal, principal_from
 from fairlead.protocol.headers import ParamHeader
-from fairlead.protocol.identity.principal import Principal, principal_from
 from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.server.results.result_envelope import ResultEnvelope
@@ -89,8 +88,9 @@ class FakeMember:
 
 
 class Place:
-    def __init__(self, *interceptors: Any, **views: View) -> None:
+    def __init__(self, *interceptors: Any, filters_tools: bool = False, **views: View) -> None:
         self.member: Any = FakeMember()
+        self.member.spec.filters_tools = filters_tools
         self.catalog = MergedCatalog()
         self.catalog.put("red", ListKind.TOOLS, tools("log", "secret"))
         self.catalog.put("red", ListKind.PROMPTS, [raw(name="hello"), raw(name="hidden")])
@@ -183,8 +183,7 @@ async def test_lists_of_a_restricted_client_come_from_the_catalog() -> None:
 
 
 async def test_the_tool_filter_of_an_entry_restricts_all_clients() -> None:
-    place = Place()
-    place.member.spec.filters_tools = True
+    place = Place(filters_tools=True)
     assert "tools" in await place.ask("tools/list", {}, BOB)
     assert place.member.asked == []
 

@@ -5,9 +5,8 @@ from msgspec import Raw
 
 from fairlead.errors import RpcError
 from fairlead.interceptor.direct_edge import NullReplyPath, direct_exchange
-from fairlead.protocol.caller import Caller, read_params_head
+from fairlead.protocol.caller import ANONYMOUS, Caller, read_params_head
 from fairlead.protocol.envelope import Direction
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.wire import Request
 

@@ -5,7 +5,7 @@ from msgspec import Raw
 from fairlead.interceptor import ReplyPath
 from fairlead.interceptor.direct_edge import NullReplyPath
 from fairlead.peer import Peer
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.transport.http.server.stateless_post import PostReplyPath
 
 

@@ -13,8 +13,8 @@ from fairlead import MCPClient, MCPClientConfig, MCPServer, RpcError
 from fairlead.client import Question, accept
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.errors import RequestTimeout
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.contracts import validate_tool_error, validate_tool_response
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import Revision
 from tests.support.line_sockets import listen_unix
 from tests.support.matrix_server import make

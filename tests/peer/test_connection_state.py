@@ -7,11 +7,11 @@ from msgspec import Raw
 
 from fairlead.errors import ChannelClosed
 from fairlead.peer import Peer
-from fairlead.peer.connection_state import ConnectionState
-from fairlead.peer.inbound_in_flight import InFlight
+from fairlead.peer.connection_state import ConnectionState, InFlight
+from fairlead.peer.inbound_requests import is_full
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.envelope import Direction
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Notification
 from tests.support.virtual_time import VirtualTime
@@ -108,8 +108,110 @@ async def test_sending_on_a_connection_that_was_not_started_fails() -> None:
     with pytest.raises(ChannelClosed, match="^Transport not connected$"):
         await peer.notify("notifications/x")
     with pytest.raises(ChannelClosed, match="^Transport not connected$"):
-        await peer.forward("x", lambda _: Raw(b"{}"))
+        await peer.outbound.forward("x", lambda _: Raw(b"{}"))
     with pytest.raises(ChannelClosed, match="^Transport not connected$"):
         peer.outbound.forward_nowait("x", Raw(b"{}"), lambda _: None)
     assert not peer.connected
     await peer.close()
+
+
+class Delegated:
+    def cancel(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+async def wait(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+@pytest.mark.parametrize(
+    ("running", "leaving", "taken", "full"),
+    [(0, 0, 0, False), (1, 1, 0, False), (1, 1, 1, True), (3, 0, 0, True), (0, 3, 0, True),
+     (0, 0, 3, True), (2, 0, 0, False), (4, 0, 0, True)],
+)  # fmt: skip
+async def test_all_requests_in_progress_count_towards_the_limit(
+    running: int, leaving: int, taken: int, full: bool
+) -> None:
+    work = InFlight(3)
+    tasks = [asyncio.create_task(wait(0)) for _ in range(running + leaving)]
+    work.running.update(enumerate(tasks[:running]))
+    work.leaving.update(tasks[running:])
+    work.taken.update({-number: Delegated() for number in range(taken)})
+    assert is_full(work) is full
+    assert work.everything() == {*tasks, *work.taken.values()}
+    assert all(work.has_task(task) for task in tasks)
+    assert not work.has_task(asyncio.current_task())
+    assert not work.has_task(None)
+    await asyncio.gather(*tasks)
+
+
+async def test_all_tasks_except_the_current_one_are_cancelled_once() -> None:
+    work = InFlight(3)
+    running, leaving = (asyncio.create_task(wait(60)) for _ in range(2))
+    current = asyncio.current_task()
+    assert current is not None
+    work.running.update({1: running, 2: current})
+    work.leaving.add(leaving)
+    leaving.cancel()
+    work.cancel_tasks(current)
+    assert [task.cancelling() for task in (running, leaving, current)] == [1, 1, 0]
+    await asyncio.wait((running, leaving))
+
+
+@pytest.mark.parametrize(
+    ("running", "leaving", "expected"),
+    [([], [], 0), ([1], [], 1), ([], [2], 2), ([1, 2], [3], 3), ([4], [], 4), ([5], [], 4)],
+)
+async def test_finishing_waits_for_running_tasks_for_a_limited_time(
+    virtual_time: VirtualTime, running: list[float], leaving: list[float], expected: float
+) -> None:
+    work, begun = InFlight(9), virtual_time.now
+    work.running.update(enumerate(asyncio.create_task(wait(one)) for one in running))
+    work.leaving.update(asyncio.create_task(wait(one)) for one in leaving)
+    await work.finish(4)
+    assert virtual_time.now - begun == expected
+    await asyncio.sleep(5)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(3, 3), (5, 4)])
+async def test_finishing_waits_for_delegated_requests(
+    virtual_time: VirtualTime, seconds: float, expected: float
+) -> None:
+    work, begun = InFlight(9), virtual_time.now
+    work.taken.update({1: Delegated(), 2: Delegated()})
+
+    def answered(number: int) -> None:
+        del work.taken[number]
+        work.notify_idle_waiter()
+
+    loop = asyncio.get_running_loop()
+    loop.call_later(1, answered, 1)
+    loop.call_later(seconds, answered, 2)
+    await work.finish(4)
+    assert virtual_time.now - begun == expected
+    await asyncio.sleep(5)
+
+
+async def test_idle_waiter_is_woken_after_the_last_delegated_request() -> None:
+    work = InFlight(1)
+    work.notify_idle_waiter()
+    work.awaited = asyncio.get_running_loop().create_future()
+    work.taken[1] = Delegated()
+    work.notify_idle_waiter()
+    assert not work.awaited.done()
+    work.taken.clear()
+    work.notify_idle_waiter()
+    assert work.awaited.done()
+    work.notify_idle_waiter()
+
+
+async def test_a_long_lived_request_is_forgotten_when_it_ends() -> None:
+    work = InFlight(1)
+    task = asyncio.create_task(wait(0))
+    work.running[1] = task
+    work.mark_long_lived(task)
+    assert not is_full(work)
+    assert work.lasting == {task}
+    await task
+    await asyncio.sleep(0)
+    assert work.lasting == set()

@@ -12,9 +12,9 @@ from fairlead.errors import ChannelClosed, RemoteProtocolError, RpcError
 from fairlead.interceptor import Answer, Exchange, MalformedFrame
 from fairlead.limits import BATCH_QUEUE
 from fairlead.peer import Peer
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.envelope import Direction, TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.transport.line_channel import LineChannel
 from fairlead.transport.memory import memory_pair

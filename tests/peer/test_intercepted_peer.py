@@ -11,9 +11,9 @@ from msgspec import UNSET, Raw
 from fairlead.errors import ChannelClosed, RpcError
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.peer.intercepted_peer import InterceptedNotifier, InterceptedPeer
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from fairlead.protocol.envelope import Direction
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.transport.line_channel import LineChannel
 from fairlead.transport.memory import memory_pair

@@ -12,10 +12,9 @@ from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
 from fairlead.peer import Peer
 from fairlead.peer import notification_pipeline as passage_module
 from fairlead.peer.notification_pipeline import NotificationPipeline
-from fairlead.protocol.caller import Caller
+from fairlead.protocol.caller import ANONYMOUS, Caller
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.envelope import Direction, TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Notification

@@ -1,16 +1,18 @@
 """Tests of outbound requests: deadlines, cancellation and notifications to the peer."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from fairlead.errors import ChannelClosed, RequestTimeout, RpcError
-from fairlead.peer import Peer
+from fairlead.peer import Deadlines, Peer
 from fairlead.peer.connection_state import FEW
+from fairlead.peer.outbound_requests import CallbackPending, Pending
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Failure, Notification, Success, failure
 from tests.peer.test_inbound_dispatch import bare_client
@@ -143,7 +145,7 @@ async def test_requests_to_a_peer_that_does_not_read_time_out_undelivered(
         (client.request("x", timeout=3), 3),
         (client.notify("notifications/x", timeout=4), 4),
         (client.notify("notifications/x"), 30),
-        (client.forward("x", lambda _: Raw(b"{}"), timeout=5), 5),
+        (client.outbound.forward("x", lambda _: Raw(b"{}"), timeout=5), 5),
     ):
         begun = virtual_time.now
         with pytest.raises(RequestTimeout) as late:
@@ -212,7 +214,9 @@ async def test_a_forwarded_request_has_the_params_for_its_id() -> None:
     async with bare_client() as (channel, frames, client):
         sent: list[Any] = []
         waiting = asyncio.create_task(
-            client.forward("x", lambda number: Raw(b'{"n":%d}' % number), on_sent=sent.append)
+            client.outbound.forward(
+                "x", lambda number: Raw(b'{"n":%d}' % number), on_sent=sent.append
+            )
         )
         asked = await frames.next()
         assert (asked.method, asked.params) == ("x", Raw(b'{"n":%d}' % asked.id))
@@ -309,3 +313,244 @@ async def test_the_total_time_of_a_request_is_paused_while_a_question_is_open(
         with pytest.raises(RequestTimeout):
             await waiting
         assert virtual_time.now - begun == pytest.approx(16)
+
+
+async def test_deadlines_expire_in_order_and_only_once(loop_kind: str) -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    expired: asyncio.Queue[str] = asyncio.Queue()
+    deadlines.add("late", 0.5, expired.put_nowait)
+    deadlines.add("early", 0.02, expired.put_nowait)
+    deadlines.add("done", 0.25, expired.put_nowait)
+    deadlines.remove("done")
+    deadlines.remove("never there")
+    assert [await expired.get(), await expired.get()] == ["early", "late"]
+    assert len(deadlines._due) == 0
+    assert expired.empty()
+
+
+async def test_a_deadline_that_is_added_again_restarts() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    expired: asyncio.Queue[str] = asyncio.Queue()
+    started = loop.time()
+    deadlines.add("x", 0.02, expired.put_nowait)
+    deadlines.add("x", 0.2, expired.put_nowait)
+    assert await expired.get() == "x"
+    assert loop.time() - started > 0.15
+    assert expired.empty()
+
+
+async def test_no_deadline_expires_after_close() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    expired: asyncio.Queue[str] = asyncio.Queue()
+    deadlines.add("x", 0.01, expired.put_nowait)
+    deadlines.close()
+    other = loop.create_future()
+    loop.call_later(0.05, other.set_result, None)
+    await other
+    assert expired.empty()
+
+
+async def test_deadlines_do_not_expire_while_paused() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    expired: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
+    started = loop.time()
+
+    def note(key: str) -> None:
+        expired.put_nowait((key, loop.time() - started))
+
+    deadlines.add("before", 0.05, note)
+    deadlines.pause()
+    deadlines.pause()
+    deadlines.add("during", 0.1, note)
+    loop.call_later(0.2, deadlines.resume)
+    loop.call_later(0.3, deadlines.resume)
+    first, second = await expired.get(), await expired.get()
+    assert (first[0], second[0]) == ("before", "during")
+    assert first[1] >= 0.33
+    assert second[1] >= 0.38
+
+
+async def test_each_deadline_expires_at_its_own_time(virtual_time: VirtualTime) -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    begun = loop.time()
+    expired: list[tuple[str, float]] = []
+
+    def note(key: str) -> None:
+        expired.append((key, loop.time() - begun))
+
+    deadlines.add("c", 3, note)
+    deadlines.add("a", 1, note)
+    deadlines.add("b", 2, note)
+    deadlines.add("gone", 1.5, note)
+    deadlines.remove("gone")
+    deadlines.remove("gone")
+    assert len(deadlines._due) == 3
+    await asyncio.sleep(10)
+    assert expired == [("a", 1.0), ("b", 2.0), ("c", 3.0)]
+    assert len(deadlines._due) == 0
+
+
+async def test_a_pause_shifts_all_deadlines(virtual_time: VirtualTime) -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    begun = loop.time()
+    expired: list[tuple[str, float]] = []
+
+    def note(key: str) -> None:
+        expired.append((key, loop.time() - begun))
+
+    deadlines.add("a", 2, note)
+    await asyncio.sleep(1)
+    deadlines.pause()
+    deadlines.pause()
+    await asyncio.sleep(5)
+    deadlines.add("b", 2, note)
+    assert deadlines.resume() == 0.0
+    await asyncio.sleep(5)
+    assert deadlines.resume() == pytest.approx(10.0)
+    await asyncio.sleep(20)
+    assert expired == [("a", pytest.approx(12.0)), ("b", pytest.approx(13.0))]
+
+
+async def test_closed_deadlines_never_expire(virtual_time: VirtualTime) -> None:
+    deadlines: Deadlines[str] = Deadlines(asyncio.get_running_loop())
+    expired: list[str] = []
+    deadlines.add("a", 1, expired.append)
+    timer = deadlines._timer
+    assert timer is not None
+    deadlines.close()
+    deadlines.close()
+    assert timer.cancelled()
+    await asyncio.sleep(5)
+    assert (expired, len(deadlines._due)) == ([], 0)
+    assert deadlines._timer is None
+
+
+async def test_one_timer_is_scheduled_for_the_earliest_deadline(virtual_time: VirtualTime) -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    timers = []
+    for key, seconds in (("a", 5), ("b", 7), ("c", 5), ("d", 3)):
+        deadlines.add(key, seconds, lambda _: None)
+        assert deadlines._timer is not None
+        timers.append(deadlines._timer)
+    assert timers[0] is timers[1] is timers[2] is not timers[3]
+    assert timers[0].cancelled()
+    assert timers[3].when() == loop.time() + 3
+    deadlines.pause()
+    assert timers[3].cancelled()
+    assert deadlines._timer is None
+    deadlines.resume()
+    await asyncio.sleep(7)
+    assert len(deadlines._due) == 0
+    assert deadlines._timer is None
+
+
+def progress(**params: Any) -> Notification:
+    return Notification("notifications/progress", Raw(json.dumps(params).encode()))
+
+
+class Waiting:
+    """A request whose callback may be slow."""
+
+    def __init__(self, *, slow: bool = False, heard: bool = True) -> None:
+        self.future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self.heard: list[tuple[float, float | None, str | None]] = []
+        self.go = asyncio.Semaphore(0)
+        self._slow = slow
+        self.pending = Pending("tools/call", self.future, 1, 2, self._hear if heard else None)
+
+    def _hear(self, done: float, total: float | None, message: str | None) -> Any:
+        self.heard.append((done, total, message))
+        if done < 0:
+            raise ValueError("odd")
+        return self.go.acquire() if self._slow else None
+
+
+async def turns() -> None:
+    """Run all callbacks that are due."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_progress_callback_gets_the_values_of_the_notification() -> None:
+    one = Waiting()
+    one.pending.progressed(progress(progress=1, total=4, message="m"))
+    one.pending.progressed(progress())
+    assert one.heard == [(1, 4, "m"), (0, None, None)]
+    for odd in (UNSET, Raw(b"[]"), Raw(b"{")):
+        one.pending.progressed(Notification("notifications/progress", odd))
+    assert len(one.heard) == 2
+    one.pending.settle(Raw(b"{}"))
+    assert bytes(one.future.result()) == b"{}"
+
+
+async def test_progress_without_a_callback_is_ignored() -> None:
+    one = Waiting(heard=False)
+    one.pending.progressed(progress(progress=1))
+    one.pending.progressed(Notification("notifications/progress"))
+    await one.pending.progress_delivered()
+    one.pending.settle(Raw(b"{}"))
+    assert one.future.done()
+
+
+async def test_the_first_outcome_wins() -> None:
+    one = Waiting()
+    one.pending.settle(ValueError("first"))
+    one.pending.settle(Raw(b"{}"))
+    with pytest.raises(ValueError, match="first"):
+        one.future.result()
+
+
+async def test_a_slow_callback_gets_all_progress_before_the_result() -> None:
+    one = Waiting(slow=True)
+    for number in range(3):
+        one.pending.progressed(progress(progress=number))
+    one.pending.settle(Raw(b"{}"))
+    await turns()
+    assert (one.heard, one.future.done()) == ([(0, None, None)], False)
+    for _ in range(3):
+        one.go.release()
+    await one.pending.progress_delivered()
+    await turns()
+    assert [done for done, _, _ in one.heard] == [0, 1, 2]
+    assert one.future.done()
+
+
+async def test_a_callback_that_is_too_slow_misses_the_oldest_progress() -> None:
+    one = Waiting(slow=True)
+    for number in range(102):
+        one.pending.progressed(progress(progress=number))
+    for _ in range(200):
+        one.go.release()
+    await one.pending.progress_delivered()
+    assert [done for done, _, _ in one.heard] == [0, *range(2, 102)]
+
+
+async def test_a_callback_that_failed_is_called_for_the_next_progress(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one = Waiting()
+    one.pending.progressed(progress(progress=-1))
+    one.pending.progressed(progress(progress=1))
+    assert [done for done, _, _ in one.heard] == [-1, 1]
+    assert "the progress callback of tools/call failed" in caplog.text
+
+
+async def test_forwarded_progress_is_unchanged() -> None:
+    heard: list[Notification] = []
+    future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+    pending = Pending("x", future, 1, 2, lambda *_: pytest.fail("not both"), heard.append)
+    said = progress(progress=1)
+    pending.progressed(said)
+    outcomes: list[Any] = []
+    relayed = CallbackPending("x", 1, 2, outcomes.append, heard.append)
+    relayed.progressed(said)
+    relayed.settle(Raw(b"{}"))
+    assert (heard, len(outcomes)) == ([said, said], 1)
+    CallbackPending("x", 1, 2, outcomes.append, None).progressed(said)

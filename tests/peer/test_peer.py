@@ -20,9 +20,10 @@ from fairlead.errors import (
 )
 from fairlead.interceptor import Answer, Exchange, Handler
 from fairlead.peer import Peer
-from fairlead.peer.inbound_in_flight import InFlight
+from fairlead.peer.connection_state import InFlight
+from fairlead.peer.inbound_requests import is_full
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.transport.line_channel import LineChannel
 from fairlead.transport.memory import memory_pair
@@ -811,11 +812,11 @@ async def test_up_to_64_listening_requests_do_not_count_towards_the_limit(
         work.running[number] = task  # type: ignore[assignment]
         if number < listening:
             work.mark_long_lived(task)  # type: ignore[arg-type]
-    assert work.is_full == full
+    assert is_full(work) == full
     one_more = asyncio.create_task(asyncio.Event().wait())
     work.running[-1] = one_more  # type: ignore[assignment]
     work.mark_long_lived(one_more)  # type: ignore[arg-type]
-    assert work.is_full  # the 65th counts
+    assert is_full(work)  # the 65th counts
     for task in (*tasks, one_more):
         task.cancel()
     await asyncio.wait((*tasks, one_more))

@@ -9,14 +9,16 @@ from msgspec import UNSET, Raw
 from fairlead.errors import RpcError
 from fairlead.limits import DECLARATION_BYTES
 from fairlead.protocol.caller import (
+    ANONYMOUS,
     Caller,
     Meta,
     ParamsHead,
     check_declaration,
+    principal_from,
+    principal_name,
     read_params_head,
     stateless_caller,
 )
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
 from fairlead.wire import to_json
 from tests.support.examples import examples
@@ -301,3 +303,16 @@ def test_capabilities_are_kept_as_they_were_sent() -> None:
     caller = stateless_caller(head.meta, ANONYMOUS)
     assert caller.capabilities == sent
     assert caller.declared == json.loads(sent)
+
+
+def test_anonymous_is_false_and_equals_no_name() -> None:
+    assert not ANONYMOUS
+    for name in ("", "anonymous"):
+        assert name != ANONYMOUS
+    assert len({ANONYMOUS: 1, "anonymous": 2}) == 2
+
+
+def test_a_principal_is_written_and_read_back() -> None:
+    for principal in (ANONYMOUS, "ada", ""):
+        assert principal_from(principal_name(principal)) == principal
+    assert principal_name(ANONYMOUS) is None

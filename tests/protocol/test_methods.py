@@ -2,15 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.protocol.methods import (
-    METHODS,
-    TASKS_EXTENSION,
-    MessageKind,
-    Side,
-    exists,
-    find,
-    has_capability,
-)
+from fairlead.protocol.caller import has_capability
+from fairlead.protocol.methods import METHODS, TASKS_EXTENSION, MessageKind, Side, exists, find
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
 
 OLDEST = Revision.V2024_11_05
@@ -212,7 +205,7 @@ def test_has_capability_is_true_for_declared_capabilities(
 
 
 def test_input_requests_are_elicitation_roots_and_sampling() -> None:
-    from fairlead.protocol.methods import METHODS, is_question
+    from fairlead.protocol.methods import METHODS, QUESTIONS
 
-    asked = {row.name for row in METHODS if is_question(row.name)}
+    asked = {row.name for row in METHODS if row.name in QUESTIONS}
     assert asked == {"elicitation/create", "roots/list", "sampling/createMessage"}

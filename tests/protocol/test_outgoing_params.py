@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from fairlead.errors import LocalProtocolError
-from fairlead.protocol.caller import read_params_head, stateless_caller
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS, read_params_head, stateless_caller
 from fairlead.protocol.outgoing_params import Identity, with_meta
 from fairlead.protocol.revisions import NEWEST
 from fairlead.wire import Params, to_json

@@ -11,11 +11,11 @@ from msgspec import UNSET, Raw
 
 from fairlead.errors import RpcError
 from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.envelope import SessionState
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import Revision
 from fairlead.relay.client_session import LEVELS, ClientSession
-from fairlead.upstream.connection.turn_lock import TurnLock
+from fairlead.upstream.connection.upstream_connection import TurnLock
 from fairlead.wire import Notification, to_json
 from tests.support.raw_relay import ASKED, HANDSHAKE, LIMIT, scene, two_sessions
 from tests.support.single_exchange import DOWN, exchange
@@ -451,6 +451,7 @@ class OnePeer:
         self.conversation = SimpleNamespace(state=state, peer=caller)
         self.channel = self
         self.congested, self.connected = False, True
+        self.outbound = self
         self.sent: list[Notification] = []
         self.forwarded: list[Any] = []
         self.on_malformed: Any = None

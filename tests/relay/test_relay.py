@@ -20,15 +20,15 @@ from fairlead.errors import (
 )
 from fairlead.gateway import RelaySettings
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.downgrade.downgrade_error import DowngradeError
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.client_session import ClientSession
 from fairlead.relay.relay import Relay
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.transport.memory import memory_pair
 from fairlead.transport.stdio import own_stdio
-from fairlead.upstream.connection.connection_key import STATELESS as CONNECTION_OF_ALL
+from fairlead.upstream.connection.open_connections import STATELESS as CONNECTION_OF_ALL
 from fairlead.wire import Notification
 from tests.support.examples import examples
 from tests.support.raw_relay import (

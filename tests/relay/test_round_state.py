@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from fairlead.errors import RpcError
 from fairlead.protocol import sealed_state
-from fairlead.protocol.identity.principal import ANONYMOUS, Principal
+from fairlead.protocol.caller import ANONYMOUS, Principal
 from fairlead.protocol.sealed_state import KeyRing
 from fairlead.relay.round_state import RoundStates
 from fairlead.wire import Request

@@ -18,7 +18,7 @@ from fairlead.relay.same_era import SameEraForwarder, stop_watching
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.transport.http.server.asgi import HeaderMap
 from fairlead.upstream.connection.relayed_call import RelayedCall
-from fairlead.upstream.connection.turn_lock import TurnLock
+from fairlead.upstream.connection.upstream_connection import TurnLock
 from fairlead.wire.error_codes import INTERNAL_ERROR
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime

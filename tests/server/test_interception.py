@@ -11,9 +11,8 @@ from fairlead.errors import RpcError
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.interceptor.direct_edge import direct_exchange
 from fairlead.interceptor.exchange import ReplyPathBase
-from fairlead.protocol.caller import Caller
+from fairlead.protocol.caller import ANONYMOUS, Caller
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.result_fragments import FRAGMENT
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.server.interception import InterceptedHandler

@@ -15,7 +15,7 @@ import pytest
 from fairlead import Context, MCPServer, MCPServerConfig, MCPToolError, RpcError
 from fairlead.errors import MCPErrorCode
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.types.content import ImageContent, TextContent
 from fairlead.protocol.types.tools import CallToolResult, ToolAnnotations
 from fairlead.server.schema.header_annotation import Header

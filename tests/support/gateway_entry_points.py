@@ -26,7 +26,7 @@ from fairlead.interceptor import Answer, Exchange
 from fairlead.observe.metrics import Metrics
 from fairlead.policy.rules import RuleSet
 from fairlead.policy.tool_lock.lock_file import ToolLockData, lock_tools
-from fairlead.protocol.identity.principal import Principal
+from fairlead.protocol.caller import Principal
 from fairlead.transport.channel import Channel
 from tests.support.line_sockets import listen_tcp, listen_unix
 

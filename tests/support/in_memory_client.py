@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead import MCPServer
 from fairlead.client import MCPClient, MCPClientConfig
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 
 META = {

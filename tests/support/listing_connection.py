@@ -34,7 +34,7 @@ class ListingConnection:
         self.agreement: Any = SimpleNamespace(capabilities=capabilities.encode())
         self.opened_for = opened_for
         self.page_size = page_size
-        self.peer = self
+        self.peer = self.outbound = self
         self.alive = True
         self.variant: int | None = None
         self.listeners: list[Callable[[Notification], None]] = []

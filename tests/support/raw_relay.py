@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from fairlead.gateway import Relay
-from fairlead.protocol.identity.principal import ANONYMOUS, Principal
+from fairlead.protocol.caller import ANONYMOUS, Principal
 from fairlead.transport.socket import connect_unix
 from fairlead.upstream.server_target import ServerTarget
 from tests.support.line_sockets import listen_unix

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlead import MCPServer
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import encode
 

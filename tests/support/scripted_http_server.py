@@ -10,9 +10,9 @@ from typing import Any
 from fairlead.errors import ChannelClosed
 from fairlead.interceptor import Answer, Exchange
 from fairlead.peer import Peer
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.conversation.era_probe import judge_discover, judge_initialize
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.outgoing_params import Identity
 from fairlead.protocol.revisions import Revision
 from fairlead.transport.channel import Channel

@@ -7,9 +7,8 @@ from msgspec import UNSET, Raw
 
 from fairlead.interceptor import Answer, Exchange
 from fairlead.interceptor.direct_edge import NullReplyPath
-from fairlead.protocol.caller import Caller, read_params_head
+from fairlead.protocol.caller import ANONYMOUS, Caller, Principal, read_params_head
 from fairlead.protocol.envelope import Direction, TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS, Principal
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.wire import Notification, Request
 

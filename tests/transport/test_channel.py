@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from fairlead import MCPClient, MCPServer
 from fairlead.errors import ChannelClosed, ConnectFailed, RemoteProtocolError
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.transport.channel import Deliver, Incoming, SharedStream, complete_channel
 from fairlead.transport.line_channel import HARD_LIMIT, LineChannel
 from fairlead.transport.memory import memory_pair

@@ -12,7 +12,7 @@ class Shares(ClientShares[str]):
     def __init__(self, total: int, per_client: int) -> None:
         self.busy: set[str] = set()
         self.times: dict[str, float] = {}
-        self.limit = Limit("test", total, "items", "client", "refused")
+        self.limit = Limit(total, "items", "client", "refused")
         super().__init__(
             total,
             per_client,
@@ -138,7 +138,7 @@ def test_a_search_examines_32_items_and_the_next_one_continues_after_them(
 
 
 def test_by_default_no_item_is_idle() -> None:
-    limit = Limit("test", 1, "items", "client", "refused")
+    limit = Limit(1, "items", "client", "refused")
     shares = ClientShares[str](1, 1, limit)
     shares.add("a", "a1")
     with pytest.raises(NoShareLeft):

@@ -6,8 +6,7 @@ import pytest
 from msgspec import Raw
 
 from fairlead.limits import LIST_VARIANTS
-from fairlead.protocol.caller import Caller
-from fairlead.protocol.identity.principal import ANONYMOUS, principal_from
+from fairlead.protocol.caller import ANONYMOUS, Caller, principal_from
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.upstream.list_variants import DEFAULT_VARIANT, ListVariants, VariantKey, variant_key

@@ -9,7 +9,7 @@ from fairlead.client.server_entry import read_entry
 from fairlead.config.server_spec import ServerSpec
 from fairlead.config.upstream_settings import UpstreamSettings
 from fairlead.errors import ChannelClosed
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.relay.client_session import ClientSession
 from fairlead.relay.relay import Relay
 from fairlead.upstream.connection.server_events import EventReceiver

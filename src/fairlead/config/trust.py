@@ -25,17 +25,13 @@ log = logging.getLogger("fairlead.manager")
 
 # Approvals of version 1 covered the text of the entry, but neither its inputs nor its files.
 _VERSION = 2
-_OUTDATED = 1
 
-# The approval state of an entry. "changed": the entry differs from the approved one. "outdated": it
-# was approved by a version of Fairlead whose approvals covered fewer parts.
-Approval: TypeAlias = Literal["approved", "missing", "changed", "outdated"]
+# The approval state of an entry. "changed": the entry differs from the approved one.
+Approval: TypeAlias = Literal["approved", "missing", "changed"]
 
 _WHY: dict[Approval, str] = {
     "missing": "is not approved",
     "changed": "has changed since it was approved",
-    "outdated": "was approved by an earlier version of Fairlead, whose approvals did not cover "
-    "everything that can run, and must be approved again",
 }
 
 
@@ -55,7 +51,6 @@ class Trust:
         self.path = Path(path) if path is not None else _usual(local_host_paths())
         self.warnings: list[str] = []
         self._approved: dict[str, Any] | None = None
-        self._outdated: list[dict[str, Any]] = []  # approvals of earlier versions
 
     @classmethod
     def of(cls, machine: HostPaths) -> "Trust":
@@ -71,9 +66,7 @@ class Trust:
         known = self._known()
         if found.level != "project" or found.digest in known:
             return "approved"
-        if any(_is_about(what, found) for what in known.values()):
-            return "changed"
-        return "outdated" if any(_is_about(w, found) for w in self._outdated) else "missing"
+        return "missing" if self.last(found) is None else "changed"
 
     def rejection_reason(self, found: FoundServer) -> str:
         """Return the reason why an entry must not run, worded to follow its name: "is not
@@ -125,7 +118,6 @@ class Trust:
         with self._changing() as known:
             known.pop(found.digest, None)  # moved to the end: the order is that of approval
             known[found.digest] = {**_what(found), "parts": found.part_digests, **_shown(found)}
-            self._outdated = [what for what in self._outdated if not _is_about(what, found)]
 
     def revoke(self, found: FoundServer) -> bool:
         """Delete the approvals for the name and file of an entry; return True if there were any.
@@ -137,7 +129,6 @@ class Trust:
             gone = [digest for digest, what in known.items() if _is_about(what, found)]
             for digest in gone:
                 del known[digest]
-            self._outdated = [what for what in self._outdated if not _is_about(what, found)]
         return bool(gone)
 
     @contextmanager
@@ -164,12 +155,10 @@ class Trust:
             self._refuse_others()
             data = json.loads(content)
             approved = data["approved"]
-            if data["version"] not in (_VERSION, _OUTDATED) or not isinstance(approved, dict):
+            if data["version"] != _VERSION:
+                raise ConfigError("the file was written by another version of Fairlead")
+            if not isinstance(approved, dict):
                 raise TypeError
-            outdated = data.get("outdated", [])
-            if data["version"] == _OUTDATED:
-                approved, outdated = {}, list(approved.values())
-            self._outdated = [what for what in outdated if isinstance(what, dict)]
         except ConfigError as exc:
             self._warn(str(exc.args[0]))
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -193,10 +182,7 @@ class Trust:
             log.warning("%s", text)
 
     def _write(self) -> None:
-        known: dict[str, Any] = {"version": _VERSION, "approved": self._approved}
-        if self._outdated:
-            known["outdated"] = self._outdated
-        content = json.dumps(known, indent=1) + "\n"
+        content = json.dumps({"version": _VERSION, "approved": self._approved}, indent=1) + "\n"
         write_atomically(self.path, content.encode(), durable=True)
 
 

@@ -11,13 +11,14 @@ from ..config.server_spec import ServerSpec
 from ..interceptor import Exchange, Handler, Interceptor, hooks_of
 from ..peer import Peer
 from ..peer.intercepted_peer import InterceptedNotifier
-from ..protocol.identity.principal import ANONYMOUS, Principal
+from ..protocol.caller import ANONYMOUS, Principal
 from ..protocol.targets.list_kind import ListKind
 from ..relay.bridge.parked_calls import ParkedCalls
 from ..server.features.change_broadcaster import ChangeBroadcaster
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.http_runnable import HttpRunnable
 from ..server.results.result_envelope import ResultEnvelope
+from ..transport.background_tasks import BackgroundTasks
 from ..transport.channel import Channel
 from ..transport.http.server.http_settings import HttpSettings
 from ..upstream.connection.upstream_connection import UpstreamConnection
@@ -30,20 +31,17 @@ from .backends.gateway_servers import GatewayServers, ServerSource
 from .backends.registry import BackendRegistry
 from .backends.relay_factory import create_relay
 from .backends.upstream_events import LIST_CHANGED, UpstreamEvents
-from .background_tasks import BackgroundTasks
 from .catalog.list_comparison import ListComparison
 from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
 from .catalog.routing import Router
 from .catalog.target_resolver import TargetResolver
-from .catalog.views import View
-from .clients.client_disconnector import ClientDisconnector
+from .catalog.views import ClientViews, View
+from .clients.client_access import ClientDisconnector, ViewUpdater
 from .clients.client_registry import ClientRegistry
 from .clients.client_subscriptions import ClientSubscriptions
-from .clients.client_views import ClientViews
 from .clients.log_levels import LogLevels
 from .clients.upstream_subscriptions import UpstreamSubscriptions
-from .clients.view_changes import ViewUpdater
 from .gateway_settings import GatewaySettings
 from .handshake_results import HandshakeResults
 from .merged_endpoint import MergedEndpoint

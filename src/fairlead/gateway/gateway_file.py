@@ -23,7 +23,7 @@ from ..config.upstream_settings import OLD_SHARE, SERVER_SETTINGS
 from ..config.validate import is_server_name
 from ..config.variables.variable_syntax import VariableScope, substitute
 from ..errors import ConfigError
-from ..protocol.identity.principal import UNNAMED
+from ..protocol.caller import UNNAMED
 from ..relay.relay_settings import RelaySettings
 from ..suggestions import unknown_name
 from .catalog.views import View

@@ -13,8 +13,8 @@ from ..server.results.result_envelope import ResultEnvelope
 from ..wire import to_json
 from .backends.registry import BackendRegistry
 from .catalog.list_requests import MergedLists
+from .catalog.views import ClientViews
 from .clients.client_sessions import ConnectedClient
-from .clients.client_views import ClientViews
 
 __all__ = ["CAPABILITIES", "HandshakeResults"]
 

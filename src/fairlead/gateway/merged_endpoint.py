@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
 from ..peer import Peer
-from ..protocol.caller import Caller
+from ..protocol.caller import ANONYMOUS, Caller, Principal
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader
-from ..protocol.identity.principal import Principal
 from ..protocol.methods import by_era
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error
@@ -29,10 +28,10 @@ from .backends.registry import BackendRegistry
 from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
 from .catalog.routing import Router
+from .catalog.views import ClientViews
 from .clients.client_registry import ClientRegistry
 from .clients.client_sessions import ConnectedClient
 from .clients.client_subscriptions import ClientSubscriptions
-from .clients.client_views import ClientViews
 from .clients.log_levels import LogLevels
 from .handshake_results import CAPABILITIES, HandshakeResults
 
@@ -186,7 +185,10 @@ class MergedEndpoint(EndpointHandler):
     def _handle(self, exchange: Exchange) -> Awaitable[Answer]:
         client = self._clients.merged.get(exchange.edge)
         if client is None:
-            return self._until_disconnected(exchange, self._find(exchange)(exchange, None))
+            answer = self._find(exchange)(exchange, None)
+            if exchange.caller.principal is ANONYMOUS:
+                return answer
+            return self._until_disconnected(exchange, answer)
         return self._handle_in_order(exchange, client)
 
     async def _handle_in_order(self, exchange: Exchange, client: ConnectedClient) -> Answer:
@@ -209,7 +211,10 @@ class MergedEndpoint(EndpointHandler):
         return self._envelope.listed(self._lists.page(kind, exchange, client), exchange.caller)
 
     async def _call_tool(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
-        return await self._forward(await self._router.tool(exchange), exchange, client)
+        target = self._catalog.tool(exchange.target or "", self._views.view_of(exchange.caller))
+        if target is None:
+            target = await self._router.tool(exchange)
+        return await self._forward(target, exchange, client)
 
     async def _get_prompt(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
         return await self._forward(await self._router.prompt(exchange), exchange, client)

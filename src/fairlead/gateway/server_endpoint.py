@@ -18,11 +18,10 @@ from msgspec import Raw, UnsetType
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
 from ..peer import Peer
 from ..peer.notification_pipeline import NotificationPipeline
-from ..protocol.caller import Caller
+from ..protocol.caller import ANONYMOUS, Caller, Principal
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import Direction, SessionState, TransportContext
 from ..protocol.headers import ParamHeader
-from ..protocol.identity.principal import Principal
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error
 from ..protocol.targets.list_kind import ListKind
@@ -38,9 +37,8 @@ from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FO
 from .backends.backend import Member
 from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
-from .catalog.views import View
+from .catalog.views import ClientViews, View
 from .clients.client_sessions import SingleServerClient
-from .clients.client_views import ClientViews
 
 __all__ = ["SingleServerEndpoint"]
 
@@ -79,6 +77,7 @@ class SingleServerEndpoint(EndpointHandler):
     ) -> None:
         """`until_disconnected` waits for the result of a call that belongs to no connection."""
         self._member = member
+        self._filters_tools = member.spec.filters_tools
         self._info = info
         self._catalog = catalog
         self._lists = lists
@@ -248,9 +247,10 @@ class SingleServerEndpoint(EndpointHandler):
             if kind is not None and exchange.target is not None:
                 await self._introduced()
                 exchange = self._as_merged(kind, exchange, exchange.target)
-            if client is None:
-                return await self._until_disconnected(exchange, self._intercepted(exchange))
-            return await self._intercepted(exchange)
+            answer = self._intercepted(exchange)
+            if client is None and exchange.caller.principal is not ANONYMOUS:
+                answer = self._until_disconnected(exchange, answer)
+            return await answer
         finally:
             self._pending -= 1
             if not self._pending:
@@ -382,12 +382,7 @@ class SingleServerEndpoint(EndpointHandler):
             raise own_error(INVALID_PARAMS, f"Unknown server: {self._member.name}")
 
     def _restricts(self, view: View) -> bool:
-        everything = View.everything()
-        return self._member.spec.filters_tools or (view.allow, view.deny, view.hide) != (
-            everything.allow,
-            everything.deny,
-            everything.hide,
-        )
+        return self._filters_tools or view.selects_items
 
     def _permits(self, principal: Principal, uri: str) -> bool:
         """Return True if the current view of a client permits notifications of a resource."""

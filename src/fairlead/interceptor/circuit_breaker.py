@@ -70,7 +70,8 @@ class CircuitBreaker:
         self._opened = 0  # number of times the circuit opened
         self._refused = 0
         # Increases with every change of state, so that results of calls from before are ignored.
-        self._turn = 0
+        self.turn = 0
+        self.healthy = True  # closed, and the last call that counts did not fail
         self._failures = 0  # consecutive failures
         self._successes = 0  # successful trial calls
         self._probes = 0  # trial calls in progress
@@ -113,7 +114,7 @@ class CircuitBreaker:
         elif state is not CircuitState.CLOSED:
             self._refused += 1
             raise CircuitOpenError(self.remaining, self.name)
-        return BreakerPermit(self, self._turn)
+        return BreakerPermit(self, self.turn)
 
     def reset(self) -> None:
         """Close the circuit and clear the counts."""
@@ -135,7 +136,7 @@ class CircuitBreaker:
             stack[mine[-1]].ended(exc)
         else:
             # The breaker was entered in another task, so the state at that time is unknown.
-            self._ended(self._turn, exc)
+            self._ended(self.turn, exc)
 
     async def __aenter__(self) -> "CircuitBreaker":
         return self.__enter__()
@@ -144,7 +145,7 @@ class CircuitBreaker:
         self.__exit__(kind, exc, traceback)
 
     def _ended(self, turn: int, exc: BaseException | None) -> None:
-        if turn != self._turn:
+        if turn != self.turn:
             return
         probing = self._state is CircuitState.HALF_OPEN
         if probing:
@@ -153,6 +154,7 @@ class CircuitBreaker:
             return
         if exc is not None and self._counts(exc):
             self._failures += 1
+            self.healthy = False
             if probing or self._failures >= self._failure_threshold:
                 self._enter(CircuitState.OPEN)
         elif probing:
@@ -161,10 +163,12 @@ class CircuitBreaker:
                 self._enter(CircuitState.CLOSED)
         else:
             self._failures = 0
+            self.healthy = True
 
     def _enter(self, state: CircuitState) -> None:
         self._state = state
-        self._turn += 1
+        self.turn += 1
+        self.healthy = state is CircuitState.CLOSED
         self._failures = self._successes = self._probes = 0
         self._until = 0.0
         if state is CircuitState.OPEN:

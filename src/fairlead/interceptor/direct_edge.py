@@ -6,10 +6,9 @@ from typing import Any
 from msgspec import Raw
 
 from ..errors import RpcError
-from ..protocol.caller import Caller, ParamsHead, read_params_head
+from ..protocol.caller import Caller, ParamsHead, Principal, read_params_head
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import Direction, SessionContext, TransportContext
-from ..protocol.identity.principal import Principal
 from ..protocol.revisions import NEWEST_HANDSHAKE
 from ..wire import Notification, Request
 from ..wire.error_codes import METHOD_NOT_FOUND

@@ -16,7 +16,7 @@ from ..config.upstream_settings import Rules
 from ..errors import ConfigError
 from ..protocol.targets.list_kind import ListKind
 from ..upstream.connection_keeper import END_LIMIT
-from ..upstream.memory.era_store import CachedEraStore
+from ..upstream.memory.server_memory import CachedEraStore
 from ..upstream.memory.tool_cache import MCPToolCache
 from ..upstream.memory.tool_memory import ToolMemory
 from ..upstream.status_events import (

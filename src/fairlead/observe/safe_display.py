@@ -11,7 +11,7 @@ import re
 import unicodedata
 from typing import Any
 
-__all__ = ["escape_json", "json_text", "prose", "safe", "visible"]
+__all__ = ["escape_json", "hidden_characters", "json_text", "prose", "safe", "visible"]
 
 # Control characters are shown as their pictures; those from U+0080 on have none.
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
@@ -69,6 +69,11 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 def escape_json(text: str) -> str:
     """Return JSON with the same value in which hidden characters are escaped."""
     return _SUSPECT.sub(_in_json, text)
+
+
+def hidden_characters(text: str) -> list[str]:
+    """Return the characters that control a terminal or are invisible, in their order."""
+    return [match[0] for match in _SUSPECT.finditer(text) if _is_hidden(match)]
 
 
 def _in_text(match: re.Match[str]) -> str:

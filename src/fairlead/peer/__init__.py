@@ -1,13 +1,10 @@
 """Peers: channels with a conversation, tasks, futures, deadlines and cancellation."""
 
 from ..observe.log_filter import redact_logs
-from .deadlines import Deadlines
-from .inbound_in_flight import DelegatedRequest
-from .inbound_requests import InlineHandler
+from .connection_state import DelegatedRequest
+from .inbound_requests import Delegate, InlineHandler, error_response
+from .outbound_requests import Deadlines, OnProgress
 from .peer import Peer
-from .pending_requests import OnProgress
-from .responses import error_response
-from .taskless_requests import Delegate
 
 __all__ = [
     "Deadlines",

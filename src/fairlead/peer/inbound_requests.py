@@ -4,22 +4,239 @@ This is the only module that starts a task per inbound request.
 """
 
 import asyncio
+import logging
+from collections import deque
 from collections.abc import Callable, Container
 
 from msgspec import Raw
 
-from ..errors import ChannelClosed, RpcError
+from ..errors import ChannelClosed, LocalProtocolError, RemoteProtocolError, RpcError
 from ..interceptor import Answer, Exchange, Handler, ReplyPath
+from ..limits import IN_FLIGHT, QUEUED_REQUEST_BYTES, QUEUED_REQUESTS
+from ..observe.log_filter import ABOUT
 from ..protocol.conversation.conversation_events import RequestCancelled, RequestReceived
-from ..protocol.methods import is_question
-from ..wire import Notification, RequestId
-from ..wire.error_codes import METHOD_NOT_FOUND
-from .backlog import Backlog
-from .connection_state import FEW, ConnectionState
-from .responses import Responses, error_response
-from .taskless_requests import Delegate, DelegatedRequests
+from ..protocol.methods import QUESTIONS
+from ..transport.bounded_queue import BoundedQueue
+from ..wire import Failure, Notification, RequestId, Success, failure
+from ..wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
+from ..wire.messages import size_of
+from .connection_state import FEW, ConnectionState, DelegatedRequest, InFlight
 
-__all__ = ["InboundRequests", "InlineHandler", "OnCancelled"]
+__all__ = [
+    "Backlog",
+    "Delegate",
+    "DelegatedRequests",
+    "InboundRequests",
+    "InlineHandler",
+    "OnCancelled",
+    "Responses",
+    "error_response",
+    "is_full",
+]
+
+log = logging.getLogger("fairlead.peer")
+
+
+class Responses:
+    """Sends responses, including extra members beside the result."""
+
+    def __init__(self, line: ConnectionState) -> None:
+        self._line = line
+        self._channel = line.channel
+        self._conversation = line.conversation
+        # members to add to responses that are not sent yet, by request id
+        self.members: dict[RequestId, dict[str, Raw]] = {}
+
+    def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+        """Store members to be added to the response to a request."""
+        if self._conversation.is_unanswered(request_id):
+            self.members[request_id] = members
+
+    def succeed(self, request_id: RequestId, result: bytes | Raw) -> None:
+        """Send the result of a request that the conversation has already marked as answered."""
+        if self.members and (members := self.members.pop(request_id, None)) is not None:
+            self._channel.send(Success(request_id, Raw(bytes(result)), members))
+        else:
+            self._channel.send_success(request_id, result)
+
+    def fail(self, request_id: RequestId, error: RpcError) -> None:
+        """Send an error response, unless the request was answered before."""
+        if self._conversation.mark_answered(request_id):
+            members = self.members.pop(request_id, None)
+            # The original bytes keep members of the error that a relay does not know.
+            if error.raw is not None:
+                raw = Raw(error.raw)
+                answer = Failure(request_id, error.code, error.message, raw, members)
+            else:
+                answer = failure(request_id, error.code, error.message, error.data)
+            self._line.send_quietly(answer)
+
+
+def error_response(exchange: Exchange, error: Exception) -> RpcError:
+    """Return the error response for a failed request, and log details that the response omits."""
+    if isinstance(error, RpcError):
+        return error
+    if isinstance(error, LocalProtocolError | RemoteProtocolError):
+        return RpcError(error.code, str(error))
+    if isinstance(error, ChannelClosed):  # of another connection that the handler used
+        log.warning("%s failed: %s", exchange.method, error)
+    else:
+        about = {ABOUT: exchange.message.params}
+        log.error("%s failed", exchange.method, exc_info=error, extra=about)
+    return RpcError(INTERNAL_ERROR, "Internal error")
+
+
+# maximum number of long-lived requests that do not count against the limit
+MAX_LASTING = 64
+MAX_QUEUED = QUEUED_REQUESTS.value
+MAX_QUEUED_BYTES = QUEUED_REQUEST_BYTES.value
+
+
+def is_full(work: InFlight) -> bool:
+    """Return True if no further request may start. Some long-lived requests are not counted."""
+    busy = len(work.running) + len(work.leaving) + len(work.taken)
+    return busy >= work.most and busy - min(len(work.lasting), MAX_LASTING) >= work.most
+
+
+class Backlog(BoundedQueue[Exchange]):
+    """Queue of requests that start in order as soon as others end; limited in items and bytes."""
+
+    def __init__(self, line: ConnectionState, begin: Callable[[Exchange, RequestId], None]) -> None:
+        super().__init__(lambda exchange: size_of(exchange.message), MAX_QUEUED, MAX_QUEUED_BYTES)
+        self._line = line
+        self._begin = begin
+
+    def put(self, exchange: Exchange) -> None:
+        """Queue a request, or refuse it if the queue is full."""
+        IN_FLIGHT.hit()
+        if self.fits(exchange):
+            self.enqueue(exchange)
+            return
+        (QUEUED_REQUESTS if self.count >= self.max_items else QUEUED_REQUEST_BYTES).hit()
+        line = self._line
+        line.conversation.mark_answered(exchange.request_id)
+        why = f"Too many requests: {line.work.most} are in progress. Try again later"
+        log.warning("refused %s: too many requests are in progress", exchange.method)
+        line.send_quietly(failure(exchange.request_id, INTERNAL_ERROR, why))
+
+    def next(self) -> None:
+        """Start the oldest queued request, if the limit allows it."""
+        if self.items and self._line.end is None and not is_full(self._line.work):
+            exchange = self.pop()
+            self._begin(exchange, exchange.request_id)
+
+    def drop(self, request_id: RequestId) -> None:
+        """Remove a request that the peer has cancelled, if it is queued."""
+        for exchange in self.items:
+            if exchange.request_id == request_id:
+                self.remove(exchange)
+                return
+
+
+MAX_LET_GO = 256  # maximum number of cancelled requests whose delegate was not notified yet
+
+# Takes over a request, to answer it with `DelegatedRequests.answer`, or returns None to have a task
+# started. The returned object is compared by identity, because another request may reuse the id.
+Delegate = Callable[[Exchange], DelegatedRequest | None]
+
+
+class DelegatedRequests:
+    """Delegated requests: their responses, cancellation and conversion to tasks."""
+
+    def __init__(
+        self,
+        line: ConnectionState,
+        replies: Responses,
+        queue: Backlog,
+        begin: Callable[[Exchange, RequestId], None],
+    ) -> None:
+        """`begin` starts a task for a request."""
+        self._line = line
+        self._channel = line.channel
+        self._conversation = line.conversation
+        self._work = line.work
+        self._taken = line.work.taken
+        self._replies = replies
+        self._members = replies.members
+        self._queue = queue
+        self._queued = queue.items
+        self._begin = begin
+        # number of tasks started in this turn of the loop, which delegates must not overtake
+        self.behind = 0
+        # Requests that the peer has cancelled, but whose `cancel` was not called yet. Only the
+        # latest are kept.
+        self._let_go_of: deque[DelegatedRequest] = deque(maxlen=MAX_LET_GO)
+
+    def answer(
+        self, taken: DelegatedRequest, request_id: RequestId, outcome: bytes | Raw | RpcError
+    ) -> None:
+        """Answer a delegated request. The first outcome wins."""
+        if self._taken.get(request_id) is not taken:
+            return  # the request was cancelled, and its id may belong to another request
+        del self._taken[request_id]
+        if isinstance(outcome, RpcError):
+            self._replies.fail(request_id, outcome)
+        elif self._conversation.mark_answered(request_id):
+            if len(self._taken) > FEW:
+                self._channel.join_writes()
+            try:
+                # Without extra members the channel is called directly, which saves a call per
+                # response.
+                if self._members:
+                    self._replies.succeed(request_id, outcome)
+                else:
+                    self._channel.send_success(request_id, outcome)
+            except ChannelClosed:
+                pass  # the owner task learns of it from the channel
+        if self._queued or self._work.awaited is not None:
+            self._one_less()
+
+    def undelegate(self, taken: DelegatedRequest, exchange: Exchange) -> None:
+        """Start a task for a request that was delegated."""
+        if self._taken.get(exchange.request_id) is taken and self._line.end is None:
+            del self._taken[exchange.request_id]
+            self._begin(exchange, exchange.request_id)
+            self._work.notify_idle_waiter()
+
+    def preserve_order(self) -> None:
+        """Let all further requests of this turn of the loop have a task.
+
+        A request with a task is handled in the next turn; delegated requests would overtake it.
+        """
+        self.behind += 1
+        self._line.loop.call_soon(self._went_ahead)
+
+    def _went_ahead(self) -> None:
+        self.behind -= 1
+
+    def release(self, request_id: RequestId) -> Callable[[str], None] | None:
+        """Release a cancelled delegated request; return the function that cancels it."""
+        taken = self._taken.pop(request_id, None)
+        if taken is None:
+            return None
+        self._let_go_of.append(taken)
+        self._one_less()
+
+        def cancel(why: str) -> None:
+            if taken in self._let_go_of:
+                self._let_go_of.remove(taken)
+            taken.cancel(why or "cancelled by the caller")
+
+        return cancel
+
+    def drop(self) -> None:
+        """Cancel all delegated requests, because the connection has ended."""
+        gone = (*self._taken.values(), *self._let_go_of)
+        self._taken.clear()
+        for one in gone:
+            one.cancel("the client has gone")
+        self._let_go_of.clear()
+
+    def _one_less(self) -> None:
+        if self._queued:
+            self._queue.next()
+        self._work.notify_idle_waiter()
+
 
 # Answers a request immediately, or returns None to have a task started.
 InlineHandler = Callable[[Exchange], Answer]
@@ -93,7 +310,7 @@ class InboundRequests:
                 if self._conversation.mark_answered(request_id):
                     self._channel.send_success(request_id, answer)
                 return
-        if self._work.is_full:
+        if is_full(self._work):
             self._queue.put(exchange)
             return
         # A delegate responds without a task and could overtake requests whose task has not started.
@@ -117,7 +334,7 @@ class InboundRequests:
             task.add_done_callback(self._opened)
         if method == "subscriptions/listen":
             self._work.mark_long_lived(task)
-        if self._on_question is not None and is_question(method):
+        if self._on_question is not None and method in QUESTIONS:
             self._on_question(task)
 
     def _opened(self, task: asyncio.Task[None]) -> None:

@@ -24,9 +24,8 @@ from ..transport.channel import Channel
 from ..wire import Notification, Request, RequestId
 from .connection_state import ConnectionState
 from .notification_pipeline import NotificationPipeline
-from .outbound_requests import OutboundRequests
+from .outbound_requests import OnProgress, OutboundRequests, Pending
 from .peer import Peer
-from .pending_requests import OnProgress, Pending
 
 __all__ = ["InterceptedNotifier", "InterceptedPeer"]
 
@@ -60,9 +59,9 @@ class InterceptedPeer(Peer):
             **options,
         )
         self.interceptors = interceptors
-        self.ours: Direction = self._line.direction.reverse()
+        self.ours: Direction = self.state.direction.reverse()
         self._deliver_note = on_notification or (lambda _: None)
-        self._inbound_notes = NotificationPipeline(interceptors, self._line.direction)
+        self._inbound_notes = NotificationPipeline(interceptors, self.state.direction)
         self._outbound_notes = NotificationPipeline(interceptors, self.ours)
 
     async def notify_through(
@@ -120,13 +119,13 @@ class InterceptedPeer(Peer):
         self._inbound_notes.cancel(note, self, cancel, self.related_request_id)
 
     async def _finish_work(self, seconds: float) -> None:
-        began = self._line.loop.time()
+        began = self.state.loop.time()
         try:
             async with asyncio.timeout(seconds):
                 await self._inbound_notes.passed()
         except TimeoutError:
             log.warning("interceptors did not process the last notifications in time")
-        await super()._finish_work(max(0.0, seconds - (self._line.loop.time() - began)))
+        await super()._finish_work(max(0.0, seconds - (self.state.loop.time() - began)))
 
     async def _own(self) -> None:
         try:

@@ -1,20 +1,206 @@
 """Requests and notifications to the peer; each request is settled exactly once."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Any, Generic, TypeVar
 
-from msgspec import Raw
+import msgspec
+from msgspec import Raw, Struct, UnsetType
 
 from ..errors import ChannelClosed, FairleadError, RequestTimeout, RpcError
 from ..protocol.conversation.conversation import Fill
 from ..protocol.conversation.conversation_events import ProgressReceived
 from ..wire import Failure, Notification, Params, Request, RequestId, Success
 from .connection_state import FEW, ConnectionState, copy_of
-from .deadlines import Deadlines
-from .pending_requests import CallbackPending, OnProgress, OnProgressNotification, Pending
 
-__all__ = ["OutboundRequests"]
+__all__ = [
+    "CallbackPending",
+    "Deadlines",
+    "OnProgress",
+    "OnProgressNotification",
+    "OutboundRequests",
+    "Pending",
+]
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Deadlines(Generic[K]):
+    """Many deadlines by key on one timer of the event loop, with a callback for each that expires.
+
+    Nearly every deadline is removed long before it expires, so adding and removing must be cheap:
+    each is one dictionary operation. The timer is scheduled for the earliest deadline known at that
+    time. When it fires, it handles the expired deadlines and is scheduled for the earliest
+    remaining one. A deadline costs 0.5 µs this way, 2.5 µs with `call_later` and 7 to 11 µs with
+    `asyncio.timeout`.
+    """
+
+    __slots__ = ("_due", "_loop", "_paused", "_paused_at", "_timer", "_timer_at")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due: dict[K, tuple[float, Callable[[K], None]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._paused = 0
+        self._paused_at = 0.0
+
+    def add(self, key: K, seconds: float, expired: Callable[[K], None]) -> None:
+        """Call `expired(key)` after `seconds`, unless the key is removed or added again."""
+        # While paused, deadlines are relative to the start of the pause; `resume` shifts all of
+        # them.
+        at = (self._paused_at if self._paused else self._loop.time()) + seconds
+        self._due[key] = (at, expired)
+        if not self._paused and (self._timer is None or at < self._timer_at):
+            self._arm(at)
+
+    def remove(self, key: K) -> None:
+        """Remove a deadline. The timer stays scheduled, because rescheduling would cost more."""
+        self._due.pop(key, None)
+
+    def pause(self) -> None:
+        """Stop all deadlines until `resume` was called as often as `pause`."""
+        self._paused += 1
+        if self._paused == 1:
+            self._paused_at = self._loop.time()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def resume(self) -> float:
+        """End a pause and return its length in seconds, or 0.0 while another one lasts."""
+        self._paused -= 1
+        if self._paused:
+            return 0.0
+        shift = self._loop.time() - self._paused_at
+        if self._due:
+            self._due = {key: (at + shift, call) for key, (at, call) in self._due.items()}
+            self._arm(min(at for at, _ in self._due.values()))
+        return shift
+
+    def close(self) -> None:
+        self._due.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        expired = [key for key, (at, _) in self._due.items() if at <= now]
+        calls = [(key, self._due.pop(key)[1]) for key in expired]
+        if self._due:
+            self._arm(min(at for at, _ in self._due.values()))
+        # Called last, because a callback may add and remove deadlines.
+        for key, call in calls:
+            call(key)
+
+
+log = logging.getLogger("fairlead.peer")
+
+# Called with progress, total and message of a notification. May be a coroutine function.
+OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
+# Called at once with the unchanged progress notification, for code that forwards it.
+OnProgressNotification = Callable[[Notification], None]
+
+
+class Pending(Struct):
+    """An outbound request that waits for its outcome; progress is delivered before it."""
+
+    method: str
+    future: "asyncio.Future[Raw]"
+    timeout: float
+    gives_up_at: float  # progress restarts the timeout, but not beyond this time
+    _on_progress: OnProgress | None
+    _overhear: OnProgressNotification | None = None
+    _said: list[dict[str, Any]] | None = None  # progress that waits for a slow callback
+    _runner: "asyncio.Task[None] | None" = None
+
+    def settle(self, result: Raw | Exception) -> None:
+        """Settle the request. The first outcome wins; later ones are ignored."""
+        # Progress that arrived before the result is delivered before it, also to a slow callback.
+        if self._runner is not None and not self._runner.done():
+            self._runner.add_done_callback(lambda _: self._settle(result))
+        else:
+            self._settle(result)
+
+    def progressed(self, notification: Notification) -> None:
+        """Pass a progress notification to the callback, in order, without waiting for it."""
+        if self._overhear is not None:
+            self._overhear(notification)
+            return
+        if self._on_progress is None or isinstance(notification.params, UnsetType):
+            return
+        try:
+            params = msgspec.json.decode(notification.params, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError):
+            return
+        if self._said is not None:
+            self._said.append(params)
+            # A callback that is slower than the peer misses the oldest notifications.
+            del self._said[:-100]
+            return
+        waiting = self._call(params)
+        if waiting is not None:
+            self._said = []
+            self._runner = asyncio.ensure_future(self._run(waiting))
+
+    async def progress_delivered(self) -> None:
+        """Wait until the callback has processed all progress received so far."""
+        if self._runner is not None:
+            await asyncio.wait((self._runner,))
+
+    async def _run(self, waiting: Awaitable[None] | None) -> None:
+        assert self._said is not None
+        while True:
+            if waiting is not None:
+                try:
+                    await waiting
+                except Exception:
+                    log.exception("the progress callback of %s failed", self.method)
+            if not self._said:
+                break
+            waiting = self._call(self._said.pop(0))
+        self._said = None
+
+    def _call(self, params: dict[str, Any]) -> Awaitable[None] | None:
+        assert self._on_progress is not None
+        try:
+            return self._on_progress(
+                params.get("progress", 0), params.get("total"), params.get("message")
+            )
+        except Exception:
+            log.exception("the progress callback of %s failed", self.method)
+            return None
+
+    def _settle(self, result: Raw | Exception) -> None:
+        if self.future.done():
+            return
+        if isinstance(result, Exception):
+            self.future.set_exception(result)
+        else:
+            self.future.set_result(result)
+
+
+class CallbackPending(Struct):
+    """A forwarded request whose outcome is passed to a callback at once."""
+
+    method: str
+    timeout: float
+    gives_up_at: float
+    settle: Callable[[Raw | Exception], None]  # called once by the owner of the `pending` table
+    _overhear: OnProgressNotification | None
+
+    def progressed(self, notification: Notification) -> None:
+        if self._overhear is not None:
+            self._overhear(notification)
 
 
 class OutboundRequests:
@@ -92,6 +278,9 @@ class OutboundRequests:
 
         Unlike in `request`, `fill` builds the params for the id of the new request, and `overhear`
         is called with the unchanged progress notifications.
+
+        Raises:
+            RpcError, RequestTimeout, ChannelClosed, LocalProtocolError: As `request` does.
         """
         if not self._line.open:
             raise self._line.not_connected_error()

@@ -3,14 +3,14 @@
 The owner task runs the channel and, in its `finally`, settles all requests and cleans up. Any task
 may therefore open, share and close a connection, in any order. Several modules handle the messages:
 `inbound_dispatch` receives them, `outbound_requests` sends requests to the peer, `inbound_requests`
-handles requests of the peer, and `taskless_requests` handles those that need no task. Their objects
+handles requests of the peer, with or without a task of their own. Their objects
 share one `ConnectionState`; `outbound` and `delegated` are attributes of the peer, for code that
 forwards messages.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections.abc import Callable, Container
 from typing import Any
 
 from msgspec import Raw
@@ -22,14 +22,11 @@ from ..limits import IN_FLIGHT
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import SessionContext
 from ..transport.channel import Channel, complete_channel
-from ..wire import Notification, Params, RequestId, Success
-from .connection_state import ConnectionState
+from ..wire import Notification, RequestId, Success
+from .connection_state import ConnectionState, InFlight
 from .inbound_dispatch import InboundDispatcher
-from .inbound_in_flight import InFlight
-from .inbound_requests import InboundRequests, InlineHandler, OnCancelled
+from .inbound_requests import Delegate, InboundRequests, InlineHandler, OnCancelled
 from .outbound_requests import OutboundRequests
-from .pending_requests import OnProgress, OnProgressNotification
-from .taskless_requests import Delegate
 
 __all__ = ["Peer"]
 
@@ -80,8 +77,11 @@ class Peer(ReplyPathBase):
         self._input_timeout = input_timeout
         self._closing: asyncio.Task[None] | None = None
         self._work = InFlight(max_in_flight)
-        self._line = line = ConnectionState(channel, conversation, self._work)
+        self.state = line = ConnectionState(channel, conversation, self._work)
         self.outbound = make_outbound(line, input_timeout)
+        # Sends a request or a notification.
+        self.request = self.outbound.request
+        self.notify = self.outbound.notify
         self._inbound_requests = InboundRequests(
             line,
             self,
@@ -104,89 +104,6 @@ class Peer(ReplyPathBase):
         )
         self.delegated = self._inbound_requests.delegated
 
-    # Requests and notifications. Code that runs for every forwarded message or every call of a
-    # client uses `outbound` and `delegated` directly, which saves one Python call.
-
-    def request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | Raw | None = None,
-        *,
-        timeout: float = 30.0,
-        max_total: float = 0.0,
-        on_progress: OnProgress | None = None,
-        on_sent: Callable[[RequestId], None] | None = None,
-        quiet: bool = False,
-        reply_to: RequestId | None = None,
-        reserved: RequestId | None = None,
-    ) -> Coroutine[Any, Any, Raw]:
-        """Send a request and wait for the bytes of its result.
-
-        A `timeout` of 0 means no limit. With `max_total`, progress restarts the timeout until that
-        many seconds have passed in all. `on_sent` gets the id of the request. A `quiet` request is
-        not cancelled at the peer when its caller stops waiting. `reply_to` is the request of the
-        peer that this one belongs to, `reserved` an id that was reserved before.
-
-        Raises:
-            RpcError: The peer answered with an error.
-            RequestTimeout: No response came in time; the peer was notified.
-            ChannelClosed: The connection ended first.
-            LocalProtocolError: The request is not allowed now.
-        """
-        return self.outbound.request(
-            method,
-            params,
-            timeout=timeout,
-            max_total=max_total,
-            on_progress=on_progress,
-            on_sent=on_sent,
-            quiet=quiet,
-            reply_to=reply_to,
-            reserved=reserved,
-        )
-
-    def notify(
-        self, method: str, params: Mapping[str, Any] | Raw | None = None, *, timeout: float = 30.0
-    ) -> Coroutine[Any, Any, None]:
-        """Send a notification; wait while the peer reads slowly.
-
-        Raises:
-            ChannelClosed: The notification was certainly not delivered.
-            RequestTimeout: The peer does not read; the notification was not sent.
-        """
-        return self.outbound.notify(method, params, timeout=timeout)
-
-    def forward(
-        self,
-        method: str,
-        fill: Callable[[RequestId], Params],
-        *,
-        extra: dict[str, Raw] | None = None,
-        timeout: float = 0.0,
-        max_total: float = 0.0,
-        overhear: OnProgressNotification | None = None,
-        on_sent: Callable[[RequestId], None] | None = None,
-        reply_to: RequestId | None = None,
-    ) -> Coroutine[Any, Any, Raw]:
-        """Forward a request of another connection and wait for its result.
-
-        Unlike in `request`, `fill` builds the params for the id of the new request, and `overhear`
-        is called with the unchanged progress notifications.
-
-        Raises:
-            RpcError, RequestTimeout, ChannelClosed, LocalProtocolError: As `request` does.
-        """
-        return self.outbound.forward(
-            method,
-            fill,
-            extra=extra,
-            timeout=timeout,
-            max_total=max_total,
-            overhear=overhear,
-            on_sent=on_sent,
-            reply_to=reply_to,
-        )
-
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         """Add members to the response to a request of the peer, beside its result or error."""
         self._inbound_requests.responses.add_extra_members(request_id, members)
@@ -195,24 +112,24 @@ class Peer(ReplyPathBase):
 
     def start(self) -> None:
         """Start the owner task, which reads from the channel. Must be called only once."""
-        assert self._line.owner is None
-        self._line.begin(self._line.loop.create_task(self._own()))
+        assert self.state.owner is None
+        self.state.begin(self.state.loop.create_task(self._own()))
 
     @property
     def connected(self) -> bool:
-        return self._line.open
+        return self.state.open
 
     @property
     def end(self) -> ChannelClosed | None:
         """Return the reason why the connection ended, or None while it is open."""
-        return self._line.end
+        return self.state.end
 
     async def wait_closed(self) -> ChannelClosed:
         """Wait until the connection has ended and is cleaned up, and return the reason."""
-        assert self._line.owner is not None
-        await asyncio.wait((self._line.owner,))
-        assert self._line.end is not None
-        return self._line.end
+        assert self.state.owner is not None
+        await asyncio.wait((self.state.owner,))
+        assert self.state.end is not None
+        return self.state.end
 
     async def close(self, reason: str = "", *, public: str = "") -> None:
         """Close the connection in bounded time; pending requests fail with `reason`.
@@ -222,7 +139,7 @@ class Peer(ReplyPathBase):
         """
         self.conversation.closing()
         self._over(ChannelClosed(reason, public=public))
-        owner, current = self._line.owner, asyncio.current_task()
+        owner, current = self.state.owner, asyncio.current_task()
         if owner is not None:
             self._inbound_requests.drop_all()
         await self.channel.close()
@@ -237,7 +154,7 @@ class Peer(ReplyPathBase):
             if self._on_eof is not None:
                 self._on_eof(self)
             # A client that has closed its sending side still reads the responses to its requests.
-            if self.conversation.role is ConversationRole.SERVER and self._line.end is None:
+            if self.conversation.role is ConversationRole.SERVER and self.state.end is None:
                 while await self._got_on(EOF_GRACE):
                     pass
         except ChannelClosed as exc:
@@ -254,9 +171,9 @@ class Peer(ReplyPathBase):
             self._work.running.clear()
             await self.channel.close()
             self.outbound.close()
-            if self._on_close is not None and self._line.end is not None:
+            if self._on_close is not None and self.state.end is not None:
                 try:
-                    self._on_close(self._line.end)
+                    self._on_close(self.state.end)
                 except Exception:
                     log.exception("on_close failed")
 
@@ -270,21 +187,21 @@ class Peer(ReplyPathBase):
         left = self._work.everything()
         # The count may not fall if requests arrived meanwhile, so an ended task is progress too.
         got_on = self.conversation.unanswered_count < owed or not before <= left
-        return bool(left) and got_on and self._line.end is None
+        return bool(left) and got_on and self.state.end is None
 
     async def _finish_work(self, seconds: float) -> None:
         await self._work.finish(seconds)
 
     def _over(self, end: ChannelClosed) -> None:
         """Record the end of the connection. The first reason is the one that is reported."""
-        if self._line.end is None:
-            self._line.finish(end)
+        if self.state.end is None:
+            self.state.finish(end)
             self.outbound.fail_all(end)
 
     def _give_up(self, end: ChannelClosed) -> None:
         """End the connection without waiting for the channel to close."""
         self._over(end)
-        self._closing = self._line.loop.create_task(self.channel.close())
+        self._closing = self.state.loop.create_task(self.channel.close())
 
     # Counters, hooks and back-pressure
 

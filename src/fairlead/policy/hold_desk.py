@@ -10,8 +10,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ..errors import ConfigError
 from ..interceptor import Answer, Exchange
 from ..limits import HELD_MESSAGES
+from ..protocol.caller import principal_name
 from ..protocol.envelope import Direction
-from ..protocol.identity.principal import principal_name
 from ..redaction.redact_messages import Redactor
 from ..wire import to_json
 

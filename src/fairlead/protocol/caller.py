@@ -1,12 +1,18 @@
-"""Sender of a request, and the members of a request that describe it.
+"""Sender of a request: its principal, its capabilities, and the members that describe it.
 
 In the handshake era a `Caller` is stored after `initialize`; in the stateless era it is read from
 the `_meta` of each request and never inferred from an earlier request.
+
+An entry point (an HTTP request, a WebSocket, a pipe) determines the principal once, before anything
+else reads the message, and every layer above passes it on. *Anonymous* is a value of its own and
+equals no name, not even `""`. A missing decision is a type error, because no parameter that takes a
+principal has a default.
 """
 
 from collections.abc import Mapping
+from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -16,26 +22,36 @@ from ..limits import DECLARATION_BYTES
 from ..wire import Params
 from ..wire.error_codes import INVALID_PARAMS, UNSUPPORTED_VERSION
 from ..wire.json import read_json
-from .identity.principal import Principal
-from .methods import has_capability
 from .revisions import HANDSHAKE, STATELESS, Revision
 
 __all__ = [
+    "ANONYMOUS",
     "CAPABILITIES_KEY",
     "CLIENT_INFO_KEY",
     "LOG_LEVEL_KEY",
     "ROUND_MEMBERS",
     "SERVER_INFO_KEY",
     "SUBSCRIPTION_KEY",
+    "UNNAMED",
     "VERSION_KEY",
+    "Anonymous",
     "Caller",
     "Meta",
     "ParamsHead",
+    "Principal",
+    "can_be_asked",
     "check_declaration",
+    "has_capability",
+    "has_roots",
+    "needed_capability",
+    "nested_capability",
+    "principal_from",
+    "principal_name",
     "read_params_head",
     "stateless_caller",
     "target_of",
 ]
+
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
@@ -46,6 +62,34 @@ SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 
 # Members of params that a client adds when it repeats a call with the input that was requested.
 ROUND_MEMBERS = frozenset({"inputResponses", "requestState"})
+
+
+class Anonymous(Enum):
+    """Principal of a client that was not authenticated."""
+
+    ANONYMOUS = "anonymous"
+
+    # `Enum.__hash__` is a Python function, and principals are keys of dictionaries on hot paths.
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        """Return False, so that `if not principal` in an interceptor rejects anonymous clients."""
+        return False
+
+
+ANONYMOUS: Final = Anonymous.ANONYMOUS
+UNNAMED: Final = "token"  # principal of a token that belongs to no particular client
+Principal: TypeAlias = str | Anonymous
+
+
+def principal_name(principal: Principal) -> str | None:
+    """Return the name for people, JSON and files, or `None` if the principal is anonymous."""
+    return principal if isinstance(principal, str) else None
+
+
+def principal_from(name: str | None) -> Principal:
+    """Return the principal that `principal_name` wrote as `name`."""
+    return ANONYMOUS if name is None else name
 
 
 class Caller(Struct, frozen=True):
@@ -104,6 +148,14 @@ class ParamsHead(Struct, gc=False):
     uri: str | UnsetType = UNSET
     arguments: Raw | UnsetType = UNSET
 
+    @property
+    def is_self_describing(self) -> bool:
+        """True if the message carries its own metadata, as in the stateless era."""
+        meta = self.meta
+        return not isinstance(meta, UnsetType) and (
+            meta.protocol_version is not UNSET or meta.client_capabilities is not UNSET
+        )
+
 
 _decode_head = msgspec.json.Decoder(ParamsHead).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -130,6 +182,69 @@ def target_of(method: str, head: ParamsHead) -> str | None:
     if uri is UNSET:
         return None if name is UNSET else name
     return uri if name is UNSET or "resources/" in method else name
+
+
+def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
+    """Return True if a capability, given as a dotted path (`resources.subscribe`), was declared.
+
+    A member counts unless it is `false` or `null`; peers send `{}`, `true` and other values.
+    Elicitation without a mode means form, the only mode before 2025-11-25.
+    """
+    value: Any = capabilities
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+        if value is None or value is False:
+            return path == "elicitation.form" and _names_no_mode(capabilities)
+    return True
+
+
+def needed_capability(method: str, mode: str | None) -> str | None:
+    """Return the capability of clients that an input request needs; None if it is unknown."""
+    if method == "elicitation/create":
+        return "elicitation.url" if mode == "url" else "elicitation.form"
+    return {"sampling/createMessage": "sampling", "roots/list": "roots"}.get(method)
+
+
+def nested_capability(path: str) -> dict[str, Any]:
+    """Return capabilities that contain only the one with this dotted path."""
+    nested: dict[str, Any] = {}
+    for step in reversed(path.split(".")):
+        nested = {step: nested}
+    return nested
+
+
+def _names_no_mode(capabilities: Mapping[str, Any]) -> bool:
+    if not has_capability(capabilities, "elicitation"):
+        return False
+    elicitation = capabilities["elicitation"]
+    if not isinstance(elicitation, Mapping):
+        return True
+    return elicitation.get("form") is None and elicitation.get("url") is None
+
+
+def can_be_asked(capabilities: bytes) -> bool:
+    """Return True if a server may send requests to a client with these capabilities."""
+    # Long declarations are decoded each time, so that clients cannot fill the cache with them.
+    short = len(capabilities) < 1024
+    return _remembered(capabilities) if short else _asks_back(capabilities)
+
+
+def _asks_back(capabilities: bytes) -> bool:
+    return _declares(capabilities, ("elicitation", "sampling", "roots"))
+
+
+# Cached, because every call looks it up.
+_remembered = lru_cache(maxsize=256)(_asks_back)
+
+
+def has_roots(capabilities: bytes) -> bool:
+    """Return True if a server may request the roots of a client with these capabilities."""
+    return _declares(capabilities, ("roots",))
+
+
+def _declares(capabilities: bytes, names: tuple[str, ...]) -> bool:
+    declared = read_json(capabilities, dict[str, Any], {})
+    return any(has_capability(declared, name) for name in names)
 
 
 def stateless_caller(meta: Meta, principal: Principal) -> Caller:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -10,6 +10,7 @@ from .revisions import HANDSHAKE, NEWEST_HANDSHAKE, STATELESS, Revision
 
 __all__ = [
     "METHODS",
+    "QUESTIONS",
     "TASKS_EXTENSION",
     "MessageKind",
     "Method",
@@ -18,9 +19,6 @@ __all__ = [
     "by_era",
     "exists",
     "find",
-    "has_capability",
-    "is_question",
-    "nested_capability",
 ]
 
 T = TypeVar("T")
@@ -63,11 +61,6 @@ def find(name: str, revision: Revision) -> Method | None:
     return _BY_REVISION[revision].get(name)
 
 
-def is_question(name: str) -> bool:
-    """Return True for input requests, which a person or a model at the client answers."""
-    return name in _QUESTIONS
-
-
 def exists(name: str) -> bool:
     """Return True if any revision has a method of that name."""
     return name in _NAMES
@@ -80,37 +73,6 @@ def by_era(handlers: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
         for era in (HANDSHAKE, STATELESS)
     )
     return handshake, stateless
-
-
-def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
-    """Return True if a capability, given as a dotted path (`resources.subscribe`), was declared.
-
-    A member counts unless it is `false` or `null`; peers send `{}`, `true` and other values.
-    Elicitation without a mode means form, the only mode before 2025-11-25.
-    """
-    value: Any = capabilities
-    for step in path.split("."):
-        value = value.get(step) if isinstance(value, Mapping) else None
-        if value is None or value is False:
-            return path == "elicitation.form" and _names_no_mode(capabilities)
-    return True
-
-
-def nested_capability(path: str) -> dict[str, Any]:
-    """Return capabilities that contain only the one with this dotted path."""
-    nested: dict[str, Any] = {}
-    for step in reversed(path.split(".")):
-        nested = {step: nested}
-    return nested
-
-
-def _names_no_mode(capabilities: Mapping[str, Any]) -> bool:
-    if not has_capability(capabilities, "elicitation"):
-        return False
-    elicitation = capabilities["elicitation"]
-    if not isinstance(elicitation, Mapping):
-        return True
-    return elicitation.get("form") is None and elicitation.get("url") is None
 
 
 _2025_03_26: Final = Revision.V2025_03_26
@@ -221,4 +183,5 @@ _NAMES = frozenset(row.name for row in METHODS)
 _BY_REVISION = {
     revision: {row.name: row for row in METHODS if row.within(revision)} for revision in Revision
 }
-_QUESTIONS: Final = frozenset(row.name for row in METHODS if row.embedded_since is not None)
+# Input requests, which a person or a model at the client answers.
+QUESTIONS: Final = frozenset(row.name for row in METHODS if row.embedded_since is not None)

@@ -26,118 +26,41 @@ class Revision(StrEnum):
     V2025_11_25 = "2025-11-25"
     V2026_07_28 = "2026-07-28"
 
-    @property
-    def stateless(self) -> bool:
-        """Return True if requests carry their own metadata instead of a handshake at the start."""
-        return self >= Revision.V2026_07_28
-
-    @property
-    def handshake(self) -> bool:
-        """Return True if a conversation starts with `initialize`."""
-        return not self.stateless
-
-    @property
-    def batches(self) -> bool:
-        """Return True if a peer may send JSON-RPC arrays."""
-        return self is Revision.V2025_03_26
-
-    @property
-    def resumable(self) -> bool:
-        """Return True if an event stream over HTTP can be resumed after a loss."""
-        return self in (Revision.V2025_03_26, Revision.V2025_06_18, Revision.V2025_11_25)
-
-    @property
-    def polling(self) -> bool:
-        """Return True if event streams start with an id, so that the server may close them at any
-        time.
-        """
-        return self is Revision.V2025_11_25
-
-    @property
-    def audio(self) -> bool:
-        return self >= Revision.V2025_03_26
-
-    @property
-    def tool_annotations(self) -> bool:
-        return self >= Revision.V2025_03_26
-
-    @property
-    def progress_message(self) -> bool:
-        return self >= Revision.V2025_03_26
-
-    @property
-    def completions_capability(self) -> bool:
-        """Return True if completions have a capability; 2024-11-05 has only the method."""
-        return self >= Revision.V2025_03_26
-
-    @property
-    def structured_output(self) -> bool:
-        return self >= Revision.V2025_06_18
-
-    @property
-    def resource_links(self) -> bool:
-        return self >= Revision.V2025_06_18
-
-    @property
-    def titles(self) -> bool:
-        return self >= Revision.V2025_06_18
-
-    @property
-    def last_modified(self) -> bool:
-        """Return True if annotations may contain the time of the last change."""
-        return self >= Revision.V2025_06_18
-
-    @property
-    def completion_context(self) -> bool:
-        return self >= Revision.V2025_06_18
-
-    @property
-    def meta_everywhere(self) -> bool:
-        """Return True if `_meta` is allowed in tools, resources, prompts and content blocks."""
-        return self >= Revision.V2025_06_18
-
-    @property
-    def elicitation(self) -> bool:
-        return self >= Revision.V2025_06_18
-
-    @property
-    def rich_elicitation(self) -> bool:
-        """Return True if elicitation has the URL mode, titled and multiple choice, and all
-        defaults.
-        """
-        return self >= Revision.V2025_11_25
-
-    @property
-    def icons(self) -> bool:
-        return self >= Revision.V2025_11_25
-
-    @property
-    def implementation_details(self) -> bool:
-        """Return True if an implementation may have a description and a website."""
-        return self >= Revision.V2025_11_25
-
-    @property
-    def elicitation_ids(self) -> bool:
-        """Return True if a URL elicitation has an id, by which its completion is reported."""
-        return self is Revision.V2025_11_25
-
-    @property
-    def sampling_tools(self) -> bool:
-        return self >= Revision.V2025_11_25
-
-    @property
-    def core_tasks(self) -> bool:
-        return self is Revision.V2025_11_25
-
-    @property
-    def any_structured_value(self) -> bool:
-        """Return True if structured output may be any JSON value; before, it must be an object."""
-        return self >= Revision.V2026_07_28
-
-    @property
-    def null_error_id(self) -> bool:
-        """Return True if errors for unreadable requests have `id: null`, else they have none."""
-        return not self.stateless
+    def __init__(self, date: str) -> None:
+        # Attributes instead of properties, because most messages need one of them.
+        self.stateless = date >= "2026-07-28"  # requests carry their own metadata
+        self.handshake = not self.stateless  # a conversation starts with `initialize`
+        self.batches = date == "2025-03-26"  # a peer may send JSON-RPC arrays
+        # An event stream over HTTP can be resumed after a loss.
+        self.resumable = "2025-03-26" <= date <= "2025-11-25"
+        # Event streams start with an id, so that the server may close them at any time.
+        self.polling = date == "2025-11-25"
+        self.audio = date >= "2025-03-26"
+        self.tool_annotations = date >= "2025-03-26"
+        self.progress_message = date >= "2025-03-26"
+        # Completions have a capability; 2024-11-05 has only the method.
+        self.completions_capability = date >= "2025-03-26"
+        self.structured_output = date >= "2025-06-18"
+        self.resource_links = date >= "2025-06-18"
+        self.titles = date >= "2025-06-18"
+        self.last_modified = date >= "2025-06-18"  # in annotations
+        self.completion_context = date >= "2025-06-18"
+        # `_meta` is allowed in tools, resources, prompts and content blocks.
+        self.meta_everywhere = date >= "2025-06-18"
+        self.elicitation = date >= "2025-06-18"
+        # Elicitation has the URL mode, titled and multiple choice, and all defaults.
+        self.rich_elicitation = date >= "2025-11-25"
+        self.icons = date >= "2025-11-25"
+        # An implementation may have a description and a website.
+        self.implementation_details = date >= "2025-11-25"
+        # A URL elicitation has an id, by which its completion is reported.
+        self.elicitation_ids = date == "2025-11-25"
+        self.sampling_tools = date >= "2025-11-25"
+        self.core_tasks = date == "2025-11-25"
+        # Structured output may be any JSON value; before, it must be an object.
+        self.any_structured_value = date >= "2026-07-28"
+        # Errors for unreadable requests have `id: null`, else they have none.
+        self.null_error_id = not self.stateless
 
 
 HANDSHAKE = tuple(r for r in Revision if not r.stateless)

@@ -11,14 +11,14 @@ from ..errors import RpcError
 from ..interceptor import Answer, Exchange, Interceptor, extra_members_hook, malformed_frame_hook
 from ..peer import Peer
 from ..peer.notification_pipeline import NotificationPipeline
+from ..protocol.caller import Principal
 from ..protocol.downgrade.downgrade_error import DowngradeError
 from ..protocol.downgrade.params import downgrade_params
 from ..protocol.envelope import Direction, SessionState
-from ..protocol.identity.principal import Principal
 from ..protocol.revisions import Revision
 from ..server.context.context import LOG_LEVELS as LEVELS
 from ..upstream.connection.notification_outbox import PeerOutbox
-from ..upstream.connection.relayed_params import RelayedParams, with_progress_token
+from ..upstream.connection.relayed_call import RelayedParams, with_progress_token
 from ..upstream.connection.upstream_connection import UpstreamConnection
 from ..wire import Notification, RequestId
 from ..wire.error_codes import METHOD_NOT_FOUND
@@ -151,7 +151,7 @@ class ClientSession:
 
         self.asked += 1
         try:
-            answer = await self.peer.forward(
+            answer = await self.peer.outbound.forward(
                 exchange.method,
                 passing.fill,
                 extra=exchange.message.extra,

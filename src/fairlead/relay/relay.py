@@ -15,18 +15,18 @@ from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RpcError,
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
 from ..peer import Peer
 from ..peer.notification_pipeline import NotificationPipeline
-from ..protocol.caller import Caller
+from ..protocol.caller import ANONYMOUS, Caller, Principal
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.downgrade.downgrade_error import DowngradeError
 from ..protocol.envelope import Direction, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.identity.client_key import connection_key
-from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.methods import exists
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error, unreachable_error
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.http_runnable import StandInServer
+from ..transport.background_tasks import BackgroundTasks
 from ..transport.channel import Channel
 from ..upstream.connection.connection_pool import UpstreamPool
 from ..upstream.connection.relayed_call import WORK
@@ -136,7 +136,7 @@ class Relay(StandInServer):
         self.delegate_post = self._forwarder.delegate_post if self._forwarder.possible else None
         self._bridges: dict[UpstreamConnection, HandshakeToStateless] = {}
         self._sessions_by_peer: dict[object, ClientSession] = {}  # by the peer of the client
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending = BackgroundTasks()
         self._orphans: list[ClientSession] = []  # sessions that lost the default connection
 
     # Serving
@@ -375,7 +375,7 @@ class Relay(StandInServer):
         if note.method == "notifications/initialized":
             # A stateless server has no handshake, so the notification is not forwarded.
             if connection is not None and connection.stateless:
-                self._start(self._opened(connection))
+                self._ending.start(self._opened(connection))
             elif connection is not None:
                 connection.activate(note)
         elif connection is None:
@@ -408,7 +408,7 @@ class Relay(StandInServer):
         for uri in session.uris:
             end(connection, uri, session)
         session.uris.clear()
-        self._start(self._leave(session, connection))
+        self._ending.start(self._leave(session, connection))
 
     async def _leave(self, session: ClientSession, connection: UpstreamConnection) -> None:
         session.detach()
@@ -424,7 +424,7 @@ class Relay(StandInServer):
     ) -> None:
         bridge = self._bridges.pop(connection, None)
         if bridge is not None:
-            self._start(bridge.close())
+            self._ending.start(bridge.close())
         if connection.changes is not None:
             connection.changes.stop()
         for session in sessions:
@@ -435,7 +435,7 @@ class Relay(StandInServer):
             if connection.borrowed:
                 self._orphans += [session] if session.listens else []
             elif session.uris or self._listens_now(session):
-                self._start(self._reconnect_later(session))
+                self._ending.start(self._reconnect_later(session))
         level = logging.DEBUG if connection.ending else logging.WARNING
         log.log(level, "%s: the connection was lost: %s", self.name, end)
 
@@ -466,12 +466,6 @@ class Relay(StandInServer):
             await self._sessions.reconnect(session, caller)
         except FairleadError as exc:
             log.debug("%s: %s", self.name, exc)
-
-    def _start(self, work: Any) -> None:
-        # The set keeps a reference, because the event loop holds tasks only weakly.
-        task = asyncio.get_running_loop().create_task(work)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
 
 
 _NAMING_A_REQUEST = frozenset({"notifications/cancelled", "notifications/progress"})

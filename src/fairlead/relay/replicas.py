@@ -14,9 +14,8 @@ from ..errors import (
     TransportError,
 )
 from ..interceptor import Answer, Exchange
-from ..protocol.caller import SUBSCRIPTION_KEY
+from ..protocol.caller import ANONYMOUS, SUBSCRIPTION_KEY
 from ..protocol.downgrade.downgrade_error import DowngradeError
-from ..protocol.identity.principal import ANONYMOUS
 from ..protocol.own_errors import own_error, unreachable_error
 from ..upstream.connection.relayed_call import ASKING
 from ..upstream.startup_wait import StillStarting, still_starting_error

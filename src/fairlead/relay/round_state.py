@@ -12,7 +12,7 @@ from msgspec import Struct, UnsetType
 
 from ..errors import RpcError
 from ..interceptor import Answer, Exchange
-from ..protocol.identity.principal import Principal, principal_name
+from ..protocol.caller import Principal, principal_name
 from ..protocol.json_edit import encoded, members_of
 from ..protocol.own_errors import own_error
 from ..protocol.sealed_state import BadSeal, KeyRing

@@ -10,19 +10,16 @@ from msgspec import Raw
 
 from ..errors import FairleadError, RpcError
 from ..interceptor import Answer, Exchange
-from ..protocol.caller import SUBSCRIPTION_KEY, Caller
+from ..protocol.caller import SUBSCRIPTION_KEY, Caller, can_be_asked
 from ..protocol.downgrade.results import downgrade_result
-from ..protocol.identity.client_capabilities import can_be_asked
 from ..protocol.identity.client_key import connection_key
 from ..protocol.json_edit import encoded, members_of, string_of
 from ..protocol.own_errors import own_error
 from ..protocol.revisions import Revision
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..transport.http.server.asgi import HeaderMap
-from ..upstream.connection.relayed_call import ASKING, LEVELS, RelayedCall
-from ..upstream.connection.relayed_params import RelayedParams, params_of
-from ..upstream.connection.turn_lock import Turn
-from ..upstream.connection.upstream_connection import UpstreamConnection, remove_subscriber
+from ..upstream.connection.relayed_call import ASKING, LEVELS, RelayedCall, RelayedParams, params_of
+from ..upstream.connection.upstream_connection import Turn, UpstreamConnection, remove_subscriber
 from ..wire import RequestId
 from ..wire.error_codes import INTERNAL_ERROR
 from .client_session import ClientSession

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable
 
 from ..errors import RpcError
-from ..protocol.caller import Caller
-from ..protocol.identity.client_capabilities import has_roots
+from ..protocol.caller import Caller, has_roots
 from ..protocol.own_errors import own_error
 from ..upstream.connection.connection_pool import UpstreamPool
 from ..upstream.connection.relayed_call import LEVELS

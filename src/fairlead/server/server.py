@@ -10,9 +10,8 @@ import msgspec
 
 from ..interceptor import Interceptor, chain, malformed_frame_hook
 from ..peer import Peer
-from ..protocol.caller import SERVER_INFO_KEY
+from ..protocol.caller import ANONYMOUS, SERVER_INFO_KEY, Principal
 from ..protocol.conversation.conversation import Conversation, ConversationRole
-from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.outgoing_params import Identity
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ..transport.channel import Channel

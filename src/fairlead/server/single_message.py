@@ -5,9 +5,9 @@ import logging
 from ..errors import RemoteProtocolError
 from ..interceptor import Handler
 from ..interceptor.direct_edge import direct_exchange
+from ..protocol.caller import ANONYMOUS
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.conversation.conversation_events import RequestReceived, RequestRejected
-from ..protocol.identity.principal import ANONYMOUS
 from ..protocol.revisions import NEWEST_HANDSHAKE
 from ..wire import Batch, Failure, decode, encode, encode_success, failure
 from ..wire.error_codes import INVALID_REQUEST

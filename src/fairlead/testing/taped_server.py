@@ -18,7 +18,7 @@ from ..redaction.redact_messages import Redactor
 
 if TYPE_CHECKING:
     from ..peer import Peer
-    from ..protocol.identity.principal import Principal
+    from ..protocol.caller import Principal
     from ..transport.channel import Channel
 
 __all__ = ["TapedServer"]

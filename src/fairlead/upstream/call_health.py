@@ -46,7 +46,9 @@ class CallHealth:
         Raises:
             CircuitOpenError: Too many calls have failed recently.
         """
-        permit = self.breaker.admit()
+        breaker = self.breaker
+        # A healthy breaker admits every call, and need not be called for it.
+        permit = BreakerPermit(breaker, breaker.turn) if breaker.healthy else breaker.admit()
         self.calls += 1
         return _Call(self, permit)
 
@@ -75,7 +77,8 @@ class _Call:
         average = health.latency
         health.latency = took if average is None else 0.9 * average + 0.1 * took
         if error is None:
-            self._permit.ended()
+            if not health.breaker.healthy:
+                self._permit.ended()
             return
         # A cancellation is not an `Exception` and does not count as an error.
         health.errors += isinstance(error, Exception)

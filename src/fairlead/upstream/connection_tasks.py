@@ -22,7 +22,7 @@ from ..errors import (
     RetriesExhausted,
 )
 from ..limits import LIST_SECONDS, RELISTING
-from ..protocol.methods import has_capability
+from ..protocol.caller import has_capability
 from ..protocol.targets.list_kind import ListKind
 from .connection_keeper import ConnectionKeeper
 from .server_lists import NEEDED_CAPABILITY, ServerLists

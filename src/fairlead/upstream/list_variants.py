@@ -10,7 +10,7 @@ from msgspec import Raw
 from ..limits import LIST_VARIANTS
 from ..protocol.caller import Caller
 from ..protocol.targets.list_kind import ListKind
-from .connection.connection_key import normal_capabilities
+from .connection.open_connections import normal_capabilities
 
 __all__ = ["DEFAULT_VARIANT", "ListVariants", "Lists", "VariantKey", "variant_key"]
 

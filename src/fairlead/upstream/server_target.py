@@ -15,7 +15,7 @@ from ..client.server_entry import (
     MCPStdioServerConfig,
     read_entry,
 )
-from ..protocol.identity.principal import ANONYMOUS
+from ..protocol.caller import ANONYMOUS
 from ..transport.channel import Channel
 
 __all__ = ["ServerTarget", "target_for"]

@@ -19,7 +19,7 @@ from ..config.server_spec import ServerSpec
 from ..config.upstream_settings import UpstreamSettings
 from ..errors import ChannelClosed, FairleadError
 from ..interceptor import Exchange, Handler, Interceptor
-from ..protocol.identity.principal import principal_name
+from ..protocol.caller import principal_name
 from ..protocol.revisions import NEWEST
 from ..protocol.targets.list_kind import ListKind
 from ..wire import Notification

@@ -1,7 +1,17 @@
 """JSON-RPC 2.0: structure and encoding of messages, without I/O and without knowledge of MCP."""
 
-from .codec import Batch, Decoder, answered_by, decode, encode, encode_request, encode_success
-from .framing import MAX_MESSAGE, LineSplitter, TooLong
+from .codec import (
+    MAX_MESSAGE,
+    Batch,
+    Decoder,
+    LineSplitter,
+    TooLong,
+    answered_by,
+    decode,
+    encode,
+    encode_request,
+    encode_success,
+)
 from .json import single_line, to_json
 from .messages import (
     Failure,

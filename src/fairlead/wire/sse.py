@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .framing import MAX_MESSAGE
+from .codec import MAX_MESSAGE
 from .json import CR, single_line
 
 __all__ = ["HEARTBEAT", "Event", "EventParser", "EventTooLong", "encode_event", "parse_sse"]

@@ -80,8 +80,8 @@ def test_rules_check_reports_errors_with_their_position(tmp_path: Path) -> None:
     done = fairlead("rules", "check", str(file))
     assert done.returncode == 1
     assert done.stdout == ""
-    assert f'{file}:3:5: unknown key "wen"; did you mean "when"?' in done.stderr
-    assert f'{file}:4:10: unknown action "dealy"; did you mean "delay"?' in done.stderr
+    assert f"{file}:3:5: unknown key 'wen': did you mean 'when'?" in done.stderr
+    assert f"{file}:4:10: unknown action 'dealy': did you mean 'delay'?" in done.stderr
     told = json.loads(fairlead("rules", "check", "--json", str(file)).stdout)
     assert [(m["line"], m["column"]) for m in told["mistakes"]] == [(3, 5), (4, 10)]
     for args in (["rules", "chek", "x"], ["rules", "test", str(file)]):
@@ -184,4 +184,4 @@ def test_a_gateway_with_invalid_rules_does_not_start(person: Person) -> None:
     (person.project / "rules.toml").write_text("[[rules]]\ndo = 'blok'\n")
     done = fairlead("gateway", "gateway.toml", cwd=person.project, env=person.env)
     assert done.returncode == 2
-    assert 'rules.toml:2:1: unknown action "blok"; did you mean "block"?' in done.stderr
+    assert "rules.toml:2:1: unknown action 'blok': did you mean 'block'?" in done.stderr

@@ -13,8 +13,8 @@ from fairlead.client.connection.era_cache import known_eras
 from fairlead.client.connection.handshake import negotiate
 from fairlead.errors import ConnectFailed, RpcError
 from fairlead.peer import Peer
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.outgoing_params import Identity
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.transport.memory import memory_pair

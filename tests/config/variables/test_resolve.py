@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from fairlead.config.host_files.normalize_entry import normalize_entry
 from fairlead.config.hosts import HOSTS
 from fairlead.config.variables import secret_commands
 from fairlead.config.variables.resolve import Resolved, resolve, resolve_in_thread
-from fairlead.config.variables.secret_commands import SecretCommands
 from fairlead.config.variables.variable_syntax import (
     DIALECTS,
     MissingInput,
@@ -349,10 +347,6 @@ def test_an_unapproved_project_entry_is_not_resolved(tmp_path: Path) -> None:
         one = found(entry, host, level="project")
         with pytest.raises(NotApproved):
             resolve(one, ENV, trust=trust)
-        with pytest.raises(NotApproved):
-            SecretCommands(trust).value(one, touch, ENV)
-        with pytest.raises(NotApproved):
-            SecretCommands(trust).headers(one, touch, "https://x")
         assert not (tmp_path / "ran").exists()
         trust.approve(one)
         assert isinstance(resolve(one, dict(os.environ), trust=trust), Resolved)
@@ -430,15 +424,14 @@ def test_long_texts_of_opening_braces_take_linear_time() -> None:
 
 
 def test_a_cached_value_still_requires_approval(tmp_path: Path) -> None:
-    entry, env = {"command": "x"}, {"PATH": os.environ["PATH"]}
+    entry, env = {"command": "x", "env": {"A": "!echo remembered"}}, {"PATH": os.environ["PATH"]}
     one = found(entry, level="project")
     trusted, other = Trust(tmp_path / "a"), Trust(tmp_path / "b")
     trusted.approve(one)
-    assert SecretCommands(trusted).value(one, "echo remembered", env) == "remembered"
+    made = resolve(one, env, trust=trusted).entry
+    assert made.env == {"A": "remembered"}  # type: ignore[union-attr]
     with pytest.raises(NotApproved):
-        SecretCommands(other).value(one, "echo remembered", env)
-    with pytest.raises(NotApproved):
-        SecretCommands(other).headers(one, "echo '{}'", "https://x")
+        resolve(one, env, trust=other)
 
 
 def test_a_file_of_a_project_is_used_with_its_approved_content(tmp_path: Path) -> None:
@@ -474,35 +467,3 @@ def test_warnings_contain_no_values(more: dict[str, Any]) -> None:
     [warning] = resolve(one, ENV).warnings
     assert "s3cret" not in warning
     assert warning.endswith("of `envFile` does not exist")
-
-
-class SeenBy(dict[str, str]):
-    """An environment that records which thread reads a variable."""
-
-    def __init__(self) -> None:
-        super().__init__(A="1")
-        self.threads: set[threading.Thread] = set()
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self.threads.add(threading.current_thread())
-        return super().get(key, default)
-
-
-@pytest.mark.parametrize(
-    ("entry", "host", "waits"),
-    [
-        ({"command": "${A}"}, "fairlead", False),
-        ({"command": "${A}", "env": {"B": "c!"}}, "fairlead", False),
-        ({"command": "${A}", "env": {"B": "!true"}}, "fairlead", True),
-        ({"command": "${A}", "envFile": "/none"}, "fairlead", True),
-        ({"url": "https://${A}"}, "fairlead", False),
-        ({"url": "https://${A}", "headersHelper": "true"}, "claude-code", True),
-        ({"type": "local", "command": ["{env:A}"]}, "opencode", False),
-    ],
-)
-async def test_only_blocking_entries_are_resolved_in_a_thread(
-    entry: dict[str, Any], host: str, waits: bool
-) -> None:
-    env = SeenBy()
-    await resolve_in_thread(found(entry, host), env=env)
-    assert (env.threads == {threading.current_thread()}) is not waits

@@ -12,7 +12,7 @@ from fairlead.gateway import Gateway, View
 from fairlead.gateway.admin import http_pages
 from fairlead.gateway.operations.observability import Observability
 from fairlead.observe.metrics import Metrics
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.transport.http.server.asgi import AsgiCall
 from tests.support.gateway_servers import (
     LIMIT,

@@ -14,7 +14,7 @@ from fairlead.gateway.operations.observability import Observability
 from fairlead.gateway.operations.tape_control import TapeControl
 from fairlead.observe.metrics import Metrics
 from fairlead.policy.hold_desk import HoldDesk, NotHeld
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.recording.journal import Journal
 from fairlead.recording.tape.tape_reader import TapeReader
 from fairlead.transport.http.server.asgi import AsgiCall

@@ -8,7 +8,7 @@ from msgspec import Struct
 from fairlead.errors import ConfigError
 from fairlead.gateway.admin.route import BadRequest, PageRequest, Route, mistakes, number_of
 from fairlead.limits import ADMIN_BODY_BYTES
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.transport.http.server.asgi import AsgiCall
 
 

@@ -9,7 +9,7 @@ from fairlead.errors import ConfigError
 from fairlead.gateway.admin.route import BadRequest, PageRequest
 from fairlead.gateway.admin.servers_api import ClientSessions, NotificationLog, ServersApi
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import raw, resources, templates
 

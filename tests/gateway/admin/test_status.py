@@ -15,9 +15,8 @@ from fairlead.gateway import Gateway
 from fairlead.gateway.admin import status
 from fairlead.gateway.admin.status import GatewayStatus
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
-from fairlead.gateway.catalog.views import View
-from fairlead.gateway.clients.client_views import ClientViews
-from fairlead.protocol.identity.principal import ANONYMOUS, principal_from
+from fairlead.gateway.catalog.views import ClientViews, View
+from fairlead.protocol.caller import ANONYMOUS, principal_from
 from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.upstream.starts.start_limiter import StartLimiter
 from tests.support.catalog_items import tools

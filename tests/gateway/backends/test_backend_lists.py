@@ -15,8 +15,7 @@ from fairlead.errors import RequestTimeout, RpcError
 from fairlead.gateway.admin.http_pages import render
 from fairlead.gateway.backends.backend import Member
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
-from fairlead.gateway.catalog.views import View
-from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.catalog.views import ClientViews, View
 from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.gateway.handshake_results import CAPABILITIES, HandshakeResults
 from fairlead.limits import INSTRUCTIONS_TEXT, MERGED_INSTRUCTIONS_TEXT

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from fairlead.errors import RpcError
-from fairlead.gateway.backends.startup_calls import wait_until_found
+from fairlead.gateway.catalog.routing import wait_until_found
 from fairlead.upstream.startup_wait import StartupWait, StillStarting, still_starting_error
 
 ENTRY = "`timeout` (milliseconds) in its entry"

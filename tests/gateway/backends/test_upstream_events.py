@@ -9,9 +9,9 @@ from msgspec import Raw
 
 from fairlead.errors import ConnectFailed
 from fairlead.gateway.backends.upstream_events import UpstreamEvents
-from fairlead.gateway.background_tasks import BackgroundTasks
 from fairlead.gateway.operations.notification_log import NotificationLog
 from fairlead.protocol.targets.list_kind import ListKind
+from fairlead.transport.background_tasks import BackgroundTasks
 from fairlead.upstream.status_events import StatusEvent
 from fairlead.wire import Notification
 

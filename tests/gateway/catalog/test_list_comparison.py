@@ -15,15 +15,14 @@ from fairlead.config.server_spec import ServerSpec
 from fairlead.config.upstream_settings import UpstreamSettings
 from fairlead.errors import ConnectFailed, RpcError
 from fairlead.gateway import Gateway
-from fairlead.gateway.background_tasks import BackgroundTasks
 from fairlead.gateway.catalog.list_comparison import ListComparison
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.limits import LIST_VARIANTS, RELISTING
-from fairlead.protocol.caller import Caller
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS, Caller
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.protocol.targets.list_kind import ListKind
+from fairlead.transport.background_tasks import BackgroundTasks
 from fairlead.upstream.list_variants import DEFAULT_VARIANT, ListVariants, variant_key
 from fairlead.upstream.server_lists import ServerLists
 from tests.support.catalog_items import ALL, page

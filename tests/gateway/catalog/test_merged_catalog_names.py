@@ -12,8 +12,7 @@ from fairlead.client.api.list_budget import ListTooLarge
 from fairlead.gateway.catalog import view_list
 from fairlead.gateway.catalog.list_requests import MergedLists
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
-from fairlead.gateway.catalog.views import View
-from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.catalog.views import ClientViews, View
 from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.limits import CATALOG_BYTES, PAGE_BYTES, SERVER_CATALOG_BYTES
 from fairlead.protocol.revisions import NEWEST

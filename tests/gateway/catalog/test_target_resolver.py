@@ -9,8 +9,7 @@ from fairlead.errors import RpcError
 from fairlead.gateway.catalog import target_resolver
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.target_resolver import TargetResolver
-from fairlead.gateway.catalog.views import View
-from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.catalog.views import ClientViews, View
 from fairlead.interceptor import Answer, Exchange
 from fairlead.protocol.own_errors import own_error
 from fairlead.protocol.targets.list_kind import ListKind

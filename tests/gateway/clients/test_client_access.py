@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from fairlead.errors import ConfigError, RpcError
-from fairlead.gateway.background_tasks import BackgroundTasks
 from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.admission import ClientAccess
-from fairlead.gateway.clients.client_disconnector import ClientDisconnector
+from fairlead.gateway.clients.client_access import ClientDisconnector
 from fairlead.gateway.clients.log_levels import LogLevels
 from fairlead.gateway.gateway_file import ClientEntry, GatewayFile
 from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.interceptor import Answer
-from fairlead.protocol.identity.principal import ANONYMOUS, UNNAMED, Principal, principal_from
+from fairlead.protocol.caller import UNNAMED, Principal, principal_from
+from fairlead.transport.background_tasks import BackgroundTasks
 from tests.support.single_exchange import exchange
 
 PART = View(servers=("red",))
@@ -182,14 +182,7 @@ async def test_disconnecting_ends_all_connections_and_calls_of_one_principal_onl
     assert disconnector._calls == set()
 
 
-@pytest.mark.parametrize(
-    ("principal", "method"),
-    [(ANONYMOUS, "tools/call"), (principal_from("ada"), "subscriptions/listen")],
-    ids=["anonymous", "listening"],
-)
-async def test_anonymous_calls_and_listen_streams_are_not_tracked(
-    principal: Principal, method: str
-) -> None:
+async def test_listen_streams_are_not_tracked() -> None:
     parts: Any = ([], Endpoint(), Listeners(), Changes())
     disconnector = ClientDisconnector(*parts)
 
@@ -197,7 +190,7 @@ async def test_anonymous_calls_and_listen_streams_are_not_tracked(
         return b"{}"
 
     work = answer()
-    asked = exchange(method, {}, principal=principal)
+    asked = exchange("subscriptions/listen", {}, principal=principal_from("ada"))
     assert disconnector.until_disconnected(asked, work) is work
     assert await work == b"{}"
 

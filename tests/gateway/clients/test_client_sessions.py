@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from msgspec import UNSET, Raw
 
-from fairlead.gateway.catalog.views import View
+from fairlead.gateway.catalog.views import ClientViews, View
+from fairlead.gateway.clients.client_access import ViewUpdater
 from fairlead.gateway.clients.client_sessions import ConnectedClient, SingleServerClient
-from fairlead.gateway.clients.client_views import ClientViews
-from fairlead.gateway.clients.view_changes import ViewUpdater
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.peer import Peer
+from fairlead.protocol.caller import ANONYMOUS, Principal, principal_from
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
-from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
 from fairlead.protocol.outgoing_params import Identity
 from fairlead.relay.client_session import ClientSession
 from fairlead.server.features.subscription_quota import SubscriptionQuota

@@ -11,13 +11,13 @@ import pytest
 from fairlead import RpcError
 from fairlead.errors import ConnectFailed
 from fairlead.gateway import Gateway, View
-from fairlead.gateway.background_tasks import BackgroundTasks
+from fairlead.gateway.catalog.views import ClientViews
 from fairlead.gateway.clients import client_subscriptions
 from fairlead.gateway.clients.client_subscriptions import ClientSubscriptions
-from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.gateway.handshake_results import CAPABILITIES
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.relay.request_params import uris_of
+from fairlead.transport.background_tasks import BackgroundTasks
 from tests.support.gateway_servers import HANDSHAKE, LIMIT, joining, make, serving, until
 from tests.support.single_exchange import exchange
 

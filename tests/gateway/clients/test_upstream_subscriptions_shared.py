@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fairlead.errors import ConnectFailed, RpcError
-from fairlead.gateway.background_tasks import BackgroundTasks
 from fairlead.gateway.clients.upstream_subscriptions import UpstreamSubscriptions
+from fairlead.transport.background_tasks import BackgroundTasks
 from tests.support.virtual_time import VirtualTime
 
 

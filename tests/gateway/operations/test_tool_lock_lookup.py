@@ -10,7 +10,7 @@ from fairlead import MCPServer
 from fairlead.errors import RpcError
 from fairlead.gateway import Gateway, View
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
-from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.catalog.views import ClientViews
 from fairlead.gateway.operations.observability import Observability
 from fairlead.gateway.operations.tool_lock_lookup import ToolOriginLookup
 from fairlead.policy.actions.tool_lock import ToolOrigin

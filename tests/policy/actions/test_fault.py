@@ -8,7 +8,7 @@ import pytest
 from fairlead.errors import RpcError
 from fairlead.interceptor.direct_edge import NullReplyPath
 from fairlead.policy.actions import Fault
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from tests.support.single_exchange import Behind, exchange
 from tests.support.virtual_time import VirtualTime
 

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.errors import RpcError
 from fairlead.policy.actions import SchemaCheck
-from fairlead.protocol.identity.principal import principal_from
+from fairlead.protocol.caller import principal_from
 from tests.support.raw_relay import Client, Server, scene
 from tests.support.single_exchange import Behind, exchange
 

@@ -170,7 +170,7 @@ FEW = 'must be "request" or "notification" or "response" or "error"'
             ("all", 1),
             'expected a map of conditions, such as { method = "tools/call" }',
         ),
-        ({"metod": "x"}, ("metod",), 'unknown condition "metod"; did you mean "method"?'),
+        ({"metod": "x"}, ("metod",), "unknown condition 'metod': did you mean 'method'?"),
         ({"kind": "odd"}, ("kind",), f"`kind`: {FEW}"),
         ({"kind": []}, ("kind",), "`kind`: the list must not be empty"),
         ({"direction": "up"}, ("direction",), None),
@@ -183,12 +183,12 @@ FEW = 'must be "request" or "notification" or "response" or "error"'
         (
             {"tool": {"lik": "x"}},
             ("tool", "lik"),
-            'unknown operator "lik"; did you mean "like"?',
+            "unknown operator 'lik': did you mean 'like'?",
         ),
         (
             {"size": {"greter": 1}},
             ("size", "greter"),
-            'unknown operator "greter"; did you mean "greater"?',
+            "unknown operator 'greter': did you mean 'greater'?",
         ),
         (
             {"params": 1},
@@ -204,7 +204,7 @@ FEW = 'must be "request" or "notification" or "response" or "error"'
         (
             {"params": {"a": {"equal": 1}}},
             ("params", "a", "equal"),
-            'unknown operator "equal"; did you mean "equals"?',
+            "unknown operator 'equal': did you mean 'equals'?",
         ),
         ({"params": {"a": {"in": 1}}}, ("params", "a"), "`a`: `in`: expected a list"),
         (

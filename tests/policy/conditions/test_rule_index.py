@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from fairlead.interceptor import Answer, Exchange
 from fairlead.policy.rules import RuleSet
-from fairlead.protocol.caller import Caller, read_params_head
+from fairlead.protocol.caller import ANONYMOUS, Caller, read_params_head
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.wire import Notification, Request
 from tests.support.examples import examples

@@ -20,9 +20,8 @@ from fairlead.policy.conditions.rule_index_hints import (
     most_selective,
 )
 from fairlead.policy.rules import RuleSet
-from fairlead.protocol.caller import Caller, read_params_head
+from fairlead.protocol.caller import Caller, principal_from, read_params_head
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
-from fairlead.protocol.identity.principal import principal_from
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.wire import Request
 from tests.support.examples import examples

@@ -51,7 +51,7 @@ def test_unusable_files_are_reported_with_their_location(tmp_path: Path) -> None
         "15:9: `use`: nosuchmodule cannot be imported: ModuleNotFoundError: "
         "No module named 'nosuchmodule'",
         f"15:41: `use`: file {tmp_path}/gone.py does not exist",
-        '19:8: unknown action "blok"; did you mean "block"?',
+        "19:8: unknown action 'blok': did you mean 'block'?",
     ]
     mistakes = json.loads(fairlead("rules", "check", "--json", "rules.toml", cwd=tmp_path).stdout)
     assert [one["line"] for one in mistakes["mistakes"]] == [3, 7, 7, 11, 15, 15, 19]

@@ -90,7 +90,7 @@ def test_an_invalid_value_is_reported_with_the_expected_type(
         (
             {"text": "x", "cuont": 1},
             ("do", "cuont"),
-            'unknown option of `thing` "cuont"; did you mean "count"?',
+            "unknown option of `thing` 'cuont': did you mean 'count'?",
         ),
     ],
 )
@@ -116,7 +116,7 @@ def test_an_action_without_options_rejects_options(given: Any, where: Place) -> 
 
 def test_an_unknown_or_unsuitable_action_is_reported() -> None:
     assert make("thng", {}) == (
-        *(None, [(("do",), 'unknown action "thng"; did you mean "thing"?')]),
+        *(None, [(("do",), "unknown action 'thng': did you mean 'thing'?")]),
     )
     late = "`cache` cannot be used in a rule about responses"
     assert make("cache", {}, answers=True) == (None, [(("do",), late)])

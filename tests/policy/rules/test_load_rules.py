@@ -129,11 +129,11 @@ def test_all_mistakes_are_reported_at_once_with_line_and_column(tmp_path: Path) 
         RuleSet.of_file(file)
     told = str(wrong.value).replace(f"{file}:", "").replace(str(tmp_path), "").splitlines()
     assert told == [
-        '3:10: unknown condition "metod"; did you mean "method"?',
-        '4:1: unknown action "blok"; did you mean "block"?',
+        "3:10: unknown condition 'metod': did you mean 'method'?",
+        "4:1: unknown action 'blok': did you mean 'block'?",
         "7:1: `priority` must be an integer",
-        '8:66: unknown operator "greter"; did you mean "greater"?',
-        '9:18: unknown option of `delay` "secnds"; did you mean "seconds"?',
+        "8:66: unknown operator 'greter': did you mean 'greater'?",
+        "9:18: unknown option of `delay` 'secnds': did you mean 'seconds'?",
         '12:6: `kind`: must be "request" or "notification" or "response" or "error"',
         "13:18: `x-y`: `matches`: '(' is not a regular expression: missing ), unterminated "
         "subpattern at position 0",
@@ -142,7 +142,7 @@ def test_all_mistakes_are_reported_at_once_with_line_and_column(tmp_path: Path) 
         "14:27: `rate` requires `rate`",
         '15:1: `on_failure` must be "fail_closed", "fail_open" or "skip"',
         '17:1: rule "e" has no actions: `do` is missing',
-        '21:1: unknown key "colour"; expected one of about, do, enabled, name, on_failure, '
+        "21:1: unknown key 'colour': expected one of about, do, enabled, name, on_failure, "
         "priority, stop, timeout, when",
         "22:8: `seconds` of `delay` must be a number, not a string",
         "22:34: `code` of `block` must be an integer, not a string",
@@ -157,7 +157,7 @@ def test_all_mistakes_are_reported_at_once_with_line_and_column(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "text", "place", "words"),
     [
-        ("a.yaml", "rules:\n  - name: x\n    do: blok\n", "3:5", 'did you mean "block"'),
+        ("a.yaml", "rules:\n  - name: x\n    do: blok\n", "3:5", "did you mean 'block'"),
         (
             "a.yaml",
             "rules:\n  - when: {tool: 3}\n    do: block\n",
@@ -173,8 +173,8 @@ def test_all_mistakes_are_reported_at_once_with_line_and_column(tmp_path: Path) 
         ),
         ("a.json", '{"rules": 7}', "1:2", "must be a list of rules"),
         ("a.json", '{"rules": [7]}', "1:12", "a rule must be a map"),
-        ("a.json", '{"rule": []}', "1:2", 'did you mean "rules"'),
-        ("a.toml", 'rules = [\n{ do = "block" },\n{ do = "x" }]', "3:3", 'unknown action "x"'),
+        ("a.json", '{"rule": []}', "1:2", "did you mean 'rules'"),
+        ("a.toml", 'rules = [\n{ do = "block" },\n{ do = "x" }]', "3:3", "unknown action 'x'"),
         (
             "a.toml",
             '[rules.one]\ndo = "block"\nwhen.tool = 1\n',

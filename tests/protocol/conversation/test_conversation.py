@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 
 from fairlead.errors import LocalProtocolError, RemoteProtocolError
 from fairlead.limits import DECLARATION_BYTES
-from fairlead.protocol.caller import Caller, Meta, ParamsHead
+from fairlead.protocol.caller import ANONYMOUS, Caller, Meta, ParamsHead
 from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from fairlead.protocol.conversation.conversation_events import (
     ConversationEvent,
@@ -24,7 +24,6 @@ from fairlead.protocol.conversation.conversation_events import (
     UnmatchedMessage,
 )
 from fairlead.protocol.envelope import SessionContext, SessionState
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.outgoing_params import Identity
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.wire import (

@@ -3,13 +3,12 @@
 import pytest
 
 from fairlead.errors import LocalProtocolError
-from fairlead.protocol.caller import Caller
+from fairlead.protocol.caller import ANONYMOUS, Caller
 from fairlead.protocol.conversation.request_rules import (
     check_before_handshake,
     check_server_request,
 )
 from fairlead.protocol.envelope import SessionState
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
 from fairlead.wire.error_codes import INVALID_REQUEST, METHOD_NOT_FOUND
 

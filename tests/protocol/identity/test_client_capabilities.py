@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.protocol.identity import client_capabilities as capabilities
+from fairlead.protocol import caller
+from fairlead.protocol.caller import can_be_asked, has_roots
 from fairlead.protocol.identity.client_capabilities import (
-    can_be_asked,
     for_handshake_server,
     for_stateless_server,
-    has_roots,
 )
 
 UI = "io.modelcontextprotocol/ui"
@@ -56,12 +55,12 @@ def test_client_with_input_capabilities_can_be_asked(capabilities: bytes, asked:
 
 @pytest.mark.parametrize(("length", "kept"), [(1023, 1), (1024, 0)])
 def test_long_capabilities_are_not_cached(length: int, kept: int) -> None:
-    capabilities._remembered.cache_clear()
+    caller._remembered.cache_clear()
     start = b'{"sampling":{},"x":"'
     declared = start + b"x" * (length - len(start) - 2) + b'"}'
     assert len(declared) == length
     assert can_be_asked(declared)
-    assert capabilities._remembered.cache_info().currsize == kept
+    assert caller._remembered.cache_info().currsize == kept
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_input_capabilities_and_roots_of_a_client_are_recognized(
 
 @pytest.mark.parametrize(
     "remembering",
-    [capabilities._remembered, for_handshake_server, for_stateless_server],
+    [caller._remembered, for_handshake_server, for_stateless_server],
     ids=["asked", "handshake", "stateless"],
 )
 def test_number_of_cached_declarations_is_limited(remembering: Any) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
+from fairlead.protocol.caller import ANONYMOUS, Principal
 from fairlead.protocol.envelope import TransportContext
 from fairlead.protocol.identity.client_key import client_key, connection_key, network_of
-from fairlead.protocol.identity.principal import ANONYMOUS, Principal
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from msgspec import Raw
 from fairlead.errors import ChannelClosed
 from fairlead.interceptor import Exchange
 from fairlead.interceptor.direct_edge import NullReplyPath
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.recording.replay import Pace, load_script
 from fairlead.recording.replay.cue_player import CuePlayer
 from fairlead.recording.replay.script import ScriptedCall

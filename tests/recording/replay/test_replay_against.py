@@ -10,8 +10,9 @@ import pytest
 from fairlead import MCPClient, MCPServer, RpcError
 from fairlead.errors import ChannelClosed, HttpError
 from fairlead.gateway import Relay
+from fairlead.recording.compare.json_diff import JsonDifference
 from fairlead.recording.replay import ComparedCall, ReplayReport, replay_tape
-from fairlead.recording.replay.replay_against import _cut, _short
+from fairlead.recording.replay.replay_against import _cut
 from fairlead.recording.tape import TapeWriter
 from fairlead.recording.tape.tape_interceptor import Recorder
 from tests.support.gateway_servers import BOTH, HANDSHAKE, LIMIT, config, make, serving
@@ -229,6 +230,5 @@ def test_long_values_are_cut_in_reports() -> None:
     assert _cut("x" * 10_001) == "x" * 10_000 + "… (10001 characters)"
     assert _cut([1, 2]) == [1, 2]
     assert _cut(["x" * 10_000]) == '["' + "x" * 9_998 + "… (10004 characters)"
-    assert _short("x" * 120) == "x" * 120
-    assert _short("x" * 121) == "x" * 119 + "…"
-    assert _short({"a": 1}) == '{"a":1}'
+    shown = str(JsonDifference("a.b", "x" * 121, {"a": "y" * 112}))
+    assert shown == f"a.b: {'x' * 119}… -> " + '{"a":"' + "y" * 112 + '"}'

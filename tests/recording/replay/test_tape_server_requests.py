@@ -11,7 +11,7 @@ import pytest
 from fairlead.errors import ChannelClosed, RpcError
 from fairlead.interceptor import Exchange
 from fairlead.interceptor.direct_edge import NullReplyPath
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.recording.replay import TapeServer
 from fairlead.recording.replay import tape_server as serving
 from fairlead.wire import Notification

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from fairlead.errors import RpcError
 from fairlead.interceptor.direct_edge import NullReplyPath
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.recording.tape import TapeReader, TapeWriter, decode_entry, output_file
 from fairlead.recording.tape import tape_interceptor as recording
 from fairlead.recording.tape.tape_interceptor import Recorder

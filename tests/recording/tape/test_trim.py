@@ -10,8 +10,8 @@ from msgspec import Raw
 from fairlead.errors import ConfigError
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.tape.format import TapeEntry
-from fairlead.recording.tape.tape_reader import TapeReader
-from fairlead.recording.tape.trim import EntrySelection, select_entries, trim
+from fairlead.recording.tape.tape_reader import LineLocation, TapeReader
+from fairlead.recording.tape.trim import EntrySelection, select_lines, trim
 
 UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
 
@@ -21,6 +21,7 @@ def entry(seq: int, way: Direction = UP, session: str | None = "s", **message: A
     return TapeEntry(seq=seq, at=0.0, dir=way, message=raw, session=session)
 
 
+SPOT = LineLocation(0, 0, 0)
 TAPE = [
     entry(1, id=1, method="initialize"),
     entry(2, DOWN, id=1, result={}),
@@ -53,19 +54,20 @@ TAPE = [
 def test_entries_are_selected_and_responses_go_with_their_requests(
     choice: dict[str, Any], numbers: list[int]
 ) -> None:
-    found = select_entries(TAPE, EntrySelection(**choice))
-    assert [one.seq for one in found] == numbers
+    lines = [(SPOT, b"", one) for one in TAPE]
+    found = select_lines(lines, EntrySelection(**choice))
+    assert [one.seq for _, one in found] == numbers
 
 
 def test_reading_ends_when_no_further_entry_can_match() -> None:
     read: list[int] = []
 
-    def entries() -> Any:
+    def lines() -> Any:
         for one in TAPE:
             read.append(one.seq)
-            yield one
+            yield SPOT, b"", one
 
-    list(select_entries(entries(), EntrySelection(last=4)))
+    list(select_lines(lines(), EntrySelection(last=4)))
     assert read[-1] == 8, "the answer to number 4 is number 7"
 
 

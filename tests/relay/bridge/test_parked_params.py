@@ -12,7 +12,7 @@ from msgspec import Raw
 from fairlead.errors import RpcError
 from fairlead.interceptor import Exchange
 from fairlead.limits import PARKED_CALLS
-from fairlead.protocol.identity.principal import ANONYMOUS, Principal
+from fairlead.protocol.caller import ANONYMOUS, Principal
 from fairlead.protocol.json_edit import members_of
 from fairlead.protocol.sealed_state import KeyRing
 from fairlead.relay.bridge import parked_calls as parking

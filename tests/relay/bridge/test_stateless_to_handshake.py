@@ -20,7 +20,7 @@ from fairlead.protocol.sealed_state import KeyRing
 from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.bridge.stateless_to_handshake import StatelessToHandshake
 from fairlead.server.features.subscription_quota import SubscriptionQuota
-from fairlead.upstream.connection.turn_lock import Turn, TurnLock
+from fairlead.upstream.connection.upstream_connection import Turn, TurnLock
 from fairlead.wire import to_json
 from tests.support.raw_relay import ASKED, META, Client, Scene, Server, members, scene
 from tests.support.single_exchange import exchange

@@ -22,9 +22,8 @@ from fairlead.interceptor import (
     chain,
 )
 from fairlead.policy.actions import Allow, RateLimit, Redact
-from fairlead.protocol.caller import Caller, read_params_head
+from fairlead.protocol.caller import ANONYMOUS, Caller, read_params_head
 from fairlead.protocol.envelope import Direction, TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST
 from fairlead.relay.fastpath.sync_chain import (
     ContinuedCall,

@@ -72,7 +72,8 @@ class FakeConnection:
         self.outbound = FakeOutbound()
         self.channel = SimpleNamespace(carries_headers=False)
         self.conversation = SimpleNamespace(state=SessionState.ACTIVE)
-        self.connected, self.congested = True, False
+        self.state = SimpleNamespace(open=True)
+        self.congested = False
         self.peer = self
         self.ending = False
         self.param_headers: Any = None
@@ -187,7 +188,7 @@ def change(place: Place, what: str) -> None:
         case "server congested":
             connection.congested = True
         case "server gone":
-            connection.connected = False
+            connection.state.open = False
         case "ending":
             connection.ending = True
         case "no agreement":
@@ -492,7 +493,7 @@ async def test_a_request_whose_id_an_interceptor_changes_needs_a_task(
 async def test_a_request_that_cannot_be_forwarded_continues_in_a_task_in_order() -> None:
     log: list[str] = []
     place = Place(Half("a", log))
-    place.connection.connected = False
+    place.connection.state.open = False
     assert place.take(asked()) is not None
     assert place.session.ordered == 1
     assert bytes(await answered(place)) == b'{"usual":1}'
@@ -588,7 +589,7 @@ async def test_synchronous_interceptors_are_called_for_a_request_outside_of_a_se
     assert place.forwarder.delegate_post(asked(), got.append) is None
     place.connection.passage.busy = False
     assert place.forwarder.delegate_post(asked("server/discover"), got.append) is None
-    place.connection.connected = False
+    place.connection.state.open = False
     assert place.forwarder.delegate_post(asked(), got.append) is not None
     async with asyncio.timeout(5):
         while len(got) < 2:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from fairlead.policy.actions.action_registry import ACTIONS
+from fairlead.policy.actions import ACTIONS
 from fairlead.policy.conditions.conditions import _KEYS
 from fairlead.policy.conditions.operators import OPERATORS
 from fairlead.policy.hold_desk import HoldDesk

@@ -19,7 +19,7 @@ import fairlead
 from tests.support.observed_servers import LIMIT, ServerLog
 from tests.support.upstream_gateways import STATELESS, gateway_for
 
-MOST_FILES = {"merged": 54, "single": 53}
+MOST_FILES = 30
 
 PACKAGE = os.path.dirname(fairlead.__file__) + os.sep
 PREFIX = "io.modelcontextprotocol/"
@@ -30,7 +30,7 @@ META = {
 }
 
 
-@pytest.mark.parametrize("endpoint", MOST_FILES)
+@pytest.mark.parametrize("endpoint", ["merged", "single"])
 async def test_a_warm_call_with_a_question_executes_few_files(
     tmp_path: Path, endpoint: str
 ) -> None:
@@ -46,7 +46,7 @@ async def test_a_warm_call_with_a_question_executes_few_files(
         await log.quiet()
         with executed_files() as files:
             await complete_call(http, url, tool)
-    assert 30 < len(files) <= MOST_FILES[endpoint], sorted(files)
+    assert len(files) <= MOST_FILES, sorted(files)
 
 
 @contextmanager

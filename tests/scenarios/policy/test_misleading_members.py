@@ -18,9 +18,8 @@ from fairlead.interceptor import (
 )
 from fairlead.policy.actions import Allow, RateLimit
 from fairlead.policy.rules import RuleSet
-from fairlead.protocol.caller import Caller, read_params_head
+from fairlead.protocol.caller import ANONYMOUS, Caller, read_params_head
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST
 from fairlead.wire import Notification, Request, to_json
 from tests.support.raw_relay import scene

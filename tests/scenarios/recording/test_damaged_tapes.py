@@ -138,8 +138,8 @@ def test_problems_in_the_lines_of_a_tape_are_reported(shelf: Shelf, tape: bytes,
         ({"version": "2"}, "odd.tape.json cannot be read"),
         ({"entries": "many"}, "odd.tape.json cannot be read"),
         ({"status": "fine"}, "odd.tape.json cannot be read"),
-        ({"began": 1e300}, "odd.tape.json has invalid values for began"),
-        ({"began": -1e12, "lost": -3, "parts": 0}, "has invalid values for began, lost, parts"),
+        ({"began": 1e300}, "odd.tape.json cannot be read"),
+        ({"parts": 0}, "odd.tape.json cannot be read"),
     ],
 )
 def test_problems_of_the_companion_file_are_reported(shelf: Shelf, about: Any, says: str) -> None:

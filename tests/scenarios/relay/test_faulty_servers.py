@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.gateway import Relay
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.upstream.connection import notification_outbox as outbox
 from fairlead.wire import Notification

@@ -7,8 +7,7 @@ import pytest
 from msgspec import Raw
 
 from fairlead.interceptor.direct_edge import direct_exchange
-from fairlead.protocol.caller import Caller
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS, Caller
 from fairlead.protocol.revisions import NEWEST
 from fairlead.server.context.correlation_id import correlation_id
 from fairlead.wire import Request

@@ -15,7 +15,7 @@ import pytest
 from fairlead import Context, MCPServer
 from fairlead.errors import CannotAsk, RpcError
 from fairlead.limits import STATE_BYTES
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.sealed_state import BadSeal, KeyRing
 from fairlead.server.context.elicitation_forms import ElicitationForm
 from fairlead.server.context.server_input_rounds import ServerInputRounds, canonical, digest

@@ -11,8 +11,7 @@ from fairlead import Context, MCPServer, MCPToolError, RpcError
 from fairlead.errors import ChannelClosed, MCPErrorCode, RemoteProtocolError
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.interceptor.direct_edge import direct_exchange
-from fairlead.protocol.caller import Caller
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS, Caller
 from fairlead.protocol.revisions import NEWEST
 from fairlead.server.execution.handler_errors import (
     error_for_caller,

@@ -62,7 +62,7 @@ PROGRAM = """
 import asyncio, sys
 from dataclasses import dataclass
 from fairlead import MCPServer
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 
 @dataclass

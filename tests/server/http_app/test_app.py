@@ -11,7 +11,7 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.errors import ChannelClosed
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.server.http_app.app import HttpApp
 from fairlead.transport.http.server.asgi import AsgiCall, BodyTimeout
 from fairlead.transport.http.server.http_settings import HttpSettings

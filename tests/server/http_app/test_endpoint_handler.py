@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.server.http_app.endpoint_handler import EndpointHandler
 
 

@@ -8,8 +8,7 @@ from msgspec import Raw
 from fairlead import Context, MCPServer
 from fairlead.interceptor import Exchange
 from fairlead.interceptor.direct_edge import NullReplyPath, direct_exchange
-from fairlead.protocol.caller import Caller
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS, Caller
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.protocol.types.content import ImageContent, TextContent
 from fairlead.server.context.context import Context as ServerContext

@@ -15,7 +15,7 @@ import pytest
 from fairlead import Context, MCPServer, MCPToolError
 from fairlead.client import MCPClient, MCPClientConfig
 from fairlead.errors import MCPErrorCode
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.schema.validation import Checker, InvalidArguments
 from fairlead.protocol.types.content import TextContent
 from fairlead.protocol.types.tools import CallToolResult

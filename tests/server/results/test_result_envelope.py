@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from fairlead.protocol.caller import Caller
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS, Caller
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.server.results.result_envelope import ResultEnvelope
 

@@ -18,7 +18,7 @@ from line_sockets import listen_tcp
 
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.gateway import Gateway, Relay, View
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.server.http_app.http_runnable import HttpRunnable
 from fairlead.transport.socket import connect_tcp
 from fairlead.upstream.server_target import ServerTarget

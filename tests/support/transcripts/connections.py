@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fairlead.peer import Peer
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.transport.line_channel import LineChannel
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Batch, encode

@@ -38,23 +38,23 @@ from fairlead.errors import (
 )
 from fairlead.interceptor import Answer, Exchange
 from fairlead.peer import Peer
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from fairlead.protocol.envelope import TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.outgoing_params import Identity
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.server.context.context import Context
 from fairlead.transport.channel import Incoming
 from fairlead.transport.line_channel import HIGH_WATER
+from fairlead.transport.websocket import websocket_channel as outbox
 from fairlead.transport.websocket import websocket_client as client_module
-from fairlead.transport.websocket import write_queue as outbox
 from fairlead.transport.websocket.websocket_channel import (
+    FLOOD,
     WebSocketChannel,
     WebSocketClientChannel,
     WebSocketClosed,
 )
 from fairlead.transport.websocket.websocket_client import connect_websocket
-from fairlead.transport.websocket.write_queue import FLOOD
 from fairlead.wire import Notification, Request, Success
 
 HELLO: dict[str, Any] = {

@@ -17,7 +17,7 @@ from fairlead.errors import (
     LocalResourceError,
     RpcError,
 )
-from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
+from fairlead.protocol.caller import ANONYMOUS, Principal, principal_from
 from fairlead.transport.channel import Channel
 from fairlead.transport.memory import memory_pair
 from fairlead.upstream.connection import connection_opener

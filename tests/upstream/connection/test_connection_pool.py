@@ -11,23 +11,20 @@ from msgspec import Raw
 from fairlead.errors import ChannelClosed, ConnectFailed, RpcError, ServerBusy
 from fairlead.gateway import Gateway
 from fairlead.limits import CONNECTIONS_PER_CLIENT
-from fairlead.protocol.caller import Caller
+from fairlead.protocol.caller import ANONYMOUS, UNNAMED, Caller, Principal, principal_from
 from fairlead.protocol.conversation.conversation import Agreement
-from fairlead.protocol.identity.principal import ANONYMOUS, UNNAMED, Principal, principal_from
 from fairlead.protocol.revisions import Revision
 from fairlead.relay.relay_settings import RelaySettings
 from fairlead.transport.channel import Channel
 from fairlead.upstream.connection import open_connections
-from fairlead.upstream.connection.connection_key import (
-    STATELESS as CONNECTION_OF_ALL,
-)
-from fairlead.upstream.connection.connection_key import (
+from fairlead.upstream.connection.connection_pool import UpstreamPool
+from fairlead.upstream.connection.open_connections import STATELESS as CONNECTION_OF_ALL
+from fairlead.upstream.connection.open_connections import (
     ConnectionKey,
     key_of_caller,
     key_of_session,
 )
-from fairlead.upstream.connection.connection_pool import UpstreamPool
-from fairlead.upstream.connection.turn_lock import TurnLock
+from fairlead.upstream.connection.upstream_connection import TurnLock
 from fairlead.upstream.memory.server_memory import ServerFacts
 from fairlead.upstream.server_target import ServerTarget
 from tests.support.gateway_servers import joining, until

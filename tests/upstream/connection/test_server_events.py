@@ -12,12 +12,12 @@ from msgspec import UNSET, Raw
 from fairlead.errors import ChannelClosed, ConnectFailed, LocalProtocolError, RpcError
 from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
 from fairlead.peer import Peer
+from fairlead.protocol.caller import ANONYMOUS, Principal, principal_from
 from fairlead.protocol.conversation.conversation import (
     Agreement,
     Conversation,
     ConversationRole,
 )
-from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
 from fairlead.protocol.outgoing_params import Identity
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.server.context.context import LOG_LEVELS

@@ -9,8 +9,8 @@ import pytest
 from msgspec import Raw
 
 from fairlead.peer import Peer
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.transport.memory import memory_pair
 from fairlead.upstream.starts.liveness import LivenessProbe

@@ -1,15 +1,22 @@
 """Limit on the number of child processes that start at the same time."""
 
 import asyncio
+import logging
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from fairlead.errors import LocalResourceError
 from fairlead.manager.manager import MCPManager
 from fairlead.upstream.starts import start_limiter as slots
-from fairlead.upstream.starts.start_limiter import StartLimiter, StartPriority
+from fairlead.upstream.starts.start_limiter import (
+    FORGOTTEN_AFTER,
+    LocalShortage,
+    StartLimiter,
+    StartPriority,
+)
 from tests.support.managed_servers import entry
 from tests.support.virtual_time import VirtualTime
 
@@ -183,3 +190,61 @@ async def test_a_call_waits_less_than_two_seconds_behind_twenty_silent_starts(
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+ERROR = LocalResourceError("no process", "file descriptors")
+
+
+async def test_the_delay_of_starts_grows_until_one_succeeds(virtual_time: VirtualTime) -> None:
+    shortage = LocalShortage()
+    pauses = []
+    for _ in range(8):
+        shortage.report(ERROR)
+        shortage.report(ERROR)  # a report of another server at the same time causes no second pause
+        began = virtual_time.now
+        await shortage.wait()
+        pauses.append(virtual_time.now - began)
+    for pause, longest in zip(pauses, [1, 2, 4, 8, 16, 30, 30, 30], strict=True):
+        assert 0.75 * longest <= pause <= longest
+    assert shortage.error is ERROR
+    assert shortage.seconds == pytest.approx(sum(pauses))
+    shortage.clear()
+    assert shortage.error is None
+    assert shortage.seconds == 0.0
+    began = virtual_time.now
+    await shortage.wait()
+    assert virtual_time.now == began
+    shortage.report(ERROR)
+    await shortage.wait()
+    assert virtual_time.now - began <= 1.0
+
+
+async def test_a_shortage_that_is_not_reported_again_is_over(virtual_time: VirtualTime) -> None:
+    shortage = LocalShortage()
+    shortage.report(ERROR)
+    await asyncio.sleep(FORGOTTEN_AFTER)
+    assert shortage.error is ERROR
+    await asyncio.sleep(0.5)
+    assert shortage.error is None
+
+
+async def test_a_shortage_is_logged_when_it_begins_and_ends(
+    virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    shortage = LocalShortage()
+    with caplog.at_level(logging.WARNING, logger="fairlead.upstream"):
+        for _ in range(3):
+            shortage.report(ERROR)
+        shortage.clear()
+        shortage.clear()
+    assert caplog.messages == [
+        "this machine is out of file descriptors; starts are delayed",
+        "this machine has enough file descriptors again",
+    ]
+
+
+async def test_no_server_is_started_during_a_shortage(virtual_time: VirtualTime) -> None:
+    limiter, began = StartLimiter(4), virtual_time.now
+    limiter.shortage.report(ERROR)
+    async with limiter.starting():
+        assert 0.75 <= virtual_time.now - began <= 1.0

@@ -77,7 +77,7 @@ async def _named(name: str, options: Namespace) -> "NamedServer":
     """Look up a configured server."""
     # Imported here, because a command with a URL or a `--` command needs none of these modules.
     from ...client.connection.era_cache import known_eras
-    from ...upstream.memory.era_store import CachedEraStore
+    from ...upstream.memory.server_memory import CachedEraStore
     from ...upstream.memory.tool_cache import FileStore, own_folder
     from .server_lookup import named_server
 

@@ -52,9 +52,9 @@ def source_of(title: str, level: str) -> str:
     return title if title.endswith(f"({level})") else f"{title} ({level})"
 
 
-def needs_of(found: FoundServer, env: Mapping[str, str] | None = None) -> list[Need]:
+def needs_of(found: FoundServer) -> list[Need]:
     """Return the variables, commands, files and inputs that an entry needs."""
-    known = os.environ if env is None else env
+    known = os.environ
     needs: dict[tuple[str, str], Need] = {}
     named = [
         (place, *one) for place, text in _texts(found) for one in _named(found, place, text, known)

@@ -116,13 +116,14 @@ def columns(rows: Sequence[Sequence[str | tuple[str, str]]]) -> list[str]:
 def blocks(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the content blocks of a tool result: text unchanged, other blocks as one line each."""
     content = [b for b in result.get("content") or () if isinstance(b, Mapping)]
-    structured = "structuredContent" in result
-    if structured and not any(block.get("text") for block in content):
-        # Empty text blocks are dropped, because the structured content is shown instead.
-        content = [block for block in content if block.get("type") != "text"]
+    # Without a text, the structured content is shown instead of empty text blocks.
+    structured = "structuredContent" in result and not any(b.get("text") for b in content)
     for block in content:
-        yield str(block.get("text", "")) if block.get("type") == "text" else _described(block)
-    if structured and not any(block.get("text") for block in content):
+        if block.get("type") != "text":
+            yield _described(block)
+        elif not structured:
+            yield str(block.get("text", ""))
+    if structured:
         yield pretty(result["structuredContent"])
 
 

@@ -144,8 +144,8 @@ def repeated(name: str, metavar: str, help: str | None = None) -> Option:
     return (name,), {"action": "append", "default": [], "metavar": metavar, "help": about}
 
 
-def wait_option(what: str, default: int = 30) -> Option:
-    return option("--timeout", type=seconds, metavar="SECONDS", help=f"{what} (default: {default})")
+def wait_option(what: str) -> Option:
+    return option("--timeout", type=seconds, metavar="SECONDS", help=f"{what} (default: 30)")
 
 
 JSON = flag("--json", help="print JSON")

@@ -116,9 +116,7 @@ def _show(about: dict[str, Any]) -> None:
         # Values are escaped, so that no value can contain a line break and imitate this line.
         lines += [f"      from: {origin}" for origin in origins]
     lines += [f"  input     {_asked(need)}" for need in about["needs"] if need["kind"] == "input"]
-    if about["approval"] == "outdated":
-        lines.append(f"The entry {about['reason']}.")
-    elif about["approval"] == "changed":
+    if about["approval"] == "changed":
         lines.append("The entry has changed since its approval:")
         lines += [f"  changed   {name}" for name in about.get("changed", ())]
         before = about.get("before") or {}

@@ -14,7 +14,7 @@ from ..framework.output import as_json, pluralize, safe, visible, write
 from ..framework.parser import JSON, TAPE, Parser, flag, option
 
 if TYPE_CHECKING:
-    from ...policy.actions.action_registry import Factory
+    from ...policy.actions import Factory
     from ...policy.rules import DryRunResult, RulesError
 
 __all__ = ["run", "run_check", "run_test"]
@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def run_check(argv: Sequence[str]) -> int:
-    from ...policy.actions.action_registry import ACTIONS
+    from ...policy.actions import ACTIONS
     from ...policy.rules import RulesError, read_rules
     from ...policy.rules.build_actions import WRITING, ActionContext
 

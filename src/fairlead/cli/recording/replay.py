@@ -34,7 +34,6 @@ from ..framework.parser import (
 from ..framework.suggested_commands import suggest
 from ..gateway import proxy
 from .places import open_tape, print_integrity_warnings, progress, reading
-from .tape_diff import format_value
 
 if TYPE_CHECKING:
     from ...errors import FairleadError
@@ -203,11 +202,8 @@ def _nobody_there(exc: "FairleadError", options: Namespace, target: ConnectTarge
 
 
 def _show(each: "ComparedCall") -> None:
-    if each.same:
-        return
-    write(visible(f"{each.seq} {each.what}: {each.error or 'different response'}"))
-    for one in each.differences:
-        write(visible(f"    {one.path}: {format_value(one.recorded)} -> {format_value(one.given)}"))
+    for line in () if each.same else each.lines:
+        write(visible(line))
 
 
 def _against_parser() -> Parser:

@@ -19,7 +19,7 @@ from ...recording.tape import TapeEntry, TapeReader, decode_entry
 from ...recording.tape.format import command_of
 from ...recording.tape.message_summary import message_heading, summary_of
 from ...recording.tape.tape_files import files_of, tapes_in
-from ...recording.tape.trim import EntrySelection, select_entries, trim
+from ...recording.tape.trim import EntrySelection, select_lines, trim
 from ..command_group import run_one
 from ..framework.command_errors import CommandError, print_message
 from ..framework.output import as_json, columns, format_size, pretty, safe, visible, write
@@ -146,7 +146,8 @@ def run_show(argv: Sequence[str]) -> int:
     ).parse_args(argv)
     reader = open_tape(options.tape)
     with nullcontext() if sys.stdout.isatty() else progress(reader):
-        for entry in islice(select_entries(reader, _selected(options)), options.limit):
+        selected = select_lines(reader.lines(), _selected(options))
+        for _, entry in islice(selected, options.limit):
             if options.json:
                 write(msgspec.json.encode(entry).decode())
                 continue

@@ -8,14 +8,15 @@ from typing import Any
 
 import msgspec
 
-from ...recording.compare.compare_tapes import TapeDifference, iter_differences, summary
+from ...recording.compare.compare_tapes import TapeDifference, iter_differences
 from ...recording.compare.json_diff import read_path
+from ...recording.tape.message_summary import summary
 from ..framework.command_errors import FAILED, UsageError
 from ..framework.output import pretty, visible, write
 from ..framework.parser import IGNORE, JSON, Parser, option
 from .places import open_tape, print_integrity_warnings, progress
 
-__all__ = ["format_value", "run_diff"]
+__all__ = ["run_diff"]
 
 
 def run_diff(argv: Sequence[str]) -> int:
@@ -63,14 +64,8 @@ def _show(change: TapeDifference) -> int:
         return 1
     write(visible(f"~ {change.first.seq} {summary(change.first)}"))
     for one in change.differences:
-        write(visible(f"    {one.path}: {format_value(one.recorded)} -> {format_value(one.given)}"))
+        write(visible(f"    {one}"))
     return 1
-
-
-def format_value(value: Any) -> str:
-    """Return a value as text, shortened to 120 characters."""
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return text if len(text) <= 120 else f"{text[:119]}…"
 
 
 def _plain(change: TapeDifference) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable
 
 from ...errors import FairleadError, RpcError
-from ...protocol.methods import has_capability
+from ...protocol.caller import has_capability
 from ...protocol.outgoing_params import Identity
 from ..client_config import MCPClientConfig
 from ..connection.change_stream import ChangeStream

@@ -10,8 +10,9 @@ from msgspec import Raw
 
 from ...errors import RemoteProtocolError
 from ...limits import PROBLEM_TEXT
+from ...protocol.caller import has_capability
 from ...protocol.conversation.conversation import Agreement
-from ...protocol.methods import find, has_capability
+from ...protocol.methods import find
 from ...protocol.param_headers import ParamHeaderIndex
 from ...protocol.types.base import decode, decode_items
 from ...wire.error_codes import INVALID_REQUEST

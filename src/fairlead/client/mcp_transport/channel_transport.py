@@ -13,8 +13,8 @@ from ...errors import ChannelClosed, FairleadError, RpcError
 from ...interceptor import Answer, Exchange, Handler, Interceptor, OnMalformed, chain
 from ...observe.log_filter import ABOUT
 from ...peer import Peer
+from ...protocol.caller import ANONYMOUS
 from ...protocol.conversation.conversation import Conversation, ConversationRole
-from ...protocol.identity.principal import ANONYMOUS
 from ...protocol.outgoing_params import Identity
 from ...protocol.trace_context import request_trace
 from ...transport.channel import Channel

@@ -2,7 +2,7 @@
 
 from typing import Protocol, Unpack, runtime_checkable
 
-from ...protocol.identity.principal import ANONYMOUS, Principal
+from ...protocol.caller import ANONYMOUS, Principal
 from ...transport.channel import Channel
 from ...transport.memory import memory_pair
 from .channel_transport import ChannelOptions, ChannelTransport

@@ -29,20 +29,21 @@ class ConfigFile:
     A file with comments is rejected, because writing it again would lose them.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open a file for changes; it need not exist.
+    def __init__(self, path: str | os.PathLike[str], *, own: bool = False) -> None:
+        """Open a file for changes; it need not exist. `own` allows a folder of any name.
 
         Raises:
             ConfigError: The path is not that of a Fairlead file.
         """
         self.path = Path(os.path.abspath(path))
-        if self.path.name != "mcp.json" or self.path.parent.name not in _FOLDERS:
+        if self.path.name != "mcp.json" or not (own or self.path.parent.name in _FOLDERS):
             raise ConfigError(_NOT_OURS, path=str(self.path))
 
     @classmethod
     def of_user(cls, machine: HostPaths | None = None) -> "ConfigFile":
         machine = machine or local_host_paths()
-        return _own(machine.join(machine.own_config[0], "mcp.json"))
+        # `FAIRLEAD_HOME` may place the file in a folder of any name.
+        return cls(machine.join(machine.own_config[0], "mcp.json"), own=True)
 
     @classmethod
     def of_project(cls, cwd: str | os.PathLike[str]) -> "ConfigFile":
@@ -187,14 +188,6 @@ class ConfigFile:
 
 _FOLDERS = (".fairlead", "fairlead")
 _NOT_OURS = "not a configuration file of Fairlead: files of other programs are never changed"
-
-
-def _own(path: str) -> ConfigFile:
-    """Return the user's file, which `FAIRLEAD_HOME` may place in a folder of any name."""
-    # Created without `__init__`, which checks the name of the folder.
-    file = ConfigFile.__new__(ConfigFile)
-    file.path = Path(path)
-    return file
 
 
 def shortest_form(entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 from ...limits import CONFIG_DEPTH
-from .duplicate_keys import line_and_column, reject_duplicate_json_keys, reject_duplicate_yaml_keys
+from .duplicate_keys import line_and_column, nodes_of, nodes_of_json, reject_duplicate_keys
 
 __all__ = ["Document", "Format", "format_of", "parse", "plain_json"]
 
@@ -146,9 +146,19 @@ def _read_json(path: str, text: str, strict: bool) -> tuple[Any, str]:
 
 
 def _values(path: str, text: str, strict: bool) -> Any:
-    values = json.loads(text)
-    if strict:
-        reject_duplicate_json_keys(path, text)
+    repeated = False
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeated
+        made = dict(pairs)
+        repeated = repeated or len(made) < len(pairs)
+        return made
+
+    values = json.loads(text, object_pairs_hook=members if strict else None)
+    if repeated:
+        reject_duplicate_keys(path, nodes_of_json(text))
+        # Without a position: YAML cannot express some JSON, such as very long keys.
+        raise ConfigError("duplicate key: remove or rename one of them", path=path)
     return values
 
 
@@ -216,15 +226,12 @@ def _read_toml(path: str, text: str, strict: bool) -> tuple[Any, str]:
 
 
 def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
-    try:
-        import yaml  # type: ignore[import-untyped]  # it ships no types
-    except ImportError:
-        reason = "PyYAML is required to read this file: pip install pyyaml"
-        raise ConfigError(reason, path=path, line=1) from None
+    import yaml  # type: ignore[import-untyped]  # it ships no types
+
     try:
         _refuse_bombs(yaml, path, text)
         if strict:
-            reject_duplicate_yaml_keys(path, yaml.compose(text, Loader=_loader(strict)))
+            reject_duplicate_keys(path, nodes_of(text))
         return yaml.load(text, Loader=_loader(strict)), text
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)

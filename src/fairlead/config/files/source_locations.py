@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
-from .duplicate_keys import line_and_column
+from .duplicate_keys import line_and_column, nodes_of, nodes_of_json
 from .formats import Document
 
 __all__ = ["SourceLocation", "location_of"]
@@ -26,16 +26,14 @@ def location_of(document: Document, where: SourceLocation) -> tuple[int, int] | 
     """
     if document.format == "toml":
         return _in_toml(document.text, where)
-    # JSON is read as YAML, which forbids tabs between tokens. Valid JSON strings contain none.
-    text = document.text if document.format == "yaml" else document.text.replace("\t", " ")
-    return _in_nodes(text, where)
+    read = nodes_of if document.format == "yaml" else nodes_of_json
+    return _in_nodes(read(document.text), where)
 
 
 # YAML and JSON
 
 
-def _in_nodes(text: str, where: SourceLocation) -> tuple[int, int] | None:
-    node: Any = _root(text)
+def _in_nodes(node: Any, where: SourceLocation) -> tuple[int, int] | None:
     mark: Any = None
     for step in where:
         found = next(_children(node, step), None)
@@ -43,16 +41,6 @@ def _in_nodes(text: str, where: SourceLocation) -> tuple[int, int] | None:
             break
         mark, node = found
     return None if mark is None else (mark.line + 1, mark.column + 1)
-
-
-@lru_cache(maxsize=2)
-def _root(text: str) -> Any:
-    import yaml  # type: ignore[import-untyped]  # it ships no types
-
-    try:
-        return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError:
-        return None
 
 
 def _children(node: Any, step: str | int) -> Iterator[tuple[Any, Any]]:

@@ -14,7 +14,7 @@ from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...errors import ConfigError
 from ..files.config_reader import read_file
 from ..found_server import FoundServer
-from ..trust import NotApproved, Trust
+from ..trust import Trust
 from .entry_references import (
     absolute,
     env_file_of,
@@ -24,7 +24,7 @@ from .entry_references import (
     scope_of,
     values_of,
 )
-from .secret_commands import SecretCommands
+from .secret_commands import headers_of_helper, value_of_command
 from .variable_syntax import DIALECTS, MissingInput, substitute
 
 __all__ = ["Resolved", "resolve", "resolve_in_thread"]
@@ -52,7 +52,7 @@ def resolve(
     trust: Trust | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> Resolved:
-    """Return the entry with all values filled in. Commands block: use a thread in an event loop.
+    """Return the entry with all values filled in. Blocks: use a thread in an event loop.
 
     An entry that is not approved is not resolved at all: its variables could send secrets to its
     URL just as its commands could.
@@ -62,14 +62,10 @@ def resolve(
         MissingInput: An input has no value.
         ConfigError: The host program would reject the entry too, or a file cannot be read.
     """
-    trust = trust or Trust()
-    trust.require(found)
-    known = os.environ if env is None else env
-    work = _Work(found, known, SecretCommands(trust), inputs)
+    (trust or Trust()).require(found)
+    work = _Work(found, os.environ if env is None else env, inputs)
     try:
         return work.resolved()
-    except NotApproved:
-        raise
     except ConfigError as exc:
         text = f'Server "{found.name}": {hide_values(str(exc.args[0]), work.held)}'
         if isinstance(exc, MissingInput):
@@ -78,22 +74,8 @@ def resolve(
 
 
 async def resolve_in_thread(found: FoundServer, **options: Any) -> Resolved:
-    """Call `resolve` in a thread if it may block."""
-    if not _may_wait(found):
-        return resolve(found, **options)
+    """Call `resolve` in a thread, because it reads files and may run commands."""
     return await asyncio.to_thread(resolve, found, **options)
-
-
-def _may_wait(found: FoundServer) -> bool:
-    """Return True if resolving runs commands or reads files, which would block the event loop."""
-    entry = found.entry
-    values = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
-    return (
-        found.headers_helper is not None
-        or found.env_file is not None
-        or any(value.startswith("!") for value in values.values())
-        or "{file:" in str(found.raw)
-    )
 
 
 class _Work:
@@ -103,12 +85,10 @@ class _Work:
         self,
         found: FoundServer,
         env: Mapping[str, str],
-        commands: SecretCommands,
         inputs: Mapping[str, str] | None,
     ) -> None:
         self.found = found
         self.env = env
-        self.commands = commands
         self.warnings: list[str] = []
         self.held = set(values_of(found.raw))  # values to hide in messages
         self.scope = scope_of(found, env, inputs)
@@ -151,7 +131,7 @@ class _Work:
         if self.found.headers_helper is not None:
             failed = "the command of `headersHelper` failed"
             helper = self.found.headers_helper
-            headers.update(self._printed(failed, self.commands.headers, helper, url) or {})
+            headers.update(self._printed(failed, headers_of_helper, helper, url) or {})
         # A line break in a header would start a new header in the request.
         for name, value in headers.items():
             if re.search(r"[\r\n\0]", name + value):
@@ -191,7 +171,7 @@ class _Work:
             # problems.
             if raw.startswith("!"):
                 failed = f"{field}.{name} is omitted: its command failed"
-                return self._printed(failed, self.commands.value, raw[1:], self.env)
+                return self._printed(failed, value_of_command, raw[1:], self.env)
             if raw in self.env and raw:
                 return self.env[raw]
         value = self._text(field, raw)
@@ -205,8 +185,6 @@ class _Work:
         """Return the output of a command; None and a warning if the command failed."""
         try:
             return run(self.found, command, more)
-        except NotApproved:
-            raise
         except (ConfigError, OSError, ValueError) as exc:
             reason = exc.args[0] if isinstance(exc, ConfigError) else type(exc).__name__
             self._warn(f"{failed} ({reason})")

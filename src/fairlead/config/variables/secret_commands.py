@@ -1,6 +1,8 @@
-"""Commands in entries that print secrets: run after approval, with a time limit, once."""
+"""Commands in entries that print secrets: run with a time limit, once.
 
-import json
+Callers check that the entry is approved: see `resolve`.
+"""
+
 import os
 import signal
 import subprocess
@@ -8,12 +10,13 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 
+import msgspec
+
 from ...errors import ConfigError
 from ...transport.stdio.child_process import child_environment
 from ..found_server import FoundServer
-from ..trust import Trust
 
-__all__ = ["SecretCommands"]
+__all__ = ["headers_of_helper", "value_of_command"]
 
 LIMIT = 10.0  # seconds
 _MAX_OUTPUT = 1 << 20
@@ -23,74 +26,64 @@ _SECRET_NAMES = ("FAIRLEAD_", "OTEL_")
 _printed: dict[tuple[str, str, int], str] = {}
 
 
-class SecretCommands:
-    """Runner for the commands of approved entries, with a cache of their output."""
+def value_of_command(found: FoundServer, command: str, env: Mapping[str, str]) -> str:
+    """Return the output of `!command`, stripped. A successful output is cached.
 
-    def __init__(self, trust: Trust) -> None:
-        self._trust = trust
+    Raises:
+        ConfigError: The command fails, prints nothing or takes too long. The message does not
+            contain its output.
+    """
+    # Tokens of Fairlead itself are not passed on to commands of entries.
+    inherited = {k: v for k, v in env.items() if not k.startswith(_SECRET_NAMES)}
+    key = (command, found.workspace, hash(frozenset(inherited.items())))
+    known = _printed.get(key)
+    if known is None:
+        known = _run(found, command, inherited).strip()
+        if not known:
+            raise ConfigError("empty output")
+        _printed[key] = known
+    return known
 
-    def value(self, found: FoundServer, command: str, env: Mapping[str, str]) -> str:
-        """Return the output of `!command`, stripped. A successful output is cached.
 
-        Raises:
-            NotApproved: The entry is not approved.
-            ConfigError: The command fails, prints nothing or takes too long. The message does not
-                contain its output.
-        """
-        self._trust.require(found)
-        # Tokens of Fairlead itself are not passed on to commands of entries.
-        inherited = {k: v for k, v in env.items() if not k.startswith(_SECRET_NAMES)}
-        key = (command, found.workspace, hash(frozenset(inherited.items())))
-        known = _printed.get(key)
-        if known is None:
-            known = self._run(found, command, inherited).strip()
-            if not known:
-                raise ConfigError("empty output")
-            _printed[key] = known
-        return known
+def headers_of_helper(found: FoundServer, command: str, url: str) -> dict[str, str]:
+    """Return the headers that a helper prints as JSON. It inherits no credentials.
 
-    def headers(self, found: FoundServer, command: str, url: str) -> dict[str, str]:
-        """Return the headers that a helper prints as JSON. It inherits no credentials.
+    Raises:
+        ConfigError: The helper fails or does not print a JSON object of strings.
+    """
+    names = {"CLAUDE_CODE_MCP_SERVER_NAME": found.name, "CLAUDE_CODE_MCP_SERVER_URL": url}
+    printed = _run(found, command, child_environment(names, "safe"))
+    try:
+        return msgspec.json.decode(printed, type=dict[str, str])
+    except msgspec.ValidationError:
+        raise ConfigError("the output is not a map of strings") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise ConfigError("the output is not JSON") from None
 
-        Raises:
-            NotApproved: The entry is not approved.
-            ConfigError: The helper fails or does not print a JSON object of strings.
-        """
-        self._trust.require(found)
-        names = {"CLAUDE_CODE_MCP_SERVER_NAME": found.name, "CLAUDE_CODE_MCP_SERVER_URL": url}
-        printed = self._run(found, command, child_environment(names, "safe"))
-        try:
-            headers = json.loads(printed)
-        except (ValueError, RecursionError):
-            raise ConfigError("the output is not JSON") from None
-        if not isinstance(headers, dict) or not all(isinstance(v, str) for v in headers.values()):
-            raise ConfigError("the output is not a map of strings")
-        return headers
 
-    def _run(self, found: FoundServer, command: str, env: Mapping[str, str]) -> str:
-        self._trust.require(found)
-        folder = found.workspace if os.path.isdir(found.workspace) else None
-        process = subprocess.Popen(
-            command,
-            shell=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # may contain the secret
-            env=dict(env),
-            cwd=folder,
-            # A session of its own, so that the processes it starts can be killed with it.
-            start_new_session=os.name == "posix",
-        )
-        try:
-            output = _Output(process)
-            process.wait(LIMIT)
-        except subprocess.TimeoutExpired:
-            raise ConfigError(f"no result within {LIMIT:g} seconds") from None
-        finally:
-            _end(process)
-        if process.returncode != 0:
-            raise ConfigError(f"exit code {process.returncode}")
-        return output.text()
+def _run(found: FoundServer, command: str, env: Mapping[str, str]) -> str:
+    folder = found.workspace if os.path.isdir(found.workspace) else None
+    process = subprocess.Popen(
+        command,
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # may contain the secret
+        env=dict(env),
+        cwd=folder,
+        # A session of its own, so that the processes it starts can be killed with it.
+        start_new_session=os.name == "posix",
+    )
+    try:
+        output = _Output(process)
+        process.wait(LIMIT)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"no result within {LIMIT:g} seconds") from None
+    finally:
+        _end(process)
+    if process.returncode != 0:
+        raise ConfigError(f"exit code {process.returncode}")
+    return output.text()
 
 
 class _Output:

@@ -11,11 +11,10 @@ from msgspec import Struct
 
 from ...errors import ConfigError, FairleadError
 from ...observe.safe_display import safe
-from ...protocol.identity.principal import Principal
+from ...protocol.caller import Principal
 from ...transport.http.server.asgi import CLOSE, JSON, AsgiCall, Headers, has_body, has_json
 from ...wire import to_json
-from ..catalog.views import View
-from ..clients.client_views import ClientViews
+from ..catalog.views import ClientViews, View
 from ..operations.observability import Observability
 from .route import BadRequest, PageRequest, Route
 from .status import GatewayStatus

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ...errors import ChannelClosed, ConfigError
 from ...limits import ADMIN_BODY_BYTES
-from ...protocol.identity.principal import Principal
+from ...protocol.caller import Principal
 from ...transport.http.server.asgi import AsgiCall, BodyTooLarge
 
 __all__ = ["BadRequest", "PageRequest", "Route", "mistakes", "number_of"]

@@ -3,7 +3,7 @@
 import time
 from typing import Any, Final
 
-from ...protocol.identity.principal import Principal
+from ...protocol.caller import Principal
 from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import Revision
 from ...protocol.targets.list_kind import ListKind
@@ -13,9 +13,8 @@ from ...upstream.upstream_registry import UpstreamRegistry
 from ..backends.backend import Member
 from ..backends.registry import BackendRegistry
 from ..catalog.merged_catalog import MergedCatalog
-from ..catalog.views import View
+from ..catalog.views import ClientViews, View
 from ..clients.client_registry import ClientRegistry
-from ..clients.client_views import ClientViews
 
 __all__ = ["GatewayStatus"]
 

@@ -11,8 +11,8 @@ from ...errors import ConfigError
 from ...relay.relay import Relay
 from ...relay.replicas import Replicas
 from ...relay.round_state import RoundStates
+from ...transport.background_tasks import BackgroundTasks
 from ...upstream.upstream import Upstream
-from ..background_tasks import BackgroundTasks
 from ..catalog.merged_catalog import MergedCatalog
 from ..clients.client_registry import ClientRegistry
 from ..clients.log_levels import LogLevels

@@ -10,8 +10,7 @@ from ...client.connection.era_cache import known_eras
 from ...client.server_entry import MCPStdioServerConfig
 from ...config.server_spec import ServerSpec
 from ...upstream.connection_keeper import END_LIMIT
-from ...upstream.memory.era_store import CachedEraStore
-from ...upstream.memory.server_memory import ServerMemory
+from ...upstream.memory.server_memory import CachedEraStore, ServerMemory
 from ...upstream.memory.tool_cache import MCPToolCache
 from ...upstream.memory.tool_memory import ToolMemory
 from ...upstream.upstream_registry import UpstreamRegistry

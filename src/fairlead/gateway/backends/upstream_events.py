@@ -7,11 +7,11 @@ from typing import Any, Final
 from ...protocol.caller import read_params_head
 from ...protocol.targets.list_kind import ListKind
 from ...server.features.change_broadcaster import UPDATED, ChangeBroadcaster
+from ...transport.background_tasks import BackgroundTasks
 from ...upstream.connection.upstream_connection import UpstreamConnection
 from ...upstream.status_events import StatusEvent
 from ...upstream.upstream import Upstream
 from ...wire import Notification
-from ..background_tasks import BackgroundTasks
 from ..catalog.list_comparison import ListComparison
 from ..clients.upstream_subscriptions import UpstreamSubscriptions, log_failure
 from ..operations.notification_log import NotificationLog

@@ -8,25 +8,102 @@ connection is opened for the comparison, one at a time in the whole gateway.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
+import msgspec
 from msgspec import Raw
 
-from ...client.api.list_budget import ListTooLarge
-from ...errors import FairleadError
-from ...limits import RELISTING
-from ...protocol.caller import Caller
+from ...client.api.list_budget import ListBudget, ListTooLarge
+from ...client.api.list_pages import read_pages
+from ...errors import FairleadError, RemoteProtocolError, RpcError
+from ...limits import LIST_SECONDS, RELISTING
+from ...protocol.caller import (
+    CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    VERSION_KEY,
+    Caller,
+    has_capability,
+)
+from ...protocol.json_edit import encoded
+from ...protocol.revisions import NEWEST
 from ...protocol.targets.list_kind import ListKind
 from ...relay.client_session import ClientSession
-from ...upstream.connection.upstream_connection import UpstreamConnection
-from ...upstream.connection_lists import read_lists
+from ...transport.background_tasks import BackgroundTasks
+from ...upstream.connection.upstream_connection import UpstreamConnection, declared_by
 from ...upstream.list_variants import DEFAULT_VARIANT, Lists, VariantKey, variant_key
+from ...upstream.server_lists import NEEDED_CAPABILITY
 from ...upstream.upstream import Upstream
-from ..background_tasks import BackgroundTasks
+from ...wire.error_codes import INVALID_REQUEST
 from .merged_catalog import MergedCatalog
 
-__all__ = ["ListComparison", "VariantChanged"]
+__all__ = ["ListComparison", "VariantChanged", "read_lists"]
+
+PAGE_LIMIT = 30.0  # seconds for one page
+
+
+async def read_lists(
+    connection: UpstreamConnection,
+    budget: Callable[[ListKind], ListBudget],
+    caller: Caller | None = None,
+) -> Lists:
+    """Return all lists of a server.
+
+    On a stateless connection, each request describes `caller` as its client.
+
+    Raises:
+        FairleadError: A list could not be read.
+    """
+    declared = declared_by(connection)
+    found: dict[ListKind, list[Raw]] = {}
+    for kind, capability in NEEDED_CAPABILITY.items():
+        found[kind] = []
+        if not has_capability(declared, capability):
+            continue
+        try:
+            async with asyncio.timeout(LIST_SECONDS.value):
+                found[kind] = await _read(connection, kind, budget(kind), caller)
+        except (RpcError, RemoteProtocolError):
+            # many servers that have resources do not implement this method
+            if kind is not ListKind.TEMPLATES:
+                raise
+    return found
+
+
+async def _read(
+    connection: UpstreamConnection, kind: ListKind, budget: ListBudget, caller: Caller | None
+) -> list[Raw]:
+    ask: Callable[[dict[str, str] | None], Awaitable[Raw]]
+    ask = partial(connection.peer.request, kind.method, timeout=PAGE_LIMIT)
+    if caller is not None and connection.stateless:
+        ask = partial(_ask_as, connection, kind.method, caller)
+    items: list[Raw] = []
+    async for page in read_pages(ask, budget, stateless=connection.stateless):
+        try:
+            listed = msgspec.json.decode(page.get(kind.value, Raw(b"[]")), type=list[Raw])
+        except (msgspec.DecodeError, RecursionError) as exc:
+            why = f"A page of {kind.method} is malformed: {exc}"
+            raise RemoteProtocolError(why, code=INVALID_REQUEST) from exc
+        budget.items(len(listed))
+        items += listed
+    return items
+
+
+async def _ask_as(
+    connection: UpstreamConnection, method: str, caller: Caller, params: dict[str, str] | None
+) -> Raw:
+    meta = {
+        VERSION_KEY: NEWEST.value,
+        CAPABILITIES_KEY: Raw(caller.capabilities),
+        CLIENT_INFO_KEY: {"name": "fairlead", "version": "0"}
+        if caller.info is None
+        else Raw(caller.info),
+    }
+    # `peer.request` would describe Fairlead as the client, so `_meta` is written here.
+    whole = encoded({**(params or {}), "_meta": meta})
+    return await connection.peer.outbound.forward(method, lambda _: whole, timeout=PAGE_LIMIT)
+
 
 FIRST_PAUSE = 0.05  # seconds of the first pause between two listings on one connection
 

@@ -13,9 +13,9 @@ from ...relay.request_params import cursor_of, wants_all
 from ...upstream.list_variants import variant_key
 from ..backends.backend import Member
 from ..clients.client_sessions import ConnectedClient
-from ..clients.client_views import ClientViews
 from .list_comparison import ListComparison
 from .merged_catalog import MergedCatalog, Selection
+from .views import ClientViews
 
 __all__ = ["MergedLists"]
 

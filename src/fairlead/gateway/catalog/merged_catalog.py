@@ -20,8 +20,7 @@ from ...protocol.targets.targets import Target
 from ...protocol.targets.unique_names import Pair, full_name, merge_names
 from ...wire.error_codes import INVALID_REQUEST
 from ..gateway_settings import GatewaySettings
-from .catalog_item import CatalogItem, read_item
-from .view_list import ViewList
+from .view_list import CatalogItem, ViewList, read_item
 from .views import View
 
 __all__ = ["MergedCatalog", "Selection"]
@@ -162,11 +161,11 @@ class MergedCatalog:
 
     def tool(self, name: str, view: View) -> Target | None:
         """Return the tool with this name in a view, or None."""
-        return self._view_list(ListKind.TOOLS, view).target(name)
+        return self._view_list(ListKind.TOOLS, view).targets.get(name)
 
     def prompt(self, name: str, view: View) -> Target | None:
         """Return the prompt with this name in a view, or None."""
-        return self._view_list(ListKind.PROMPTS, view).target(name)
+        return self._view_list(ListKind.PROMPTS, view).targets.get(name)
 
     def owner(self, uri: str, view: View) -> str | None:
         """Return the server that lists a resource or has the most specific template for it."""
@@ -232,7 +231,10 @@ class MergedCatalog:
     def param_headers(self, tool: str, view: View) -> tuple[ParamHeader, ...]:
         """Return the arguments of a tool that are also sent as headers; none outside the view."""
         item = self._view_list(ListKind.TOOLS, view).items.get(tool)
-        return () if item is None else item.param_headers
+        if item is None:
+            return ()
+        known = item.param_headers
+        return item.read_param_headers() if known is None else known
 
     def definitions(self, view: View, selection: Selection = None) -> Iterator[tuple[str, Raw]]:
         """Yield the name and definition of each tool that the view lists."""

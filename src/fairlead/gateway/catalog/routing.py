@@ -1,6 +1,8 @@
 """Routing of names and URIs to the servers that own them, which may still be starting."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 from msgspec import UnsetType
@@ -15,13 +17,40 @@ from ...relay.request_params import reference_of, with_members
 from ...wire.error_codes import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from ..backends.backend import Member
 from ..backends.registry import BackendRegistry
-from ..backends.startup_calls import wait_until_found
-from ..clients.client_views import ClientViews
 from .list_requests import MergedLists
 from .merged_catalog import MergedCatalog
-from .views import View
+from .views import ClientViews, View
 
-__all__ = ["Router"]
+__all__ = ["Router", "wait_until_found"]
+
+T = TypeVar("T")
+
+
+async def wait_until_found(look: Callable[[], T | None], members: Iterable[Member]) -> T | None:
+    """Return the result of `look`. While it is None, repeat `look` after each member has listed.
+
+    Raises:
+        RpcError: `look` found nothing, and some members are still starting.
+    """
+    if (found := look()) is not None:
+        return found
+    loop = asyncio.get_running_loop()
+    waiting = {loop.create_task(m.introduction()) for m in members if not m.introduced.is_set()}
+    late: list[RpcError] = []
+    try:
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if (found := look()) is not None:
+                return found
+            late += [refused for one in done if (refused := one.result()) is not None]
+    finally:
+        # The remaining members are not needed once the name is found.
+        for task in waiting:
+            task.cancel()
+    if late:
+        raise late[0]
+    return None
+
 
 LookUp = Callable[[str, View], Target | None]
 

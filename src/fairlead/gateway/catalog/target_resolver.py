@@ -19,11 +19,10 @@ from ...protocol.targets.targets import Target, targets_of
 from ...upstream.connection.upstream_connection import UpstreamConnection
 from ...wire import Request
 from ..backends.registry import BackendRegistry
-from ..clients.client_views import ClientViews
 from .list_requests import MergedLists
 from .merged_catalog import MergedCatalog
 from .routing import Router
-from .views import View
+from .views import ClientViews, View
 
 __all__ = ["TargetResolver"]
 

@@ -1,4 +1,4 @@
-"""One merged list in one view: names, pages and cursors."""
+"""One merged list in one view: items, names, pages and cursors."""
 
 import base64
 import binascii
@@ -6,18 +6,115 @@ import logging
 from bisect import bisect_right
 from collections.abc import Iterable
 
+from msgspec import Raw
+
 from ...errors import RpcError
-from ...limits import PAGE_BYTES, TEMPLATES
+from ...limits import ITEM_BYTES, PAGE_BYTES, TEMPLATES
+from ...protocol.downgrade.results import downgrade_result
+from ...protocol.headers import ParamHeader
+from ...protocol.json_edit import encoded, members_of, string_of
+from ...protocol.param_headers import read_param_headers
 from ...protocol.revisions import Revision
 from ...protocol.targets.list_kind import ListKind
 from ...protocol.targets.targets import Target
 from ...protocol.targets.unique_names import Pair, full_name
-from ...wire import to_json
+from ...protocol.uri_templates.template import UriTemplate
+from ...wire import single_line, to_json
 from ...wire.error_codes import INVALID_PARAMS
-from .catalog_item import CatalogItem
 from .views import View
 
-__all__ = ["ViewList"]
+__all__ = ["CatalogItem", "ViewList", "read_item"]
+
+
+class CatalogItem:
+    """An item of a list, as one server sent it."""
+
+    __slots__ = ("_template", "_written", "key", "kind", "param_headers", "server", "text")
+
+    def __init__(self, server: str, kind: ListKind, key: str, text: bytes) -> None:
+        self.server = server
+        self.kind = kind
+        self.key = key  # the server's own name, or the URI
+        self.text = text
+        self._written: dict[tuple[Revision, str], bytes] = {}
+        self._template: UriTemplate | str | None = None
+        self.param_headers: tuple[ParamHeader, ...] | None = None  # None: not read yet
+
+    def written(self, revision: Revision, shown: str) -> bytes:
+        """Return the encoded item for a revision, under its displayed name."""
+        text = self._written.get((revision, shown))
+        if text is None:
+            # Cleared at a limit, because entries for removed views are never deleted one by one.
+            if len(self._written) >= 4 * len(Revision):
+                self._written.clear()
+            start = b'{"%b":[' % self.kind.value.encode()
+            alone = start + bytes(self.renamed(shown)) + b"]}"
+            text = downgrade_result(self.kind.method, alone, revision)[len(start) : -2]
+            self._written[revision, shown] = text
+        return text
+
+    def renamed(self, shown: str) -> Raw:
+        """Return the item with another name."""
+        if shown == self.key:
+            return Raw(self.text)
+        members = members_of(self.text)
+        assert members is not None
+        members["name"] = encoded(shown)
+        return encoded(members)
+
+    def read_param_headers(self) -> tuple[ParamHeader, ...]:
+        """Read the arguments of a tool that are also sent as headers; none if the schema is
+        invalid.
+        """
+        try:
+            self.param_headers = read_param_headers(self.text)
+        except (ValueError, RecursionError):
+            self.param_headers = ()
+        return self.param_headers
+
+    @property
+    def specificity(self) -> tuple[int, ...]:
+        """A sort key for templates: more literal text first, invalid templates last."""
+        template = self.template
+        if isinstance(template, UriTemplate):
+            return (1, *template.specificity)
+        return (0, len(template))
+
+    def matches(self, uri: str) -> bool:
+        """Return True if a URI matches this template."""
+        template = self.template
+        if isinstance(template, UriTemplate):
+            return template.match(uri) is not None
+        return bool(template) and uri.startswith(template)
+
+    @property
+    def template(self) -> UriTemplate | str:
+        """The parsed template; only its literal beginning if its expressions are not supported."""
+        if self._template is None:
+            try:
+                self._template = UriTemplate(self.key)
+            except ValueError:
+                self._template = self.key.partition("{")[0]
+        return self._template
+
+
+def read_item(server: str, kind: ListKind, raw: Raw) -> CatalogItem | None:
+    """Decode an item; return None if it is too large, not an object, unnamed, or not UTF-8."""
+    text = bytes(raw)
+    if len(text) > ITEM_BYTES.value:
+        ITEM_BYTES.hit()
+        return None
+    members = members_of(text)
+    key = None if members is None else string_of(members.get(kind.key))
+    if not key:
+        return None
+    try:
+        # Checked here, because members other than the name are never decoded.
+        text.decode()
+    except UnicodeDecodeError:
+        return None
+    return CatalogItem(server, kind, key, single_line(text).strip())
+
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -30,7 +127,7 @@ class ViewList:
         self.items: dict[str, CatalogItem] = {}  # by displayed name, including hidden items
         self.listed: list[str] = []  # displayed names, in order
         self.templates: list[CatalogItem] = []  # most specific first
-        self._targets: dict[str, Target] = {}  # targets of tools and prompts, by displayed name
+        self.targets: dict[str, Target] = {}  # targets of tools and prompts, by displayed name
         self.pages: dict[tuple[Revision, str | None], bytes] = {}
         self._by_server: dict[str, dict[str, tuple[CatalogItem, str]]] | None = None
         self._continues = False  # True if a page was full, so cursors were issued
@@ -51,7 +148,7 @@ class ViewList:
                 )
                 continue
             self.items[shown] = item
-            self._targets[shown] = target
+            self.targets[shown] = target
             if view.hides(target):
                 hidden.add(shown)
         self.listed = sorted(self.items.keys() - hidden)
@@ -90,9 +187,6 @@ class ViewList:
         """Return the items of one server that are listed."""
         listed = set(self.listed)
         return [item for item, shown in self.own(server).values() if shown in listed]
-
-    def target(self, name: str) -> Target | None:
-        return self._targets.get(name)
 
     def page(self, revision: Revision, cursor: str | None, size: int) -> bytes:
         start = 0 if cursor is None else self._after(cursor, size)

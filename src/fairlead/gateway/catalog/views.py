@@ -1,6 +1,6 @@
-"""Views: the part of the merged lists that a client may see, and its names."""
+"""Views: the part of the merged lists that a client may see, and its names; views of clients."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 
@@ -8,9 +8,10 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from ...errors import ConfigError
+from ...protocol.caller import Caller, Principal
 from ...protocol.targets.targets import Patterns, Target
 
-__all__ = ["View"]
+__all__ = ["ClientViews", "View"]
 
 
 class View(Struct, frozen=True, kw_only=True, dict=True):
@@ -79,6 +80,11 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         """Return True if a tool, prompt or resource is not listed."""
         return self._hide.deny(target)
 
+    @cached_property
+    def selects_items(self) -> bool:
+        """True if only some items of the servers are available or listed."""
+        return (self.allow, self.deny, self.hide) != (("*",), (), ())
+
     # Cached, because every request for a page needs the hash.
     @cached_property
     def _hash(self) -> int:
@@ -100,3 +106,28 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 
 _EVERYTHING = View()
 _NOTHING = View(servers=(), allow=())
+
+
+class ClientViews:
+    """Views by principal. Principals without a view of their own share the default view."""
+
+    def __init__(self, views: Mapping[str, View], default: View) -> None:
+        self._views = dict(views)
+        self._default = default
+
+    def __iter__(self) -> Iterator[View]:
+        yield self._default
+        yield from self._views.values()
+
+    def view_for(self, principal: Principal) -> View:
+        """Return the view of a principal."""
+        view = self._views.get(principal) if isinstance(principal, str) else None
+        return self._default if view is None else view
+
+    def view_of(self, caller: Caller) -> View:
+        """Return the view of the sender of a request."""
+        return self.view_for(caller.principal)
+
+    def replace(self, views: Mapping[str, View], default: View) -> None:
+        """Replace all views."""
+        self._views, self._default = dict(views), default

@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping
 from typing import Protocol
 
 from ...errors import ConfigError
-from ...protocol.identity.principal import UNNAMED, Principal
+from ...protocol.caller import UNNAMED, Principal
 from ..catalog.views import View
 from ..gateway_file import GatewayFile
 

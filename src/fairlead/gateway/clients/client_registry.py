@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...protocol.identity.principal import principal_name
+from ...protocol.caller import principal_name
 from ...upstream.connection.upstream_connection import UpstreamConnection
 from ...upstream.list_variants import VariantKey, variant_key
 from ..server_endpoint import SingleServerEndpoint

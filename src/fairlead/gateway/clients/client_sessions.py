@@ -7,9 +7,9 @@ from msgspec import Raw
 from ...interceptor import Interceptor, malformed_frame_hook
 from ...peer import Peer
 from ...peer.notification_pipeline import NotificationPipeline
+from ...protocol.caller import Principal
 from ...protocol.envelope import Direction
 from ...protocol.identity.client_key import connection_key
-from ...protocol.identity.principal import Principal
 from ...relay.client_session import ClientSession
 from ...server.features.subscription_quota import HeldUris, SubscriptionQuota
 from ...upstream.connection.notification_outbox import PeerOutbox

@@ -7,24 +7,24 @@ from msgspec import Struct, UnsetType
 
 from ...errors import LocalProtocolError, RpcError
 from ...interceptor import Answer, Exchange
-from ...protocol.identity.principal import Principal
+from ...protocol.caller import Principal
 from ...protocol.own_errors import own_error
 from ...relay.client_session import ClientSession
 from ...relay.request_params import listen_request_for, uris_of
 from ...relay.same_era import stop_watching
 from ...server.features.change_broadcaster import UPDATED, ChangeBroadcaster
+from ...transport.background_tasks import BackgroundTasks
 from ...upstream.connection.upstream_connection import UpstreamConnection
 from ...upstream.list_variants import VariantKey, variant_key
 from ...wire.error_codes import INTERNAL_ERROR
 from ..backends.backend import Member
 from ..backends.registry import BackendRegistry
-from ..background_tasks import BackgroundTasks
 from ..catalog.list_requests import MergedLists
 from ..catalog.merged_catalog import MergedCatalog
 from ..catalog.routing import Router
+from ..catalog.views import ClientViews
 from ..handshake_results import CAPABILITIES
 from .client_sessions import ConnectedClient
-from .client_views import ClientViews
 from .upstream_subscriptions import URIS_PER_TURN, UpstreamSubscriptions
 
 __all__ = ["ClientSubscriptions", "StatelessListener"]

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from ...interceptor import Exchange
 from ...protocol.own_errors import own_error
 from ...relay.request_params import level_of
+from ...transport.background_tasks import BackgroundTasks
 from ...upstream.connection.relayed_call import LEVELS
 from ...upstream.connection.upstream_connection import UpstreamConnection
 from ...upstream.upstream import Upstream
 from ...wire.error_codes import INVALID_PARAMS
 from ..backends.registry import BackendRegistry
-from ..background_tasks import BackgroundTasks
 from .client_sessions import ConnectedClient
 from .upstream_subscriptions import log_failure
 

@@ -6,9 +6,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from ...errors import FairleadError, LocalProtocolError, RpcError
+from ...transport.background_tasks import BackgroundTasks
 from ...upstream.upstream_registry import UpstreamRegistry
 from ..backends.backend import Member
-from ..background_tasks import BackgroundTasks
 
 __all__ = ["URIS_PER_TURN", "UpstreamSubscriptions", "log_failure"]
 

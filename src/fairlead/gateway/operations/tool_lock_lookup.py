@@ -7,11 +7,9 @@ from ...interceptor import Exchange
 from ...policy.actions.tool_lock import ToolOrigin
 from ...protocol.targets.list_kind import ListKind
 from ..backends.registry import BackendRegistry
-from ..backends.startup_calls import wait_until_found
 from ..catalog.merged_catalog import MergedCatalog
-from ..catalog.routing import Router
-from ..catalog.views import View
-from ..clients.client_views import ClientViews
+from ..catalog.routing import Router, wait_until_found
+from ..catalog.views import ClientViews, View
 
 __all__ = ["ToolOriginLookup"]
 

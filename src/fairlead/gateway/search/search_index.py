@@ -22,7 +22,7 @@ from ...limits import SEARCH_QUERY, SEARCHED_TEXT
 from ...protocol.downgrade.results import downgrade_result
 from ...protocol.json_edit import items_of, members_of, string_of
 from ...protocol.revisions import Revision
-from ...protocol.targets.unicode_forms import nfkc, without_long_mark_runs
+from ...protocol.targets.name_forms import nfkc, without_long_mark_runs
 from ...suggestions import did_you_mean
 from ...wire import to_json
 

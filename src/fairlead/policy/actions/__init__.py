@@ -1,4 +1,4 @@
-"""Actions of rules: one interceptor per module, registered by name in `action_registry.py`.
+"""Actions of rules: one interceptor per module, registered by name in `ACTIONS`.
 
 Each action has the signature `async (exchange, proceed) -> Answer` and handles requests and
 notifications in both directions. `proceed` returns the response.
@@ -7,6 +7,11 @@ Actions derive from `InterceptorBase`, whose docstring lists the hooks and flags
 define, or from `SyncInterceptor`, which a relay calls without a task.
 """
 
+from collections.abc import Callable
+from typing import ClassVar, Final, TypeAlias
+
+from ...interceptor import Answer, Exchange, Interceptor, InterceptorBase, Proceed
+from ..load_interceptor import load_interceptor
 from .access import Allow
 from .audit import Audit
 from .block import Block
@@ -38,3 +43,37 @@ __all__ = [
     "SizeLimit",
     "TimeLimit",
 ]
+
+# The parameters of a factory are the options of the action; their annotations are the types that a
+# rule file must use.
+Factory: TypeAlias = Callable[..., Interceptor]
+
+
+class PassThrough(InterceptorBase):
+    """Action that forwards messages unchanged and ends the evaluation of later rules."""
+
+    pure: ClassVar = True
+    waits: ClassVar = False
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+
+ACTIONS: Final[dict[str, Factory]] = {
+    "access": Allow,
+    "allow": PassThrough,
+    "audit": Audit,
+    "block": Block,
+    "cache": Cache,
+    "check": SchemaCheck,
+    "delay": Delay,
+    "fault": Fault,
+    "inject": Inject,
+    "mock": Mock,
+    "rate": RateLimit,
+    "redact": Redact,
+    "rename": Rename,
+    "size": SizeLimit,
+    "timeout": TimeLimit,
+    "use": load_interceptor,
+}

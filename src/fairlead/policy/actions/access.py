@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ...interceptor import After, Exchange, Outcome, SyncInterceptor
 from ...protocol.envelope import Direction
-from ...protocol.methods import METHODS, is_question
+from ...protocol.methods import QUESTIONS
 from ...protocol.targets.targets import NESTED, Patterns, Target
 from ...redaction.redact_messages import repeats_a_name
 from ...wire.error_codes import INTERNAL_ERROR
@@ -24,7 +24,6 @@ _Place = tuple[str, str | UnsetType | tuple[Target, ...], str | UnsetType]
 _ANSWERS: Final = (bytes, Raw)
 _UP: Final = Direction.CLIENT_TO_SERVER
 _UPDATED: Final = "notifications/resources/updated"
-_QUESTIONS: Final = [method.name for method in METHODS if is_question(method.name)]
 # Keep floats as raw text: a number outside the range of a float must not make a message
 # undecodable.
 _decode: Final = msgspec.json.Decoder(float_hook=lambda text: Raw(text.encode())).decode
@@ -55,7 +54,7 @@ class Allow(SyncInterceptor):
         self._methods, self._denied_methods = Patterns(methods), Patterns(deny_methods)
         self._known: set[_Place] = set()
         # Results are decoded only if a pattern denies a method that an input request can contain.
-        self._denies_questions = any(self._deny_methods(name) for name in _QUESTIONS)
+        self._denies_questions = any(self._deny_methods(name) for name in QUESTIONS)
 
     def passes(self, exchange: Exchange) -> bool:
         """Return True if the message was allowed before and its response needs no check."""

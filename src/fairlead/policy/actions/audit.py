@@ -13,7 +13,7 @@ from msgspec import Struct, UnsetType
 
 from ...errors import MCPErrorCode, RpcError
 from ...interceptor import Answer, Exchange, InterceptorBase, MalformedFrame, Proceed
-from ...protocol.identity.principal import principal_name
+from ...protocol.caller import principal_name
 from ...recording.journal.tool_error import is_tool_error
 from ...redaction.redact_messages import Redactor
 from ...wire import Request, single_line, to_json

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from ...config.files.source_locations import SourceLocation
+from ...protocol.caller import principal_name
 from ...protocol.envelope import Direction
-from ...protocol.identity.principal import principal_name
 from ...protocol.targets.targets import NESTED
+from ...suggestions import unknown_name
 from .facts import ANY, Facts, MessageKey
 from .operators import OPERATORS, InvalidTest, Test, is_test, name_test, value_test
 from .rule_index_hints import Hints, Hooks, IndexHook, hints_of_name, hints_of_value, most_selective
-from .rules_error import unknown_name
 from .target_tests import TargetTest, server_test, target_test
 
 __all__ = ["ALWAYS", "NAMING", "SOURCES", "Condition", "Report", "compile_condition", "names"]

@@ -1,13 +1,12 @@
 """Mistakes in a file of rules, with their locations."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from ...errors import ConfigError
-from ...suggestions import close_matches
 
-__all__ = ["RuleMistake", "RulesError", "unknown_name"]
+__all__ = ["RuleMistake", "RulesError"]
 
 
 class RuleMistake(Struct, frozen=True):
@@ -33,11 +32,3 @@ class RulesError(ConfigError):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.mistakes))
-
-
-def unknown_name(what: str, name: object, known: Iterable[str]) -> str:
-    """Build an "unknown name" message with the closest match, or with all valid names."""
-    names = sorted(known)
-    if near := close_matches(str(name), names):
-        return f'unknown {what} "{name}"; did you mean "{near[0]}"?'
-    return f'unknown {what} "{name}"; expected one of {", ".join(names)}'

@@ -16,9 +16,9 @@ from ...errors import ConfigError
 from ...interceptor import Interceptor, InterceptorBase, hooks_of
 from ...recording.tape.format import LINES, base_of
 from ...redaction.redact_messages import Redactor
-from ..actions.action_registry import ACTIONS, Factory
+from ...suggestions import unknown_name
+from ..actions import ACTIONS, Factory
 from ..conditions.conditions import Report
-from ..conditions.rules_error import unknown_name
 from ..interceptor_failures import LIMIT, FailurePolicy, with_failure_policy
 
 __all__ = [
@@ -174,7 +174,8 @@ class ActionBuilder:
             if key not in kinds:
                 what = f"option of `{name}`"
                 self._report(
-                    here, unknown_name(what, key, kinds) if kinds else f"`{name}` takes no options"
+                    here,
+                    unknown_name(what, str(key), kinds) if kinds else f"`{name}` takes no options",
                 )
                 good = False
                 continue
@@ -275,38 +276,27 @@ def find_unwritable(action: str, options: Mapping[str, Any], folder: str) -> tup
     try:
         if action == "record":  # creates missing directories
             path = f"{base_of(path)}{LINES}"
-            reason = _of_file(path) or _of_folder(_nearest(os.path.dirname(path)))
-        elif os.path.exists(path):  # The directory of a log file may be read-only for this user.
-            reason = _of_file(path)
-        else:
-            reason = _of_folder(os.path.dirname(path))
+        reason = _unwritable(path, creates_folders=action == "record")
     except ValueError as exc:  # for example a null character in the path
         reason = str(exc)
     return None if reason is None else (option, reason)
 
 
-def _of_file(path: str) -> str | None:
-    """Return why an existing file cannot be written, or None."""
+def _unwritable(path: str, *, creates_folders: bool) -> str | None:
+    """Return why a file cannot be written or created, or None."""
     if os.path.isdir(path):
         return f"{path} is a directory, not a file"
-    if os.path.exists(path) and not os.access(path, os.W_OK):
-        return f"{path} is not writable"
-    return None
-
-
-def _of_folder(path: str) -> str | None:
-    """Return why a file cannot be created in a directory, or None."""
-    if not os.path.exists(path):
-        return f"directory {path} does not exist"
-    if not os.path.isdir(path):
-        return f"{path} is not a directory"
-    if not os.access(path, os.W_OK | os.X_OK):
-        return f"directory {path} is not writable"
-    return None
-
-
-def _nearest(path: str) -> str:
-    """Return the directory, or its nearest existing parent."""
-    while not os.path.lexists(path) and (above := os.path.dirname(path)) != path:
-        path = above
-    return path
+    if os.path.exists(path):
+        if not os.access(path, os.W_OK):
+            return f"{path} is not writable"
+        if not creates_folders:  # The directory of a log file may be read-only for this user.
+            return None
+    folder = os.path.dirname(path)
+    while creates_folders and not os.path.lexists(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.exists(folder):
+        return f"directory {folder} does not exist"
+    if not os.path.isdir(folder):
+        return f"{folder} is not a directory"
+    writable = os.access(folder, os.W_OK | os.X_OK)
+    return None if writable else f"directory {folder} is not writable"

@@ -11,16 +11,17 @@ from msgspec import Raw, Struct, UnsetType
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Interceptor, Proceed, ReplyPathBase, chain
-from ...protocol.caller import Caller, read_params_head, stateless_caller
+from ...protocol.caller import Caller, Principal, principal_from, read_params_head, stateless_caller
 from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
-from ...protocol.identity.principal import Principal, principal_from
 from ...protocol.revisions import NEWEST_HANDSHAKE, find_revision
 from ...protocol.targets.targets import Target, targets_of
 from ...protocol.targets.unique_names import full_name
 from ...recording.tape.format import TapeEntry
+from ...recording.tape.message_summary import MessageHeading, message_heading
 from ...wire import Notification, Request
+from ...wire.error_codes import INTERNAL_ERROR
 from ...wire.json import read_json
-from ..actions.action_registry import Factory
+from ..actions import Factory
 from .build_actions import WRITING, Action
 from .load_rules import Rule
 from .ruleset import RuleSet
@@ -87,11 +88,9 @@ def dry_run_tape(
                 yield runner.run(_rehearse(rules, turn))
 
         for entry in tape:
-            line, size = read_json(entry.message, _Line, None), len(bytes(entry.message))
-            if line is None:
-                continue
-            if line.method is None:
-                turn = open_turns.pop((entry.session, entry.dir.reverse(), line.id), None)
+            line, size = message_heading(entry), len(bytes(entry.message))
+            if not isinstance(line.method, str):
+                turn = open_turns.pop((entry.session, entry.dir.reverse(), line.name), None)
                 if turn is not None and not turn.past:
                     turn.answer, turn.over = _answer(line), True
                     turn.size += size
@@ -99,9 +98,9 @@ def dry_run_tape(
             else:
                 exchange = _exchange(entry, line, known)
                 held += size
-                waiting.append(_Turn(entry, exchange, over=line.id is None, size=size))
-                if line.id is not None:
-                    open_turns[(entry.session, entry.dir, line.id)] = waiting[-1]
+                waiting.append(_Turn(entry, exchange, over=line.name is None, size=size))
+                if line.name is not None:
+                    open_turns[(entry.session, entry.dir, line.name)] = waiting[-1]
             yield from due(MAX_WAITING)
         yield from due(0)
 
@@ -205,26 +204,15 @@ class _RecordedReplyPath(ReplyPathBase):
         raise RpcError(-32601, "a recorded client cannot receive requests")
 
 
-class _Line(Struct):
-    method: str | None = None
-    id: int | str | None = None
-    params: Raw | UnsetType = msgspec.UNSET
-    result: Raw | UnsetType = msgspec.UNSET
-    error: Raw | UnsetType = msgspec.UNSET
-
-
-class _Said(Struct):
-    code: int = -32603
-    message: str = ""
-
-
-def _answer(line: _Line) -> Raw | RpcError | None:
+def _answer(line: MessageHeading) -> Raw | RpcError | None:
     if not isinstance(line.result, UnsetType):
         return line.result
     if isinstance(line.error, UnsetType):
         return None
-    said = read_json(line.error, _Said, _Said())
-    return RpcError(said.code, said.message, raw=bytes(line.error))
+    said = line.read_error()
+    code = said.get("code")
+    code = code if isinstance(code, int) else INTERNAL_ERROR
+    return RpcError(code, str(said.get("message", "")), raw=bytes(line.error))
 
 
 class _Opening(Struct, rename="camel"):
@@ -261,13 +249,12 @@ def _keep(several: dict[K, V], key: K, value: V) -> V:
     return value
 
 
-def _exchange(entry: TapeEntry, line: _Line, known: _Known) -> Exchange:
+def _exchange(entry: TapeEntry, line: MessageHeading, known: _Known) -> Exchange:
     """Rebuild the exchange of a recorded message."""
-    assert line.method is not None
     message: Request | Notification = (
         Notification(line.method, line.params)
-        if line.id is None
-        else Request(line.id, line.method, line.params)
+        if line.name is None
+        else Request(line.name, line.method, line.params)
     )
     head = read_params_head(line.params)
     transport = known.transport(entry)

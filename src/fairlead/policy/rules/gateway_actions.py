@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from ...errors import ConfigError
 from ...interceptor import Exchange, Interceptor
 from ...redaction.redact_messages import Redactor
-from ..actions.action_registry import Factory
+from ..actions import Factory
 from ..hold_desk import HoldDesk, HoldOutcome
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from ...config.files.config_reader import read_file
 from ...config.files.formats import Document, parse
 from ...config.files.source_locations import SourceLocation, location_of
 from ...errors import ConfigError
+from ...suggestions import unknown_name
 from ..conditions.conditions import ALWAYS, NAMING, Condition, compile_condition, names
-from ..conditions.rules_error import RuleMistake, RulesError, unknown_name
+from ..conditions.rules_error import RuleMistake, RulesError
 from ..interceptor_failures import FailurePolicy
 from .build_actions import (
     TYPE_NAMES,
@@ -251,7 +252,7 @@ class _RulesParser:
     ) -> None:
         for key in raw:
             if key not in known:
-                self._report((*where, str(key)), unknown_name(what, key, known))
+                self._report((*where, str(key)), unknown_name(what, str(key), known))
 
     def _value(self, where: SourceLocation, raw: Any, kind: Any) -> Any:
         if raw is None:

@@ -28,7 +28,7 @@ from ...protocol.envelope import Direction
 from ...protocol.targets.targets import NESTED, Target
 from ...redaction.redact_messages import Redactor
 from ...wire import Notification, Request
-from ..actions.action_registry import ACTIONS, Factory
+from ..actions import ACTIONS, Factory
 from ..actions.rename import Rename
 from ..conditions.conditions import ALWAYS
 from ..conditions.facts import ANY, Facts, MessageKey, ServerOf, key_of

@@ -9,19 +9,20 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from ...observe.safe_display import hidden_characters
+
 __all__ = ["find_suspicious_text"]
 
 MAX_FOUND: Final = 20
 MAX_DEPTH: Final = 50
 
-# Characters that are invisible or change how the text is displayed.
-_ZERO_WIDTH: Final = {0x00AD, 0x034F, 0x061C, 0x180E, *range(0x200B, 0x2010), 0x2060, 0x2061}
-_ZERO_WIDTH_TOO: Final = {0x2062, 0x2063, 0x2064, 0xFEFF, 0x115F, 0x1160, 0x3164, 0xFFA0}
-_BIDI: Final = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F}
-_JOINER: Final = 0x200D
-_COLOURED: Final = "\ufe0f"  # the variation selector for emoji
-# Signs around numbers. They are visible, although Unicode classifies them as format characters.
-_SEEN: Final = {*range(0x0600, 0x0606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD}
+# Line ends, and signs around numbers, which Unicode classifies as format characters although they
+# are visible.
+_SEEN: Final = frozenset(
+    "\r\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
+)
+_HARMLESS: Final = ("Zs", "Cn")  # spaces, and characters that are newer than Python's table
+_INVISIBLE: Final = "\U000e0000"  # the first of a plane without visible characters
 
 _INSTRUCTIONS: Final = tuple(
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), what)
@@ -90,39 +91,13 @@ def _texts(value: Any, where: str, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def _hidden(text: str) -> Iterator[str]:
-    kinds: dict[str, list[str]] = {}
-    if text.isascii() and text.isprintable():
-        return
-    for index, character in enumerate(text):
-        kind = _kind(character, text[index - 1] if index else "")
-        if kind is not None:
-            kinds.setdefault(kind, []).append(f"U+{ord(character):04X}")
-    for kind, codes in kinds.items():
-        yield f"{len(codes)} {kind} ({', '.join(sorted(set(codes))[:5])})"
-
-
-def _kind(character: str, before: str) -> str | None:
-    code = ord(character)
-    if 0xE0000 <= code <= 0xE007F:
-        return "invisible tag characters"
-    if code in _BIDI:
-        return "characters that change the text direction"
-    if code in _ZERO_WIDTH or code in _ZERO_WIDTH_TOO:
-        emoji = before == _COLOURED or (before and unicodedata.category(before) in ("So", "Sk"))
-        joins = code == _JOINER and emoji
-        return None if joins else "zero-width characters"  # zero-width joiners combine emoji
-    if 0xFE00 <= code <= 0xFE0E or 0xE0100 <= code <= 0xE01EF:
-        return "variation selectors"
-    category = unicodedata.category(character)
-    if category == "Cf" and code not in _SEEN:
-        return "zero-width characters"
-    if category in ("Zl", "Zp"):
-        return "Unicode line separators"
-    if category == "Co":
-        return "private-use characters"
-    if category == "Cc" and character not in "\t\n\r":
-        return "control characters"
-    return None
+    found = [
+        f"U+{ord(sign):04X}"
+        for sign in hidden_characters(text)
+        if sign >= _INVISIBLE or (sign not in _SEEN and unicodedata.category(sign) not in _HARMLESS)
+    ]
+    if found:
+        yield f"{len(found)} hidden characters ({', '.join(sorted(set(found))[:5])})"
 
 
 def _instructions(text: str) -> Iterator[str]:

@@ -26,9 +26,8 @@ from ...wire import (
 )
 from ...wire.error_codes import INVALID_PARAMS, INVALID_REQUEST
 from ...wire.json import read_json
-from ..caller import Caller, check_declaration, read_params_head, stateless_caller
+from ..caller import Caller, Principal, check_declaration, read_params_head, stateless_caller
 from ..envelope import SessionContext, SessionState
-from ..identity.principal import Principal
 from ..methods import find
 from ..outgoing_params import Identity, with_meta
 from ..revisions import NEWEST_HANDSHAKE, STATELESS, Revision, negotiate_revision

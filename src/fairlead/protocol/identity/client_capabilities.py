@@ -1,53 +1,21 @@
 """Capabilities of a client, in the form for a server of the other era."""
 
 from functools import lru_cache
-from typing import Any
 
 from msgspec import Raw
 
-from ...wire.json import read_json
 from ..downgrade.capabilities import downgrade_capabilities
 from ..json_edit import encoded, members_of
-from ..methods import has_capability
 from ..revisions import NEWEST_HANDSHAKE
 
 __all__ = [
     "PASSED_EXTENSIONS",
-    "can_be_asked",
     "for_handshake_server",
     "for_stateless_server",
-    "has_roots",
 ]
 
 # Extensions whose messages are the same in both eras and are forwarded unchanged.
 PASSED_EXTENSIONS = ("io.modelcontextprotocol/ui",)
-
-_ASKED_BACK = ("elicitation", "sampling", "roots")
-
-
-def can_be_asked(capabilities: bytes) -> bool:
-    """Return True if a server may send requests to a client with these capabilities."""
-    # Long declarations are decoded each time, so that clients cannot fill the cache with them.
-    short = len(capabilities) < 1024
-    return _remembered(capabilities) if short else _asks_back(capabilities)
-
-
-def has_roots(capabilities: bytes) -> bool:
-    """Return True if a server may request the roots of a client with these capabilities."""
-    return _declares(capabilities, ("roots",))
-
-
-def _asks_back(capabilities: bytes) -> bool:
-    return _declares(capabilities, _ASKED_BACK)
-
-
-def _declares(capabilities: bytes, names: tuple[str, ...]) -> bool:
-    declared = read_json(capabilities, dict[str, Any], {})
-    return any(has_capability(declared, name) for name in names)
-
-
-# Cached, because every call looks it up.
-_remembered = lru_cache(maxsize=256)(_asks_back)
 
 
 @lru_cache(maxsize=256)

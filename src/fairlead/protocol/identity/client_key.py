@@ -6,8 +6,8 @@ network address of an anonymous one.
 
 from functools import lru_cache
 
+from ..caller import Principal
 from ..envelope import TransportContext
-from .principal import Principal
 
 __all__ = ["client_key", "connection_key", "network_of"]
 

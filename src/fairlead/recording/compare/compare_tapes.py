@@ -15,7 +15,7 @@ from ..tape.message_summary import MessageHeading, message_heading, summary_of
 from ..tape.tape_reader import LineIndex, TapeReader, decode_entry
 from .json_diff import JsonDifference, JsonPath, aligned, json_differences, same_ends
 
-__all__ = ["StableIds", "TapeDifference", "iter_differences", "summary", "with_stable_ids"]
+__all__ = ["StableIds", "TapeDifference", "iter_differences", "with_stable_ids"]
 
 INDEXED: Final = 1_000_000  # number of entries whose positions are kept in memory
 # tapes with more entries are compared without telling added entries from changed ones
@@ -51,11 +51,6 @@ def iter_differences(
     else:  # Too long for an alignment: compare line by line.
         pairs = zip_longest(with_stable_ids(first), with_stable_ids(second))
     return islice(_changes(pairs, tuple(ignore)), SHOWN)
-
-
-def summary(entry: TapeEntry) -> str:
-    """Describe a message in a few words."""
-    return summary_of(message_heading(entry))
 
 
 class _Index:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from operator import eq
 from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from ...redaction.redact_text import REDACTED
@@ -27,6 +28,9 @@ class JsonDifference(Struct, frozen=True):
     path: str
     recorded: Any
     given: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}: {_short(self.recorded)} -> {_short(self.given)}"
 
 
 def read_path(text: str) -> JsonPath:
@@ -107,6 +111,11 @@ def _same(recorded: Any, given: Any) -> bool:
         return bool(recorded == given)
     except RecursionError:
         return False
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= 120 else f"{text[:119]}…"
 
 
 def _shown(value: Any) -> Any:

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 from msgspec import Struct
@@ -182,11 +182,8 @@ def find_journals(folder: Path | None = None) -> Iterator[tuple[Path, WatchHello
     sockets = [(one.stat().st_mtime, one) for one in place.glob("*.sock")]
     for _, path in sorted(sockets, reverse=True):
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
-                there.settimeout(2.0)
-                there.connect(str(path))
-                with there.makefile("rb") as lines:
-                    yield path, msgspec.json.decode(lines.readline(LINE_LIMIT), type=WatchHello)
+            with _connect(path, 2.0) as lines:
+                yield path, msgspec.json.decode(lines.readline(LINE_LIMIT), type=WatchHello)
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
         except (OSError, msgspec.DecodeError):
@@ -195,15 +192,20 @@ def find_journals(folder: Path | None = None) -> Iterator[tuple[Path, WatchHello
 
 def receive_records(path: Path) -> Iterator[JournalRecord | RecordsLost | WatchHello | None]:
     """Yield the objects of a connection until it ends; None for an empty line."""
+    with _connect(path) as lines:
+        while line := lines.readline(LINE_LIMIT):
+            if not line.strip():
+                yield None
+            elif line.startswith(b'{"hello"'):
+                yield msgspec.json.decode(line, type=WatchHello)
+            elif line.startswith(b'{"lost"'):
+                yield msgspec.json.decode(line, type=RecordsLost)
+            else:
+                yield msgspec.json.decode(line, type=JournalRecord)
+
+
+def _connect(path: Path, timeout: float | None = None) -> BinaryIO:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
+        there.settimeout(timeout)
         there.connect(str(path))
-        with there.makefile("rb") as lines:
-            while line := lines.readline(LINE_LIMIT):
-                if not line.strip():
-                    yield None
-                elif line.startswith(b'{"hello"'):
-                    yield msgspec.json.decode(line, type=WatchHello)
-                elif line.startswith(b'{"lost"'):
-                    yield msgspec.json.decode(line, type=RecordsLost)
-                else:
-                    yield msgspec.json.decode(line, type=JournalRecord)
+        return there.makefile("rb")  # keeps the connection open until it is closed itself

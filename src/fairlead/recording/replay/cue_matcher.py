@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ..compare.json_diff import json_differences
-from ..tape.message_summary import message_heading, summary_of
+from ..tape.message_summary import summary
 from .request_identity import comparable_params, digest, target_params
 from .script import LISTEN, ScriptedCall
 
@@ -103,7 +103,7 @@ class StrictMatcher:
     def expected(self) -> str | None:
         """Describe the next recorded message, for an error message."""
         cue = self._next()
-        return "the end of the tape" if cue is None else summary_of(message_heading(cue.read()))
+        return "the end of the tape" if cue is None else summary(cue.read())
 
     def seek(self, seq: int) -> None:
         later = (n for n, cue in enumerate(self._cues) if cue.seq >= seq)

@@ -12,7 +12,7 @@ from ...interceptor import Exchange
 from ...peer import Peer
 from ...protocol.result_fragments import FRAGMENT, fragment_content
 from ...server.results.encode_fragment import FragmentSender
-from ...upstream.connection.relayed_params import with_progress_token, with_subscription_id
+from ...upstream.connection.relayed_call import with_progress_token, with_subscription_id
 from ...wire import Notification
 from .pace import Pace
 from .script import LISTEN, ScriptedCall, ScriptedStep

@@ -28,9 +28,9 @@ from ...wire import (
     failure,
 )
 from ...wire.error_codes import METHOD_NOT_FOUND
-from ..compare.compare_tapes import summary
 from ..compare.json_diff import JsonDifference, JsonPath, json_differences, read_path
 from ..tape import TapeReader
+from ..tape.message_summary import summary
 from .script import LISTEN, ScriptedCall, ScriptedStep, load_script, read_refusal
 
 __all__ = ["ComparedCall", "ReplayReport", "replay_tape"]
@@ -56,6 +56,12 @@ class ComparedCall(Struct):
     def same(self) -> bool:
         return not self.differences and self.error is None
 
+    @property
+    def lines(self) -> list[str]:
+        """The lines of a report about this call."""
+        heading = f"{self.seq} {self.what}: {self.error or 'different response'}"
+        return [heading, *(f"    {one}" for one in self.differences)]
+
 
 class ReplayReport(Struct):
     """The result of a replay."""
@@ -68,14 +74,8 @@ class ReplayReport(Struct):
 
     def __str__(self) -> str:
         wrong = [each for each in self.compared if not each.same]
-        lines = [f"{len(self.compared)} compared, {len(wrong)} differ"]
-        for each in wrong:
-            lines.append(f"{each.seq} {each.what}: {each.error or 'different response'}")
-            lines += [
-                f"    {one.path}: {_short(one.recorded)} -> {_short(one.given)}"
-                for one in each.differences
-            ]
-        return "\n".join(lines)
+        count = f"{len(self.compared)} compared, {len(wrong)} differ"
+        return "\n".join([count, *(line for each in wrong for line in each.lines)])
 
 
 async def replay_tape(
@@ -381,16 +381,5 @@ def _brief(one: JsonDifference) -> JsonDifference:
 
 def _cut(value: Any) -> Any:
     """Return a value, or the beginning of a long one."""
-    text = _text(value)
-    if len(text) <= LONGEST:
-        return value
-    return f"{text[:LONGEST]}… ({len(text)} characters)"
-
-
-def _short(value: Any) -> str:
-    text = _text(value)
-    return text if len(text) <= 120 else f"{text[:119]}…"
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"

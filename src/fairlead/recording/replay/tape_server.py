@@ -14,11 +14,10 @@ from ...client.connection.listen_request import ACKNOWLEDGED
 from ...errors import FairleadError, RpcError
 from ...interceptor import Answer, Exchange, Handler
 from ...peer import Peer
-from ...protocol.caller import SUBSCRIPTION_KEY, Caller
+from ...protocol.caller import ANONYMOUS, SUBSCRIPTION_KEY, Caller, Principal
 from ...protocol.conversation.conversation import Conversation, ConversationRole
 from ...protocol.envelope import TransportContext
 from ...protocol.headers import ParamHeader
-from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...protocol.outgoing_params import Identity
 from ...server.http_app.http_runnable import StandInServer
 from ...transport.channel import Channel

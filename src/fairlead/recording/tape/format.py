@@ -9,9 +9,9 @@ Messages contain the ids and tokens of the client: progress has the client's tok
 
 import os
 import shlex
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
-from msgspec import Raw, Struct, field
+from msgspec import Meta, Raw, Struct, field
 
 from ...protocol.envelope import Direction
 from ...wire import RequestId
@@ -33,6 +33,10 @@ __all__ = [
 VERSION: Final = 1
 LINES: Final = ".tape.jsonl"
 ABOUT: Final = ".tape.json"
+
+# Seconds since the epoch, up to the year 9987, because dates end in the year 9999.
+Moment: TypeAlias = Annotated[float, Meta(ge=0, lt=253_000_000_000)]
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
 
 
 class TapeEntry(Struct, omit_defaults=True, kw_only=True):
@@ -56,13 +60,13 @@ class TapeInfo(Struct, omit_defaults=True, kw_only=True):
 
     version: int = VERSION
     name: str = ""
-    began: float = 0.0  # seconds since the epoch
-    ended: float | None = None
+    began: Moment = 0.0
+    ended: Moment | None = None
     status: Literal["recording", "complete", "cut"] = "recording"
     tags: list[str] = field(default_factory=list)
-    entries: int = 0
-    lost: int = 0  # messages that could not be written
-    parts: int = 1  # number of files; more than 1 if the tape was rotated
+    entries: Count = 0
+    lost: Count = 0  # messages that could not be written
+    parts: Annotated[int, Meta(ge=1)] = 1  # number of files; more than 1 if the tape was rotated
     redacted: bool = True
     fairlead: str = ""
     about: dict[str, Any] = field(default_factory=dict)  # the command or URL that was recorded

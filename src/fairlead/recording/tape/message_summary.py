@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ...wire.json import UNREADABLE, read_json
 from .format import TapeEntry
 
-__all__ = ["MessageHeading", "message_heading", "summary_of"]
+__all__ = ["MessageHeading", "message_heading", "summary", "summary_of"]
 
 
 class MessageHeading(Struct):
@@ -59,6 +59,11 @@ def summary_of(heading: MessageHeading) -> str:
         told = heading.read_error()
         return f"error {told.get('code')}: {told.get('message')}"
     return "no message" if heading.result is UNSET else "result"
+
+
+def summary(entry: TapeEntry) -> str:
+    """Describe the message of an entry in a few words."""
+    return summary_of(message_heading(entry))
 
 
 class _Aimed(Struct):

@@ -14,12 +14,14 @@ from ...errors import RpcError
 from ...interceptor import After, Exchange, Interceptor, Outcome, SyncInterceptor
 from ...peer import Peer
 from ...peer.intercepted_peer import InterceptedPeer
-from ...protocol.caller import SUBSCRIPTION_KEY
+from ...protocol.caller import ANONYMOUS, SUBSCRIPTION_KEY, Principal
 from ...protocol.envelope import Direction, TransportContext
-from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...protocol.json_edit import members_of
-from ...upstream.connection.relayed_call import RelayedCall
-from ...upstream.connection.relayed_params import with_progress_token, with_subscription_id
+from ...upstream.connection.relayed_call import (
+    RelayedCall,
+    with_progress_token,
+    with_subscription_id,
+)
 from ...upstream.connection.server_events import EventReceiver
 from ...upstream.connection.upstream_connection import UpstreamConnection
 from ...wire import (

@@ -1,6 +1,5 @@
 """Reader for tapes, which may be truncated and larger than memory."""
 
-import math
 import os
 import weakref
 from array import array
@@ -31,8 +30,6 @@ MAX_LINE: Final = 64 << 20
 MAX_ABOUT: Final = 1 << 20  # bytes of a companion file
 BUFFER: Final = 256 << 10
 MOST_BYTES: Final = 8 << 20  # bytes of one page; a single larger entry is still returned
-# seconds since the epoch; in the year 9987, because dates end in the year 9999
-LATEST: Final = 253_000_000_000.0
 
 _decode = msgspec.json.Decoder(TapeEntry).decode
 
@@ -136,9 +133,7 @@ class TapeReader:
         info = TapeInfo(name=name)
         try:
             with open(f"{self.base}{ABOUT}", "rb") as file:
-                info, wrong = plausible_info(_info_of(file.read(MAX_ABOUT)))
-            if wrong:
-                self.troubles.append(f"{name}{ABOUT} has invalid values for {', '.join(wrong)}")
+                info = _info_of(file.read(MAX_ABOUT))
         except FileNotFoundError:
             self.troubles.append(f"{name}{ABOUT} is missing: details of the recording are unknown")
         except OSError as exc:
@@ -248,18 +243,3 @@ def _info_of(raw: bytes) -> TapeInfo:
     if version != VERSION:
         return TapeInfo(version=version)
     return msgspec.json.decode(raw, type=TapeInfo)
-
-
-def plausible_info(info: TapeInfo) -> tuple[TapeInfo, list[str]]:
-    """Return the metadata without implausible values, and the names of these."""
-    wrong = []
-    for member in ("began", "ended"):
-        value = getattr(info, member)
-        if value is not None and not (math.isfinite(value) and 0 <= value < LATEST):
-            wrong.append(member)
-            info = msgspec.structs.replace(info, **{member: 0.0 if member == "began" else None})
-    for member, least in (("entries", 0), ("lost", 0), ("parts", 1)):
-        if getattr(info, member) < least:
-            wrong.append(member)
-            info = msgspec.structs.replace(info, **{member: least})
-    return info, wrong

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
@@ -13,9 +13,9 @@ from .format import ABOUT, LINES, TapeEntry, base_of
 from .message_summary import message_heading
 from .output_file import check_not_existing, open_output
 from .tape_files import parts_of
-from .tape_reader import TapeReader
+from .tape_reader import LineLocation, TapeReader
 
-__all__ = ["EntrySelection", "select_entries", "trim"]
+__all__ = ["EntrySelection", "select_lines", "trim"]
 
 # A conversation without its opening cannot be replayed.
 _OPENING: Final = ("initialize", "notifications/initialized", "server/discover")
@@ -66,13 +66,15 @@ class EntrySelection(Struct, kw_only=True):
         return wanted
 
 
-def select_entries(entries: Iterable[TapeEntry], choice: EntrySelection) -> Iterator[TapeEntry]:
-    """Yield the selected entries."""
-    for entry in entries:
+def select_lines(
+    lines: Iterable[tuple[LineLocation, bytes, TapeEntry]], choice: EntrySelection
+) -> Iterator[tuple[bytes, TapeEntry]]:
+    """Yield the selected entries, each with its line as written."""
+    for _, line, entry in lines:
         if choice.is_over(entry):
             return
         if choice.takes(entry):
-            yield entry
+            yield line, entry
 
 
 def trim(
@@ -102,7 +104,11 @@ def trim(
         open_output(about, overwrite=overwrite) as companion,
         open_output(place, overwrite=overwrite) as lines,
     ):
-        count = _copy(reader, choice, lines)
+        count = 0
+        # Copied unchanged: a newer version may have written members unknown to this one.
+        for line, _ in select_lines(reader.lines(), choice):
+            lines.write(line)
+            count += 1
         if not count and reader.read:
             raise ConfigError(f"no entry of {reader.base} matches: nothing was written")
         info = msgspec.structs.replace(
@@ -112,16 +118,4 @@ def trim(
         companion.flush()
     for old in parts_of(base)[1:]:
         old.unlink(missing_ok=True)
-    return count
-
-
-def _copy(reader: TapeReader, choice: EntrySelection, stream: BinaryIO) -> int:
-    """Copy lines unchanged: a newer version may have written members unknown to this one."""
-    count = 0
-    for _, line, entry in reader.lines():
-        if choice.is_over(entry):
-            break
-        if choice.takes(entry):
-            stream.write(line)
-            count += 1
     return count

@@ -14,10 +14,10 @@ from msgspec import Raw, Struct, UnsetType
 
 from ...errors import FairleadError, RpcError
 from ...interceptor import Answer, Exchange
+from ...protocol.caller import has_capability, needed_capability, nested_capability
 from ...protocol.downgrade.downgrade_error import DowngradeError
 from ...protocol.downgrade.params import downgrade_params
 from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
-from ...protocol.methods import has_capability, nested_capability
 from ...protocol.own_errors import own_error
 from ...protocol.public_reason import public_reason
 from ...upstream.connection.relayed_call import RelayedCall
@@ -27,7 +27,7 @@ from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND, MISSING_CAPABI
 if TYPE_CHECKING:
     from ...upstream.connection.upstream_connection import UpstreamConnection
 
-__all__ = ["BridgedInputRounds", "kind_of", "needed_capability", "requests_input"]
+__all__ = ["BridgedInputRounds", "kind_of", "requests_input"]
 
 MAX_ROUNDS: Final = 20
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry without input
@@ -67,13 +67,6 @@ def requests_input(result: Raw) -> bool:
     if kind not in ("complete", "input_required"):
         raise own_error(INTERNAL_ERROR, f"Unknown resultType in the server's result: {kind!r}")
     return kind == "input_required"
-
-
-def needed_capability(method: str, mode: str | None) -> str | None:
-    """Return the capability of clients that an input request needs; None if it is unknown."""
-    if method == "elicitation/create":
-        return "elicitation.url" if mode == "url" else "elicitation.form"
-    return {"sampling/createMessage": "sampling", "roots/list": "roots"}.get(method)
 
 
 class BridgedInputRounds:

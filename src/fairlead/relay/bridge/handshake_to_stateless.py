@@ -9,16 +9,26 @@ from msgspec import Raw, Struct
 from ...client.connection.listen_request import ACKNOWLEDGED, CANCELLED, ListenRequest
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange
-from ...protocol.caller import CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, VERSION_KEY
+from ...protocol.caller import (
+    CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    LOG_LEVEL_KEY,
+    VERSION_KEY,
+    has_capability,
+)
 from ...protocol.downgrade.capabilities import downgrade_capabilities
 from ...protocol.downgrade.results import downgrade_result
 from ...protocol.identity.client_capabilities import for_stateless_server
 from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
-from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error
 from ...protocol.revisions import NEWEST
-from ...upstream.connection.relayed_call import LEVELS, RelayedCall
-from ...upstream.connection.relayed_params import RelayedParams, params_of, with_subscription_id
+from ...upstream.connection.relayed_call import (
+    LEVELS,
+    RelayedCall,
+    RelayedParams,
+    params_of,
+    with_subscription_id,
+)
 from ...upstream.connection.upstream_connection import declared_by
 from ...wire import Notification, to_json
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND

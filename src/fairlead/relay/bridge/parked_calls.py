@@ -18,16 +18,13 @@ from msgspec import Raw, Struct
 
 from ...interceptor import Exchange
 from ...limits import KEPT_OUTCOME_BYTES, KEPT_OUTCOMES, PARKED_CALLS
-from ...protocol.caller import ROUND_MEMBERS
-from ...protocol.identity.principal import principal_name
+from ...protocol.caller import ROUND_MEMBERS, has_capability, needed_capability, principal_name
 from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
-from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error
 from ...protocol.sealed_state import BadSeal, KeyRing
 from ...upstream.connection.relayed_call import RelayedCall
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from ..relay_settings import RelaySettings
-from .bridged_input_rounds import needed_capability
 
 __all__ = ["ParkedCall", "ParkedCalls"]
 

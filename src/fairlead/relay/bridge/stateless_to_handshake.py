@@ -10,18 +10,22 @@ from msgspec import Raw, Struct
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange
 from ...peer.intercepted_peer import InterceptedNotifier
-from ...protocol.caller import ROUND_MEMBERS
+from ...protocol.caller import ROUND_MEMBERS, can_be_asked, has_capability
 from ...protocol.downgrade.downgrade_error import DowngradeError
 from ...protocol.downgrade.results import downgrade_result, upgrade_result
-from ...protocol.identity.client_capabilities import can_be_asked
 from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
-from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error
 from ...protocol.revisions import NEWEST, Revision
 from ...server.features.change_broadcaster import ChangeBroadcaster
 from ...server.features.subscription_quota import SubscriptionQuota
-from ...upstream.connection.relayed_call import ASKING, LEVELS, RelayedCall
-from ...upstream.connection.relayed_params import STATELESS_KEYS, RelayedParams, params_of
+from ...upstream.connection.relayed_call import (
+    ASKING,
+    LEVELS,
+    STATELESS_KEYS,
+    RelayedCall,
+    RelayedParams,
+    params_of,
+)
 from ...upstream.connection.upstream_connection import (
     declared_by,
     end_subscription,
@@ -35,8 +39,7 @@ from .parked_calls import ParkedCalls
 
 if TYPE_CHECKING:
     from ...upstream.connection.connection_pool import UpstreamPool
-    from ...upstream.connection.turn_lock import Turn
-    from ...upstream.connection.upstream_connection import UpstreamConnection
+    from ...upstream.connection.upstream_connection import Turn, UpstreamConnection
     from ..client_session import ClientSession
     from ..relay_settings import RelaySettings
 

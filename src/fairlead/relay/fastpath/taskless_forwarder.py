@@ -15,13 +15,19 @@ from msgspec import UNSET, Raw
 from ...errors import FairleadError, RequestTimeout, RpcError, TransportError
 from ...interceptor import After, Answer, Exchange, Handler, Interceptor
 from ...peer import DelegatedRequest, error_response
-from ...protocol.caller import NO_HEAD
+from ...protocol.caller import NO_HEAD, can_be_asked
 from ...protocol.conversation.conversation import Fill
 from ...protocol.envelope import SessionState
-from ...protocol.identity.client_capabilities import can_be_asked
 from ...protocol.own_errors import unreachable_error
-from ...upstream.connection.relayed_call import ASKING, WORK, RelayedCall
-from ...upstream.connection.relayed_params import RelayedParams, params_as_decoded, params_of
+from ...transport.background_tasks import BackgroundTasks
+from ...upstream.connection.relayed_call import (
+    ASKING,
+    WORK,
+    RelayedCall,
+    RelayedParams,
+    params_as_decoded,
+    params_of,
+)
 from ...wire import Notification, RequestId
 from .sync_chain import ContinuedCall, SyncChain, unwind, without_stray_cancellation
 
@@ -70,7 +76,7 @@ class TasklessForwarder:
         self.chain = SyncChain(interceptors, usual)
         self.possible = self.chain.possible
         # The event loop holds tasks only weakly.
-        self._flushing: set[asyncio.Task[None]] = set()
+        self._flushing = BackgroundTasks()
 
     def take(self, session: "ClientSession", exchange: Exchange) -> DelegatedRequest | None:
         """Take over a request of a session. Return None if the request needs a task."""
@@ -164,7 +170,7 @@ class TasklessForwarder:
         if connection is None or connection.ending:
             return None
         peer = connection.peer
-        if not peer.connected or peer.congested:
+        if not peer.state.open or peer.congested:
             return None
         # The result of `tools/list` is read in a task: it names the arguments that are repeated in
         # headers.
@@ -255,9 +261,7 @@ class TasklessForwarder:
             await call.flushed()
             then()
 
-        task = asyncio.get_running_loop().create_task(wait())
-        self._flushing.add(task)
-        task.add_done_callback(self._flushing.discard)
+        self._flushing.start(wait())
 
 
 class _TaskedCall:

@@ -13,10 +13,9 @@ from msgspec import Raw, UnsetType
 
 from ...errors import CannotAsk, LocalProtocolError, RpcError
 from ...interceptor import Exchange, Handler
-from ...protocol.caller import Caller
+from ...protocol.caller import Caller, principal_name
 from ...protocol.downgrade.downgrade_error import DowngradeError
 from ...protocol.downgrade.params import downgrade_params
-from ...protocol.identity.principal import principal_name
 from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...wire import Notification, Request, to_json
 from ...wire.error_codes import INVALID_PARAMS

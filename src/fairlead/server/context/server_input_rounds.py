@@ -22,7 +22,7 @@ from msgspec import Raw, Struct, UnsetType, field
 from ...errors import RpcError
 from ...interceptor import Exchange
 from ...limits import STATE_BYTES
-from ...protocol.identity.principal import principal_name
+from ...protocol.caller import principal_name
 from ...protocol.sealed_state import BadSeal, KeyRing
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS

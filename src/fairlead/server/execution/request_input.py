@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from ...errors import CannotAsk, RpcError
-from ...protocol.methods import nested_capability
+from ...protocol.caller import nested_capability
 from ...wire.error_codes import MISSING_CAPABILITY
 from ..context.context import Context
 

@@ -18,8 +18,8 @@ from msgspec import UNSET, Raw, UnsetType
 from ...errors import RpcError, TransportError
 from ...interceptor import Exchange
 from ...limits import SESSION_SUBSCRIPTIONS
+from ...protocol.caller import has_capability
 from ...protocol.envelope import SessionContext, SessionState
-from ...protocol.methods import has_capability
 from ...wire import Notification, to_json
 from ...wire.error_codes import MISSING_CAPABILITY
 from ..decode_params import decode_params

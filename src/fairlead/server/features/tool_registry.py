@@ -7,8 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from ...errors import MCPErrorCode, MCPToolError
-from ...protocol.caller import Caller
-from ...protocol.identity.principal import ANONYMOUS
+from ...protocol.caller import ANONYMOUS, Caller
 from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...protocol.schema.validation import InvalidArguments
 from ...protocol.types.tools import Tool

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 from ...errors import ChannelClosed
 from ...observe.log_filter import register_secrets
-from ...protocol.identity.principal import Principal
+from ...protocol.caller import Principal
 from ...transport.http.server.asgi import AsgiCall, BodyTimeout, Receive, Scope, Send
 from ...transport.http.server.endpoint import HttpEndpoint
 from ...transport.http.server.http_settings import HttpSettings

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...interceptor import Answer, Exchange, Handler, OnMalformed
 from ...peer import Peer
-from ...protocol.caller import Caller
+from ...protocol.caller import Caller, Principal
 from ...protocol.envelope import TransportContext
-from ...protocol.identity.principal import Principal
 from ...transport.channel import Channel
 from ...wire import Notification
 

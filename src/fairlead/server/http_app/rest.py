@@ -8,9 +8,8 @@ from msgspec import Raw
 from ...errors import MCPErrorCode, MCPToolError, RpcError
 from ...interceptor import Exchange, Handler
 from ...interceptor.direct_edge import NullReplyPath
-from ...protocol.caller import Caller, read_params_head
+from ...protocol.caller import Caller, Principal, read_params_head
 from ...protocol.envelope import Direction
-from ...protocol.identity.principal import Principal
 from ...protocol.revisions import NEWEST_HANDSHAKE, Revision
 from ...transport.http.server.asgi import AsgiCall, BodyTooLarge, has_json
 from ...transport.http.server.error_status import mapped_status

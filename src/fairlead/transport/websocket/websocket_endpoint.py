@@ -9,11 +9,12 @@ from typing import Any
 
 from ...errors import RemoteProtocolError
 from ...limits import SOCKETS_PER_CLIENT
+from ...protocol.caller import Principal
 from ...protocol.envelope import TransportContext
 from ...protocol.identity.client_key import client_key
-from ...protocol.identity.principal import Principal
 from ...protocol.json_edit import RawMembers, members_of
 from ...wire.error_codes import INVALID_REQUEST
+from ..background_tasks import BackgroundTasks
 from ..channel import Channel
 from ..client_shares import ClientShares, NoShareLeft
 from ..http.server.asgi import TEXT, HeaderMap, Receive, Scope, Send
@@ -44,7 +45,7 @@ class WebSocketEndpoint:
         self._shares: ClientShares[_ServedChannel] = ClientShares(
             settings.max_sockets, settings.max_sockets_per_client, SOCKETS_PER_CLIENT
         )
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending = BackgroundTasks()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one WebSocket until it is closed."""
@@ -101,10 +102,7 @@ class WebSocketEndpoint:
             await channel.end(1001, "the server is shutting down")
 
     def _end_soon(self, channel: "_ServedChannel") -> None:
-        work = channel.end(1013, "this client has too many connections")
-        task = asyncio.get_running_loop().create_task(work)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._ending.start(channel.end(1013, "this client has too many connections"))
 
     def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | RequestRefusal:
         """Return the principal of a client, or the reason to refuse it."""

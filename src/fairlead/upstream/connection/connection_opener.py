@@ -21,14 +21,13 @@ from ...errors import (
     RpcError,
 )
 from ...interceptor import Interceptor
-from ...protocol.caller import Caller
+from ...protocol.caller import Caller, Principal
 from ...protocol.conversation.era_probe import (
     RefusedInitialize,
     judge_initialize,
     judge_refused_initialize,
     lacks_handshake,
 )
-from ...protocol.identity.principal import Principal
 from ...protocol.outgoing_params import Identity
 from ...protocol.public_reason import public_reason
 from ...protocol.revisions import NEWEST
@@ -117,7 +116,7 @@ class ConnectionOpener:
 
         async def converse(connection: UpstreamConnection) -> None:
             try:
-                result = await connection.peer.forward(
+                result = await connection.peer.outbound.forward(
                     "initialize", lambda _: introduction, timeout=self.settings.connect_timeout
                 )
             except RpcError as exc:

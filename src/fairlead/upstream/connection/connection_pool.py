@@ -15,24 +15,23 @@ from msgspec import Raw, structs
 
 from ...config.upstream_settings import UpstreamSettings
 from ...errors import ChannelClosed, ConnectFailed, FairleadError, HttpError, RpcError
-from ...protocol.caller import Caller
+from ...protocol.caller import ANONYMOUS, UNNAMED, Caller, can_be_asked, has_roots
 from ...protocol.conversation.era_probe import RefusedInitialize, judge_refused_initialize
-from ...protocol.identity.client_capabilities import (
-    can_be_asked,
-    for_handshake_server,
-    has_roots,
-)
-from ...protocol.identity.principal import ANONYMOUS, UNNAMED
+from ...protocol.identity.client_capabilities import for_handshake_server
 from ...protocol.public_reason import public_reason
 from ...protocol.revisions import find_revision
 from ..server_target import ServerTarget
 from ..starts.start_limiter import StartLimiter
-from .connection_key import STATELESS, ConnectionKey, key_of_caller, key_of_session
 from .connection_opener import introduction_of
-from .open_connections import OpenConnections
+from .open_connections import (
+    STATELESS,
+    ConnectionKey,
+    OpenConnections,
+    key_of_caller,
+    key_of_session,
+)
 from .server_events import EventReceiver
-from .turn_lock import Turn, first_turn
-from .upstream_connection import UpstreamConnection, remove_subscriber
+from .upstream_connection import Turn, UpstreamConnection, first_turn, remove_subscriber
 
 __all__ = ["UpstreamPool"]
 

@@ -1,29 +1,133 @@
-"""The open connections to one server: their limit, idle ones and losses."""
+"""The open connections to one server: their keys, their limit, idle ones and losses.
+
+Clients with equal keys look the same to a server and may share a connection.
+"""
 
 import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import Any, Protocol, TypeAlias
 
-from msgspec import structs
+import msgspec
+from msgspec import Struct, structs
 
 from ...config.upstream_settings import UpstreamSettings
 from ...errors import ChannelClosed, ConnectFailed, ServerBusy
 from ...limits import CONNECTIONS_PER_CLIENT
-from ...protocol.identity.principal import ANONYMOUS, Principal
+from ...protocol.caller import ANONYMOUS, Caller, Principal, can_be_asked
+from ...protocol.identity.client_capabilities import PASSED_EXTENSIONS, for_handshake_server
+from ...protocol.revisions import NEWEST_HANDSHAKE
+from ...transport.background_tasks import BackgroundTasks
 from ..memory.server_memory import ServerFacts
 from ..server_target import ServerTarget
 from ..starts.liveness import LivenessProbe
 from ..starts.start_limiter import StartLimiter
-from .connection_key import ConnectionKey
 from .connection_opener import ConnectionOpener
 from .server_events import EventReceiver
 from .upstream_connection import UpstreamConnection
 
-__all__ = ["LOSS_WINDOW", "MAX_LOSSES", "DefaultConnection", "OnLost", "OpenConnections"]
+__all__ = [
+    "LOSS_WINDOW",
+    "MAX_LOSSES",
+    "STATELESS",
+    "ConnectionKey",
+    "DefaultConnection",
+    "OnLost",
+    "OpenConnections",
+    "key_of_caller",
+    "key_of_session",
+    "normal_capabilities",
+]
+
+
+class ConnectionKey(Struct, frozen=True, cache_hash=True):
+    """The principal of a client, and its properties that a server sees.
+
+    Clients with equal keys may share a connection.
+    """
+
+    stateless: bool
+    revision: str = ""  # the revision that the client proposed in `initialize`
+    capabilities: bytes = b"{}"  # the declared capabilities in their normal form
+    principal: Principal = ANONYMOUS
+    # True for a client with a session that the server can send requests to
+    in_session: bool = False
+    # A session and a stateless caller that can be asked never share a connection: the parked call
+    # of the latter keeps its turn for minutes.
+
+
+# one key for all clients, because every stateless request describes its client
+STATELESS = ConnectionKey(stateless=True)
+
+
+def key_of_caller(caller: Caller) -> ConnectionKey:
+    """Return the key of a stateless caller at a server of the handshake era."""
+    return _caller_key(caller.capabilities, caller.principal)
+
+
+def key_of_session(caller: Caller, introduction: bytes) -> ConnectionKey:
+    """Return the key of a session at a server of the handshake era.
+
+    `introduction` are the params of its `initialize`.
+    """
+    return ConnectionKey(
+        False,
+        _version(bytes(introduction)),
+        normal_capabilities(caller.capabilities),
+        caller.principal,
+        can_be_asked(caller.capabilities),
+    )
+
+
+@lru_cache(maxsize=1024)  # cached, because it is called for every request
+def _caller_key(capabilities: bytes, principal: Principal) -> ConnectionKey:
+    normal = normal_capabilities(for_handshake_server(capabilities))
+    return ConnectionKey(False, NEWEST_HANDSHAKE.value, normal, principal)
+
+
+@lru_cache(maxsize=256)
+def _version(introduction: bytes) -> str:
+    try:
+        found = msgspec.json.decode(introduction, type=_Introduction).protocol_version
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    # A longer text is not a revision, and clients could fill the memory with such keys.
+    return found if len(found) <= 32 else ""
+
+
+class _Introduction(Struct, rename="camel"):
+    protocol_version: str = ""
+
+
+@lru_cache(maxsize=256)
+def normal_capabilities(capabilities: bytes) -> bytes:
+    """Return the capabilities that servers act on, in one form for all equivalent declarations.
+
+    Other members, such as `experimental`, are ignored: otherwise a client could create any number
+    of keys.
+    """
+    try:
+        declared = msgspec.json.decode(capabilities)
+    except (msgspec.DecodeError, RecursionError):
+        return b"{}"
+    found: dict[str, Any] = {}
+    if isinstance(declared, dict):
+        if isinstance(asked := declared.get("elicitation"), dict):
+            modes = [mode for mode in ("form", "url") if mode in asked]
+            # An empty `elicitation` object means form mode.
+            found["elicitation"] = {mode: {} for mode in modes or ["form"]}
+        if isinstance(asked := declared.get("sampling"), dict):
+            found["sampling"] = {"tools": {}} if "tools" in asked else {}
+        if isinstance(declared.get("roots"), dict):
+            found["roots"] = {}
+        if isinstance(extensions := declared.get("extensions"), dict):
+            kept: dict[str, Any] = {name: {} for name in PASSED_EXTENSIONS if name in extensions}
+            found.update({"extensions": kept} if kept else {})
+    return msgspec.json.encode(found, order="sorted")
+
 
 # seconds without use before a connection may be closed to make room. Without this delay, a client
 # that declares different capabilities in each request would start a process for each request.
@@ -82,7 +186,7 @@ class OpenConnections:
         self.own: set[UpstreamConnection] = set()  # connections that serve a single session each
         self._connections: dict[ConnectionKey, list[UpstreamConnection]] = {}
         self._timers: dict[UpstreamConnection, asyncio.TimerHandle] = {}
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._retiring = BackgroundTasks()
         self.facts = ServerFacts()
         # called when facts about the server change
         self.on_facts: Callable[[ServerFacts], None] = lambda facts: None
@@ -238,7 +342,7 @@ class OpenConnections:
             self.default.rest()
             return
         self._forget(connection)
-        self._start(connection.close())
+        self._retiring.start(connection.close())
         self._ended()
 
     def retire_unused(self, connection: UpstreamConnection) -> None:
@@ -260,11 +364,6 @@ class OpenConnections:
             return False
         return self.default.current is None and self.connections == [connection]
 
-    def _start(self, work: "Awaitable[None]") -> None:
-        task = asyncio.ensure_future(work)
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
-
     def _check_hang(self, connection: UpstreamConnection) -> None:
         """Check if a server is busy or hangs, after a caller stopped waiting."""
         if not self.opener.closed:
@@ -278,7 +377,7 @@ class OpenConnections:
             await connection.peer.close(why, public=public)
             await connection.close()
 
-        self._start(end())
+        self._retiring.start(end())
         self._lost(connection, ChannelClosed(why, public=public))
 
     def _lost(self, connection: UpstreamConnection, end: ChannelClosed) -> None:

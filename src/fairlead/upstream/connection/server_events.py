@@ -19,10 +19,9 @@ from ...errors import FairleadError, LocalProtocolError, RpcError
 from ...interceptor import Answer, Exchange, Handler, Interceptor, chain, extra_members_hook
 from ...peer import Peer
 from ...peer.notification_pipeline import NotificationPipeline
-from ...protocol.caller import SUBSCRIPTION_KEY, Caller, read_params_head
+from ...protocol.caller import ANONYMOUS, SUBSCRIPTION_KEY, Caller, Principal, read_params_head
 from ...protocol.conversation.conversation import Agreement
 from ...protocol.envelope import Direction
-from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...protocol.methods import exists
 from ...protocol.own_errors import own_error
 from ...protocol.public_reason import public_reason
@@ -30,8 +29,7 @@ from ...protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ...wire import Notification, Request, RequestId
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from .notification_outbox import PeerOutbox
-from .relayed_call import LEVELS, CallSession, RelayedCall
-from .relayed_params import with_subscription_id
+from .relayed_call import LEVELS, CallSession, RelayedCall, with_subscription_id
 
 if TYPE_CHECKING:
     from ...server.features.change_broadcaster import ChangeBroadcaster
@@ -175,7 +173,8 @@ class ServerEvents:
         if exchange.method == "ping":
             return b"{}"
         # Notifications that the server sent before the question are delivered first.
-        await self.passage.passed()
+        if self.passage.busy:
+            await self.passage.passed()
         if exchange.related is None:
             self._aside = True
         call = self._call_of(exchange.related)

@@ -1,7 +1,8 @@
-"""One connection to a server, and the calls and sessions of clients that use it."""
+"""One connection to a server, the calls and sessions of clients that use it, and their turns."""
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
@@ -11,22 +12,135 @@ from msgspec import Raw
 from ...errors import ChannelClosed, FairleadError, RequestTimeout, RpcError
 from ...interceptor import Interceptor, malformed_frame_hook
 from ...peer import Peer
-from ...protocol.caller import Caller
+from ...protocol.caller import ANONYMOUS, Caller, Principal
 from ...protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from ...protocol.envelope import SessionState
-from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...protocol.outgoing_params import Identity
+from ...transport.background_tasks import BackgroundTasks
 from ...transport.channel import Channel
 from ...wire import Notification, RequestId
 from ...wire.error_codes import HEADER_MISMATCH
 from .notification_outbox import PeerOutbox
-from .relayed_call import WORK, RelayedCall
-from .relayed_params import RelayedParams
+from .relayed_call import WORK, RelayedCall, RelayedParams
 from .server_events import ServerEvents
-from .turn_lock import Turn, TurnLock
 from .upstream_param_headers import ServerParamHeaders, sends_param_headers
 
-__all__ = ["UpstreamConnection", "declared_by", "end_subscription", "remove_subscriber"]
+__all__ = [
+    "Turn",
+    "TurnLock",
+    "UpstreamConnection",
+    "declared_by",
+    "end_subscription",
+    "first_turn",
+    "remove_subscriber",
+]
+
+
+class Turn:
+    """The right to use a connection until it is released. Releasing it twice is harmless."""
+
+    __slots__ = ("_over", "_turns")
+
+    def __init__(self, turns: "TurnLock") -> None:
+        self._turns = turns
+        self._over = False
+
+    def release(self) -> None:
+        if not self._over:
+            self._over = True
+            self._turns._released()
+
+
+class TurnLock:
+    """A lock with one owner at a time, granted in order of arrival.
+
+    An owner may hold several turns at once, as long as no other owner waits.
+    """
+
+    def __init__(self) -> None:
+        self._owner: object | None = None
+        self._held = 0
+        self._waiting: deque[tuple[object, asyncio.Future[Turn]]] = deque()
+
+    @property
+    def free(self) -> bool:
+        return not self._held and not self._waiting
+
+    def try_take(self, owner: object, *, urgent: bool = False) -> Turn | None:
+        """Return a turn if one is free. If `urgent`, the current owner need not queue."""
+        if self.free or (self._held and owner is self._owner and (urgent or not self._waiting)):
+            return self._given(owner)
+        return None
+
+    async def take(self, owner: object, seconds: float, *, urgent: bool = False) -> Turn:
+        """Wait for a turn; 0 seconds mean no limit.
+
+        Raises:
+            TimeoutError: No turn was free in time.
+        """
+        turn = self.try_take(owner, urgent=urgent)
+        if turn is not None:
+            return turn
+        coming: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
+        entry = (owner, coming)
+        self._waiting.append(entry)
+        try:
+            async with asyncio.timeout(seconds or None):
+                return await coming
+        except BaseException:
+            if coming.done() and not coming.cancelled():
+                # The turn was granted in the same iteration of the loop as the timeout or
+                # cancellation.
+                coming.result().release()
+            elif entry in self._waiting:
+                self._waiting.remove(entry)
+            raise
+
+    def _given(self, owner: object) -> Turn:
+        self._owner = owner
+        self._held += 1
+        return Turn(self)
+
+    def _released(self) -> None:
+        self._held -= 1
+        if self._held:
+            return
+        self._owner = None
+        while self._waiting:
+            owner, coming = self._waiting.popleft()
+            if not coming.done():
+                coming.set_result(self._given(owner))
+                return
+
+
+async def first_turn(locks: Sequence[TurnLock], owner: object, seconds: float) -> tuple[int, Turn]:
+    """Return the index of the first lock that has a turn, and the turn.
+
+    Raises:
+        TimeoutError: No turn was free in time.
+    """
+    for place, lock in enumerate(locks):
+        turn = lock.try_take(owner)
+        if turn is not None:
+            return place, turn
+    waiting = {asyncio.ensure_future(lock.take(owner, seconds)): n for n, lock in enumerate(locks)}
+    chosen: Turn | None = None
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        task = next((one for one in waiting if one.done() and not one.exception()), None)
+        if task is None:
+            raise TimeoutError
+        chosen = task.result()
+        return waiting[task], chosen
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        # A lock may have granted a turn before the cancellation of its task took effect.
+        for task in waiting:
+            if not task.cancelled() and not task.exception() and task.result() is not chosen:
+                task.result().release()
+
 
 DRAIN_LIMIT = 10.0  # seconds for interceptors to handle the last notifications of a connection
 
@@ -72,7 +186,7 @@ class UpstreamConnection(ServerEvents):
         self.variant: int | None = None  # variant of the lists, if they changed on this connection
         self.ending = False  # True if Fairlead closes the connection
         self._on_close = on_close
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
         self.borrowed = isinstance(channel, Peer)
         if isinstance(channel, Peer):
             self.peer = channel
@@ -110,7 +224,7 @@ class UpstreamConnection(ServerEvents):
 
     @property
     def alive(self) -> bool:
-        return self.peer.connected
+        return self.peer.state.open
 
     @property
     def server_info(self) -> bytes | None:
@@ -177,7 +291,7 @@ class UpstreamConnection(ServerEvents):
                 on_sent(request_id)
 
         try:
-            return await self.peer.forward(
+            return await self.peer.outbound.forward(
                 exchange.message.method,
                 passing.fill,
                 extra=exchange.message.extra,
@@ -231,10 +345,7 @@ class UpstreamConnection(ServerEvents):
 
     def background(self, work: Coroutine[Any, Any, object]) -> None:
         """Send a request in the background and ignore its result."""
-        task = asyncio.get_running_loop().create_task(_quietly(work))
-        # The event loop holds only weak references to tasks.
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background.start(_quietly(work))
 
     # Use
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fairlead.errors import ChannelClosed
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.envelope import TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.server.http_app.app import HttpApp
 from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.legacy_sse import SseSession

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.protocol.identity.principal import ANONYMOUS, UNNAMED
+from fairlead.protocol.caller import ANONYMOUS, UNNAMED
 from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.request_guard import RequestGuard, RequestRefusal
 

@@ -16,9 +16,8 @@ from fairlead.errors import (
     TransportError,
 )
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.protocol.caller import Caller, read_params_head
+from fairlead.protocol.caller import ANONYMOUS, Caller, read_params_head
 from fairlead.protocol.envelope import SessionState, TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import Revision
 from fairlead.transport.http.server.error_status import ErrorStatus, mapped_status
 from fairlead.transport.http.server.http_settings import HttpSettings

@@ -7,10 +7,10 @@ terminate.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from ....errors import TransportError
+from ...background_tasks import BackgroundTasks
 from .http1.http_client import HttpClient, HttpResponse
 from .response_messages import session_id_of
 
@@ -29,7 +29,7 @@ class SessionTeardown:
         """`headers` returns the headers of the DELETE for a session id."""
         self._door = door
         self._headers = headers
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     async def open(self, headers: Mapping[str, str], body: bytes) -> HttpResponse:
         """POST an `initialize` like `HttpClient.open`; if cancelled, terminate the new session."""
@@ -38,25 +38,20 @@ class SessionTeardown:
             # `wait` does not cancel the task when this coroutine is cancelled.
             await asyncio.wait((opening,))
         except asyncio.CancelledError:
-            self._start(self._hear_out(opening))
+            self._tasks.start(self._hear_out(opening))
             raise
         return opening.result()
 
     def end(self, session_id: str | None) -> None:
         """Start to terminate a session."""
         if session_id is not None:
-            self._start(self._delete(session_id))
+            self._tasks.start(self._delete(session_id))
 
     async def wait(self) -> None:
         """Wait until all terminations have completed or timed out."""
         # A loop, because an abandoned `initialize` may add another task.
         while self._tasks:
             await asyncio.wait(self._tasks)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _hear_out(self, opening: "asyncio.Task[HttpResponse]") -> None:
         try:

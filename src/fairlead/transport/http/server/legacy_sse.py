@@ -11,9 +11,9 @@ from msgspec import Raw
 
 from ....errors import ChannelClosed, RemoteProtocolError
 from ....limits import SESSIONS_PER_CLIENT
+from ....protocol.caller import Principal
 from ....protocol.envelope import TransportContext
 from ....protocol.identity.client_key import client_key
-from ....protocol.identity.principal import Principal
 from ....wire import Batch, Decoder, Message, Request, RequestId, encode, encode_success, failure
 from ....wire.sse import encode_event
 from ...client_shares import ClientShares, NoShareLeft

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from ....protocol.identity.principal import ANONYMOUS, UNNAMED, Principal
+from ....protocol.caller import ANONYMOUS, UNNAMED, Principal
 from .http_settings import HttpSettings
 
 __all__ = ["RequestGuard", "RequestRefusal"]

@@ -15,12 +15,11 @@ from msgspec import Raw, UnsetType
 from ....errors import LocalProtocolError, RemoteProtocolError, RpcError, TransportError
 from ....interceptor import Answer, Exchange, Handler, ReplyPathBase
 from ....observe.log_filter import ABOUT
-from ....protocol.caller import Caller, ParamsHead, stateless_caller
+from ....protocol.caller import Caller, ParamsHead, Principal, stateless_caller
 from ....protocol.conversation.conversation import Conversation, ConversationRole
 from ....protocol.conversation.conversation_events import RequestReceived, RequestRejected
 from ....protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from ....protocol.headers import ParamHeader, check_mirrored, check_params
-from ....protocol.identity.principal import Principal
 from ....protocol.revisions import Revision
 from ....wire import (
     Message,

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fairlead.transport.http.client.http1.happy_eyeballs as dialling
+import fairlead.transport.http.client.http1.pool as dialling
 import fairlead.transport.http.client.http1.pool as pooling
 from fairlead.errors import ChannelClosed, ConnectFailed, HttpError, TransportError
 from fairlead.transport.http.client.http1.http1_connection import Http1Connection

@@ -9,8 +9,8 @@ import pytest
 from msgspec import Raw
 
 from fairlead.errors import ChannelClosed
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.envelope import SessionContext, SessionState, TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import Revision
 from fairlead.transport.http.server.sessions.event_store import MemoryEventStore
 from fairlead.transport.http.server.sessions.event_stream import HIGH_WATER, EventStream

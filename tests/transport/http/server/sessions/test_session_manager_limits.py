@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fairlead.protocol.caller import ANONYMOUS, Principal
 from fairlead.protocol.envelope import SessionContext, SessionState, TransportContext
-from fairlead.protocol.identity.principal import ANONYMOUS, Principal
 from fairlead.transport.client_shares import NoShareLeft
 from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.sessions.http_session import HttpSession

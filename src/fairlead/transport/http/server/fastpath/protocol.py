@@ -16,19 +16,17 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from .....errors import RemoteProtocolError, RpcError
-from .....protocol.caller import read_params_head
+from .....protocol.caller import ANONYMOUS, Principal, read_params_head
 from .....protocol.envelope import TransportContext
 from .....protocol.headers import status_of
-from .....protocol.identity.principal import ANONYMOUS, Principal
 from .....protocol.revisions import find_revision
 from .....wire import Request
-from ....lazy_timer import LazyTimer
 from ..asgi import JSON, HeaderMap
-from ..endpoint import HttpEndpoint, is_self_describing
+from ..endpoint import HttpEndpoint
 from ..guarded_protocol import MAX_HEAD, GuardedProtocol, RequestPhase
 from ..http_settings import HttpSettings
 from ..request_guard import RequestRefusal
-from .fastpath_call import FastPathCall, RequestHead
+from .fastpath_call import FastPathCall, LazyTimer, RequestHead
 from .session_call import answer_session_post
 
 __all__ = ["fast_path_protocol"]
@@ -225,7 +223,7 @@ class FastPathProtocol(GuardedProtocol):
             if head.session_id is not None and _STATELESS not in body and b"\\u" not in body:
                 return answer_session_post(self, head, message, who)
             said = read_params_head(message.params)
-            if not is_self_describing(said):
+            if not said.is_self_describing:
                 return answer_session_post(self, head, message, who)
             call = FastPathCall(self, head)
             caller = edge.posts.check(call, message, said, who)

@@ -7,7 +7,7 @@ Calls in a session are 3.5 times as fast with JSON responses and 2.5 times with 
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from .....protocol.identity.principal import Principal
+from .....protocol.caller import Principal
 from .....wire import Request, RequestId
 from ..asgi import JSON
 from ..sessions.event_stream import EventStream

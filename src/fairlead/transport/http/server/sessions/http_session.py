@@ -7,8 +7,8 @@ from typing import Protocol
 from msgspec import Raw
 
 from .....errors import ChannelClosed
+from .....protocol.caller import Principal
 from .....protocol.envelope import SessionContext, TransportContext
-from .....protocol.identity.principal import Principal
 from .....protocol.revisions import Revision, find_revision
 from .....wire import Failure, Message, RequestId, Success, encode, encode_success
 from ....channel import Channel

@@ -4,13 +4,12 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Coroutine
-from typing import Any
 
 from .....limits import SESSIONS_PER_CLIENT
+from .....protocol.caller import Principal
 from .....protocol.envelope import TransportContext
 from .....protocol.identity.client_key import client_key
-from .....protocol.identity.principal import Principal
+from ....background_tasks import BackgroundTasks
 from ....client_shares import ClientShares, NoShareLeft
 from ..asgi import HttpCall
 from ..http_settings import HttpSettings
@@ -38,7 +37,7 @@ class SessionManager:
             is_idle=lambda session: not session.busy,
             used=lambda session: session.used,
         )
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending = BackgroundTasks()
         self.restorer: SessionRestorer | None = None
         self._touched = 0.0  # time of the last update of the session store
         if settings.session_store is not None:
@@ -136,16 +135,11 @@ class SessionManager:
 
     def _end_soon(self, session: HttpSession, *, for_good: bool = True) -> None:
         self._remove(session)
-        self._begin(self.end(session, for_good))
+        self._ending.start(self.end(session, for_good))
 
     def _remove(self, session: HttpSession) -> None:
         self._sessions.pop(session.id, None)
         self._shares.discard(session)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
 
     def _schedule(self) -> None:
         # A quarter of the idle time, so that sessions end at most 25 % late.
@@ -159,7 +153,7 @@ class SessionManager:
                 log.debug("session %s… was idle for too long", session.id[:6])
                 self._end_soon(session, for_good=self.restorer is None)
         if self.restorer is not None:
-            self._begin(self._touch())
+            self._ending.start(self._touch())
         if self._sessions:
             self._schedule()
         else:

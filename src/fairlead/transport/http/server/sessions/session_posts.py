@@ -3,7 +3,7 @@
 import asyncio
 
 from .....errors import RemoteProtocolError, RpcError
-from .....protocol.identity.principal import Principal
+from .....protocol.caller import Principal
 from .....protocol.revisions import Revision, find_revision
 from .....wire import Batch, Message, Request
 from .....wire.error_codes import INVALID_REQUEST

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
 from .....errors import RemoteProtocolError
+from .....protocol.caller import Principal, principal_name
 from .....protocol.envelope import TransportContext
-from .....protocol.identity.principal import Principal, principal_name
 from .....wire import Notification, Request, decode, encode
 from .http_session import HttpSession
 from .session_store import SessionStore, StoredSession, key_of

@@ -8,11 +8,10 @@ import pytest
 
 from fairlead.client.api.list_budget import ListBudget, ListTooLarge
 from fairlead.errors import ChannelClosed, RemoteProtocolError, RpcError
-from fairlead.protocol.caller import Caller
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.gateway.catalog.list_comparison import read_lists
+from fairlead.protocol.caller import ANONYMOUS, Caller
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.protocol.targets.list_kind import ListKind
-from fairlead.upstream.connection_lists import read_lists
 from tests.support.listing_connection import ListingConnection
 from tests.support.virtual_time import VirtualTime
 

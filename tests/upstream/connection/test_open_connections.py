@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.protocol.caller import Caller
-from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
+from fairlead.protocol.caller import ANONYMOUS, Caller, Principal, principal_from
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
-from fairlead.upstream.connection import connection_key
-from fairlead.upstream.connection.connection_key import (
+from fairlead.upstream.connection import open_connections
+from fairlead.upstream.connection.open_connections import (
     STATELESS,
     ConnectionKey,
     key_of_caller,
@@ -80,14 +79,14 @@ def test_a_session_and_a_stateless_caller_share_a_key_unless_they_can_be_asked()
 )
 def test_capabilities_that_no_server_acts_on_are_ignored(declared: Any, normal: Any) -> None:
     data = declared if isinstance(declared, bytes) else json.dumps(declared).encode()
-    assert json.loads(connection_key.normal_capabilities(data)) == normal
+    assert json.loads(open_connections.normal_capabilities(data)) == normal
 
 
 @given(st.permutations(["roots", "sampling", "elicitation", "experimental"]))
 def test_the_order_of_capabilities_is_ignored(names: list[str]) -> None:
     declared = json.dumps({name: {} for name in names}).encode()
     expected = b'{"elicitation":{"form":{}},"roots":{},"sampling":{}}'
-    assert connection_key.normal_capabilities(declared) == expected
+    assert open_connections.normal_capabilities(declared) == expected
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,7 @@ def test_clients_that_a_server_can_distinguish_have_different_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    "remembering", [connection_key.normal_capabilities, connection_key._version]
+    "remembering", [open_connections.normal_capabilities, open_connections._version]
 )
 def test_keys_of_a_limited_number_of_declared_capabilities_are_cached(remembering: Any) -> None:
     remembering.cache_clear()

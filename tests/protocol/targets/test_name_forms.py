@@ -5,8 +5,12 @@ import unicodedata
 import pytest
 
 from fairlead.gateway.search.search_index import _words
-from fairlead.protocol.targets.name_forms import name_forms, normalize_name
-from fairlead.protocol.targets.unicode_forms import nfkc, without_long_mark_runs
+from fairlead.protocol.targets.name_forms import (
+    name_forms,
+    nfkc,
+    normalize_name,
+    without_long_mark_runs,
+)
 from fairlead.protocol.targets.uri_forms import uri_forms
 
 RUN = "\u0316\u0301" * 2000

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead import Context
-from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.server.http_app.app import HttpApp
 from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.sessions.session_store import MemorySessionStore

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from fairlead.gateway.background_tasks import BackgroundTasks
+from fairlead.transport.background_tasks import BackgroundTasks
 
 
 async def test_a_task_runs_to_its_end() -> None:
