@@ -28,6 +28,7 @@ SETTINGS_TYPES: Mapping[str, str] = {
     "server-settings": "fairlead.server.server_config:MCPServerConfig",
     "http-settings": "fairlead.transport.http.server.http_settings:HttpSettings",
     "client-settings": "fairlead.client.client_config:MCPClientConfig",
+    "oauth-settings": "fairlead.auth.client.oauth_settings:OAuthSettings",
     "request-options": "fairlead.client.mcp_transport.mcp_transport:RequestOptions",
     "stdio-entry": "fairlead.client.server_entry:MCPStdioServerConfig",
     "http-entry": "fairlead.client.server_entry:MCPHttpServerConfig",

@@ -9,10 +9,15 @@ import asyncio
 import json
 import os
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fairlead import MCPClient
+from fairlead.auth.client.interactive_login import AuthorizationRequest
+from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
+from fairlead.auth.client.oauth_settings import EnterpriseLogin, OAuthSettings
 from fairlead.client import Question, accept
 
 Scenario = Callable[[MCPClient], Awaitable[None]]
@@ -95,6 +100,58 @@ async def return_a_schema(client: MCPClient) -> None:
     await client.call("json_schema_echo", {"schema": schemas["json_schema_2020_12_tool"]})
 
 
+async def authorized_calls(client: MCPClient) -> None:
+    """Make several requests, because a scenario may change its server after the first one."""
+    await client.tools()
+    await client.call("test-tool")
+    await client.call("test-tool")
+
+
+def oauth(name: str) -> OAuthSettings:
+    """Return the settings of a scenario; the suite provides clients and keys for some."""
+    given = context() if "MCP_CONFORMANCE_CONTEXT" in os.environ else {}
+    usual: dict[str, Any] = {
+        "redirect_uri": "http://localhost:3000/callback",
+        "client_metadata_url": "https://conformance-test.local/client-metadata.json",
+        "client_id": given.get("client_id"),
+        "client_secret": given.get("client_secret"),
+        "issuer": given.get("issuer"),
+    }
+    match name:
+        case "auth/client-credentials-jwt":
+            usual |= {
+                "grant": "client_credentials",
+                "private_key": given["private_key_pem"],
+                "signing_algorithm": given["signing_algorithm"],
+            }
+        case "auth/client-credentials-basic":
+            usual["grant"] = "client_credentials"
+        case "auth/wif-jwt-bearer":
+            usual |= {"grant": "jwt_bearer", "assertion": given["valid_jwt"], "client_id": None}
+        case "auth/enterprise-managed-authorization":
+            company = EnterpriseLogin(
+                token_endpoint=given["idp_token_endpoint"],
+                client_id=given["idp_client_id"],
+                id_token=given["idp_id_token"],
+            )
+            usual |= {"grant": "enterprise", "enterprise": company}
+    return OAuthSettings(**usual)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any) -> None:
+        return None
+
+
+def visit(request: AuthorizationRequest) -> str:
+    """Return where the authorization page redirects; the suite logs in without a person."""
+    try:
+        urllib.request.build_opener(_NoRedirect).open(request.url, timeout=10)
+    except urllib.error.HTTPError as redirect:
+        return str(redirect.headers["Location"])
+    raise RuntimeError("the authorization page does not redirect")
+
+
 def on_elicit(question: Question) -> dict[str, Any]:
     """Keep the defaults of a form, and answer every other boolean with True."""
     fields = (question.schema or {}).get("properties", {})
@@ -108,6 +165,13 @@ def context() -> Any:
 
 
 async def main(url: str, name: str) -> None:
+    if name.startswith("auth/"):
+        authorizer = OAuthAuthorizer(
+            url, oauth(name), authorize=lambda request: asyncio.to_thread(visit, request)
+        )
+        async with MCPClient.connect_http(url, http={"authorizer": authorizer}) as client:
+            await authorized_calls(client)
+        return
     async with MCPClient.connect_http(
         url,
         on_elicit=on_elicit,
@@ -119,6 +183,6 @@ async def main(url: str, name: str) -> None:
 
 if __name__ == "__main__":
     asked_for = os.environ["MCP_CONFORMANCE_SCENARIO"]
-    if asked_for not in SCENARIOS:
+    if asked_for not in SCENARIOS and not asked_for.startswith("auth/"):
         sys.exit(f"unknown scenario {asked_for!r}: expected one of {', '.join(SCENARIOS)}")
     asyncio.run(main(sys.argv[-1], asked_for))

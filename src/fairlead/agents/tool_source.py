@@ -125,7 +125,8 @@ class ToolSource:
         self, server: str, tool: str, arguments: Mapping[str, Any], **options: Any
     ) -> dict[str, Any]:
         assert isinstance(self._source, MCPClient)
-        return await self._source.call_tool(tool, arguments, **options)
+        result: dict[str, Any] = await self._source.call_tool(tool, arguments, **options)
+        return result
 
 
 def _unknown(name: str) -> ToolResult:

@@ -27,6 +27,9 @@ _COMMANDS = {
     "prompt": ("get a prompt of a server", "client.simple_commands"),
     "complete": ("get completions for an argument from a server", "client.simple_commands"),
     "ping": ("check that a server responds", "client.simple_commands"),
+    "login": ("log in to a server that requires OAuth", "auth.login"),
+    "logout": ("delete the login of a server and revoke it", "auth.login"),
+    "auth": ("show the stored logins", "auth.login"),
     "proxy": (
         "connect clients to a server of any transport and revision",
         "gateway.proxy",

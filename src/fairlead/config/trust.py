@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from ..client.server_entry import MCPStdioServerConfig
 from ..errors import ConfigError
 from ..redaction.redact_text import redact
-from .files.atomic_write import write_atomically
+from ..store.atomic_write import write_atomically
 from .files.config_reader import read_file
 from .files.file_lock import lock_folder
 from .found_server import FoundServer

@@ -25,7 +25,7 @@ __all__ = ["ABOUT", "redact_logs", "redacted_logger", "register_secrets", "secre
 ABOUT: Final = "fairlead_about"
 LOGGERS: Final = (
     *("server", "client", "peer", "transport", "process"),
-    *("interceptor", "gateway", "manager", "upstream"),
+    *("auth", "interceptor", "gateway", "manager", "upstream"),
     *(f"gateway.{topic}" for topic in ("audit", "interceptors", "lock", "rules", "tape")),
 )
 PER_SECOND: Final = 20.0  # log lines of one kind, after the first `LOG_LINES`

@@ -120,7 +120,7 @@ def test_a_write_that_fails_leaves_no_file_behind(
     def fail(*args: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("fairlead.config.files.atomic_write.os.replace", fail)
+    monkeypatch.setattr("fairlead.store.atomic_write.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         store.write("k", b"new")
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["k.json"]

@@ -13,6 +13,7 @@ from ...client.callbacks import Callbacks, OnLog
 from ...client.client_config import version_for_era
 from ...client.input.answers import OnElicit
 from ...client.server_entry import MCPServerEntry, MCPWebSocketServerConfig
+from ...config.stored_logins import authorizer_for
 from ...errors import FairleadError
 from .command_errors import CommandError, print_message
 from .connect_target import ConnectTarget
@@ -112,7 +113,7 @@ def _connecting(
     return MCPClient.connect_entry(
         entry,
         config,
-        http={"verify": not insecure},
+        http={"verify": not insecure, "authorizer": authorizer_for(entry)},
         on_stderr=_show_stderr if options.verbose else None,
         **listeners,
     )

@@ -31,6 +31,7 @@ def run(argv: Sequence[str]) -> int:
         "eras": machine.join(machine.own_cache, "eras.json"),
         "data": machine.own_data,
         "approvals": str(Trust.of(machine).path),
+        "logins": machine.join(machine.own_data, "auth"),
         "tapes": machine.join(machine.own_data, "tapes"),
     }
     if as_json(options, {**places, "FAIRLEAD_HOME": machine.variable("FAIRLEAD_HOME") or None}):

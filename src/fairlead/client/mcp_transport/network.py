@@ -24,6 +24,7 @@ from ..server_entry import (
 from .channel_transport import ChannelOptions, ChannelTransport, not_connected
 
 if TYPE_CHECKING:
+    from ...transport.http.client.http1.http_client import RequestAuthorizer
     from ...transport.http.client.http_channel import HttpChannel
 
 __all__ = ["HttpOptions", "HttpTransport", "WebSocketTransport"]
@@ -37,6 +38,7 @@ class HttpOptions(TypedDict, total=False):
     verify: bool  # False accepts any certificate; only for tests
     ca_file: str | None
     ssl_context: ssl.SSLContext | None
+    authorizer: "RequestAuthorizer | None"  # obtains the credentials, for example with OAuth
     on_auth_error: "Callable[[HttpError], Awaitable[Mapping[str, str] | None]] | None"
     on_fragment: "Callable[[RequestId, list[Any]], None] | None"
 

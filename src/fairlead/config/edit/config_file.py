@@ -11,7 +11,7 @@ import msgspec
 from ...client.server_entry import MCPServerEntry
 from ...errors import ConfigError
 from ...observe.safe_display import json_text
-from ..files.atomic_write import write_atomically
+from ...store.atomic_write import write_atomically
 from ..files.config_reader import ConfigReader, read_file
 from ..files.file_lock import lock_folder
 from ..files.formats import parse

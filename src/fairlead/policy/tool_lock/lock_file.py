@@ -19,10 +19,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
-from ...config.files.atomic_write import write_atomically
 from ...config.files.config_reader import stamp_of
 from ...errors import ConfigError
 from ...protocol.targets.name_forms import normalize_name
+from ...store.atomic_write import write_atomically
 
 __all__ = [
     "FILE",

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from ...config.files.atomic_write import replacing
+from ...store.atomic_write import replacing
 
 __all__ = ["check_not_existing", "open_output"]
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from ...config.files.atomic_write import write_atomically
 from ...observe.timestamps import Timestamp
 from ...protocol.envelope import Direction
 from ...redaction.redact_messages import Redactor
+from ...store.atomic_write import write_atomically
 from ...wire import RequestId, single_line
 from ...wire.json import UNREADABLE
 from .format import ABOUT, LINES, TapeEntry, TapeInfo, base_of

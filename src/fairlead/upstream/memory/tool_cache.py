@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from ...client.server_entry import MCPServerEntry
-from ...config.files.atomic_write import write_atomically
 from ...config.paths import local_host_paths
 from ...limits import TOOL_CACHE_BYTES
+from ...store.atomic_write import write_atomically
 from ...wire import to_json
 
 __all__ = [

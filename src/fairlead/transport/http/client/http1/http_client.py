@@ -6,9 +6,9 @@ first request.
 
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from .....errors import ChannelClosed, ConfigError, HttpError
 from .response import HttpResponse
@@ -17,14 +17,37 @@ from .url import EndpointUrl, host_of
 if TYPE_CHECKING:
     from .pool import ConnectionPool
 
-__all__ = ["HttpClient", "HttpClientOptions", "HttpResponse"]
+__all__ = ["HttpClient", "HttpClientOptions", "HttpResponse", "RequestAuthorizer"]
 
 CONNECT_TIMEOUT = 30.0  # seconds for a connection, including TLS
 MAX_REDIRECTS = 5
 UNTOUCHED_BY = frozenset((307, 308))  # redirects that keep method and body
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
+# Repetitions of one request: with a nonce, with a renewed token, after a login, with more scopes.
+MAX_AUTHORIZATIONS = 4
 
 log = logging.getLogger("fairlead.transport")
+
+
+class RequestAuthorizer(Protocol):
+    """Source of the credentials of requests. Several requests may use it at the same time."""
+
+    def current(self, method: str, url: str) -> Mapping[str, str] | None:
+        """Return headers with credentials, or None if `prepare` must be awaited first."""
+
+    async def prepare(self, method: str, url: str) -> Mapping[str, str]:
+        """Return headers with credentials, which may be renewed for it; empty if there are none.
+
+        Raises:
+            AuthorizationError: The credentials cannot be renewed.
+        """
+
+    async def challenged(self, reply: HttpResponse, sent: Mapping[str, str]) -> bool:
+        """Handle a 401 or 403; return True if the request should be repeated.
+
+        Raises:
+            AuthorizationError: No credentials could be obtained.
+        """
 
 
 class HttpClientOptions(TypedDict, total=False):
@@ -34,6 +57,7 @@ class HttpClientOptions(TypedDict, total=False):
     ssl_context: ssl.SSLContext | None
     verify: bool
     connect_timeout: float  # seconds
+    authorizer: RequestAuthorizer | None
 
 
 class HttpClient:
@@ -47,8 +71,15 @@ class HttpClient:
         ssl_context: ssl.SSLContext | None = None,
         verify: bool = True,
         connect_timeout: float = CONNECT_TIMEOUT,
+        authorizer: RequestAuthorizer | None = None,
+        check_address: Callable[[str], None] | None = None,
+        redirects: int = MAX_REDIRECTS,
     ) -> None:
         """Server certificates are verified with `ca_file`, or else with the system's trust store.
+
+        `check_address` is called with the address of each connected socket before anything is sent,
+        and raises an error to refuse it; with a proxy it is not called. A response that exceeds
+        `redirects` is returned as it is if `redirects` is 0.
 
         Raises:
             ConfigError: `ca_file` cannot be read or contains no certificates.
@@ -63,6 +94,9 @@ class HttpClient:
         elif ca_file is not None:
             self._tls = _trusting(ca_file)
         self._connect_timeout = connect_timeout
+        self._authorizer = authorizer
+        self._check_address = check_address
+        self._redirects = redirects
         self._pool: ConnectionPool | None = None
         self._moved: dict[str, str] = {}  # targets of permanent redirects
         self._closed = False
@@ -88,16 +122,38 @@ class HttpClient:
             ChannelClosed: The connection broke; `delivered` is False if the request cannot have
                 arrived.
             HttpError: The response is a redirect that is not followed.
+            AuthorizationError: The server requires credentials that could not be obtained.
         """
-        pool = self._pool or self._begin()
         url = url or self.address.url
+        authorizer = self._authorizer
+        if authorizer is None:
+            return await self._follow(method, headers, body, url)
+        for left in range(MAX_AUTHORIZATIONS, -1, -1):
+            given = authorizer.current(method, url)
+            if given is None:
+                given = await authorizer.prepare(method, url)
+            reply = await self._follow(method, {**headers, **given}, body, url)
+            # The server refused the request before it processed it, so it is repeated unchanged.
+            if (
+                reply.status not in (401, 403)
+                or not left
+                or not await authorizer.challenged(reply, given)
+            ):
+                break
+            reply.close()
+        return reply
+
+    async def _follow(
+        self, method: str, headers: Mapping[str, str], body: bytes | None, url: str
+    ) -> HttpResponse:
+        pool = self._pool or self._begin()
         url = self._moved.get(url, url)
-        for _ in range(MAX_REDIRECTS):
+        for _ in range(max(self._redirects, 1)):
             reply = await pool.ask(method, url, headers, body)
-            if reply.status not in REDIRECTS:
+            if reply.status not in REDIRECTS or not self._redirects:
                 return reply
             url = self._redirected(reply, method)
-        raise HttpError(310, f"more than {MAX_REDIRECTS} redirects")
+        raise HttpError(310, f"more than {self._redirects} redirects")
 
     def _redirected(self, reply: HttpResponse, method: str) -> str:
         """Return the target of a redirect.
@@ -139,7 +195,8 @@ class HttpClient:
         tls = self._context() if self.address.url.startswith("https:") else None
         through = None if self.address.socket is not None else proxy_url(self.address.url)
         proxy = None if through is None else Proxy(through, self._context)
-        self._pool = ConnectionPool(self.address, tls, self._connect_timeout, proxy)
+        check = None if proxy is not None else self._check_address
+        self._pool = ConnectionPool(self.address, tls, self._connect_timeout, proxy, check)
         return self._pool
 
     def _context(self) -> ssl.SSLContext:

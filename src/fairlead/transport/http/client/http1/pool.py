@@ -5,7 +5,7 @@ import errno
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import chain, zip_longest
 from time import monotonic
@@ -139,8 +139,9 @@ class ConnectionPool:
         tls: ssl.SSLContext | None,
         connect_timeout: float,
         proxy: Proxy | None = None,
+        check_address: Callable[[str], None] | None = None,
     ) -> None:
-        """Connections use TLS if `tls` is given.
+        """Connections use TLS if `tls` is given; `check_address` may refuse a connected address.
 
         Raises:
             ConnectFailed: The URL has an invalid host name or port.
@@ -152,6 +153,7 @@ class ConnectionPool:
         # With TLS the proxy opens a tunnel instead of forwarding requests.
         self._forwarder = proxy if tls is None else None
         self._connect_timeout = connect_timeout
+        self._check_address = check_address
         try:
             self._name = _ascii(parts.hostname or "")
             self._port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -273,6 +275,8 @@ class ConnectionPool:
         else:
             made = await connect_host(self._name, self._port)
         try:
+            if self._check_address is not None:
+                self._check_address(made.getpeername()[0])
             if proxy is not None and self._tls is not None:
                 line = await self._through_tunnel(made, proxy, self._tls)
             else:

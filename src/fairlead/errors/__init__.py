@@ -10,6 +10,8 @@
     │   │   ├── ServerBusy        all connections are in use: retry later
     │   │   └── LocalResourceError    this machine ran out of .resource
     │   ├── HttpError             .status .body .headers .retry_after .www_authenticate
+    │   ├── AuthorizationError    OAuth failed: .step .server .issuer .error
+    │   │   └── LoginRequired     a person has to log in: .remedy
     │   ├── RequestTimeout        also a TimeoutError
     │   ├── NoAnswer              also a ConnectionError: .request_id .parts
     │   ├── ChannelClosed         also a ConnectionError: .exit_code .stderr (ClientClosedError)
@@ -28,10 +30,13 @@ builds the text for clients of a gateway.
 """
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
+from .base_error import FairleadError
+from .mcp_tool_error import MCPErrorCode, MCPToolError
+
 __all__ = [
+    "AuthorizationError",
     "CannotAsk",
     "ChannelClosed",
     "CircuitOpenError",
@@ -43,6 +48,7 @@ __all__ = [
     "InputNotGiven",
     "LocalProtocolError",
     "LocalResourceError",
+    "LoginRequired",
     "MCPClientError",
     "MCPErrorCode",
     "MCPToolError",
@@ -57,12 +63,6 @@ __all__ = [
     "TransportError",
     "UrlElicitationRequired",
 ]
-
-
-class FairleadError(Exception):
-    """Base class: `except FairleadError` catches every failure of a call."""
-
-    summary: str = ""  # the message without the lines of stderr that `str()` appends
 
 
 class ProtocolError(FairleadError):
@@ -219,6 +219,50 @@ class HttpError(TransportError):
         """Return the seconds that the server wants the client to wait; None for a date."""
         text = self.headers.get("retry-after", "").strip()
         return float(text) if text.isdigit() else None
+
+
+class AuthorizationError(TransportError):
+    """OAuth did not yield a token that the server accepts; the request was not processed.
+
+    `step` is one of discovery, registration, authorization, token, renewal and storage. `error` is
+    the error code of the authorization server, if it sent one. `temporary` is True if a later
+    attempt may succeed without a change.
+    """
+
+    public = "requires authorization"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        step: str,
+        server: str = "",
+        issuer: str = "",
+        error: str = "",
+        temporary: bool = False,
+    ) -> None:
+        super().__init__(message, delivered=False)
+        self.step = step
+        self.server = server
+        self.issuer = issuer
+        self.error = error
+        self.temporary = temporary
+
+
+class LoginRequired(AuthorizationError):
+    """No usable login is stored, and this program cannot ask a person to log in.
+
+    `remedy` is the command or call that starts a login.
+    """
+
+    public = "requires a login"
+
+    def __init__(self, message: str, *, remedy: str = "", server: str = "", issuer: str = ""):
+        super().__init__(message, step="authorization", server=server, issuer=issuer)
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}: {self.remedy}" if self.remedy else str(self.args[0])
 
 
 class RequestTimeout(TransportError, TimeoutError):
@@ -379,114 +423,6 @@ class CircuitOpenError(FairleadError):
         when = f"in {self.remaining:.1f} s" if self.remaining else "soon"
         return f"{what} too often; calls are suspended, try again {when}"
 
-
-class MCPErrorCode(StrEnum):
-    """Reasons for the failure of a tool call."""
-
-    VALIDATION_ERROR = "VALIDATION_ERROR"
-    EXECUTION_ERROR = "EXECUTION_ERROR"
-    TIMEOUT = "TIMEOUT"
-    NOT_FOUND = "NOT_FOUND"
-    RATE_LIMITED = "RATE_LIMITED"
-    CIRCUIT_OPEN = "CIRCUIT_OPEN"
-    DEPENDENCY_MISSING = "DEPENDENCY_MISSING"
-    ACCESS_DENIED = "ACCESS_DENIED"
-    INTERNAL = "INTERNAL"
-
-
-class MCPToolError(FairleadError):
-    """Failure of a tool that the caller should read.
-
-    If a tool raises this error, the error becomes the result of the tool.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        code: MCPErrorCode | str = MCPErrorCode.EXECUTION_ERROR,
-        correlation_id: str | None = None,
-        tool_name: str | None = None,
-        module: str | None = None,
-        field_errors: Sequence[Mapping[str, Any]] | None = None,
-        suggestion: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.code = MCPErrorCode(code)
-        self.correlation_id = correlation_id
-        self.tool_name = tool_name
-        self.module = module
-        self.field_errors = [dict(error) for error in field_errors] if field_errors else None
-        self.suggestion = suggestion
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the form that is sent to clients, without attributes that are not set."""
-        facts: dict[str, Any] = {
-            "code": self.code.value,
-            "message": self.message,
-            "correlation_id": self.correlation_id,
-            "tool_name": self.tool_name,
-            "module": self.module,
-            "field_errors": self.field_errors,
-            "suggestion": self.suggestion,
-        }
-        return {key: value for key, value in facts.items() if value is not None}
-
-    def to_json(self) -> str:
-        """Return `to_dict()` as JSON text."""
-        import json  # here, so that `fairlead.errors` stays cheap to import
-
-        return json.dumps(self.to_dict(), ensure_ascii=False, default=str)
-
-    def to_mcp_response(self) -> dict[str, Any]:
-        """Return the error as the result of a `tools/call`."""
-        return {"content": [{"type": "text", "text": self.to_json()}], "isError": True}
-
-    @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> "MCPToolError":
-        """Return the error that `to_dict` produced this mapping from.
-
-        Raises:
-            ValueError: The mapping does not describe a tool error.
-        """
-        try:
-            # Unknown keys are ignored, so that a later version can add some.
-            known = {key: facts[key] for key in facts if key in _TOOL_ERROR_KEYS}
-            return cls(known.pop("message"), **known)
-        except (KeyError, TypeError) as exc:
-            raise ValueError(f"not a tool error: {exc}") from exc
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "MCPToolError":
-        """Return the error that `to_json` produced this text from.
-
-        Raises:
-            ValueError: The text does not describe a tool error.
-        """
-        import json
-
-        return cls.from_dict(json.loads(text))
-
-    @classmethod
-    def from_mcp_response(cls, result: Mapping[str, Any]) -> "MCPToolError":
-        """Return the error that `to_mcp_response` produced this result from.
-
-        Raises:
-            ValueError: The result does not come from `to_mcp_response`.
-        """
-        try:
-            failed, text = result.get("isError"), result["content"][0]["text"]
-        except (AttributeError, KeyError, IndexError, TypeError) as exc:
-            raise ValueError("not the result of a tool that failed") from exc
-        if failed is not True or not isinstance(text, str):
-            raise ValueError("not the result of a tool that failed")
-        return cls.from_json(text)
-
-
-_TOOL_ERROR_KEYS = frozenset(
-    ("code", "message", "correlation_id", "tool_name", "module", "field_errors", "suggestion")
-)
 
 _HINT = "a server must write only messages to stdout, and other output to stderr"
 

@@ -1,0 +1,1 @@
+"""OAuth as a client: discovery, registration, grants, logins and renewals."""

@@ -1,0 +1,265 @@
+"""Logins with a person: in a browser, by pasting the redirect, or with a code on another device."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from ...errors import AuthorizationError
+from ..authorization_code import AuthorizationAttempt, begin_attempt, code_of, with_query
+from ..dpop import DpopKey
+from ..guarded_fetch import GuardedFetcher
+from ..metadata import AuthorizationServer
+from ..token_response import ClientRegistration, TokenSet, oauth_error
+from .loopback_listener import LoopbackListener
+from .oauth_settings import OAuthSettings
+from .token_endpoint import TokenEndpoint
+
+__all__ = [
+    "AuthorizationRequest",
+    "Authorize",
+    "BrowserLogin",
+    "DeviceCode",
+    "LoginPrompt",
+    "default_redirect_uri",
+]
+
+LOGIN_TIMEOUT = 600.0  # seconds for a person to log in
+SLOWEST_POLL = 60.0  # seconds between two polls for a device code
+_DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+
+
+class AuthorizationRequest(Struct, frozen=True):
+    """A page that a person has to visit; the redirect at its end goes to `redirect_uri`."""
+
+    url: str
+    redirect_uri: str
+    server: str
+    issuer: str
+    scopes: tuple[str, ...]
+
+
+class DeviceCode(Struct, frozen=True):
+    """A code to enter on a page, on any device."""
+
+    user_code: str
+    url: str
+    complete_url: str | None  # contains the code
+    expires_in: float  # seconds
+
+
+# Returns the URL of the redirect, with its parameters.
+Authorize: TypeAlias = Callable[[AuthorizationRequest], Awaitable[str] | str]
+
+
+class LoginPrompt:
+    """What a program shows while a person logs in. The default opens a browser and shows nothing.
+
+    `pasted` may return the redirect as the user pasted it, for machines without a browser.
+    """
+
+    def visit(self, request: AuthorizationRequest) -> None:
+        """Show the URL, or open it. Called once the redirect can be received."""
+        open_browser(request.url)
+
+    async def pasted(self) -> str:
+        """Return a pasted redirect URL; by default it is never pasted."""
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
+
+    def show_code(self, code: DeviceCode) -> None:
+        """Show the code of a device login."""
+        raise AuthorizationError("this program cannot show a device code", step="authorization")
+
+
+def open_browser(url: str) -> bool:
+    """Open a page in the browser of the user; return False if there is none."""
+    import webbrowser
+
+    try:
+        return webbrowser.open(url)
+    except (webbrowser.Error, OSError):
+        return False
+
+
+def default_redirect_uri(settings: OAuthSettings) -> str:
+    """Return the redirect URI for programs that receive the redirect themselves."""
+    return settings.redirect_uri or f"http://127.0.0.1{settings.callback_path}"
+
+
+class BrowserLogin:
+    """One login with an authorization code: from the page to the tokens."""
+
+    def __init__(
+        self,
+        fetcher: GuardedFetcher,
+        server: AuthorizationServer,
+        settings: OAuthSettings,
+        *,
+        server_url: str,
+        resource: str | None,
+        scopes: Sequence[str],
+        dpop: DpopKey | None,
+    ) -> None:
+        self._fetcher = fetcher
+        self._server = server
+        self._settings = settings
+        self._server_url = server_url
+        self._resource = resource
+        self._scopes = tuple(scopes)
+        self._dpop = dpop
+
+    async def run(
+        self,
+        client: ClientRegistration,
+        endpoint: TokenEndpoint,
+        redirect_uri: str,
+        redirect: Callable[[AuthorizationRequest, str], Awaitable[str]],
+    ) -> TokenSet:
+        """Send the person to the page, and exchange the code of the redirect for tokens.
+
+        `redirect` is called with the request and its state and returns the URL of the redirect.
+
+        Raises:
+            AuthorizationError: The login was refused, or its redirect cannot be used.
+        """
+        attempt, params = begin_attempt(
+            self._server,
+            client_id=client.client_id,
+            redirect_uri=redirect_uri,
+            scopes=self._scopes,
+            resource=self._resource,
+            prompt=self._settings.prompt or ("consent" if self._asks_offline() else None),
+            dpop_thumbprint=None if self._dpop is None else self._dpop.thumbprint,
+        )
+        url = await self._pushed(endpoint, params) or attempt.url
+        request = AuthorizationRequest(
+            url, redirect_uri, self._server_url, self._server.issuer, self._scopes
+        )
+        try:
+            async with asyncio.timeout(LOGIN_TIMEOUT):
+                code = code_of(attempt, await redirect(request, attempt.state))
+        except TimeoutError as exc:
+            raise AuthorizationError(
+                f"the login was not completed within {LOGIN_TIMEOUT / 60:.0f} minutes",
+                step="authorization",
+                issuer=self._server.issuer,
+            ) from exc
+        return await self._exchange(endpoint, attempt, code)
+
+    def _asks_offline(self) -> bool:
+        # OpenID Connect ignores `offline_access` without the consent of the user.
+        return "offline_access" in self._scopes and "openid" in self._scopes
+
+    async def _pushed(self, endpoint: TokenEndpoint, params: dict[str, str]) -> str | None:
+        """Return the URL for a pushed request (RFC 9126), if the server requires it."""
+        place = self._server.pushed_authorization_request_endpoint
+        if not self._server.require_pushed_authorization_requests or place is None:
+            return None
+        assert self._server.authorization_endpoint is not None
+        found = await endpoint.at(place).send(params)
+        uri = (found.document or {}).get("request_uri")
+        if not isinstance(uri, str):
+            raise AuthorizationError(
+                f"the authorization server {self._server.issuer} refused the pushed request: "
+                f"{oauth_error(found.document)[0] or f'HTTP {found.status}'}",
+                step="authorization",
+                issuer=self._server.issuer,
+            )
+        named = {"client_id": params["client_id"], "request_uri": uri}
+        return with_query(self._server.authorization_endpoint, named)
+
+    async def _exchange(
+        self, endpoint: TokenEndpoint, attempt: AuthorizationAttempt, code: str
+    ) -> TokenSet:
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": attempt.redirect_uri,
+            "code_verifier": attempt.verifier,
+            "resource": attempt.resource,
+        }
+        return await endpoint.tokens(form, requested=attempt.scopes)
+
+    async def run_device(
+        self, client: ClientRegistration, endpoint: TokenEndpoint, prompt: LoginPrompt
+    ) -> TokenSet:
+        """Log in with a code that the person enters on another device (RFC 8628).
+
+        Raises:
+            AuthorizationError: The server has no device endpoint, or the login was refused.
+        """
+        place = self._server.device_authorization_endpoint
+        if place is None:
+            raise AuthorizationError(
+                f"the authorization server {self._server.issuer} offers no login by device code",
+                step="authorization",
+                issuer=self._server.issuer,
+            )
+        form = {"scope": " ".join(self._scopes), "resource": self._resource}
+        found = await endpoint.at(place).send({"client_id": client.client_id, **form})
+        device, code, interval = _device_code(found.document, found.status, self._server.issuer)
+        prompt.show_code(code)
+        form = {"grant_type": _DEVICE_GRANT, "device_code": device, "resource": self._resource}
+        deadline = time.monotonic() + min(code.expires_in, LOGIN_TIMEOUT)
+        while time.monotonic() < deadline:
+            await asyncio.sleep(interval)
+            try:
+                return await endpoint.tokens(form, requested=self._scopes)
+            except AuthorizationError as exc:
+                if exc.error == "slow_down":
+                    interval = min(interval + 5, SLOWEST_POLL)
+                elif exc.error != "authorization_pending" and not exc.temporary:
+                    raise
+        raise AuthorizationError(
+            "the device code expired before the login was completed",
+            step="authorization",
+            issuer=self._server.issuer,
+        )
+
+
+def _device_code(document: object, status: int, issuer: str) -> tuple[str, DeviceCode, float]:
+    found = document if isinstance(document, dict) else {}
+    device, user = found.get("device_code"), found.get("user_code")
+    url, complete = found.get("verification_uri"), found.get("verification_uri_complete")
+    if not (isinstance(device, str) and isinstance(user, str) and isinstance(url, str)):
+        raise AuthorizationError(
+            f"the authorization server {issuer} refused the request for a device code: "
+            f"{oauth_error(document)[0] or f'HTTP {status}'}",
+            step="authorization",
+            issuer=issuer,
+        )
+    lifetime, interval = found.get("expires_in"), found.get("interval")
+    code = DeviceCode(
+        user_code=user[:100],
+        url=url[:2048],
+        complete_url=complete[:2048] if isinstance(complete, str) else None,
+        expires_in=float(lifetime) if isinstance(lifetime, int | float) else LOGIN_TIMEOUT,
+    )
+    pause = float(interval) if isinstance(interval, int | float) else 5.0
+    return device, code, min(max(pause, 1.0), SLOWEST_POLL)
+
+
+async def ask_program(authorize: Authorize, request: AuthorizationRequest) -> str:
+    """Return the redirect that a program obtained with its own callback."""
+    found = authorize(request)
+    return await found if inspect.isawaitable(found) else found
+
+
+async def ask_person(
+    listener: LoopbackListener, prompt: LoginPrompt, request: AuthorizationRequest, state: str
+) -> str:
+    """Return the redirect that arrives at the listener, or that the user pastes."""
+    received = asyncio.ensure_future(listener.wait(state))
+    prompt.visit(request)
+    pasted = asyncio.ensure_future(prompt.pasted())
+    try:
+        done, _ = await asyncio.wait((received, pasted), return_when=asyncio.FIRST_COMPLETED)
+        return done.pop().result()
+    finally:
+        for task in (received, pasted):
+            task.cancel()
+        await asyncio.wait((received, pasted))

@@ -1,0 +1,122 @@
+"""Receiver of the redirect at the end of a login in a browser (RFC 8252, section 7.3)."""
+
+import asyncio
+import contextlib
+import hmac
+from urllib.parse import parse_qs, urlsplit
+
+from ...errors import AuthorizationError
+
+__all__ = ["LoopbackListener"]
+
+HEAD_TIMEOUT = 10.0  # seconds for a browser to send its request
+MAX_HEAD = 32 << 10  # bytes
+MAX_CONNECTIONS = 16
+_PAGE = (
+    "<!doctype html><meta charset=utf-8><title>Fairlead</title>"
+    "<body style='font-family:sans-serif;margin:3em'><h1>{title}</h1><p>{text}</p>"
+)
+
+
+class LoopbackListener:
+    """HTTP server on 127.0.0.1 that accepts one redirect with the right `state`.
+
+    Other requests, such as those for an icon or with another state, are refused, and the listener
+    keeps waiting. Parameters are never echoed.
+    """
+
+    def __init__(self, path: str = "/callback") -> None:
+        self._path = path
+        self._state: str | None = None
+        self._server: asyncio.Server | None = None
+        self._redirect: asyncio.Future[str] | None = None
+        self._open = 0
+        self.redirect_uri = ""
+
+    async def start(self, port: int = 0, *, fixed: bool = False) -> None:
+        """Listen on a port; another free one is used if it is taken and not `fixed`.
+
+        Raises:
+            AuthorizationError: The port is fixed and taken.
+        """
+        self._redirect = asyncio.get_running_loop().create_future()
+        try:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        except OSError as exc:
+            if fixed or port == 0:
+                raise AuthorizationError(
+                    f"cannot listen on port {port} for the redirect of the login: {exc.strerror}; "
+                    "set another `callbackPort`",
+                    step="authorization",
+                ) from exc
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        chosen = self._server.sockets[0].getsockname()[1]
+        self.redirect_uri = f"http://127.0.0.1:{chosen}{self._path}"
+
+    async def wait(self, state: str) -> str:
+        """Return the URL of the redirect with this state."""
+        assert self._redirect is not None
+        self._state = state
+        return await asyncio.shield(self._redirect)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+        if self._redirect is not None and not self._redirect.done():
+            self._redirect.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            if self._open <= MAX_CONNECTIONS:
+                async with asyncio.timeout(HEAD_TIMEOUT):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._respond(head))
+                await writer.drain()
+        # A browser may close a connection that it opened in advance.
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            self._open -= 1
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _respond(self, head: bytes) -> bytes:
+        lines = head[:MAX_HEAD].decode("latin-1").split("\r\n")
+        method, _, rest = lines[0].partition(" ")
+        target = rest.partition(" ")[0]
+        hosts = [line.partition(":")[2].strip() for line in lines if line[:5].lower() == "host:"]
+        ours = urlsplit(self.redirect_uri)
+        # Another host name means that a web page reached this port by DNS rebinding.
+        if hosts not in ([ours.netloc], [f"localhost:{ours.port}"]):
+            return _response("403 Forbidden", "Not allowed", "Wrong host.")
+        parts = urlsplit(target)
+        states = parse_qs(parts.query).get("state", [])
+        if method != "GET" or parts.path != self._path or not self._expects(states):
+            return _response("404 Not Found", "Not found", "This is not the expected redirect.")
+        assert self._redirect is not None
+        if not self._redirect.done():
+            self._redirect.set_result(f"http://{ours.netloc}{target}")
+        text = "You can close this window and return to the program."
+        return _response("200 OK", "Login received", text)
+
+    def _expects(self, states: list[str]) -> bool:
+        expected = self._state
+        return (
+            expected is not None
+            and len(states) == 1
+            and hmac.compare_digest(states[0].encode(), expected.encode())
+        )
+
+
+def _response(status: str, title: str, text: str) -> bytes:
+    body = _PAGE.format(title=title, text=text).encode()
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\nCache-Control: no-store\r\n"
+        "Referrer-Policy: no-referrer\r\nX-Content-Type-Options: nosniff\r\n"
+        "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,124 @@
+"""Settings of OAuth for one server, from a program or from a configured entry."""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import ConfigError
+from ...suggestions import unknown_name
+
+__all__ = ["EnterpriseLogin", "OAuthSettings", "TextSource", "settings_of_entry"]
+
+TextSource: TypeAlias = str | Callable[[], str | Awaitable[str]]
+Grant = Literal[
+    "authorization_code", "device_code", "client_credentials", "jwt_bearer", "enterprise"
+]
+
+
+class EnterpriseLogin(Struct, frozen=True, kw_only=True):
+    """Enterprise-managed authorization: an ID token is exchanged at the identity provider."""
+
+    token_endpoint: str
+    client_id: str
+    id_token: TextSource
+    client_secret: str | None = None
+
+
+class OAuthSettings(Struct, frozen=True, kw_only=True):
+    """How a client obtains tokens for one server."""
+
+    grant: Grant = "authorization_code"
+    client_id: str | None = None  # None: a metadata document or dynamic registration
+    client_secret: str | None = None
+    private_key: str | None = None  # PEM, for `private_key_jwt`
+    signing_algorithm: str = "ES256"
+    issuer: str | None = None  # the only issuer that receives the configured client
+    client_metadata_url: str | None = None  # client id metadata document
+    client_name: str = "Fairlead"
+    scopes: Sequence[str] | None = None  # None: those that the server asks for
+    resource: str | Literal[False] | None = None  # False omits the parameter
+    token_url: str | None = None  # used instead of a discovery, for grants without a person
+    redirect_uri: str | None = None  # for programs that receive the redirect themselves
+    callback_port: int = 0  # 0: any free port
+    callback_path: str = "/callback"
+    prompt: str | None = None
+    dpop: bool | None = None  # None: if the server asks for it
+    assertion: TextSource | None = None  # `jwt_bearer`: a JWT of the workload
+    enterprise: EnterpriseLogin | None = None
+    allow_private: bool = False  # authorization servers in private networks
+
+
+class _EntryBlock(Struct, kw_only=True, rename="camel", omit_defaults=True):
+    """Members of `auth` and `oauth` blocks of an entry, which become settings."""
+
+    grant: Grant | None = None
+    client_id: str | None = None
+    client_secret: str | None = None
+    private_key: str | None = None
+    signing_algorithm: str | None = None
+    issuer: str | None = None
+    client_metadata_url: str | None = None
+    client_name: str | None = None
+    scopes: list[str] | str | None = None
+    resource: str | bool | None = None
+    token_url: str | None = None
+    redirect_uri: str | None = None
+    callback_port: int | None = None
+    callback_path: str | None = None
+    prompt: str | None = None
+    dpop: bool | None = None
+    allow_private: bool | None = None
+    assertion_file: str | None = None
+    type: str | None = None  # "oauth"; the client reads `credentialId`
+    credential_id: str | None = None
+
+
+def settings_of_entry(auth: object, oauth: object) -> OAuthSettings:
+    """Return the settings of the `auth` and `oauth` blocks of an entry.
+
+    Raises:
+        ConfigError: A block is not an object, or has an unknown member or a wrong value.
+    """
+    members: dict[str, Any] = {}
+    for block in (auth, oauth):
+        if isinstance(block, Mapping):
+            members |= block
+        elif block not in (None, True, "oauth"):
+            raise ConfigError(f"invalid auth block {block!r}: expected an object")
+    known = msgspec.structs.fields(_EntryBlock)
+    for name in members.keys() - {field.encode_name for field in known}:
+        names = [field.encode_name for field in known]
+        raise ConfigError(unknown_name("member of an auth block", str(name), names))
+    try:
+        read = msgspec.convert(members, _EntryBlock)
+    except msgspec.ValidationError as exc:
+        raise ConfigError(f"invalid auth block: {exc}") from exc
+    found = {
+        name: value for name, value in msgspec.structs.asdict(read).items() if value is not None
+    }
+    for name in ("type", "credential_id"):
+        found.pop(name, None)
+    if isinstance(found.get("scopes"), str):
+        found["scopes"] = found["scopes"].split()
+    if (path := found.pop("assertion_file", None)) is not None:
+        found = {"grant": "jwt_bearer", **found, "assertion": _FileText(path)}
+    return OAuthSettings(**found)
+
+
+class _FileText:
+    """Text of a file that is read for each use, because platforms rotate workload tokens."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.expanduser(path)
+
+    def __call__(self) -> str:
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                return file.read(1 << 16).strip()
+        except OSError as exc:
+            raise ConfigError(
+                f"cannot read the assertion: {exc.strerror}", path=self._path
+            ) from exc

@@ -1,0 +1,152 @@
+"""Requests to a token endpoint: client authentication, DPoP proofs and their nonces."""
+
+import inspect
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+
+from ...errors import AuthorizationError
+from ..dpop import DpopKey
+from ..guarded_fetch import FetchedDocument, GuardedFetcher
+from ..token_response import (
+    ClientRegistration,
+    TokenSet,
+    client_authentication,
+    oauth_error,
+    read_token_response,
+)
+from .oauth_settings import TextSource
+
+__all__ = ["TokenEndpoint", "read_text", "sign_assertion"]
+
+ASSERTION_LIFETIME = 120  # seconds
+
+
+class TokenEndpoint:
+    """One token endpoint as used by one client."""
+
+    def __init__(
+        self,
+        fetcher: GuardedFetcher,
+        url: str,
+        *,
+        issuer: str,
+        client: ClientRegistration | None,
+        auth_method: str = "none",
+        private_key: str | None = None,
+        signing_algorithm: str = "ES256",
+        dpop: DpopKey | None = None,
+    ) -> None:
+        self.url = url
+        self._fetcher = fetcher
+        self._issuer = issuer
+        self._client = client
+        self._auth_method = auth_method
+        self._private_key = private_key
+        self._algorithm = signing_algorithm
+        self._dpop = dpop
+        self._nonce: str | None = None
+
+    def at(self, url: str) -> "TokenEndpoint":
+        """Return the same client at another endpoint of its authorization server."""
+        return TokenEndpoint(
+            self._fetcher,
+            url,
+            issuer=self._issuer,
+            client=self._client,
+            auth_method=self._auth_method,
+            private_key=self._private_key,
+            signing_algorithm=self._algorithm,
+        )
+
+    async def tokens(
+        self,
+        form: Mapping[str, str | None],
+        *,
+        requested: Sequence[str] = (),
+        refresh_token: str | None = None,
+        step: str = "token",
+    ) -> TokenSet:
+        """Request tokens.
+
+        Raises:
+            AuthorizationError: The server refused; `error` is its code.
+        """
+        found = await self.send(form)
+        return read_token_response(
+            found.status,
+            found.document,
+            issuer=self._issuer,
+            now=time.time(),
+            requested=requested,
+            refresh_token=refresh_token,
+            sent_proof=self._dpop is not None,
+            step=step,
+        )
+
+    async def send(self, form: Mapping[str, str | None]) -> FetchedDocument:
+        """POST a form with the credentials of the client; repeat it once with a demanded nonce."""
+        found = await self._send(form)
+        nonce = found.headers.get("dpop-nonce")
+        if self._dpop is not None and nonce and nonce != self._nonce:
+            self._nonce = nonce
+            if oauth_error(found.document)[0] == "use_dpop_nonce":
+                found = await self._send(form)
+        return found
+
+    async def _send(self, form: Mapping[str, str | None]) -> FetchedDocument:
+        fields = {name: value for name, value in form.items() if value}
+        headers: dict[str, str] = {}
+        if self._client is not None:
+            assertion = None
+            if self._auth_method == "private_key_jwt":
+                assertion = self._client_assertion(self._client.client_id)
+            more, headers = client_authentication(self._auth_method, self._client, assertion)
+            fields |= more
+        if self._dpop is not None:
+            headers["DPoP"] = self._dpop.proof("POST", self.url, nonce=self._nonce)
+        return await self._fetcher.post_form(self.url, fields, headers)
+
+    def _client_assertion(self, client_id: str) -> str:
+        if self._private_key is None:
+            raise AuthorizationError(
+                "private_key_jwt needs a private key", step="token", issuer=self._issuer
+            )
+        return sign_assertion(
+            self._private_key, self._algorithm, client_id=client_id, audience=self._issuer
+        )
+
+
+def sign_assertion(key_pem: str, algorithm: str, *, client_id: str, audience: str) -> str:
+    """Return a signed assertion of a client for one request (RFC 7523, section 3).
+
+    Raises:
+        AuthorizationError: The key cannot be used with the algorithm.
+    """
+    from joserfc import jwt
+    from joserfc.errors import JoseError
+    from joserfc.jwk import import_key
+
+    now = int(time.time())
+    claims = {
+        "iss": client_id,
+        "sub": client_id,
+        "aud": audience,
+        "iat": now,
+        "exp": now + ASSERTION_LIFETIME,
+        "jti": secrets.token_urlsafe(16),
+    }
+    kind = {"E": "EC", "R": "RSA", "P": "RSA"}[algorithm[0]] if algorithm != "EdDSA" else "OKP"
+    try:
+        key = import_key(key_pem, kind)  # type: ignore[call-overload]
+        return jwt.encode({"alg": algorithm}, claims, key, algorithms=[algorithm])
+    except (JoseError, ValueError, TypeError) as exc:
+        raise AuthorizationError(
+            f"the private key cannot sign with {algorithm}: {type(exc).__name__}", step="token"
+        ) from exc
+
+
+async def read_text(source: TextSource) -> str:
+    """Return a text that is given directly or by a function, which may be asynchronous."""
+    value = source() if callable(source) else source
+    return await value if inspect.isawaitable(value) else value

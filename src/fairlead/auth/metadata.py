@@ -1,0 +1,185 @@
+"""Metadata of protected resources (RFC 9728) and authorization servers (RFC 8414, OpenID Connect).
+
+Pure rules: where a document is looked for, and which documents may be used.
+"""
+
+from typing import Annotated
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ..errors import AuthorizationError
+
+__all__ = [
+    "AuthorizationServer",
+    "ProtectedResource",
+    "canonical_resource",
+    "check_issuer",
+    "check_pkce",
+    "check_resource",
+    "default_endpoints",
+    "origin_of",
+    "read_authorization_server",
+    "read_protected_resource",
+    "resource_metadata_urls",
+    "server_metadata_urls",
+]
+
+_RESOURCE_PATH = "/.well-known/oauth-protected-resource"
+_OAUTH_PATH = "/.well-known/oauth-authorization-server"
+_OPENID_PATH = "/.well-known/openid-configuration"
+
+_Url = Annotated[str, Meta(max_length=2048)]
+_Words = Annotated[list[Annotated[str, Meta(max_length=512)]], Meta(max_length=256)]
+
+
+class ProtectedResource(Struct, frozen=True):
+    """Protected resource metadata: the members that a client uses."""
+
+    resource: _Url
+    authorization_servers: Annotated[list[_Url], Meta(min_length=1, max_length=32)]
+    scopes_supported: _Words | None = None
+    dpop_bound_access_tokens_required: bool = False
+
+
+class AuthorizationServer(Struct, frozen=True):
+    """Authorization server metadata: the members that a client uses."""
+
+    issuer: _Url
+    authorization_endpoint: _Url | None = None
+    token_endpoint: _Url | None = None
+    registration_endpoint: _Url | None = None
+    device_authorization_endpoint: _Url | None = None
+    pushed_authorization_request_endpoint: _Url | None = None
+    revocation_endpoint: _Url | None = None
+    introspection_endpoint: _Url | None = None
+    jwks_uri: _Url | None = None
+    scopes_supported: _Words | None = None
+    code_challenge_methods_supported: _Words | None = None
+    token_endpoint_auth_methods_supported: _Words | None = None
+    grant_types_supported: _Words | None = None
+    dpop_signing_alg_values_supported: _Words | None = None
+    authorization_grant_profiles_supported: _Words | None = None
+    authorization_response_iss_parameter_supported: bool = False
+    client_id_metadata_document_supported: bool = False
+    require_pushed_authorization_requests: bool = False
+
+
+def read_protected_resource(document: object) -> ProtectedResource | None:
+    """Return the metadata in a decoded document, or None if it is something else."""
+    try:
+        return msgspec.convert(document, ProtectedResource)
+    except msgspec.ValidationError:
+        return None
+
+
+def read_authorization_server(document: object) -> AuthorizationServer | None:
+    """Return the metadata in a decoded document, or None if it is something else."""
+    try:
+        return msgspec.convert(document, AuthorizationServer)
+    except msgspec.ValidationError:
+        return None
+
+
+def resource_metadata_urls(server_url: str) -> list[str]:
+    """Return the places of a server's metadata if its challenge names none, in order."""
+    parts = urlsplit(server_url)
+    root = urlunsplit((parts.scheme, parts.netloc, _RESOURCE_PATH, "", ""))
+    path = parts.path.rstrip("/")
+    return [root + path, root] if path else [root]
+
+
+def server_metadata_urls(issuer: str) -> list[str]:
+    """Return the places of an issuer's metadata, in order.
+
+    The root of the host is not asked for an issuer with a path: another tenant may own it.
+    """
+    parts = urlsplit(issuer)
+    base = urlunsplit((parts.scheme, parts.netloc, "", "", ""))
+    path = parts.path.rstrip("/")
+    places = [f"{base}{_OAUTH_PATH}{path}", f"{base}{_OPENID_PATH}{path}"]
+    return [*places, f"{base}{path}{_OPENID_PATH}"] if path else places
+
+
+def default_endpoints(server_url: str) -> AuthorizationServer:
+    """Return the endpoints that 2025-03-26 assumes for servers without any metadata."""
+    base = origin_of(server_url)
+    return AuthorizationServer(
+        issuer=base,
+        authorization_endpoint=f"{base}/authorize",
+        token_endpoint=f"{base}/token",
+        registration_endpoint=f"{base}/register",
+        code_challenge_methods_supported=["S256"],
+        token_endpoint_auth_methods_supported=["none", "client_secret_basic", "client_secret_post"],
+    )
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of a URL."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], "", "", ""))
+
+
+def canonical_resource(url: str) -> str:
+    """Return the canonical URI of a server: scheme and host in lower case, no fragment.
+
+    A trailing slash is removed if it is the whole path.
+    """
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    host = f"[{host}]" if ":" in host else host
+    usual = {"http": 80, "https": 443}.get(parts.scheme.lower())
+    place = host if parts.port in (None, usual) else f"{host}:{parts.port}"
+    path = "" if parts.path == "/" else parts.path
+    return urlunsplit((parts.scheme.lower(), place, path, parts.query, ""))
+
+
+def check_resource(resource: str, server_url: str) -> None:
+    """Check that published metadata concern a server: the same origin, and its path or a parent.
+
+    RFC 9728 requires equality; many servers publish a parent such as their origin.
+
+    Raises:
+        AuthorizationError: The metadata belong to another resource.
+    """
+    named, asked = urlsplit(canonical_resource(resource)), urlsplit(canonical_resource(server_url))
+    parent = named.path.rstrip("/")
+    same = (named.scheme, named.netloc) == (asked.scheme, asked.netloc)
+    within = asked.path.rstrip("/") == parent or asked.path.startswith(f"{parent}/")
+    if not same or not within or named.fragment:
+        raise AuthorizationError(
+            f"the metadata of {server_url} name another resource: {resource!r}",
+            step="discovery",
+            server=server_url,
+        )
+
+
+def check_issuer(metadata: AuthorizationServer, issuer: str) -> None:
+    """Check that metadata belong to the issuer that they were requested for.
+
+    Raises:
+        AuthorizationError: The issuer differs; the comparison is exact.
+    """
+    if metadata.issuer != issuer:
+        raise AuthorizationError(
+            f"the metadata of the authorization server {issuer!r} name another issuer: "
+            f"{metadata.issuer!r}",
+            step="discovery",
+            issuer=issuer,
+        )
+
+
+def check_pkce(metadata: AuthorizationServer) -> None:
+    """Check that an authorization server supports PKCE with SHA-256, which protects codes.
+
+    Raises:
+        AuthorizationError: It does not announce `S256`.
+    """
+    if "S256" not in (metadata.code_challenge_methods_supported or ()):
+        raise AuthorizationError(
+            f"the authorization server {metadata.issuer} does not announce PKCE with S256 "
+            "(code_challenge_methods_supported)",
+            step="discovery",
+            issuer=metadata.issuer,
+        )

@@ -1,0 +1,121 @@
+"""Logins and client registrations, and the interface of the stores that keep them.
+
+All methods of a store are synchronous and may block for the time of a small file; `OAuthAuthorizer`
+calls them in a worker thread.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from ..token_response import ClientRegistration, TokenSet
+
+__all__ = ["CredentialStore", "LoginLock", "MemoryCredentialStore", "StoredLogin"]
+
+
+class StoredLogin(Struct, frozen=True, kw_only=True):
+    """Everything that a renewal needs, without another discovery."""
+
+    owner: str  # the user of a gateway, or "" for the user of this machine
+    server: str  # the URL of the server, or the configured `credentialId`
+    issuer: str
+    resource: str | None
+    token_endpoint: str
+    client: ClientRegistration
+    auth_method: str
+    tokens: TokenSet
+    requested: tuple[str, ...] = ()  # scopes of the authorization
+    revocation_endpoint: str | None = None
+    dpop_key: dict[str, Any] | None = None  # private JWK
+    generation: int = 1  # incremented by each renewal
+    ended: bool = False  # the server no longer accepts the refresh token
+
+    def renewed(self, tokens: TokenSet) -> "StoredLogin":
+        """Return the login with newer tokens."""
+        return msgspec.structs.replace(self, tokens=tokens, generation=self.generation + 1)
+
+
+class LoginLock(Protocol):
+    """Lock of one login among all tasks, threads and processes that use the store."""
+
+    def try_acquire(self) -> bool:
+        """Acquire the lock if it is free. The end of a process releases its locks."""
+
+    def release(self) -> None: ...
+
+
+class CredentialStore(Protocol):
+    """A place for logins. Implementations are safe to use from several threads.
+
+    Methods raise `AuthorizationError` with the step `storage` if the store cannot be used.
+    """
+
+    def load(self, owner: str, server: str) -> StoredLogin | None:
+        """Return a login, or None if there is none that can be read."""
+
+    def save(self, login: StoredLogin) -> None:
+        """Store a login, replacing an older one of the same owner and server."""
+
+    def delete(self, owner: str, server: str) -> bool:
+        """Delete a login; return False if there was none."""
+
+    def logins(self) -> list[StoredLogin]:
+        """Return all logins."""
+
+    def load_registration(self, issuer: str, redirect_uri: str) -> ClientRegistration | None:
+        """Return the client that was registered at an issuer for a redirect URI."""
+
+    def save_registration(
+        self, issuer: str, redirect_uri: str, client: ClientRegistration | None
+    ) -> None:
+        """Store a registration, or delete it with None."""
+
+    def lock(self, owner: str, server: str) -> LoginLock:
+        """Return a new handle on the lock of a login."""
+
+
+class MemoryCredentialStore:
+    """Logins of one process, lost when it ends."""
+
+    def __init__(self) -> None:
+        self._logins: dict[tuple[str, str], StoredLogin] = {}
+        self._registrations: dict[tuple[str, str], ClientRegistration] = {}
+        self._locks: dict[tuple[str, str], threading.Lock] = {}
+        self._guard = threading.Lock()
+
+    def load(self, owner: str, server: str) -> StoredLogin | None:
+        return self._logins.get((owner, server))
+
+    def save(self, login: StoredLogin) -> None:
+        self._logins[login.owner, login.server] = login
+
+    def delete(self, owner: str, server: str) -> bool:
+        return self._logins.pop((owner, server), None) is not None
+
+    def logins(self) -> list[StoredLogin]:
+        return list(self._logins.values())
+
+    def load_registration(self, issuer: str, redirect_uri: str) -> ClientRegistration | None:
+        return self._registrations.get((issuer, redirect_uri))
+
+    def save_registration(
+        self, issuer: str, redirect_uri: str, client: ClientRegistration | None
+    ) -> None:
+        if client is None:
+            self._registrations.pop((issuer, redirect_uri), None)
+        else:
+            self._registrations[issuer, redirect_uri] = client
+
+    def lock(self, owner: str, server: str) -> LoginLock:
+        with self._guard:
+            lock = self._locks.setdefault((owner, server), threading.Lock())
+        return _ThreadLock(lambda: lock.acquire(blocking=False), lock.release)
+
+
+class _ThreadLock:
+    def __init__(self, acquire: Callable[[], bool], release: Callable[[], None]) -> None:
+        self.try_acquire = acquire
+        self.release = release

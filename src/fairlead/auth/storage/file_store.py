@@ -1,0 +1,184 @@
+"""Logins in sealed files, one for each login, for all processes of a user.
+
+A file is encrypted with AES-256-GCM. Owner, server, issuer and resource are stored beside the
+sealed part and authenticated with it, so a file that is copied to another place does not open.
+"""
+
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import AuthorizationError
+from ...store.atomic_write import write_atomically
+from ..token_response import ClientRegistration
+from .credential_store import LoginLock, StoredLogin
+from .sealing_key import SealingKey
+
+__all__ = ["FileCredentialStore"]
+
+log = logging.getLogger("fairlead.auth")
+
+MAX_FILE = 1 << 20  # bytes
+_NONCE = 12  # bytes of a nonce of AES-GCM
+
+T = TypeVar("T")
+
+
+class _SealedFile(Struct, frozen=True):
+    """Content of a file: what it belongs to, and the encrypted record."""
+
+    bound: list[str]  # authenticated, readable
+    nonce: bytes
+    sealed: bytes
+    version: int = 1
+
+
+class FileCredentialStore:
+    """Logins in a folder that only its owner can read."""
+
+    def __init__(self, folder: str | os.PathLike[str], key: SealingKey | None = None) -> None:
+        """`key` seals the files; by default it is in the keyring of the system or beside them."""
+        self._folder = Path(folder)
+        self._key = key or SealingKey(self._folder)
+
+    def load(self, owner: str, server: str) -> StoredLogin | None:
+        login = self._open(self._login_path(owner, server), StoredLogin)
+        # The names are part of the sealed record: a renamed file is not accepted.
+        if login is None or (login.owner, login.server) != (owner, server):
+            return None
+        return login
+
+    def save(self, login: StoredLogin) -> None:
+        bound = ["login", login.owner, login.server, login.issuer, login.resource or ""]
+        self._write(self._login_path(login.owner, login.server), bound, login)
+
+    def delete(self, owner: str, server: str) -> bool:
+        return self._unlink(self._login_path(owner, server))
+
+    def logins(self) -> list[StoredLogin]:
+        paths = sorted(self._folder.glob("login-*.sealed")) if self._folder.is_dir() else []
+        found = [self._open(path, StoredLogin) for path in paths]
+        return [login for login in found if login is not None]
+
+    def load_registration(self, issuer: str, redirect_uri: str) -> ClientRegistration | None:
+        return self._open(self._client_path(issuer, redirect_uri), ClientRegistration)
+
+    def save_registration(
+        self, issuer: str, redirect_uri: str, client: ClientRegistration | None
+    ) -> None:
+        path = self._client_path(issuer, redirect_uri)
+        if client is None:
+            self._unlink(path)
+        else:
+            self._write(path, ["client", issuer, redirect_uri], client)
+
+    def lock(self, owner: str, server: str) -> LoginLock:
+        self._prepare_folder()
+        return _FileLock(self._login_path(owner, server).with_suffix(".lock"))
+
+    # Files
+
+    def _login_path(self, owner: str, server: str) -> Path:
+        return self._folder / f"login-{_digest(owner, server)}.sealed"
+
+    def _client_path(self, issuer: str, redirect_uri: str) -> Path:
+        return self._folder / f"client-{_digest(issuer, redirect_uri)}.sealed"
+
+    def _open(self, path: Path, kind: type[T]) -> T | None:
+        try:
+            with path.open("rb") as file:
+                raw = file.read(MAX_FILE + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise _unusable(f"cannot read {path}: {exc.strerror}") from exc
+        try:
+            sealed = msgspec.msgpack.decode(raw, type=_SealedFile)
+            plain = self._cipher().decrypt(sealed.nonce, sealed.sealed, _bytes(sealed.bound))
+            return msgspec.msgpack.decode(plain, type=kind)
+        except AuthorizationError:
+            raise
+        # Truncated, written with another key, or modified: the next login replaces the file.
+        except Exception as exc:
+            log.warning("ignoring %s: it cannot be opened (%s)", path, type(exc).__name__)
+            return None
+
+    def _write(self, path: Path, bound: list[str], record: object) -> None:
+        self._prepare_folder()
+        nonce = secrets.token_bytes(_NONCE)
+        plain = msgspec.msgpack.encode(record)
+        sealed = self._cipher().encrypt(nonce, plain, _bytes(bound))
+        content = msgspec.msgpack.encode(_SealedFile(bound, nonce, sealed))
+        try:
+            write_atomically(path, content, durable=True)
+        except OSError as exc:
+            raise _unusable(f"cannot write {path}: {exc.strerror}") from exc
+
+    def _unlink(self, path: Path) -> bool:
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as exc:
+            raise _unusable(f"cannot delete {path}: {exc.strerror}") from exc
+        return True
+
+    def _prepare_folder(self) -> None:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as exc:
+            raise _unusable(f"cannot create {self._folder}: {exc.strerror}") from exc
+
+    def _cipher(self) -> Any:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        return AESGCM(self._key.value())
+
+
+class _FileLock:
+    """Advisory lock on a file of its own, which the system releases when the process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def try_acquire(self) -> bool:
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise _unusable(f"cannot lock {self._path}: {exc.strerror}") from exc
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            os.close(descriptor)
+            if exc.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise _unusable(f"cannot lock {self._path}: {exc.strerror}") from exc
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        # The file stays: deleting it would let two processes hold locks on different files.
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _digest(*names: str) -> str:
+    return hashlib.sha256(_bytes(list(names))).hexdigest()[:32]
+
+
+def _bytes(names: list[str]) -> bytes:
+    return msgspec.msgpack.encode(names)
+
+
+def _unusable(why: str) -> AuthorizationError:
+    return AuthorizationError(f"the credential store cannot be used: {why}", step="storage")

@@ -1,0 +1,1 @@
+"""Commands for logins: `login`, `logout` and `auth`."""

@@ -1,0 +1,59 @@
+"""OAuth settings in the entries of configuration files."""
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.auth.client.oauth_settings import OAuthSettings, settings_of_entry
+from fairlead.errors import ConfigError
+
+
+@pytest.mark.parametrize("auth", [None, True, "oauth", {}, {"type": "oauth", "credentialId": "x"}])
+def test_a_plain_block_means_the_default_settings(auth: object) -> None:
+    assert settings_of_entry(auth, None) == OAuthSettings()
+
+
+def test_both_blocks_are_merged() -> None:
+    auth = {"type": "oauth", "clientId": "a", "clientSecret": "s", "tokenUrl": "https://a/token"}
+    oauth = {"clientId": "b", "callbackPort": 7000, "scopes": "x y", "prompt": "consent"}
+    assert settings_of_entry(auth, oauth) == OAuthSettings(
+        client_id="b",
+        client_secret="s",
+        token_url="https://a/token",
+        callback_port=7000,
+        scopes=["x", "y"],
+        prompt="consent",
+    )
+
+
+def test_the_resource_parameter_can_be_omitted() -> None:
+    assert settings_of_entry({"resource": False}, None).resource is False
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"clientID": "x"}, "unknown member of an auth block 'clientID': did you mean 'clientId'"),
+        ({"callbackPort": "x"}, r"invalid auth block: .*callbackPort"),
+        ({"grant": "password"}, r"invalid auth block: .*grant"),
+        ("basic", "invalid auth block 'basic': expected an object"),
+        ([1], r"invalid auth block \[1\]: expected an object"),
+    ],
+)
+def test_mistakes_are_reported(block: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settings_of_entry(block, None)
+
+
+def test_an_assertion_is_read_from_its_file_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("one\n")
+    settings = settings_of_entry({"assertionFile": str(file)}, None)
+    assert settings.grant == "jwt_bearer"
+    assert callable(settings.assertion)
+    assert settings.assertion() == "one"
+    file.write_text("two")
+    assert settings.assertion() == "two"
+    file.unlink()
+    with pytest.raises(ConfigError, match="cannot read the assertion"):
+        settings.assertion()

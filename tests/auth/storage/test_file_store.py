@@ -1,0 +1,174 @@
+"""Logins in sealed files, and the lock of a login among processes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairlead.auth.storage.credential_store import (
+    CredentialStore,
+    MemoryCredentialStore,
+    StoredLogin,
+)
+from fairlead.auth.storage.file_store import FileCredentialStore
+from fairlead.auth.storage.sealing_key import SealingKey
+from fairlead.auth.token_response import ClientRegistration, TokenSet
+from fairlead.errors import AuthorizationError
+
+SERVER = "https://h/mcp"
+LOGIN = StoredLogin(
+    owner="alice",
+    server=SERVER,
+    issuer="https://as",
+    resource=SERVER,
+    token_endpoint="https://as/token",
+    client=ClientRegistration("c", "client-secret-1"),
+    auth_method="none",
+    tokens=TokenSet("access-secret-2", "Bearer", ("a",), 5.0, "refresh-secret-3"),
+    dpop_key={"kty": "EC", "d": "key-secret-4"},
+)
+
+
+def file_store(folder: Path) -> FileCredentialStore:
+    return FileCredentialStore(folder, SealingKey(folder, use_keyring=False))
+
+
+@pytest.fixture(params=["memory", "file"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> CredentialStore:
+    return MemoryCredentialStore() if request.param == "memory" else file_store(tmp_path / "auth")
+
+
+def test_a_stored_login_is_loaded_unchanged(store: CredentialStore) -> None:
+    assert store.load("alice", SERVER) is None
+    store.save(LOGIN)
+    assert store.load("alice", SERVER) == LOGIN
+    assert store.load("bob", SERVER) is None
+    assert store.logins() == [LOGIN]
+
+
+def test_a_newer_login_replaces_the_older_one(store: CredentialStore) -> None:
+    store.save(LOGIN)
+    newer = LOGIN.renewed(TokenSet("t2", "Bearer"))
+    store.save(newer)
+    assert store.logins() == [newer]
+    assert newer.generation == LOGIN.generation + 1
+
+
+def test_a_deleted_login_is_gone(store: CredentialStore) -> None:
+    store.save(LOGIN)
+    assert store.delete("alice", SERVER)
+    assert not store.delete("alice", SERVER)
+    assert store.load("alice", SERVER) is None
+
+
+def test_registrations_are_kept_per_issuer_and_redirect(store: CredentialStore) -> None:
+    client = ClientRegistration("c", origin="dynamic")
+    store.save_registration("https://as", "r1", client)
+    assert store.load_registration("https://as", "r1") == client
+    assert store.load_registration("https://as", "r2") is None
+    store.save_registration("https://as", "r1", None)
+    assert store.load_registration("https://as", "r1") is None
+
+
+def test_one_holder_has_the_lock_of_a_login(store: CredentialStore) -> None:
+    one, other = store.lock("alice", SERVER), store.lock("alice", SERVER)
+    assert one.try_acquire()
+    assert not other.try_acquire()
+    assert store.lock("bob", SERVER).try_acquire()
+    one.release()
+    assert other.try_acquire()
+
+
+def test_the_end_of_a_process_releases_its_lock(tmp_path: Path) -> None:
+    store = file_store(tmp_path)
+    program = (
+        "import sys\n"
+        "from fairlead.auth.storage.file_store import FileCredentialStore\n"
+        "lock = FileCredentialStore(sys.argv[1]).lock('alice', sys.argv[2])\n"
+        "print(lock.try_acquire(), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path), SERVER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as holder:  # type: ignore[call-overload]
+        assert holder.stdout.readline() == "True\n"
+        lock = store.lock("alice", SERVER)
+        assert not lock.try_acquire()
+        holder.kill()
+        holder.wait(10)
+        assert lock.try_acquire()
+
+
+def test_files_contain_no_secrets_and_belong_to_their_owner(tmp_path: Path) -> None:
+    folder = tmp_path / "auth"
+    file_store(folder).save(LOGIN)
+    files = [path for path in folder.iterdir() if path.is_file()]
+    assert oct(folder.stat().st_mode & 0o777) == "0o700"
+    assert {oct(path.stat().st_mode & 0o777) for path in files} == {"0o600"}
+    assert all(b"secret" not in path.read_bytes() for path in files)
+
+
+def test_a_login_does_not_open_under_another_name(tmp_path: Path) -> None:
+    store = file_store(tmp_path)
+    store.save(LOGIN)
+    store.save(msgspec.structs.replace(LOGIN, owner="bob"))
+    alice, bob = store._login_path("alice", SERVER), store._login_path("bob", SERVER)
+    bob.write_bytes(alice.read_bytes())
+    assert store.load("bob", SERVER) is None
+    assert store.load("alice", SERVER) == LOGIN
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "empty", "text"])
+def test_a_damaged_file_is_ignored(tmp_path: Path, damage: str) -> None:
+    store = file_store(tmp_path)
+    store.save(LOGIN)
+    path = store._login_path("alice", SERVER)
+    raw = path.read_bytes()
+    damaged = {
+        "truncated": raw[:-9],
+        "changed": raw[:-20] + b"x" + raw[-19:],
+        "empty": b"",
+        "text": b"hello",
+    }
+    path.write_bytes(damaged[damage])
+    assert store.load("alice", SERVER) is None
+    assert store.logins() == []
+
+
+def test_files_do_not_open_with_another_key(tmp_path: Path) -> None:
+    file_store(tmp_path).save(LOGIN)
+    (tmp_path / "sealing.key").write_bytes(os.urandom(32))
+    assert file_store(tmp_path).load("alice", SERVER) is None
+
+
+def test_a_damaged_key_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    file_store(tmp_path).save(LOGIN)
+    (tmp_path / "sealing.key").write_bytes(b"short")
+    with pytest.raises(AuthorizationError, match="is damaged: delete it and log in again"):
+        file_store(tmp_path).load("alice", SERVER)
+
+
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AuthorizationError) as caught:
+        file_store(tmp_path / "file" / "auth").save(LOGIN)
+    assert caught.value.step == "storage"
+
+
+def test_a_failed_write_keeps_the_stored_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = file_store(tmp_path)
+    store.save(LOGIN)
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fairlead.store.atomic_write.os.replace", full)
+    with pytest.raises(AuthorizationError, match="No space left on device"):
+        store.save(LOGIN.renewed(TokenSet("t2", "Bearer")))
+    assert store.load("alice", SERVER) == LOGIN
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -1,0 +1,70 @@
+"""The key of stored logins, in a file or in the keyring of the system."""
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from fairlead.auth.storage.sealing_key import SealingKey
+from fairlead.errors import AuthorizationError
+
+
+class Keyring(types.ModuleType):
+    """A stand-in for the package `keyring`, whose backends need a desktop session."""
+
+    def __init__(self, problem: Exception | None = None) -> None:
+        super().__init__("keyring")
+        self.problem = problem
+        self.passwords: dict[tuple[str, str], str] = {}
+
+    def get_password(self, service: str, account: str) -> str | None:
+        if self.problem is not None:
+            raise self.problem
+        return self.passwords.get((service, account))
+
+    def set_password(self, service: str, account: str, value: str) -> None:
+        self.passwords[service, account] = value
+
+
+def test_a_key_file_is_created_once_for_its_owner(tmp_path: Path) -> None:
+    folder = tmp_path / "auth"
+    key = SealingKey(folder, use_keyring=False).value()
+    assert len(key) == 32
+    assert SealingKey(folder, use_keyring=False).value() == key
+    assert [path.name for path in folder.iterdir()] == ["sealing.key"]
+    assert (folder / "sealing.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_keyring_of_the_system_is_preferred(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", Keyring())
+    key = SealingKey(tmp_path).value()
+    assert SealingKey(tmp_path).value() == key
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_key_file_is_used_beside_a_keyring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = SealingKey(tmp_path, use_keyring=False).value()
+    monkeypatch.setitem(sys.modules, "keyring", Keyring())
+    assert SealingKey(tmp_path).value() == key
+
+
+def test_without_a_keyring_the_key_is_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", Keyring(RuntimeError("no backend")))
+    SealingKey(tmp_path).value()
+    assert (tmp_path / "sealing.key").exists()
+
+
+def test_a_locked_keyring_does_not_replace_the_key_of_stored_logins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "login-x.sealed").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "keyring", Keyring(RuntimeError("locked")))
+    with pytest.raises(AuthorizationError, match="unlock it"):
+        SealingKey(tmp_path).value()

@@ -1,0 +1,82 @@
+"""Parsing and building of `WWW-Authenticate` values."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.auth.challenge import (
+    MAX_CHALLENGES,
+    Challenge,
+    format_challenge,
+    parse_challenges,
+    pick_challenge,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, []),
+        ("", []),
+        ("Bearer", [Challenge("bearer")]),
+        ('Bearer realm="a b"', [Challenge("bearer", (("realm", "a b"),))]),
+        ("BEARER Scope = 'x y'", [Challenge("bearer", (("scope", "x y"),))]),
+        ("Bearer error=invalid_token", [Challenge("bearer", (("error", "invalid_token"),))]),
+        (r'Bearer d="say \"hi\" \\"', [Challenge("bearer", (("d", 'say "hi" \\'),))]),
+        (
+            'Bearer a="1", b="2", DPoP algs="ES256"',
+            [
+                Challenge("bearer", (("a", "1"), ("b", "2"))),
+                Challenge("dpop", (("algs", "ES256"),)),
+            ],
+        ),
+        ('Negotiate, Bearer a="1"', [Challenge("negotiate"), Challenge("bearer", (("a", "1"),))]),
+        (', ,"x", Bearer', [Challenge("bearer")]),
+    ],
+)
+def test_challenges_are_parsed(value: str | None, expected: list[Challenge]) -> None:
+    assert parse_challenges(value) == expected
+
+
+def test_all_values_of_a_repeated_parameter_are_kept_in_order() -> None:
+    [challenge] = parse_challenges('Bearer resource_metadata="x", resource_metadata="y"')
+    assert challenge.values("resource_metadata") == ["x", "y"]
+    assert challenge.get("resource_metadata") == "x"
+    assert challenge.get("scope") is None
+
+
+def test_scopes_are_split_without_repetitions() -> None:
+    [challenge] = parse_challenges('Bearer scope="a b  a c"')
+    assert challenge.scopes == ("a", "b", "c")
+
+
+def test_dpop_is_preferred_to_bearer() -> None:
+    challenges = parse_challenges('Basic realm="x", Bearer a="1", DPoP b="2"')
+    assert pick_challenge(challenges) == Challenge("dpop", (("b", "2"),))
+    assert pick_challenge(challenges[:2]) == Challenge("bearer", (("a", "1"),))
+    assert pick_challenge(challenges[:1]) is None
+
+
+def test_the_number_of_challenges_is_limited() -> None:
+    assert len(parse_challenges("A, " * 1000)) == MAX_CHALLENGES
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_parsed_without_an_exception(text: str) -> None:
+    parse_challenges(text)
+
+
+_VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30)
+
+
+@given(st.dictionaries(st.sampled_from(["error", "scope", "realm"]), _VALUES))
+def test_a_built_challenge_is_parsed_to_the_same_parameters(params: dict[str, str]) -> None:
+    assert parse_challenges(format_challenge("Bearer", params)) == [
+        Challenge("bearer", tuple(params.items()))
+    ]
+
+
+def test_control_characters_cannot_end_the_header() -> None:
+    assert format_challenge("Bearer", {"error": "a\r\nSet-Cookie: x"}) == (
+        'Bearer error="a  Set-Cookie: x"'
+    )

@@ -1,0 +1,130 @@
+"""Places and checks of the metadata of resources and authorization servers."""
+
+import pytest
+
+from fairlead.auth.metadata import (
+    AuthorizationServer,
+    canonical_resource,
+    check_issuer,
+    check_pkce,
+    check_resource,
+    default_endpoints,
+    read_authorization_server,
+    read_protected_resource,
+    resource_metadata_urls,
+    server_metadata_urls,
+)
+from fairlead.errors import AuthorizationError
+
+
+@pytest.mark.parametrize(
+    ("url", "places"),
+    [
+        (
+            "https://h/server/mcp",
+            [
+                "https://h/.well-known/oauth-protected-resource/server/mcp",
+                "https://h/.well-known/oauth-protected-resource",
+            ],
+        ),
+        ("https://h:8443", ["https://h:8443/.well-known/oauth-protected-resource"]),
+        ("https://h/", ["https://h/.well-known/oauth-protected-resource"]),
+    ],
+)
+def test_resource_metadata_are_looked_for_by_path_and_then_at_the_root(
+    url: str, places: list[str]
+) -> None:
+    assert resource_metadata_urls(url) == places
+
+
+def test_the_root_is_not_asked_for_an_issuer_with_a_path() -> None:
+    assert server_metadata_urls("https://a/t1") == [
+        "https://a/.well-known/oauth-authorization-server/t1",
+        "https://a/.well-known/openid-configuration/t1",
+        "https://a/t1/.well-known/openid-configuration",
+    ]
+    assert server_metadata_urls("https://a") == [
+        "https://a/.well-known/oauth-authorization-server",
+        "https://a/.well-known/openid-configuration",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resource", "server"),
+    [
+        ("https://h/mcp", "https://h/mcp"),
+        ("https://h", "https://h/mcp"),
+        ("https://h/", "https://h/mcp"),
+        ("https://H:443/a", "https://h/a/mcp"),
+        ("https://h/a/", "https://h/a/mcp"),
+    ],
+)
+def test_a_resource_may_be_the_server_or_a_parent(resource: str, server: str) -> None:
+    check_resource(resource, server)
+
+
+@pytest.mark.parametrize(
+    ("resource", "server"),
+    [
+        ("https://other/mcp", "https://h/mcp"),
+        ("http://h/mcp", "https://h/mcp"),
+        ("https://h:444/mcp", "https://h/mcp"),
+        ("https://h/mc", "https://h/mcp"),
+        ("https://h/mcp/more", "https://h/mcp"),
+    ],
+)
+def test_metadata_of_another_resource_are_refused(resource: str, server: str) -> None:
+    with pytest.raises(AuthorizationError, match="another resource"):
+        check_resource(resource, server)
+
+
+def test_issuers_are_compared_exactly() -> None:
+    check_issuer(AuthorizationServer(issuer="https://a"), "https://a")
+    for other in ("https://a/", "https://A", "https://a:443"):
+        with pytest.raises(AuthorizationError, match="another issuer"):
+            check_issuer(AuthorizationServer(issuer=other), "https://a")
+
+
+@pytest.mark.parametrize("methods", [None, [], ["plain"]])
+def test_a_server_without_s256_is_refused(methods: list[str] | None) -> None:
+    server = AuthorizationServer(issuer="https://a", code_challenge_methods_supported=methods)
+    with pytest.raises(AuthorizationError, match="S256"):
+        check_pkce(server)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"resource": "https://h"},
+        {"resource": "https://h", "authorization_servers": []},
+        {"resource": 1, "authorization_servers": ["https://a"]},
+        {"resource": "x" * 3000, "authorization_servers": ["https://a"]},
+        {"resource": "https://h", "authorization_servers": ["https://a"] * 33},
+    ],
+)
+def test_other_documents_are_not_resource_metadata(document: object) -> None:
+    assert read_protected_resource(document) is None
+
+
+def test_unknown_members_of_metadata_are_ignored() -> None:
+    found = read_authorization_server({"issuer": "https://a", "x": [1], "scopes_supported": None})
+    assert found == AuthorizationServer(issuer="https://a")
+
+
+def test_the_default_endpoints_are_at_the_root_of_the_host() -> None:
+    found = default_endpoints("https://h:8443/a/mcp?x=1")
+    assert (found.issuer, found.token_endpoint) == ("https://h:8443", "https://h:8443/token")
+
+
+@pytest.mark.parametrize(
+    ("url", "canonical"),
+    [
+        ("HTTPS://Host.Example:443/MCP", "https://host.example/MCP"),
+        ("http://h:80/", "http://h"),
+        ("http://[::1]:8000/mcp#part", "http://[::1]:8000/mcp"),
+        ("https://h/mcp/", "https://h/mcp/"),
+    ],
+)
+def test_canonical_resources(url: str, canonical: str) -> None:
+    assert canonical_resource(url) == canonical

@@ -1,0 +1,46 @@
+"""The choice of scopes, and requests for more of them."""
+
+import pytest
+
+from fairlead.auth.challenge import Challenge
+from fairlead.auth.metadata import AuthorizationServer, ProtectedResource
+from fairlead.auth.scopes import ScopeHistory, choose_scopes, parse_scopes
+
+SERVER = AuthorizationServer(issuer="https://a")
+OFFLINE = AuthorizationServer(issuer="https://a", scopes_supported=["offline_access"])
+RESOURCE = ProtectedResource("https://h", ["https://a"], scopes_supported=["r1", "r2"])
+CHALLENGE = Challenge("bearer", (("scope", "c1 c2"),))
+
+
+def test_configured_scopes_are_used_as_they_are() -> None:
+    assert choose_scopes(["x"], CHALLENGE, RESOURCE, OFFLINE) == ("x",)
+
+
+def test_the_challenge_decides_before_the_metadata() -> None:
+    assert choose_scopes(None, CHALLENGE, RESOURCE, SERVER) == ("c1", "c2")
+    assert choose_scopes(None, None, RESOURCE, SERVER) == ("r1", "r2")
+    assert choose_scopes(None, None, None, SERVER) == ()
+
+
+def test_offline_access_is_requested_only_if_it_is_announced() -> None:
+    assert choose_scopes(None, CHALLENGE, None, OFFLINE) == ("c1", "c2", "offline_access")
+
+
+@pytest.mark.parametrize(
+    ("value", "scopes"),
+    [("a b a", ("a", "b")), (["a", 1, "", "b"], ("a", "b")), (None, ()), (3, ())],
+)
+def test_scopes_are_read_from_strings_and_lists(value: object, scopes: tuple[str, ...]) -> None:
+    assert parse_scopes(value) == scopes
+
+
+def test_a_step_up_requests_the_union_once() -> None:
+    history = ScopeHistory()
+    assert history.step_up(["a"], ["b"]) == ("a", "b")
+    assert history.step_up(["b"], ["a"]) is None
+
+
+def test_the_number_of_step_ups_is_limited() -> None:
+    history = ScopeHistory()
+    asked = [history.step_up(["a"], [f"s{number}"]) for number in range(5)]
+    assert asked == [("a", "s0"), ("a", "s1"), None, None, None]
