@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from ...errors import RpcError
 from ...wire import (
@@ -44,6 +44,7 @@ from .conversation_events import (
     UnmatchedMessage,
 )
 from .lifecycle_params import (
+    Agreement,
     cancel_reason_of,
     cancelled_id_of,
     decode_initialize,
@@ -62,16 +63,6 @@ class ConversationRole(Enum):
 
     CLIENT = auto()
     SERVER = auto()
-
-
-class Agreement(Struct, frozen=True, kw_only=True):
-    """Facts that a client learned about its server from `initialize` or `server/discover`."""
-
-    revision: Revision
-    capabilities: bytes = b"{}"
-    server_info: bytes | None = None
-    instructions: str | None = None
-    offers_handshake: bool = False  # `server/discover` also named revisions with a handshake
 
 
 class Conversation:

@@ -6,13 +6,25 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ...wire import Notification
+from ..revisions import Revision
 
 __all__ = [
+    "Agreement",
     "cancel_reason_of",
     "cancelled_id_of",
     "decode_initialize",
     "progress_token_of",
 ]
+
+
+class Agreement(Struct, frozen=True, kw_only=True):
+    """Facts that a client learned about its server from `initialize` or `server/discover`."""
+
+    revision: Revision
+    capabilities: bytes = b"{}"
+    server_info: bytes | None = None
+    instructions: str | None = None
+    offers_handshake: bool = False  # `server/discover` also named revisions with a handshake
 
 
 class _InitializeParams(Struct):
