@@ -22,6 +22,7 @@ from ..errors import (
     FairleadError,
     HttpError,
     LocalResourceError,
+    LoginRequired,
     RetriesExhausted,
 )
 from ..protocol.public_reason import public_reason
@@ -405,8 +406,10 @@ class ConnectionKeeper(ABC):
         """
         if isinstance(exc, ConfigError) or not isinstance(exc, FairleadError | OSError):
             return False
-        # Another attempt would send the same credentials.
-        if isinstance(exc, HttpError) and exc.status in (401, 403):
+        # Another attempt would send the same credentials, or miss the same login.
+        if isinstance(exc, LoginRequired) or (
+            isinstance(exc, HttpError) and exc.status in (401, 403)
+        ):
             return False
         return self.generation > 0
 

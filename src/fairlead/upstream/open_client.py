@@ -9,7 +9,9 @@ from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
 from ..client.client_config import request_timeout
 from ..client.connection.connect import ConnectionAttempt
+from ..client.mcp_transport.network import HttpOptions
 from ..client.server_entry import MCPServerEntry
+from ..config.stored_logins import authorizer_for
 from ..errors import ConnectFailed
 
 __all__ = ["connect_timeout_error", "declaring_callbacks", "open_client"]
@@ -34,7 +36,8 @@ async def open_client(
     # The configured timeout is for requests. Connecting has its own limit, which may be longer. The
     # owner of the connection replaces it after a loss, so the client must not reconnect.
     starting = replace(config, timeout_seconds=0.0, auto_reconnect=False)
-    attempt = MCPClient.connect_entry(entry, starting, **callbacks)
+    http: HttpOptions = {"authorizer": authorizer_for(entry, name=name)}
+    attempt = MCPClient.connect_entry(entry, starting, http=http, **callbacks)
     if on_attempt is not None:
         on_attempt(attempt)
     try:

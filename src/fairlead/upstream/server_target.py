@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ..client.mcp_transport.factory import StdioTransport, transport_of
 from ..client.mcp_transport.inprocess import Attachable
-from ..client.mcp_transport.network import HttpTransport
+from ..client.mcp_transport.network import HttpOptions, HttpTransport
 from ..client.server_entry import (
     MCPHttpServerConfig,
     MCPServerEntry,
@@ -15,6 +15,7 @@ from ..client.server_entry import (
     MCPStdioServerConfig,
     read_entry,
 )
+from ..config.stored_logins import authorizer_for
 from ..protocol.caller import ANONYMOUS
 from ..transport.channel import Channel
 
@@ -52,7 +53,7 @@ def target_for(
     entry = read_entry(target)
 
     async def dial() -> Channel:
-        return await _dial(entry if resolve is None else await resolve(), on_stderr)
+        return await _dial(name, entry if resolve is None else await resolve(), on_stderr)
 
     return ServerTarget(
         name=name,
@@ -62,11 +63,15 @@ def target_for(
     )
 
 
-async def _dial(entry: MCPServerEntry, on_stderr: Callable[[str], None] | None) -> Channel:
+async def _dial(
+    name: str, entry: MCPServerEntry, on_stderr: Callable[[str], None] | None
+) -> Channel:
     if isinstance(entry, MCPStdioServerConfig):
         return await StdioTransport(entry, on_stderr=on_stderr).open_channel()
     if isinstance(entry, MCPHttpServerConfig | MCPSseServerConfig):
-        return await HttpTransport(entry, http={"pool_size": CALLS_AT_ONCE}).open_channel()
+        login = authorizer_for(entry, name=name)
+        http: HttpOptions = {"pool_size": CALLS_AT_ONCE, "authorizer": login}
+        return await HttpTransport(entry, http=http).open_channel()
     return await transport_of(entry).open_channel()
 
 
