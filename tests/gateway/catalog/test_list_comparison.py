@@ -107,7 +107,7 @@ class Place:
         self.comparison.connection_opened(upstream, connection)
 
     async def idle(self) -> None:
-        while tasks := list(self.tasks._tasks):
+        while tasks := list(self.tasks):
             await asyncio.wait(tasks)
 
     def shown(self, *selection: tuple[str, int]) -> list[str]:
@@ -425,7 +425,7 @@ async def test_lists_of_a_connection_that_are_too_large_are_logged(
     place, connection = Place(max_server_bytes=5), connection_with("a", "b")
     place.open(FakeUpstream(), connection)
     connection.announce()
-    [task] = place.tasks._tasks
+    [task] = place.tasks
     await asyncio.wait({task})
     assert task.exception() is None
     assert "the lists of red for some clients have more than 5 bytes" in caplog.text

@@ -386,7 +386,7 @@ async def test_a_listener_gets_resources_that_its_view_permits_and_servers_accep
     assert (listener.principal, listener.uris) == ("ada", ["red:1"])
     parts.streams.set()
     assert await stream == b'{"over":1}'
-    await asyncio.gather(*parts.tasks._tasks)
+    await asyncio.gather(*parts.tasks)
     assert parts.done[4:] == ["end", ("remove", "red", "red:1"), ("remove", "blue", "blue:1")]
     assert parts.subscriptions.listeners == set()
 

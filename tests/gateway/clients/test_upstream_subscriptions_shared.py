@@ -49,7 +49,7 @@ class Place:
 
     async def idle(self) -> None:
         async with asyncio.timeout(5):
-            while self.tasks._tasks:
+            while self.tasks:
                 await asyncio.sleep(0)
 
 

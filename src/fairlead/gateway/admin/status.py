@@ -3,6 +3,8 @@
 import time
 from typing import Any, Final
 
+from msgspec import Struct, field
+
 from ...protocol.caller import Principal
 from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import Revision
@@ -22,32 +24,21 @@ __all__ = ["GatewayStatus"]
 SHORTAGE_GRACE: Final = 5.0
 
 
-class GatewayStatus:
+class GatewayStatus(Struct, eq=False):
     """Status of a gateway: complete for its operator, limited to the view for clients."""
 
-    def __init__(
-        self,
-        info: dict[str, Any],
-        *,
-        upstreams: UpstreamRegistry,
-        registry: BackendRegistry,
-        catalog: MergedCatalog,
-        clients: ClientRegistry,
-        views: ClientViews,
-        parked: ParkedCalls,
-    ) -> None:
-        self._info = info
-        self._upstreams = upstreams
-        self._registry = registry
-        self._catalog = catalog
-        self._clients = clients
-        self._views = views
-        self._parked = parked
-        self._since = time.time()
+    info: dict[str, Any]
+    upstreams: UpstreamRegistry
+    registry: BackendRegistry
+    catalog: MergedCatalog
+    clients: ClientRegistry
+    views: ClientViews
+    parked: ParkedCalls
+    _since: float = field(default_factory=time.time)
 
     def full(self) -> dict[str, Any]:
         """Return the complete status, for the operator of the gateway."""
-        return self._status(View.everything(), len(self._clients), public=False)
+        return self._status(View.everything(), len(self.clients), public=False)
 
     def public(self, principal: Principal) -> dict[str, Any]:
         """Return the status that a client may see.
@@ -56,14 +47,14 @@ class GatewayStatus:
         left out. A client with a restricted view sees only its own connections, and no statistics
         about calls of other clients.
         """
-        view = self._views.view_for(principal)
+        view = self.views.view_for(principal)
         if view == View.everything():
-            return self._status(view, len(self._clients), public=True)
-        clients = sum(1 for one in self._clients if one.principal == principal)
+            return self._status(view, len(self.clients), public=True)
+        clients = sum(1 for one in self.clients if one.principal == principal)
         found = self._status(view, clients, public=True)
         found["parked"] = None
         for server in found["servers"]:
-            server["tools"] = self._catalog.own_count(ListKind.TOOLS, server["server"], view)
+            server["tools"] = self.catalog.own_count(ListKind.TOOLS, server["server"], view)
             server.update(dict.fromkeys(("calls", "errors", "latency_ms")))
         return found
 
@@ -72,9 +63,9 @@ class GatewayStatus:
 
         A gateway without servers is healthy.
         """
-        members = self._registry.within(self._views.view_for(principal))
+        members = self.registry.within(self.views.view_for(principal))
         servers = [name for member in members for name in member.names]
-        connected = set(self._upstreams.connected())
+        connected = set(self.upstreams.connected())
         return {
             "status": "ok",
             "servers": len(servers),
@@ -87,22 +78,22 @@ class GatewayStatus:
         A gateway is ready once each server has listed its items or is known to be unavailable. A
         shortage of the machine counts only after `SHORTAGE_GRACE` seconds, because it may end soon.
         """
-        shortage = self._upstreams.starts.shortage
+        shortage = self.upstreams.starts.shortage
         if shortage.error is None:
-            return {"ready": self._registry.is_ready}
-        ready = self._registry.is_ready and shortage.seconds < SHORTAGE_GRACE
+            return {"ready": self.registry.is_ready}
+        ready = self.registry.is_ready and shortage.seconds < SHORTAGE_GRACE
         return {"ready": ready, "degraded": [f"out of {shortage.error.resource}"]}
 
     def _status(self, view: View, clients: int, *, public: bool) -> dict[str, Any]:
-        members = sorted(self._registry.within(view), key=lambda member: member.name)
-        shortage = self._upstreams.starts.shortage.error
+        members = sorted(self.registry.within(view), key=lambda member: member.name)
+        shortage = self.upstreams.starts.shortage.error
         return {
-            **self._info,
+            **self.info,
             "uptime": round(time.time() - self._since, 1),
             "clients": clients,
-            "parked": len(self._parked),
+            "parked": len(self.parked),
             "shortage": None if shortage is None else shortage.resource,
-            "counts": {kind.value: len(self._catalog.names(kind, view)) for kind in ListKind},
+            "counts": {kind.value: len(self.catalog.names(kind, view)) for kind in ListKind},
             "servers": [
                 self._server(member, upstream, public)
                 for member in members
@@ -128,7 +119,7 @@ class GatewayStatus:
             "transport": upstream.spec.entry.type,
             "revision": revision,
             "era": _era(revision),
-            "tools": len(self._catalog.own_names(ListKind.TOOLS, member.name)),
+            "tools": len(self.catalog.own_names(ListKind.TOOLS, member.name)),
             "latency_ms": _milliseconds(health.latency),
             "connect_ms": _milliseconds(upstream.latency),
             "calls": health.calls,
