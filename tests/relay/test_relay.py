@@ -722,7 +722,7 @@ async def test_closing_waits_for_background_tasks() -> None:
     async def slow() -> None:
         await ended.wait()
 
-    noted.relay._start(slow())
+    noted.relay._ending.start(slow())
     closing = asyncio.create_task(noted.relay.close())
     for _ in range(5):
         await asyncio.sleep(0)

@@ -134,10 +134,9 @@ def test_the_status_for_the_operator_contains_all_details() -> None:
 
 
 def test_the_uptime_is_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(status.time, "time", lambda: now)
     shown, *_ = gateway()
-    now = 1012.345
+    shown.since = 1000.0
+    monkeypatch.setattr(status.time, "time", lambda: 1012.345)
     assert shown.full()["uptime"] == 12.3
 
 

@@ -34,7 +34,7 @@ class GatewayStatus(Struct, eq=False):
     clients: ClientRegistry
     views: ClientViews
     parked: ParkedCalls
-    _since: float = field(default_factory=time.time)
+    since: float = field(default_factory=time.time)
 
     def full(self) -> dict[str, Any]:
         """Return the complete status, for the operator of the gateway."""
@@ -89,7 +89,7 @@ class GatewayStatus(Struct, eq=False):
         shortage = self.upstreams.starts.shortage.error
         return {
             **self.info,
-            "uptime": round(time.time() - self._since, 1),
+            "uptime": round(time.time() - self.since, 1),
             "clients": clients,
             "parked": len(self.parked),
             "shortage": None if shortage is None else shortage.resource,

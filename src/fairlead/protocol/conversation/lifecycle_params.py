@@ -7,12 +7,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ...wire import Notification
 
-__all__ = [
-    "cancel_reason_of",
-    "cancelled_id_of",
-    "decode_initialize",
-    "progress_token_of",
-]
+__all__ = ["cancel_reason_of", "cancelled_id_of", "decode_initialize", "progress_token_of"]
 
 
 class _InitializeParams(Struct):
