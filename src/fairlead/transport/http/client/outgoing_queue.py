@@ -8,6 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from ....errors import ChannelClosed, FairleadError, RequestTimeout, TransportError
 from ....protocol.caller import read_params_head
 from ....protocol.conversation.lifecycle_params import cancelled_id_of
@@ -97,64 +99,49 @@ class ConcurrencyLimit:
         self._drained.wake()
 
 
-class OutgoingQueue:
-    """Sender that runs one task for each message and keeps notifications in order."""
+class OutgoingQueue(Struct, eq=False):
+    """Sender that runs one task for each message and keeps notifications in order.
 
-    def __init__(
-        self,
-        door: HttpClient,
-        receiver: MessageReceiver,
-        headers: RequestHeaders,
-        renewal: SessionRenewal,
-        teardown: SessionTeardown,
-        slots: ConcurrencyLimit,
-        *,
-        responses: ResponseReader,
-        start: StartTask,
-        initialized: Callable[[], Awaitable[None]],
-        on_error: Callable[[Exception], None],
-        limit: int,
-    ) -> None:
-        """`initialized` is awaited after the server has accepted `notifications/initialized`; later
-        requests wait for it. `on_error` is called if a message without a response was not
-        accepted.
-        """
-        self._door = door
-        self._receiver = receiver
-        self._headers = headers
-        self._renewal = renewal
-        self._teardown = teardown
-        self._slots = slots
-        self._responses = responses
-        self._start = start
-        self._initialized = initialized
-        self._on_error = on_error
-        self._limit = limit
-        # the last notification, for which later messages wait
-        self._gate: asyncio.Task[None] | None = None
-        self._stateless_version: str | None = None  # protocol version of the last stateless request
+    `initialized` is awaited after the server has accepted `notifications/initialized`; later
+    requests wait for it. `on_error` is called if a message without a response was not accepted.
+    """
+
+    door: HttpClient
+    receiver: MessageReceiver
+    headers: RequestHeaders
+    renewal: SessionRenewal
+    teardown: SessionTeardown
+    slots: ConcurrencyLimit
+    responses: ResponseReader
+    start: StartTask
+    initialized: Callable[[], Awaitable[None]]
+    on_error: Callable[[Exception], None]
+    limit: int
+    # the last notification, for which later messages wait
+    _gate: asyncio.Task[None] | None = None
+    _stateless_version: str | None = None  # protocol version of the last stateless request
 
     def send_request(self, message: Request) -> None:
         posted = PendingPost(message, read_params_head(message.params))
         if posted.version is not None:
             self._stateless_version = posted.version
         elif message.method == "initialize":
-            self._renewal.opening(message)
+            self.renewal.opening(message)
         # Registered before the task starts: `add_headers` looks up the request right after this
         # call.
-        self._receiver.pending[message.id] = posted
-        posted.task = self._start(self._request(posted))
+        self.receiver.pending[message.id] = posted
+        posted.task = self.start(self._request(posted))
 
     def send_notification(self, message: Notification) -> None:
         if message.method == "notifications/cancelled":
             self._cancel(message)
             return
         first, self._gate = self._gate, None
-        self._gate = self._start(self._notify(message, first), last=True)
+        self._gate = self.start(self._notify(message, first), last=True)
 
     def send_body(self, body: bytes) -> None:
         """Send a message that has no response and whose order does not matter."""
-        self._start(self._send(body), last=True)
+        self.start(self._send(body), last=True)
 
     async def post(self, body: bytes) -> None:
         """POST a message that has no response.
@@ -163,19 +150,19 @@ class OutgoingQueue:
             FairleadError: The server did not accept the message.
         """
         for again in (True, False):
-            generation = self._headers.generation
-            headers = self._headers.told(self._stateless_version)
-            reply = await self._door.open("POST", headers, body)
+            generation = self.headers.generation
+            headers = self.headers.told(self._stateless_version)
+            reply = await self.door.open("POST", headers, body)
             if reply.ok:
                 # A server may respond with a stream nevertheless, and send messages on it.
                 if reply.streams:
-                    parser = EventParser(self._limit)
-                    await read_events(reply, parser, self._receiver.receive_event)
+                    parser = EventParser(self.limit)
+                    await read_events(reply, parser, self.receiver.receive_event)
                 else:
-                    await reply.read(self._limit)
+                    await reply.read(self.limit)
                 return
             error, _ = await reply.refusal()
-            if not again or not await self._headers.refreshed(error, generation):
+            if not again or not await self.headers.refreshed(error, generation):
                 raise error
 
     async def post_within(self, body: bytes, seconds: float, method: str = "") -> None:
@@ -195,16 +182,16 @@ class OutgoingQueue:
     def _cancel(self, message: Notification) -> None:
         """Abort the POST of a request, and notify a server of the handshake era."""
         request_id = cancelled_id_of(message)
-        posted = None if request_id is None else self._receiver.pending.pop(request_id, None)
+        posted = None if request_id is None else self.receiver.pending.pop(request_id, None)
         if posted is not None and posted.task is not None:
             posted.task.cancel()
             # The server cannot cancel its own requests on the closed stream, so they are cancelled
             # here.
             loop = asyncio.get_running_loop()
             for question in posted.questions:
-                loop.call_soon(self._receiver.hand_over, cancelled_notification(question))
+                loop.call_soon(self.receiver.hand_over, cancelled_notification(question))
         # In the stateless era closing the stream cancels the request.
-        told = posted.sent and not posted.stateless if posted else self._headers.version is not None
+        told = posted.sent and not posted.stateless if posted else self.headers.version is not None
         if told:
             self.send_body(encode(message))
 
@@ -213,35 +200,35 @@ class OutgoingQueue:
         try:
             await self.post_within(encode(message), NOTIFY_TIMEOUT, message.method)
         except FairleadError as exc:
-            self._on_error(exc)
+            self.on_error(exc)
             return
-        if message.method == "notifications/initialized" and self._headers.version is not None:
-            self._renewal.initialized()
-            await self._initialized()
+        if message.method == "notifications/initialized" and self.headers.version is not None:
+            self.renewal.initialized()
+            await self.initialized()
 
     async def _send(self, body: bytes) -> None:
         try:
             await self.post_within(body, NOTIFY_TIMEOUT)
         except FairleadError as exc:
-            self._on_error(exc)
+            self.on_error(exc)
 
     async def _request(self, posted: PendingPost) -> None:
         """Send one request and wait for its response on any stream."""
         try:
-            if self._gate is not None or self._renewal.task is not None:
+            if self._gate is not None or self.renewal.task is not None:
                 await self._pass_gate()
             if posted.message.method not in _UNCOUNTED:
-                await self._slots.take(len(posted.body))
+                await self.slots.take(len(posted.body))
                 posted.counted = True
             await self._exchange(posted)
         except FairleadError as exc:
-            self._receiver.lose(posted, exc)
+            self.receiver.lose(posted, exc)
         # An error in this task would be lost, and the caller would wait until its timeout.
         except Exception as exc:
             log.exception("unexpected error while sending a request")
-            self._receiver.lose(posted, TransportError(f"{type(exc).__name__}: {exc}"))
+            self.receiver.lose(posted, TransportError(f"{type(exc).__name__}: {exc}"))
         finally:
-            self._slots.release_post(posted)
+            self.slots.release_post(posted)
 
     async def _pass_gate(self) -> None:
         gate = self._gate
@@ -249,12 +236,12 @@ class OutgoingQueue:
         # Another notification may have replaced the gate while this task waited.
         if self._gate is gate:
             self._gate = None
-        if self._renewal.task is not None:
-            await asyncio.wait((self._renewal.task,))
+        if self.renewal.task is not None:
+            await asyncio.wait((self.renewal.task,))
 
     async def _exchange(self, posted: PendingPost) -> None:
         """POST a request and read its response; repeat it with a new session or credentials."""
-        heading, message = self._headers, posted.message
+        heading, message = self.headers, posted.message
         # Each remedy is tried once: a server that keeps refusing would cause an endless loop.
         may_renew = may_authorize = True
         while True:
@@ -265,13 +252,13 @@ class OutgoingQueue:
             opens = message.method == "initialize" and not posted.stateless
             if opens:
                 # Sent by the teardown, which ends the new session even if this task is cancelled.
-                reply = await self._teardown.open(headers, posted.body)
+                reply = await self.teardown.open(headers, posted.body)
             else:
-                reply = await self._door.open("POST", headers, posted.body)
+                reply = await self.door.open("POST", headers, posted.body)
             if reply.ok:
                 if opens:
                     heading.opened(session_id_of(reply), None)
-                await self._responses.take(posted, reply)
+                await self.responses.take(posted, reply)
                 return
             error, body = await reply.refusal()
             failure = failure_in(body)
@@ -280,7 +267,7 @@ class OutgoingQueue:
                 if not may_renew:
                     raise error
                 may_renew = False
-                await self._renewal.renewed(session, error)
+                await self.renewal.renewed(session, error)
                 continue
             if may_authorize and await heading.refreshed(error, generation):
                 may_authorize = False
@@ -288,7 +275,7 @@ class OutgoingQueue:
             # A client that must authorize first needs the headers of the HTTP response.
             if failure is None or error.status == 401 or error.www_authenticate:
                 raise error
-            self._receiver.receive(with_request_id(failure, message.id))
+            self.receiver.receive(with_request_id(failure, message.id))
             return
 
 
