@@ -69,13 +69,14 @@ def requests_input(result: Raw) -> bool:
     return kind == "input_required"
 
 
-class BridgedInputRounds(Struct, eq=False):
+class BridgedInputRounds:
     """The input rounds of one request, until the server returns a complete result."""
 
-    call: RelayedCall
-    connection: "UpstreamConnection"
-    _visited: set[str] = set()  # URLs of pages that the user has agreed to visit
-    _visits: list[str] = []  # ids of these visits, created by the relay
+    def __init__(self, call: RelayedCall, connection: "UpstreamConnection") -> None:
+        self._call = call
+        self._connection = connection
+        self._visited: set[str] = set()  # URLs of pages that the user has agreed to visit
+        self._visits: list[str] = []  # ids of these visits, created by the relay
 
     async def finish(self, result: Raw, again: Callable[[RawMembers], Awaitable[Raw]]) -> Raw:
         """Return the complete result. `again` sends the request with additional params.
@@ -89,7 +90,7 @@ class BridgedInputRounds(Struct, eq=False):
             added: RawMembers = {}
             quiet = bool(wanted.input_requests) and self._only_known_visits(wanted)
             if wanted.input_requests:
-                with self.connection.goes_on(self.call):
+                with self._connection.goes_on(self._call):
                     given = await self._collect(wanted.input_requests)
                 added["inputResponses"] = encoded(given)
             if not isinstance(wanted.request_state, UnsetType):
@@ -116,7 +117,7 @@ class BridgedInputRounds(Struct, eq=False):
 
     async def _tell_completed(self) -> None:
         """Notify the client that its visits to pages are complete."""
-        call, connection = self.call, self.connection
+        call, connection = self._call, self._connection
         # Other revisions have neither ids of visits nor this notification.
         if not self._visits or not call.exchange.caller.revision.elicitation_ids:
             return
@@ -149,7 +150,7 @@ class BridgedInputRounds(Struct, eq=False):
     async def _ask(self, key: str, question: Raw) -> Raw:
         members = members_of(question) or {}
         method = string_of(members.get("method")) or ""
-        exchange = self.call.exchange
+        exchange = self._call.exchange
         url = _url(question)
         capability = needed_capability(method, None if url is None else "url")
         if capability is None or not has_capability(exchange.caller.declared, capability):
@@ -163,9 +164,9 @@ class BridgedInputRounds(Struct, eq=False):
             self._visits.append(visit)
         # Fails if the request cannot be sent to this client, before the interceptors see it.
         self._worded(method, params)
-        request = Request(f"{self.call.sent_as}/{key}", method, params)
+        request = Request(f"{self._call.sent_as}/{key}", method, params)
         try:
-            given = await self.connection.asked_inside(self.call, request, self._bring)
+            given = await self._connection.asked_inside(self._call, request, self._bring)
         except RpcError:
             if method != "elicitation/create":
                 # Only elicitation has a result for a refusal. For other requests, the call ends
@@ -182,7 +183,7 @@ class BridgedInputRounds(Struct, eq=False):
 
     async def _bring(self, asked: Exchange) -> Answer:
         """Send an input request to the client, adapted to its revision."""
-        exchange, params = self.call.exchange, asked.message.params
+        exchange, params = self._call.exchange, asked.message.params
         if isinstance(params, UnsetType):
             params = Raw(b"{}")
         return await exchange.edge.request_caller(
@@ -196,7 +197,7 @@ class BridgedInputRounds(Struct, eq=False):
             RpcError: The revision of the client has no equivalent.
         """
         try:
-            return downgrade_params(method, params, self.call.exchange.caller.revision)
+            return downgrade_params(method, params, self._call.exchange.caller.revision)
         except DowngradeError as exc:
             raise own_error(
                 METHOD_NOT_FOUND, f"{method} cannot be sent to this client: {exc}"
