@@ -358,7 +358,7 @@ async def test_lists_of_a_removed_member_are_not_shown() -> None:
     replicas[0].lists.put(ListKind.TOOLS, [Raw(b'{"name":"late"}')])
     upstream: Any = replicas[0]
     both.update(upstream)
-    assert (changed, both._catalog.own_names(ListKind.TOOLS, "red")) == ([], [])
+    assert (changed, both.catalog.own_names(ListKind.TOOLS, "red")) == ([], [])
 
 
 # The registry

@@ -8,15 +8,7 @@ from msgspec import Struct, structs
 
 from ..errors import ConfigError
 
-__all__ = [
-    "OLD_SHARE",
-    "SERVER_SETTINGS",
-    "LogLevel",
-    "Rules",
-    "Share",
-    "UpstreamSettings",
-    "read_server_settings",
-]
+__all__ = ["OLD_SHARE", "SERVER_SETTINGS", "Rules", "UpstreamSettings", "read_server_settings"]
 
 LogLevel: TypeAlias = Literal[
     "off", "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"

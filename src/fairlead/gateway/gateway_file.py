@@ -143,16 +143,15 @@ _ENTRY_TOO: Final = (
 )
 
 
-class _GatewayFileParser:
+class _GatewayFileParser(Struct, eq=False):
     """Parser of one gateway file."""
 
-    def __init__(self, document: Document, env: Mapping[str, str]) -> None:
-        self._document = document
-        self._env = env
-        self._warnings: list[str] = []
+    document: Document
+    env: Mapping[str, str]
+    _warnings: list[str] = []
 
     def file(self) -> GatewayFile:
-        data = {key: value for key, value in self._document.data.items() if key != "$schema"}
+        data = {key: value for key, value in self.document.data.items() if key != "$schema"}
         self._know((), data, [*_FLAT, *_PLACE, *_TABLES, *_OLD], "setting")
         data = self._renewed((), data)
         values = {key: self._value((key,), data[key], _FLAT[key]) for key in _FLAT if key in data}
@@ -184,7 +183,7 @@ class _GatewayFileParser:
             if key not in _CONVERTED
         }
         return GatewayFile(
-            path=self._document.path,
+            path=self.document.path,
             settings=settings,
             servers=servers,
             named_views=views,
@@ -211,7 +210,7 @@ class _GatewayFileParser:
             shown = f'{new} = "{value}"' if isinstance(value, str) else new
             line = self._line((*where, old))
             self._warnings.append(
-                f"{self._document.path}:{line}: `{old}` is deprecated: use `{shown}`"
+                f"{self.document.path}:{line}: `{old}` is deprecated: use `{shown}`"
             )
             # The value of `max_channels` is dropped, because it limited another quantity.
             if old != "max_channels":
@@ -222,7 +221,7 @@ class _GatewayFileParser:
         """Return a path relative to the folder of the gateway file."""
         if name is None:
             return None
-        return os.path.join(os.path.dirname(self._document.path), os.path.expanduser(name))
+        return os.path.join(os.path.dirname(self.document.path), os.path.expanduser(name))
 
     # Servers
 
@@ -288,7 +287,7 @@ class _GatewayFileParser:
         """Read entries like those of Fairlead's own files. They are trusted, because the user named
         the file.
         """
-        path, files = self._document.path, _OneFile(self._document)
+        path, files = self.document.path, _OneFile(self.document)
         host = Host(
             id="fairlead-gateway",
             title="the gateway's file",
@@ -296,7 +295,7 @@ class _GatewayFileParser:
             servers=lambda document, place, machine: entries,
             dialect="fairlead",
         )
-        machine = local_host_paths(os.path.dirname(path), env=self._env)
+        machine = local_host_paths(os.path.dirname(path), env=self.env)
         found = {one.name: one for one in find_servers(host, machine, files)}
         lines = {own: self._line(("servers", own.partition("#")[0])) for own, _ in entries}
         for problem in files.problems:
@@ -335,7 +334,7 @@ class _GatewayFileParser:
             fields = self._fields(where, raw, _CLIENT, f'Client "{name}": ')
             token = fields.get("token")
             if (variable := fields.get("token_env")) is not None:
-                token = self._env.get(variable)
+                token = self.env.get(variable)
                 if token is None:
                     raise self._wrong(
                         (*where, "token_env"), f"the environment variable {variable} is not set"
@@ -410,7 +409,7 @@ class _GatewayFileParser:
             return [self._filled(where, one) for one in raw]
         if not isinstance(raw, str):
             return raw
-        scope = VariableScope(env=self._env)
+        scope = VariableScope(env=self.env)
         text = substitute(raw, "fairlead", scope)
         # Without this check, the name of a missing variable would become a token.
         if scope.missing:
@@ -419,10 +418,10 @@ class _GatewayFileParser:
         return text
 
     def _wrong(self, where: tuple[str, ...], reason: str) -> ConfigError:
-        return ConfigError(reason, path=self._document.path, line=self._line(where))
+        return ConfigError(reason, path=self.document.path, line=self._line(where))
 
     def _line(self, where: tuple[str, ...]) -> int | None:
-        at = location_of(self._document, where)
+        at = location_of(self.document, where)
         return None if at is None else at[0]
 
 

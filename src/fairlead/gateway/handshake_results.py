@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ..interceptor import Answer, Exchange
 from ..limits import INSTRUCTIONS_TEXT, MERGED_INSTRUCTIONS_TEXT
@@ -27,28 +27,19 @@ CAPABILITIES: Final[dict[str, Any]] = {
 }
 
 
-class HandshakeResults:
-    """Builder of the results with which a gateway introduces itself to clients."""
+class HandshakeResults(Struct, eq=False):
+    """Builder of the results with which a gateway introduces itself to clients.
 
-    def __init__(
-        self,
-        info: dict[str, Any],
-        instructions: str | None,
-        envelope: ResultEnvelope,
-        *,
-        registry: BackendRegistry,
-        lists: MergedLists,
-        views: ClientViews,
-        changes: ChangeBroadcaster,
-    ) -> None:
-        """`instructions` are those of the gateway; None merges the instructions of the servers."""
-        self._info = info
-        self._own_instructions = instructions
-        self._envelope = envelope
-        self._registry = registry
-        self._lists = lists
-        self._views = views
-        self._changes = changes
+    `instructions` are those of the gateway; None merges the instructions of the servers.
+    """
+
+    info: dict[str, Any]
+    instructions: str | None
+    envelope: ResultEnvelope
+    registry: BackendRegistry
+    lists: MergedLists
+    views: ClientViews
+    changes: ChangeBroadcaster
 
     async def initialize(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
         """Answer `initialize`, and keep its params for the handshakes with servers."""
@@ -56,11 +47,11 @@ class HandshakeResults:
         if client is not None and isinstance(params, Raw):
             # A copy, because `params` refers to the buffer of a message and the client outlives it.
             client.introduction = params.copy()
-        self._changes.introduced(exchange, CAPABILITIES)
+        self.changes.introduced(exchange, CAPABILITIES)
         result: dict[str, Any] = {
             "protocolVersion": exchange.caller.revision.value,
             "capabilities": CAPABILITIES,
-            "serverInfo": self._info,
+            "serverInfo": self.info,
             **await self._instructions(exchange),
         }
         return downgrade_result("initialize", Raw(to_json(result)), exchange.caller.revision)
@@ -72,19 +63,19 @@ class HandshakeResults:
             "capabilities": CAPABILITIES,
             **await self._instructions(exchange),
         }
-        return self._envelope.listed(to_json(result)[1:-1], exchange.caller)
+        return self.envelope.listed(to_json(result)[1:-1], exchange.caller)
 
     async def _instructions(self, exchange: Exchange) -> dict[str, str]:
         """Return the instructions of the servers in the client's view, each under its name."""
-        if self._own_instructions is not None:
-            return {"instructions": self._own_instructions}
+        if self.instructions is not None:
+            return {"instructions": self.instructions}
         if not exchange.caller.stateless:
             # A client of the handshake era gets instructions only once, so they must be complete. A
             # stateless client can request them again.
-            await self._lists.ready()
-        view = self._views.view_of(exchange.caller)
+            await self.lists.ready()
+        view = self.views.view_of(exchange.caller)
         found: dict[str, str] = {}
-        for member in self._registry.within(view):
+        for member in self.registry.within(view):
             for upstream in member.upstreams:
                 if upstream.instructions:
                     found.setdefault(member.name, upstream.instructions)

@@ -14,16 +14,7 @@ from ..config.server_spec import ServerSpec
 from ..config.trust import Trust
 from .connect_configured import ServerConnector
 
-__all__ = [
-    "ConfigSnapshot",
-    "FileStamp",
-    "ReloadTarget",
-    "Reloader",
-    "apply_changes",
-    "file_stamps",
-    "follow_files",
-    "snapshot_reader",
-]
+__all__ = ["FileStamp", "Reloader", "follow_files", "snapshot_reader"]
 
 log = logging.getLogger("fairlead.manager")
 

@@ -23,17 +23,7 @@ from ..wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from ..wire.messages import size_of
 from .connection_state import FEW, ConnectionState, DelegatedRequest, InFlight
 
-__all__ = [
-    "Backlog",
-    "Delegate",
-    "DelegatedRequests",
-    "InboundRequests",
-    "InlineHandler",
-    "OnCancelled",
-    "Responses",
-    "error_response",
-    "is_full",
-]
+__all__ = ["Delegate", "InboundRequests", "InlineHandler", "OnCancelled", "error_response"]
 
 log = logging.getLogger("fairlead.peer")
 

@@ -14,14 +14,7 @@ from ..protocol.conversation.conversation_events import ProgressReceived
 from ..wire import Failure, Notification, Params, Request, RequestId, Success
 from .connection_state import FEW, ConnectionState, copy_of
 
-__all__ = [
-    "CallbackPending",
-    "Deadlines",
-    "OnProgress",
-    "OnProgressNotification",
-    "OutboundRequests",
-    "Pending",
-]
+__all__ = ["Deadlines", "OnProgress", "OutboundRequests", "Pending"]
 
 K = TypeVar("K", bound=Hashable)
 

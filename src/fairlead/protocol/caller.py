@@ -34,7 +34,6 @@ __all__ = [
     "SUBSCRIPTION_KEY",
     "UNNAMED",
     "VERSION_KEY",
-    "Anonymous",
     "Caller",
     "Meta",
     "ParamsHead",

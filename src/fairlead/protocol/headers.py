@@ -32,13 +32,11 @@ from .types.base import HEADER_ANNOTATION
 
 __all__ = [
     "NAME",
-    "PARAM_PREFIX",
     "SESSION_ID",
     "VERSION",
     "ParamHeader",
     "check_mirrored",
     "check_params",
-    "decode_value",
     "encode_value",
     "is_header_name",
     "mirrored_name",

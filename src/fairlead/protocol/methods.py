@@ -8,18 +8,7 @@ from msgspec import Struct
 
 from .revisions import HANDSHAKE, NEWEST_HANDSHAKE, STATELESS, Revision
 
-__all__ = [
-    "METHODS",
-    "QUESTIONS",
-    "TASKS_EXTENSION",
-    "MessageKind",
-    "Method",
-    "Sender",
-    "Side",
-    "by_era",
-    "exists",
-    "find",
-]
+__all__ = ["METHODS", "QUESTIONS", "TASKS_EXTENSION", "by_era", "exists", "find"]
 
 T = TypeVar("T")
 

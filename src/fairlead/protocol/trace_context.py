@@ -15,13 +15,7 @@ from msgspec import UNSET, Struct, UnsetType
 from ..wire import to_json
 from .caller import Meta
 
-__all__ = [
-    "Trace",
-    "current_trace",
-    "outgoing_trace",
-    "request_trace",
-    "tracing",
-]
+__all__ = ["current_trace", "outgoing_trace", "request_trace", "tracing"]
 
 KEYS: Final = ("traceparent", "tracestate", "baggage")
 

@@ -13,7 +13,6 @@ from ..server.decode_params import decode_params
 from ..wire import to_json
 
 __all__ = [
-    "CompletionReference",
     "cursor_of",
     "level_of",
     "listen_request_for",

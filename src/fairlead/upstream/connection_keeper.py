@@ -26,6 +26,7 @@ from ..errors import (
     RetriesExhausted,
 )
 from ..protocol.public_reason import public_reason
+from ..transport.background_tasks import BackgroundTasks
 from ..transport.backoff import Backoff
 from .connection.open_connections import LOSS_WINDOW, MAX_LOSSES
 from .starts.liveness import LivenessProbe
@@ -85,7 +86,7 @@ class ConnectionKeeper(ABC):
         self._needed = asyncio.Event()  # set when a connection is needed
         self._waiting: set[asyncio.Future[MCPClient]] = set()  # callers that wait for an attempt
         self._owner: asyncio.Task[None] | None = None
-        self._ending: set[asyncio.Task[Any]] = set()  # connections that are being closed
+        self._ending = BackgroundTasks()  # connections that are being closed
 
     # Hooks of the subclass
 
@@ -378,13 +379,11 @@ class ConnectionKeeper(ABC):
         await asyncio.wait((self._follow_to_its_end(work),), timeout=END_LIMIT)
 
     def _follow_to_its_end(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._ending.add(task)
+        task = self._ending.start(work)
         task.add_done_callback(self._has_ended)
         return task
 
     def _has_ended(self, task: "asyncio.Task[Any]") -> None:
-        self._ending.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("%s: closing the connection failed: %s", self.name, error)
 

@@ -24,6 +24,7 @@ from ..errors import (
 from ..limits import LIST_SECONDS, RELISTING
 from ..protocol.caller import has_capability
 from ..protocol.targets.list_kind import ListKind
+from ..transport.background_tasks import BackgroundTasks
 from .connection_keeper import ConnectionKeeper
 from .server_lists import NEEDED_CAPABILITY, ServerLists
 
@@ -64,7 +65,7 @@ class ConnectionTasks:
         self._client = client
         self._lists = lists
         self._settings = settings
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._stale: set[ListKind] = set()
         self._has_stale = asyncio.Event()
         self._tools_listed = asyncio.Event()
@@ -125,12 +126,7 @@ class ConnectionTasks:
         self.request(self._lists.kinds)
 
     async def end(self) -> None:
-        # A copy, because each task removes itself when it ends.
-        tasks = set(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.close()
 
     def request(self, kinds: Iterable[ListKind]) -> None:
         """Request some lists again, in the background."""
@@ -142,13 +138,11 @@ class ConnectionTasks:
         self.request(kind for kind, needed in NEEDED_CAPABILITY.items() if needed == name)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        task = self._tasks.start(work)
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
         if not isinstance(error, ChannelClosed | ConnectFailed):

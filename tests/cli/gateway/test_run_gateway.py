@@ -35,7 +35,7 @@ async def test_invalid_rules_are_reported_and_ignored(person: Person) -> None:
     with running(person, "gateway", "gateway.toml", "--port", "0") as it:
         async with asyncio.timeout(LIMIT), connected(it.url) as client:
             rules.write_text('[[rules]]\nwhn = { tool = "*erase" }\ndo = "block"\n')
-            said = asyncio.ensure_future(asyncio.to_thread(it.wait_for, 'did you mean "when"?'))
+            said = asyncio.ensure_future(asyncio.to_thread(it.wait_for, "did you mean 'when'?"))
             while not said.done():  # the file is checked when a message arrives
                 with pytest.raises(RpcError, match="Not allowed here"):
                     await client.call_tool("notes_erase", {"title": "x"})

@@ -232,14 +232,12 @@ def results(own: str | None = None, **texts: str | None) -> HandshakeResults:
 
     parts: Any = {
         "registry": SimpleNamespace(within=within),
-        "lists": SimpleNamespace(ready=ready),
+        "lists": SimpleNamespace(ready=ready, seen=introduced),
         "changes": SimpleNamespace(introduced=lambda *of: introduced.append("introduced")),
     }
     info = {"name": "x", "version": "1"}
     views = ClientViews({"ada": View(servers=("blue",))}, View.everything())
-    made = HandshakeResults(info, own, ResultEnvelope(info), views=views, **parts)
-    made.seen = introduced  # type: ignore[attr-defined]
-    return made
+    return HandshakeResults(info, own, ResultEnvelope(info), views=views, **parts)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +284,7 @@ async def test_initialize_waits_until_servers_have_listed() -> None:
     assert found["protocolVersion"] == NEWEST_HANDSHAKE.value
     assert (found["serverInfo"], found["instructions"]) == ({"name": "x", "version": "1"}, "red: r")
     assert bytes(client.introduction) == b'{"a": 1}'
-    assert made.seen == ["introduced", "ready"]  # type: ignore[attr-defined]
+    assert made.lists.seen == ["introduced", "ready"]  # type: ignore[attr-defined]
     await made.initialize(exchange("initialize", {}, stateless=False), None)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ...gateway import Gateway
 from ...protocol.targets.list_kind import ListKind
 from ...redaction.redact_text import redact
+from ...transport.background_tasks import BackgroundTasks
 from ...upstream.status_events import StatusEvent
 from ..framework.command_errors import print_message, styled
 from ..framework.listen_address import NetworkExposure
@@ -46,7 +47,7 @@ class Screen:
         self._exposure = exposure
         self._json = json
         self._told: Sequence[SkippedServer] = ()
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._waiting = BackgroundTasks()
 
     def opened(self, wanted: ChosenServers) -> None:
         """Report that the endpoint is open; servers may still be connecting."""
@@ -94,11 +95,7 @@ class Screen:
         for name in event.names:
             member = self._gateway.members.get(name.partition("#")[0])
             if event.kind == "connected" and member is not None and not member.listed.is_set():
-                task = asyncio.get_running_loop().create_task(
-                    self._once(member.listed, name, event)
-                )
-                self._waiting.add(task)
-                task.add_done_callback(self._waiting.discard)
+                self._waiting.start(self._once(member.listed, name, event))
             else:
                 self._say(name, event)
 

@@ -22,6 +22,7 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 
 from ...protocol.sealed_state import KEYS_VARIABLE
+from ...transport.background_tasks import BackgroundTasks
 from ...transport.http.server.http_settings import HttpSettings
 from ..framework.command_errors import FAILED, USAGE, CommandError, print_message
 from ..framework.listen_address import ListenAddress
@@ -139,7 +140,7 @@ class _Supervisor:
         key = base64.b64encode(secrets.token_bytes(32)).decode()
         self._environment = {KEYS_VARIABLE: f"run:{key}", **os.environ}
         self._processes: set[_Process] = set()
-        self._keepers: set[asyncio.Task[None]] = set()
+        self._keepers = BackgroundTasks()
         self._announced = False
 
     async def run(self) -> int:
@@ -168,10 +169,7 @@ class _Supervisor:
         raise AssertionError
 
     def _keep(self, process: _Process | None) -> "asyncio.Task[None]":
-        keeper = asyncio.get_running_loop().create_task(self._keep_one(process))
-        self._keepers.add(keeper)
-        keeper.add_done_callback(self._keepers.discard)
-        return keeper
+        return self._keepers.start(self._keep_one(process))
 
     async def _keep_one(self, process: _Process | None) -> None:
         """Keep one worker running, with a longer delay after each failure."""

@@ -4,7 +4,6 @@ A cache belongs to one client and therefore to one authorization context: `priva
 in it, and `public` ones would gain nothing from a shared cache.
 """
 
-import asyncio
 import logging
 import time
 from collections import OrderedDict
@@ -17,6 +16,7 @@ from msgspec import Raw, UnsetType
 from ...errors import FairleadError
 from ...limits import RESULT_CACHE_BYTES, RESULT_CACHE_ENTRIES
 from ...protocol.types.base import CacheableResult, decode
+from ...transport.background_tasks import BackgroundTasks
 from ...wire import to_json
 from ..connection.shared_task import SharedTask
 
@@ -58,7 +58,7 @@ class ResultCache:
         self._kept: OrderedDict[ResultKey, tuple[float, Raw]] = OrderedDict()
         self._size = 0
         self._reading: dict[ResultKey, SharedTask[Raw]] = {}
-        self._refreshing: set[asyncio.Task[None]] = set()
+        self._refreshing = BackgroundTasks()
 
     async def get(
         self,
@@ -103,17 +103,11 @@ class ResultCache:
         self._kept.clear()
         self._reading.clear()
         self._size = 0
-        refreshing = tuple(self._refreshing)
-        for task in refreshing:
-            task.cancel()
-        if refreshing:
-            await asyncio.wait(refreshing)
+        await self._refreshing.close()
 
     def _refresh(self, key: ResultKey, fetch: Callable[[], Awaitable[Raw]]) -> None:
         if key not in self._reading:
-            task = asyncio.ensure_future(self._read_quietly(key, fetch))
-            self._refreshing.add(task)
-            task.add_done_callback(self._refreshing.discard)
+            self._refreshing.start(self._read_quietly(key, fetch))
 
     async def _read_quietly(self, key: ResultKey, fetch: Callable[[], Awaitable[Raw]]) -> None:
         try:

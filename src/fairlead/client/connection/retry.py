@@ -11,14 +11,7 @@ from msgspec import Struct
 from ...errors import ChannelClosed, ConnectFailed, HttpError, RetriesExhausted, TransportError
 from ...transport.backoff import Backoff
 
-__all__ = [
-    "LONGEST_DELAY",
-    "TRANSIENT",
-    "Retry",
-    "restarts",
-    "retries_exhausted",
-    "server_requested_delay",
-]
+__all__ = ["Retry", "restarts", "retries_exhausted", "server_requested_delay"]
 
 # Includes errors of this package: RequestTimeout is a TimeoutError, ChannelClosed a
 # ConnectionError.

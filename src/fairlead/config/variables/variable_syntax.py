@@ -8,14 +8,7 @@ from msgspec import Struct, field
 
 from ...errors import ConfigError
 
-__all__ = [
-    "DIALECTS",
-    "MissingInput",
-    "VariableScope",
-    "VariableSyntax",
-    "looks_like_variables",
-    "substitute",
-]
+__all__ = ["DIALECTS", "MissingInput", "VariableScope", "looks_like_variables", "substitute"]
 
 Unset: TypeAlias = Literal["literal", "empty", "error"]
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, Struct, field
 
 from ...client.api.list_budget import ListTooLarge
 from ...config.server_spec import ServerSpec
@@ -23,32 +23,28 @@ __all__ = ["Member"]
 log = logging.getLogger("fairlead.gateway")
 
 
-class Member:
+class Member(Struct, eq=False):
     """A server name of a gateway, which one or more replicas share.
 
     `replicas` answers requests; the other members concern the lists.
+
+    `changed` is called with the kind of each list that has changed.
     """
 
-    def __init__(
-        self,
-        name: str,
-        replicas: Replicas,
-        catalog: MergedCatalog,
-        changed: Callable[[ListKind], None],
-    ) -> None:
-        """`changed` is called with the kind of each list that has changed."""
-        self.name = name
-        self.replicas = replicas
-        self.listed = asyncio.Event()  # lists are known, or the listing failed
-        self.introduced = asyncio.Event()  # like `listed`, but not set for lists from the last run
-        self.began = time.monotonic()
-        self.error: BaseException | None = None  # the error of the last listing
-        self._catalog = catalog
-        self._changed = changed
-        self._known = False  # lists were received at least once
-        self._applied: dict[ListKind, list[Raw]] = {}
-        self._refused: dict[ListKind, ListTooLarge] = {}  # lists that exceed a limit
-        self._retired = False
+    name: str
+    replicas: Replicas
+    catalog: MergedCatalog
+    changed: Callable[[ListKind], None]
+    # Set once lists are known, or the listing failed.
+    listed: asyncio.Event = field(default_factory=asyncio.Event)
+    # Like `listed`, but not set for lists from the last run.
+    introduced: asyncio.Event = field(default_factory=asyncio.Event)
+    began: float = field(default_factory=time.monotonic)
+    error: BaseException | None = None  # the error of the last listing
+    _known: bool = False  # lists were received at least once
+    _applied: dict[ListKind, list[Raw]] = {}
+    _refused: dict[ListKind, ListTooLarge] = {}  # lists that exceed a limit
+    _retired: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -69,8 +65,8 @@ class Member:
         """List tools from the last run until the server has listed its tools."""
         shown = [Raw(to_json(tool)) for tool in self.spec.allowed(tools)]
         try:
-            if self._catalog.put(self.name, ListKind.TOOLS, shown):
-                self._changed(ListKind.TOOLS)
+            if self.catalog.put(self.name, ListKind.TOOLS, shown):
+                self.changed(ListKind.TOOLS)
         except ListTooLarge as exc:
             log.warning("%s: the tools from the last run are not used: %s", self.name, exc)
         self.listed.set()
@@ -117,8 +113,8 @@ class Member:
         self._refused.pop(kind, None)
         try:
             shown = self.spec.permitted(items) if kind is ListKind.TOOLS else items
-            if self._catalog.put(self.name, kind, shown):
-                self._changed(kind)
+            if self.catalog.put(self.name, kind, shown):
+                self.changed(kind)
         except ListTooLarge as exc:
             log.warning("%s: the new list is not used: %s", self.name, exc)
             self._refused[kind] = exc

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from msgspec import Struct, field
+
 from ...client.server_entry import MCPServerEntry, read_entry
 from ...config.server_spec import ServerSpec
 from ...errors import ConfigError
@@ -30,42 +32,27 @@ ServerEntry: TypeAlias = ServerSpec | MCPServerEntry | dict[str, Any]
 _SEPARATOR: Final = "#"  # between the name of a server and the number of a replica
 
 
-class BackendConnector:
-    """Connector that adds members to the registry, connects their servers, and removes them."""
+class BackendConnector(Struct, eq=False):
+    """Connector that adds members to the registry, connects their servers, and removes them.
 
-    def __init__(
-        self,
-        servers: ServerSource,
-        catalog: MergedCatalog,
-        registry: BackendRegistry,
-        *,
-        new_relay: Callable[[Upstream], Relay],
-        new_endpoint: Callable[[Member], SingleServerEndpoint],
-        added: Callable[[str], None],
-        removed: Callable[[str], Awaitable[None]],
-        events: UpstreamEvents,
-        subscriptions: UpstreamSubscriptions,
-        log_levels: LogLevels,
-        clients: ClientRegistry,
-        tasks: BackgroundTasks,
-    ) -> None:
-        """`added` is called with the name of a new member, whose endpoint must be served from then
-        on. `removed` is called once an endpoint must no longer be served.
-        """
-        self._servers = servers
-        self._catalog = catalog
-        self._registry = registry
-        self._new_relay = new_relay
-        self._states = RoundStates()
-        self._new_endpoint = new_endpoint
-        self._added = added
-        self._removed = removed
-        self._events = events
-        self._subscriptions = subscriptions
-        self._log_levels = log_levels
-        self._clients = clients
-        self._tasks = tasks
-        self._leaving: dict[str, asyncio.Task[None]] = {}
+    `added` is called with the name of a new member, whose endpoint must be served from then on.
+    `removed` is called once an endpoint must no longer be served.
+    """
+
+    servers: ServerSource
+    catalog: MergedCatalog
+    registry: BackendRegistry
+    new_relay: Callable[[Upstream], Relay]
+    new_endpoint: Callable[[Member], SingleServerEndpoint]
+    added: Callable[[str], None]
+    removed: Callable[[str], Awaitable[None]]
+    events: UpstreamEvents
+    subscriptions: UpstreamSubscriptions
+    log_levels: LogLevels
+    clients: ClientRegistry
+    tasks: BackgroundTasks
+    _states: RoundStates = field(default_factory=RoundStates)
+    _leaving: dict[str, asyncio.Task[None]] = {}
 
     async def connect(self, servers: Mapping[str, ServerEntry | list[ServerEntry]]) -> None:
         """Add servers. Several entries under one name are its replicas.
@@ -78,7 +65,7 @@ class BackendConnector:
             # first.
             await asyncio.wait(leaving)
         specs = self._read(servers)
-        self._servers.add_servers({own: one for of in specs.values() for own, one in of.items()})
+        self.servers.add_servers({own: one for of in specs.values() for own, one in of.items()})
         for name, replicas in specs.items():
             self._add(name, list(replicas))
 
@@ -93,12 +80,12 @@ class BackendConnector:
                 raise ConfigError(
                     f"invalid server name {name!r}: expected at least one character besides `/`"
                 )
-            if name in self._registry.members:
+            if name in self.registry.members:
                 raise ConfigError(f"server {name!r} already exists: disconnect it first")
             replicas = found[name] = {}
             for number, entry in enumerate(given if isinstance(given, list) else [given]):
                 own = name if number == 0 else f"{name}{_SEPARATOR}{number + 1}"
-                if own in known or self._registry.owner(own) is not None:
+                if own in known or self.registry.owner(own) is not None:
                     raise ConfigError(f"duplicate server name {own!r}")
                 known.add(own)
                 replicas[own] = (
@@ -110,36 +97,36 @@ class BackendConnector:
 
     def _add(self, name: str, servers: list[str]) -> None:
         """Add a member for servers that were just added, and apply their current state."""
-        upstreams = [self._servers.upstreams[own] for own in servers]
-        changed = partial(self._events.list_changed, server=name)
-        relays = [self._new_relay(upstream) for upstream in upstreams]
+        upstreams = [self.servers.upstreams[own] for own in servers]
+        changed = partial(self.events.list_changed, server=name)
+        relays = [self.new_relay(upstream) for upstream in upstreams]
         for upstream, relay in zip(upstreams, relays, strict=True):
-            upstream.pool.on_connection = partial(self._events.connection_opened, upstream)
-            relay.sees_default = partial(self._events.comparison.sees_default, upstream)
-        member = Member(name, Replicas(name, relays, self._states), self._catalog, changed)
+            upstream.pool.on_connection = partial(self.events.connection_opened, upstream)
+            relay.sees_default = partial(self.events.comparison.sees_default, upstream)
+        member = Member(name, Replicas(name, relays, self._states), self.catalog, changed)
         # Before the lists arrive, so that the order of the servers is the order of their entries.
-        self._catalog.expect(name)
-        self._registry.add(member, self._new_endpoint(member))
-        self._added(name)
+        self.catalog.expect(name)
+        self.registry.add(member, self.new_endpoint(member))
+        self.added(name)
         # The upstream of a manager may have failed or listed its items before it was added here.
         member.failed()
-        if (remembered := self._servers.remembered(name)) is not None:
+        if (remembered := self.servers.remembered(name)) is not None:
             member.remember(remembered)
         for upstream in upstreams:
             member.update(upstream)
-        self._log_levels.apply_to(member.upstreams)
+        self.log_levels.apply_to(member.upstreams)
 
     def arrange(self, names: Iterable[str]) -> None:
         """Set the order of the servers. If several list the same URI, the first of them owns it."""
         names = list(names)
-        self._registry.arrange(names)
-        for kind in self._catalog.arrange(names):
-            self._events.list_changed(kind)
+        self.registry.arrange(names)
+        for kind in self.catalog.arrange(names):
+            self.events.list_changed(kind)
 
     async def disconnect(self, name: str) -> None:
         """Remove a server. The removal continues if the caller is cancelled."""
-        if (removed := self._registry.remove(name)) is not None:
-            leaving = self._tasks.start(self._remove(*removed))
+        if (removed := self.registry.remove(name)) is not None:
+            leaving = self.tasks.start(self._remove(*removed))
             self._leaving[name] = leaving
             leaving.add_done_callback(lambda _: self._leaving.pop(name))
         if name in self._leaving:
@@ -149,18 +136,18 @@ class BackendConnector:
         name = member.name
         # Before the lists are dropped: a list that arrives later would never be removed.
         member.retire()
-        for kind in self._catalog.drop(name):
-            self._events.list_changed(kind, name)
-        self._subscriptions.forget(member)
-        for client in list(self._clients.merged.values()):
+        for kind in self.catalog.drop(name):
+            self.events.list_changed(kind, name)
+        self.subscriptions.forget(member)
+        for client in list(self.clients.merged.values()):
             member.replicas.leave(client)
         # Pending requests are answered before the connections of clients are closed.
         await endpoint.end_streams()
         await member.close()
-        ends = [self._servers.disconnect_server(own) for own in member.names]
+        ends = [self.servers.disconnect_server(own) for own in member.names]
         await asyncio.gather(*ends)
         await endpoint.wait_until_idle()
-        await self._removed(name)
+        await self.removed(name)
         await endpoint.close()
 
     async def wait_until_removed(self) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Container
 from functools import partial
 from typing import Any, Final
 
+from msgspec import Struct
+
 from ...protocol.caller import read_params_head
 from ...protocol.targets.list_kind import ListKind
 from ...server.features.change_broadcaster import UPDATED, ChangeBroadcaster
@@ -28,64 +30,56 @@ LIST_CHANGED: Final = {
 }
 
 
-class UpstreamEvents:
-    """Receiver of the events of upstreams, which updates members and notifies clients."""
+class UpstreamEvents(Struct, eq=False):
+    """Receiver of the events of upstreams, which updates members and notifies clients.
 
-    def __init__(
-        self,
-        registry: BackendRegistry,
-        subscriptions: UpstreamSubscriptions,
-        changes: ChangeBroadcaster,
-        notifications: NotificationLog,
-        tasks: BackgroundTasks,
-        comparison: ListComparison,
-        audience_of: Callable[[str], Container[object] | None],
-    ) -> None:
-        """`audience_of` returns the connections that may see a server; None means all."""
-        self.comparison = comparison
-        self._registry = registry
-        self._subscriptions = subscriptions
-        self._changes = changes
-        self._notifications = notifications
-        self._tasks = tasks
-        self._audience_of = audience_of
+    `audience_of` returns the connections that may see a server; None means all.
+    """
+
+    registry: BackendRegistry
+    subscriptions: UpstreamSubscriptions
+    changes: ChangeBroadcaster
+    notifications: NotificationLog
+    tasks: BackgroundTasks
+    comparison: ListComparison
+    audience_of: Callable[[str], Container[object] | None]
 
     def status_changed(self, event: StatusEvent) -> None:
         """Apply a status event of an upstream."""
         for name in event.names:
-            member = self._registry.owner(name)
+            member = self.registry.owner(name)
             if member is None:
                 continue
             for relay in member.replicas:
                 if event.kind == "connected" and relay.name == name:
-                    self._tasks.start(log_failure(relay.readopt_sessions()))
+                    self.tasks.start(log_failure(relay.readopt_sessions()))
             if event.kind == "connecting":
                 member.begins()
             elif event.kind == "connected":
                 member.replicas.connected()
-                self._subscriptions.connected(member, name)
+                self.subscriptions.connected(member, name)
                 # The server could not announce changes while it was disconnected.
-                for uri in self._subscriptions.uris(member):
-                    self._changes.changed(UPDATED, uri)
+                for uri in self.subscriptions.uris(member):
+                    self.changes.changed(UPDATED, uri)
             elif event.kind == "failed":
                 member.failed()
 
     def upstream_changed(self, upstream: Upstream) -> None:
         """Apply a new state or list of a server."""
-        member = self._registry.owner(upstream.name)
+        member = self.registry.owner(upstream.name)
         if member is not None:
             member.update(upstream)
 
     def notification_received(self, server: str, method: str, params: dict[str, Any]) -> None:
         """Log a notification of a server, and notify clients that watch the resource it names."""
-        member = self._registry.owner(server)
+        member = self.registry.owner(server)
         if member is None:
             return
         uri = params.get("uri")
-        self._notifications.add(server, method, params)
+        self.notifications.add(server, method, params)
         if method == UPDATED and isinstance(uri, str):
-            for watched in self._subscriptions.uris(member, uri):
-                self._changes.changed(UPDATED, watched)
+            for watched in self.subscriptions.uris(member, uri):
+                self.changes.changed(UPDATED, watched)
 
     def connection_opened(self, upstream: Upstream, connection: UpstreamConnection) -> None:
         """Observe a new connection that is not the default one."""
@@ -104,14 +98,14 @@ class UpstreamEvents:
         # A copy, because sessions may leave the connection meanwhile.
         for session in list(connection.sessions):
             for watched in [one for one in session.uris if uri.startswith(one)]:
-                self._changes.changed_for((session.peer,), UPDATED, watched)
+                self.changes.changed_for((session.peer,), UPDATED, watched)
 
     def list_changed(self, kind: ListKind, server: str | None = None) -> None:
         """Notify clients of a changed list. With `server`, notify only clients that may see that
         server.
         """
-        audience = None if server is None else self._audience_of(server)
+        audience = None if server is None else self.audience_of(server)
         if audience is None:
-            self._changes.changed(LIST_CHANGED[kind])
+            self.changes.changed(LIST_CHANGED[kind])
         else:
-            self._changes.changed_for(audience, LIST_CHANGED[kind])
+            self.changes.changed_for(audience, LIST_CHANGED[kind])

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeAlias
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct, field
 
 from ...client.api.list_budget import ListBudget, ListTooLarge
 from ...client.api.list_pages import read_pages
@@ -113,23 +113,20 @@ log = logging.getLogger("fairlead.gateway")
 VariantChanged: TypeAlias = Callable[[VariantKey | UpstreamConnection, set[ListKind]], None]
 
 
-class ListComparison:
+class ListComparison(Struct, eq=False):
     """The variants of all servers' lists, and the variant that each client sees."""
 
-    def __init__(
-        self, catalog: MergedCatalog, tasks: BackgroundTasks, changed: VariantChanged
-    ) -> None:
-        self._catalog = catalog
-        self._tasks = tasks
-        self._changed = changed
-        # One comparison at a time limits the connections that are opened only for listing.
-        self._one_at_a_time = asyncio.Lock()
-        self._comparing: dict[tuple[Upstream, VariantKey], asyncio.Task[None]] = {}
-        self._relisting: dict[UpstreamConnection, asyncio.Task[None]] = {}
-        # Both contain events for list changes that a connection announced. An event is set once the
-        # lists have been read again.
-        self._stale: dict[UpstreamConnection, asyncio.Event] = {}  # lists not requested yet
-        self._requested: dict[UpstreamConnection, asyncio.Event] = {}
+    catalog: MergedCatalog
+    tasks: BackgroundTasks
+    changed: VariantChanged
+    # One comparison at a time limits the connections that are opened only for listing.
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _comparing: dict[tuple[Upstream, VariantKey], asyncio.Task[None]] = {}
+    _relisting: dict[UpstreamConnection, asyncio.Task[None]] = {}
+    # Both contain events for list changes that a connection announced. An event is set once the
+    # lists have been read again.
+    _stale: dict[UpstreamConnection, asyncio.Event] = {}  # lists not requested yet
+    _requested: dict[UpstreamConnection, asyncio.Event] = {}
 
     # Variants of clients
 
@@ -161,7 +158,7 @@ class ListComparison:
         place = upstream, key
         task = self._comparing.get(place)
         if task is None:
-            task = self._tasks.start(self._compare(upstream, key, caller, introduction))
+            task = self.tasks.start(self._compare(upstream, key, caller, introduction))
             self._comparing[place] = task
             task.add_done_callback(lambda _: self._comparing.pop(place, None))
         return task
@@ -199,7 +196,7 @@ class ListComparison:
         caller = connection.opened_for
         key = None if caller is None or connection.stateless else variant_key(caller)
         if key is not None and not upstream.variants.is_current(key, upstream.lists.version):
-            self._tasks.start(self._first_of_key(upstream, key, connection))
+            self.tasks.start(self._first_of_key(upstream, key, connection))
 
     async def _first_of_key(
         self, upstream: Upstream, key: VariantKey, connection: UpstreamConnection
@@ -224,7 +221,7 @@ class ListComparison:
         self._stale.setdefault(connection, asyncio.Event())
         if connection in self._relisting:
             return
-        task = self._tasks.start(self._relist(upstream, connection))
+        task = self.tasks.start(self._relist(upstream, connection))
         self._relisting[connection] = task
         task.add_done_callback(lambda _: self._relisting.pop(connection, None))
 
@@ -233,7 +230,7 @@ class ListComparison:
         while connection.alive and (listed := self._stale.pop(connection, None)) is not None:
             self._requested[connection] = listed
             try:
-                number = self._store(upstream, await read_lists(connection, self._catalog.budget))
+                number = self._store(upstream, await read_lists(connection, self.catalog.budget))
                 before, connection.variant = connection.variant, number
                 self._report(upstream, connection, before or DEFAULT_VARIANT, number)
             except (FairleadError, TimeoutError) as exc:
@@ -261,10 +258,10 @@ class ListComparison:
     ) -> None:
         version: int | None = upstream.lists.version
         before = upstream.variants.of_key(key) or DEFAULT_VARIANT
-        number = self._store(upstream, await read_lists(connection, self._catalog.budget, caller))
+        number = self._store(upstream, await read_lists(connection, self.catalog.budget, caller))
         # Read twice: lists that differ between two reads change for other reasons than the client.
         if number != DEFAULT_VARIANT:
-            lists = await read_lists(connection, self._catalog.budget, caller)
+            lists = await read_lists(connection, self.catalog.budget, caller)
             if self._store(upstream, lists) != number:
                 log.info(
                     "%s: the lists change without notification and are not compared", upstream.name
@@ -284,18 +281,18 @@ class ListComparison:
     ) -> None:
         kinds = upstream.variants.differences(before, now, upstream.lists.items)
         if kinds:
-            self._changed(whose, kinds)
+            self.changed(whose, kinds)
 
     def _store(self, upstream: Upstream, lists: Lists) -> int:
         # Replicas share the name of their server.
         server = upstream.name.partition("#")[0]
         number, dropped = upstream.variants.add(lists, upstream.lists.items)
         if dropped is not None:
-            self._catalog.drop_variant(server, dropped)
+            self.catalog.drop_variant(server, dropped)
         if number != DEFAULT_VARIANT:
             tools = upstream.spec.permitted(lists.get(ListKind.TOOLS, []))
             try:
-                self._catalog.put_variant(server, number, {**lists, ListKind.TOOLS: tools})
+                self.catalog.put_variant(server, number, {**lists, ListKind.TOOLS: tools})
             except ListTooLarge:
                 # The catalog does not contain the variant, so no client may be assigned to it.
                 upstream.variants.discard(number)

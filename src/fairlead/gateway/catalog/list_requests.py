@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from math import inf
 
+from msgspec import Struct
+
 from ...interceptor import Exchange
 from ...protocol.caller import Caller
 from ...protocol.targets.list_kind import ListKind
@@ -20,36 +22,26 @@ from .views import ClientViews
 __all__ = ["MergedLists"]
 
 
-class MergedLists:
+class MergedLists(Struct, eq=False):
     """Merged lists for clients, answered from the catalog. Outdated lists are fetched again in the
     background.
+
+    `deadline`, `fresh` and `search` are the fields of `GatewaySettings`.
     """
 
-    def __init__(
-        self,
-        catalog: MergedCatalog,
-        members: Mapping[str, Member],
-        views: ClientViews,
-        comparison: ListComparison,
-        *,
-        deadline: float,
-        fresh: float,
-        search: bool,
-    ) -> None:
-        """`deadline`, `fresh` and `search` are the fields of `GatewaySettings`."""
-        self._catalog = catalog
-        self._members = members
-        self._views = views
-        self._comparison = comparison
-        self._deadline = deadline
-        self._fresh = fresh
-        self._search = search
-        self._checked = -inf  # time of the last check for outdated lists
+    catalog: MergedCatalog
+    members: Mapping[str, Member]
+    views: ClientViews
+    comparison: ListComparison
+    deadline: float
+    fresh: float
+    search: bool
+    _checked: float = -inf  # time of the last check for outdated lists
 
     async def ready(self) -> None:
         """Wait for servers that have not listed their items yet, each until its deadline."""
-        for member in [one for one in self._members.values() if not one.listed.is_set()]:
-            left = member.began + self._deadline - time.monotonic()
+        for member in [one for one in self.members.values() if not one.listed.is_set()]:
+            left = member.began + self.deadline - time.monotonic()
             if left <= 0:
                 continue
             with contextlib.suppress(TimeoutError):
@@ -68,9 +60,9 @@ class MergedLists:
         """
         await self.ready()
         if comparing := self._comparisons(exchange.caller, client):
-            await asyncio.wait(comparing, timeout=self._deadline)
+            await asyncio.wait(comparing, timeout=self.deadline)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout(self.deadline):
                 for listed in self._relisted(client):
                     await listed.wait()
 
@@ -79,7 +71,7 @@ class MergedLists:
         again.
         """
         sessions = () if client is None else client.sessions.values()
-        events = (self._comparison.relisted(session.connection) for session in sessions)
+        events = (self.comparison.relisted(session.connection) for session in sessions)
         return [event for event in events if event is not None]
 
     def _comparisons(
@@ -88,32 +80,32 @@ class MergedLists:
         if variant_key(caller) is None:
             return []
         introduction = None if client is None else client.introduction
-        view = self._views.view_of(caller)
+        view = self.views.view_of(caller)
         found = []
-        for member in self._members.values():
+        for member in self.members.values():
             if view.includes(member.name):
                 upstream = member.upstreams[0]
-                task = self._comparison.request(upstream, caller, introduction)
+                task = self.comparison.request(upstream, caller, introduction)
                 found += [] if task is None else [task]
         return found
 
     def sees_variant(self, client: ConnectedClient, server: str) -> bool:
         """Return True if a client sees a variant of a server's lists, not the default lists."""
-        caller, member = client.peer.conversation.peer, self._members.get(server)
+        caller, member = client.peer.conversation.peer, self.members.get(server)
         return (
             caller is not None and member is not None and self._variant(member, caller, client) > 0
         )
 
     def _variant(self, member: Member, caller: Caller, client: ConnectedClient | None) -> int:
         session = None if client is None else client.sessions.get(member.replicas[0])
-        return self._comparison.variant(member.upstreams[0], caller, session)
+        return self.comparison.variant(member.upstreams[0], caller, session)
 
     def selection(self, caller: Caller, client: ConnectedClient | None) -> Selection:
         """Return the variants of lists that a client sees."""
-        if not self._catalog.has_variants:
+        if not self.catalog.has_variants:
             return None
         chosen = []
-        for member in self._members.values():
+        for member in self.members.values():
             number = self._variant(member, caller, client)
             if number:
                 chosen.append((member.name, number))
@@ -129,15 +121,15 @@ class MergedLists:
         """
         caller = exchange.caller
         self._refresh_old()
-        if kind is ListKind.TOOLS and self._search and not wants_all(exchange):
+        if kind is ListKind.TOOLS and self.search and not wants_all(exchange):
             # Imported on demand, because most gateways do not use the search.
             from ..search.search_index import search_page
 
             return search_page(caller.revision)
         cursor = cursor_of(exchange)
-        return self._catalog.page(
+        return self.catalog.page(
             kind,
-            self._views.view_of(caller),
+            self.views.view_of(caller),
             caller.revision,
             cursor,
             self.selection(caller, client),
@@ -145,10 +137,10 @@ class MergedLists:
 
     def _refresh_old(self) -> None:
         """Fetch outdated lists again in the background. The current request still uses them."""
-        fresh, now = self._fresh, time.monotonic()
+        fresh, now = self.fresh, time.monotonic()
         # At most once a second, because this runs for every list request.
         if not fresh or now - self._checked < min(fresh, 1.0):
             return
         self._checked = now
-        for member in self._members.values():
+        for member in self.members.values():
             member.refresh_if_older(fresh)

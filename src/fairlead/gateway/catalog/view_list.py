@@ -6,7 +6,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ...errors import RpcError
 from ...limits import ITEM_BYTES, PAGE_BYTES, TEMPLATES
@@ -26,19 +26,16 @@ from .views import View
 __all__ = ["CatalogItem", "ViewList", "read_item"]
 
 
-class CatalogItem:
+class CatalogItem(Struct, eq=False):
     """An item of a list, as one server sent it."""
 
-    __slots__ = ("_template", "_written", "key", "kind", "param_headers", "server", "text")
-
-    def __init__(self, server: str, kind: ListKind, key: str, text: bytes) -> None:
-        self.server = server
-        self.kind = kind
-        self.key = key  # the server's own name, or the URI
-        self.text = text
-        self._written: dict[tuple[Revision, str], bytes] = {}
-        self._template: UriTemplate | str | None = None
-        self.param_headers: tuple[ParamHeader, ...] | None = None  # None: not read yet
+    server: str
+    kind: ListKind
+    key: str  # the server's own name, or the URI
+    text: bytes
+    _written: dict[tuple[Revision, str], bytes] = {}
+    _template: UriTemplate | str | None = None
+    param_headers: tuple[ParamHeader, ...] | None = None  # None: not read yet
 
     def written(self, revision: Revision, shown: str) -> bytes:
         """Return the encoded item for a revision, under its displayed name."""

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from typing import Final
 
+from msgspec import Struct
+
 from ...interceptor import Answer, Exchange
 from ...protocol.caller import ANONYMOUS, Principal
 from ...protocol.own_errors import own_error
@@ -18,87 +20,78 @@ from .client_subscriptions import ClientSubscriptions
 __all__ = ["ClientDisconnector", "ViewUpdater"]
 
 
-class ViewUpdater:
-    """Replacement of views, with the notifications and subscriptions that it affects."""
+class ViewUpdater(Struct, eq=False):
+    """Replacement of views, with the notifications and subscriptions that it affects.
 
-    def __init__(
-        self,
-        views: ClientViews,
-        clients: ClientRegistry,
-        registry: BackendRegistry,
-        subscriptions: ClientSubscriptions,
-        changes: ChangeBroadcaster,
-        *,
-        has_variants: Callable[[], bool] = lambda: False,
-        sees_variant: Callable[[ConnectedClient, str], bool] = lambda client, server: False,
-    ) -> None:
-        """`sees_variant` returns True if a client sees a variant of a server's lists."""
-        self._has_variants = has_variants
-        self._sees_variant = sees_variant
-        self._views = views
-        self._clients = clients
-        self._registry = registry
-        self._subscriptions = subscriptions
-        self._changes = changes
+    `sees_variant` returns True if a client sees a variant of a server's lists.
+    """
+
+    views: ClientViews
+    clients: ClientRegistry
+    registry: BackendRegistry
+    subscriptions: ClientSubscriptions
+    changes: ChangeBroadcaster
+    has_variants: Callable[[], bool] = lambda: False
+    sees_variant: Callable[[ConnectedClient, str], bool] = lambda client, server: False
 
     def audience_of(self, server: str) -> set[object] | None:
         """Return the connections that see the default lists of a server; None if all do."""
-        everywhere = all(view.includes(server) for view in self._views)
-        if everywhere and not self._has_variants():
+        everywhere = all(view.includes(server) for view in self.views)
+        if everywhere and not self.has_variants():
             return None
         return {
             *(
                 client.peer
-                for client in self._clients.merged.values()
-                if self._sees(client.principal, server) and not self._sees_variant(client, server)
+                for client in self.clients.merged.values()
+                if self._sees(client.principal, server) and not self.sees_variant(client, server)
             ),
             *(
                 listener.edge
-                for listener in self._subscriptions.listeners
+                for listener in self.subscriptions.listeners
                 if self._sees(listener.principal, server)
             ),
         }
 
     def _sees(self, principal: Principal, server: str) -> bool:
-        return self._views.view_for(principal).includes(server)
+        return self.views.view_for(principal).includes(server)
 
     def show(self, views: Mapping[str, View], default: View) -> None:
         """Replace all views, and notify the clients whose lists change."""
         # Principals that are not connected have nothing to notify, so their views are not compared.
-        view_for = self._views.view_for
+        view_for = self.views.view_for
         before = {name: view_for(name) for name in {*self._principals(), ANONYMOUS}}
-        self._views.replace(views, default)
+        self.views.replace(views, default)
         affected = {name for name, old in before.items() if old != view_for(name)}
         edges: set[object] = set()
-        for client in list(self._clients.merged.values()):
+        for client in list(self.clients.merged.values()):
             if client.principal in affected:
                 edges.add(client.peer)
                 self._narrow(client)
-        for listener in self._subscriptions.listeners:
+        for listener in self.subscriptions.listeners:
             if listener.principal in affected:
                 edges.add(listener.edge)
                 view = view_for(listener.principal)
                 # The filter of a listen stream cannot be changed, so the client has to open a new
                 # stream.
                 if not all(view.permits_uri(uri) for uri in listener.uris):
-                    self._changes.stop(listener.edge)
-        self._changes.all_lists_changed(edges)
-        for endpoint in self._registry.endpoints.values():
+                    self.changes.stop(listener.edge)
+        self.changes.all_lists_changed(edges)
+        for endpoint in self.registry.endpoints.values():
             endpoint.views_changed(affected)
 
     def _principals(self) -> Iterator[Principal]:
-        yield from (client.principal for client in self._clients)
-        yield from (listener.principal for listener in self._subscriptions.listeners)
-        for endpoint in self._registry.endpoints.values():
+        yield from (client.principal for client in self.clients)
+        yield from (listener.principal for listener in self.subscriptions.listeners)
+        for endpoint in self.registry.endpoints.values():
             yield from (principal for _, principal in endpoint.listeners.values())
 
     def _narrow(self, client: ConnectedClient) -> None:
         """End the subscriptions and sessions of a client that are outside its new view."""
-        view = self._views.view_for(client.principal)
-        self._subscriptions.narrow(
+        view = self.views.view_for(client.principal)
+        self.subscriptions.narrow(
             client, lambda server, uri: view.includes(server) and view.permits_uri(uri)
         )
-        for member in self._registry.members.values():
+        for member in self.registry.members.values():
             if not view.includes(member.name):
                 member.replicas.leave(client)
 
@@ -106,35 +99,25 @@ class ViewUpdater:
 _WITHDRAWN: Final = "the token is no longer valid"
 
 
-class _Call:
+class _Call(Struct, eq=False):
     """A call in progress that belongs to no connection, such as a stateless POST."""
 
-    __slots__ = ("disconnected", "principal", "task")
-
-    def __init__(self, principal: Principal, task: asyncio.Task[object]) -> None:
-        self.principal = principal
-        self.task = task
-        self.disconnected = False
+    principal: Principal
+    task: asyncio.Task[object]
+    disconnected: bool = False
 
 
-class ClientDisconnector:
+class ClientDisconnector(Struct, eq=False):
     """Disconnection of principals.
 
     Closing a connection ends its calls. Calls that belong to no connection are tracked here.
     """
 
-    def __init__(
-        self,
-        clients: ClientRegistry,
-        registry: BackendRegistry,
-        subscriptions: ClientSubscriptions,
-        changes: ChangeBroadcaster,
-    ) -> None:
-        self._clients = clients
-        self._registry = registry
-        self._subscriptions = subscriptions
-        self._changes = changes
-        self._calls: set[_Call] = set()  # calls in progress
+    clients: ClientRegistry
+    registry: BackendRegistry
+    subscriptions: ClientSubscriptions
+    changes: ChangeBroadcaster
+    _calls: set[_Call] = set()  # calls in progress
 
     def until_disconnected(
         self, exchange: Exchange, answer: Awaitable[Answer]
@@ -167,14 +150,14 @@ class ClientDisconnector:
 
     async def disconnect(self, principals: Container[Principal]) -> None:
         """End all connections, listen streams and calls of these principals."""
-        for listener in self._subscriptions.listeners:
+        for listener in self.subscriptions.listeners:
             if listener.principal in principals:
-                self._changes.stop(listener.edge)
-        for endpoint in self._registry.endpoints.values():
+                self.changes.stop(listener.edge)
+        for endpoint in self.registry.endpoints.values():
             endpoint.end_listen_streams(principals)
         for call in self._calls:
             if call.principal in principals and not call.disconnected:
                 call.disconnected = True
                 call.task.cancel()
-        peers = [client.peer for client in self._clients if client.principal in principals]
+        peers = [client.peer for client in self.clients if client.principal in principals]
         await asyncio.gather(*(peer.close(_WITHDRAWN) for peer in peers))

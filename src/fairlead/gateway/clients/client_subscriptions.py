@@ -39,33 +39,22 @@ class StatelessListener(Struct, frozen=True, eq=False):
     variant: VariantKey | None = None
 
 
-class ClientSubscriptions:
-    """Subscriptions of clients, at the broadcaster and at the servers that own the resources."""
+class ClientSubscriptions(Struct, eq=False):
+    """Subscriptions of clients, at the broadcaster and at the servers that own the resources.
 
-    def __init__(
-        self,
-        upstream: UpstreamSubscriptions,
-        changes: ChangeBroadcaster,
-        *,
-        catalog: MergedCatalog,
-        registry: BackendRegistry,
-        router: Router,
-        lists: MergedLists,
-        views: ClientViews,
-        tasks: BackgroundTasks,
-        deadline: float,
-    ) -> None:
-        """`deadline` is the number of seconds to wait for a server that is slow to subscribe."""
-        self._upstream = upstream
-        self._changes = changes
-        self._catalog = catalog
-        self._registry = registry
-        self._router = router
-        self._lists = lists
-        self._views = views
-        self._tasks = tasks
-        self._deadline = deadline
-        self.listeners: set[StatelessListener] = set()
+    `deadline` is the number of seconds to wait for a server that is slow to subscribe.
+    """
+
+    upstream: UpstreamSubscriptions
+    changes: ChangeBroadcaster
+    catalog: MergedCatalog
+    registry: BackendRegistry
+    router: Router
+    lists: MergedLists
+    views: ClientViews
+    tasks: BackgroundTasks
+    deadline: float
+    listeners: set[StatelessListener] = set()
 
     async def subscribe(self, exchange: Exchange, client: ConnectedClient | None) -> bytes:
         """Subscribe a client of the handshake era to a resource.
@@ -73,11 +62,11 @@ class ClientSubscriptions:
         Raises:
             RpcError: No server has the resource, or its server refused the subscription.
         """
-        member = await self._router.resource(exchange)
+        member = await self.router.resource(exchange)
         uri = exchange.head.uri
         assert isinstance(uri, str)
         # Before the request to the server, because the first notification may precede its response.
-        self._changes.subscribe(exchange.edge, uri)
+        self.changes.subscribe(exchange.edge, uri)
         if client is not None and not client.gone and client.uris.get(uri) != member.name:
             # If another server owned the resource before, the subscription there ends.
             self.unwatch(client, uri)
@@ -88,7 +77,7 @@ class ClientSubscriptions:
             finally:
                 if not subscribed:  # refused, or the request was cancelled
                     client.uris.pop(uri, None)
-                    self._changes.unsubscribe(exchange.edge, uri)
+                    self.changes.unsubscribe(exchange.edge, uri)
             if not subscribed:
                 raise own_error(
                     INTERNAL_ERROR, f"Server {member.name!r} refused the subscription to {uri}"
@@ -104,7 +93,7 @@ class ClientSubscriptions:
         for relay in member.replicas:
             # If the session gets its own connection later, the subscription is restored there.
             client.session_with(relay).uris.add(uri)
-        return await self._upstream.add(member, uri, client, self._deadline)
+        return await self.upstream.add(member, uri, client, self.deadline)
 
     def session_attached(self, client: ConnectedClient, session: ClientSession) -> None:
         """End subscriptions on the default connection if the client has a connection of its own
@@ -113,30 +102,30 @@ class ClientSubscriptions:
         if _has_own_connection(session):
             for uri in session.uris:
                 if (owner := client.uris.get(uri)) is not None:
-                    self._upstream.remove(owner, uri, client)
+                    self.upstream.remove(owner, uri, client)
                     # The client now uses another process, in which the resource may differ.
-                    self._changes.changed_for((client.peer,), UPDATED, uri)
+                    self.changes.changed_for((client.peer,), UPDATED, uri)
 
     def session_lost(self, client: ConnectedClient, session: ClientSession) -> None:
         """Notify a client whose own connection was lost that everything may have changed."""
         if session.connection is None and not client.gone:
-            self._changes.all_lists_changed((client.peer,))
+            self.changes.all_lists_changed((client.peer,))
             for uri in session.uris:
-                self._changes.changed_for((client.peer,), UPDATED, uri)
+                self.changes.changed_for((client.peer,), UPDATED, uri)
 
     async def unsubscribe(self, exchange: Exchange, client: ConnectedClient | None) -> bytes:
         """End the subscription of a client of the handshake era."""
         uri = exchange.head.uri
         if not isinstance(uri, UnsetType):
-            self._changes.unsubscribe(exchange.edge, uri)
+            self.changes.unsubscribe(exchange.edge, uri)
             self.unwatch(client, uri)
         return b"{}"
 
     def unwatch(self, client: ConnectedClient | None, uri: str) -> None:
         """End the client's subscription to a resource at the server that owns it."""
         if client is not None and (owner := client.uris.pop(uri, None)) is not None:
-            self._upstream.remove(owner, uri, client)
-            member = self._registry.members.get(owner)
+            self.upstream.remove(owner, uri, client)
+            member = self.registry.members.get(owner)
             for relay in () if member is None else member.replicas:
                 session = client.sessions.get(relay)
                 if session is not None and uri in session.uris:
@@ -146,7 +135,7 @@ class ClientSubscriptions:
         """End the subscriptions of a client for which `permits(server, uri)` is False."""
         for uri, server in list(client.uris.items()):
             if not permits(server, uri):
-                self._changes.unsubscribe(client.peer, uri)
+                self.changes.unsubscribe(client.peer, uri)
                 self.unwatch(client, uri)
 
     async def listen(self, exchange: Exchange) -> Answer:
@@ -158,17 +147,17 @@ class ClientSubscriptions:
         """
         uris = uris_of(exchange)
         # Each URI is looked up, so URIs without a server count as well.
-        with self._changes.admitted(exchange, len(uris)):
-            if uris and not self._registry.is_ready:
-                await self._lists.ready()
+        with self.changes.admitted(exchange, len(uris)):
+            if uris and not self.registry.is_ready:
+                await self.lists.ready()
             return await self._listen(exchange, await self._owners(exchange, uris))
 
     async def _owners(self, exchange: Exchange, uris: list[str]) -> dict[str, Member]:
         """Return the servers of the resources that the client may see."""
         found: dict[str, Member] = {}
-        view = self._views.view_of(exchange.caller)
+        view = self.views.view_of(exchange.caller)
         for number, uri in enumerate(uris, 1):
-            member = self._registry.members.get(self._catalog.owner(uri, view) or "")
+            member = self.registry.members.get(self.catalog.owner(uri, view) or "")
             if member is not None:
                 found[uri] = member
             # Lets other tasks run, because a request may name thousands of URIs.
@@ -180,17 +169,17 @@ class ClientSubscriptions:
         caller = exchange.caller
         listener = StatelessListener(exchange.edge, caller.principal, [], variant_key(caller))
         try:
-            subscribed = await self._upstream.add_all(watched, listener, self._deadline)
+            subscribed = await self.upstream.add_all(watched, listener, self.deadline)
             # Read again, because the view may have changed during the wait.
-            view = self._views.view_of(exchange.caller)
+            view = self.views.view_of(exchange.caller)
             listener.uris.extend(uri for uri in subscribed if view.permits_uri(uri))
             self.listeners.add(listener)
             granted = listen_request_for(exchange, listener.uris)
-            return await self._changes.listen_admitted(granted, CAPABILITIES)
+            return await self.changes.listen_admitted(granted, CAPABILITIES)
         finally:
             self.listeners.discard(listener)
             # In the background, because the stream may end by cancellation and have many URIs.
-            self._tasks.start(self._remove(listener, watched))
+            self.tasks.start(self._remove(listener, watched))
 
     def listening(self, whose: VariantKey | UpstreamConnection) -> Iterator[object]:
         """Yield the connections of stateless listeners that see the lists of this variant."""
@@ -198,7 +187,7 @@ class ClientSubscriptions:
 
     async def _remove(self, listener: StatelessListener, watched: dict[str, Member]) -> None:
         for number, (uri, member) in enumerate(watched.items(), 1):
-            self._upstream.remove(member.name, uri, listener)
+            self.upstream.remove(member.name, uri, listener)
             if number % URIS_PER_TURN == 0:
                 await asyncio.sleep(0)
 

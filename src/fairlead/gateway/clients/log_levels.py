@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from ...interceptor import Exchange
 from ...protocol.own_errors import own_error
 from ...relay.request_params import level_of
@@ -17,19 +19,15 @@ from .upstream_subscriptions import log_failure
 __all__ = ["LogLevels"]
 
 
-class LogLevels:
-    """Levels of clients, and the requests that set them at servers."""
+class LogLevels(Struct, eq=False):
+    """Levels of clients, and the requests that set them at servers.
 
-    def __init__(
-        self,
-        registry: BackendRegistry,
-        clients: Mapping[object, ConnectedClient],
-        tasks: BackgroundTasks,
-    ) -> None:
-        """`clients` are the clients of the merged endpoint, by peer."""
-        self._registry = registry
-        self._clients = clients
-        self._tasks = tasks
+    `clients` are the clients of the merged endpoint, by peer.
+    """
+
+    registry: BackendRegistry
+    clients: Mapping[object, ConnectedClient]
+    tasks: BackgroundTasks
 
     async def set(self, exchange: Exchange, client: ConnectedClient | None) -> bytes:
         """Set the log level of a client.
@@ -50,7 +48,7 @@ class LogLevels:
                 session.level = level
                 self._set_on(session.connection)
         # On the default connection, which clients share, the lowest level of all of them applies.
-        for member in self._registry.members.values():
+        for member in self.registry.members.values():
             self._request(member.upstreams, self._lowest() or level)
         return b"{}"
 
@@ -62,7 +60,7 @@ class LogLevels:
 
     def _request(self, upstreams: list[Upstream], level: str) -> None:
         for upstream in upstreams:
-            self._tasks.start(log_failure(upstream.set_log_level(level)))
+            self.tasks.start(log_failure(upstream.set_log_level(level)))
 
     def _set_on(self, connection: UpstreamConnection | None) -> None:
         """Set the lowest level of the sessions on a connection that is not the default one."""
@@ -70,9 +68,9 @@ class LogLevels:
             return
         levels = [session.level for session in connection.sessions if session.level is not None]
         wanted = {"level": min(levels, key=LEVELS.index)} if levels else {}
-        self._tasks.start(log_failure(connection.peer.request("logging/setLevel", wanted)))
+        self.tasks.start(log_failure(connection.peer.request("logging/setLevel", wanted)))
 
     def _lowest(self) -> str | None:
         """Return the lowest level of all clients; None if no client has set one."""
-        wanted = [one.level for one in self._clients.values() if one.level is not None]
+        wanted = [one.level for one in self.clients.values() if one.level is not None]
         return min(wanted, key=LEVELS.index, default=None)

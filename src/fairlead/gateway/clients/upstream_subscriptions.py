@@ -5,6 +5,8 @@ import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from ...errors import FairleadError, LocalProtocolError, RpcError
 from ...transport.background_tasks import BackgroundTasks
 from ...upstream.upstream_registry import UpstreamRegistry
@@ -19,24 +21,21 @@ log = logging.getLogger("fairlead.gateway")
 _Key = tuple[str, str]  # name of a member, URI
 
 
-class UpstreamSubscriptions:
+class UpstreamSubscriptions(Struct, eq=False):
     """Subscriptions to resources of servers, which last as long as a client watches the resource.
 
     The upstream renews a subscription after each reconnect. A server that cannot be reached gets
     the request once it is connected, and so does a new server with the name of a removed one.
     """
 
-    def __init__(
-        self, upstreams: UpstreamRegistry, members: Mapping[str, Member], tasks: BackgroundTasks
-    ) -> None:
-        self._upstreams = upstreams
-        self._members = members
-        self._tasks = tasks
-        self._watchers: dict[_Key, set[object]] = {}
-        self._by_member: dict[str, dict[str, None]] = {}  # watched URIs by the name of the member
-        self._asking: dict[_Key, asyncio.Task[bool]] = {}  # subscriptions in progress
-        # completed subscriptions: the name of a replica, and the URI
-        self._asked: set[tuple[str, str]] = set()
+    upstreams: UpstreamRegistry
+    members: Mapping[str, Member]
+    tasks: BackgroundTasks
+    _watchers: dict[_Key, set[object]] = {}
+    _by_member: dict[str, dict[str, None]] = {}  # watched URIs by the name of the member
+    _asking: dict[_Key, asyncio.Task[bool]] = {}  # subscriptions in progress
+    # completed subscriptions: the name of a replica, and the URI
+    _asked: set[tuple[str, str]] = set()
 
     def __len__(self) -> int:
         return len(self._watchers)
@@ -97,7 +96,7 @@ class UpstreamSubscriptions:
         self._by_member.setdefault(member.name, {})[uri] = None
         asking = self._asking.get(key)
         if not watchers and asking is None:
-            asking = self._asking[key] = self._tasks.start(self._ask_all(member, uri))
+            asking = self._asking[key] = self.tasks.start(self._ask_all(member, uri))
             asking.add_done_callback(lambda _: self._asking.pop(key))
         watchers.add(watcher)
         return asking
@@ -113,13 +112,13 @@ class UpstreamSubscriptions:
             watched.pop(uri, None)
             if not watched:
                 del self._by_member[name]
-        member = self._members.get(name)
+        member = self.members.get(name)
         for own in () if member is None else member.names:
             self._asked.discard((own, uri))
-            upstream = self._upstreams.get(own)
+            upstream = self.upstreams.get(own)
             # A subscription in progress checks for watchers itself when it is complete.
             if upstream is not None and key not in self._asking:
-                self._tasks.start(log_failure(upstream.unsubscribe(uri)))
+                self.tasks.start(log_failure(upstream.unsubscribe(uri)))
 
     def forget(self, member: Member) -> None:
         """Forget the subscriptions of a removed server.
@@ -132,7 +131,7 @@ class UpstreamSubscriptions:
         """Subscribe at a connected replica to the watched URIs that it does not have yet."""
         for uri in list(self._by_member.get(member.name, ())):
             if (replica, uri) not in self._asked:
-                self._tasks.start(self._ask(member, replica, uri))
+                self.tasks.start(self._ask(member, replica, uri))
 
     async def _ask_all(self, member: Member, uri: str) -> bool:
         if len(member.names) == 1:
@@ -142,7 +141,7 @@ class UpstreamSubscriptions:
 
     async def _ask(self, member: Member, replica: str, uri: str) -> bool:
         """Subscribe at a replica; return False if the server refuses."""
-        upstream = self._upstreams.get(replica)
+        upstream = self.upstreams.get(replica)
         if upstream is None:
             return True
         try:

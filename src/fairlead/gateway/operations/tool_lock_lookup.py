@@ -1,6 +1,6 @@
 """Lookup of the server and definition of a tool, which a tool lock compares."""
 
-from msgspec import UnsetType
+from msgspec import Struct, UnsetType
 
 from ...errors import MCPToolError
 from ...interceptor import Exchange
@@ -14,37 +14,30 @@ from ..catalog.views import ClientViews, View
 __all__ = ["ToolOriginLookup"]
 
 
-class ToolOriginLookup:
-    """Lookup of tools by the names that clients use, including calls inside the search tools."""
+class ToolOriginLookup(Struct, eq=False):
+    """Lookup of tools by the names that clients use, including calls inside the search tools.
 
-    def __init__(
-        self,
-        catalog: MergedCatalog,
-        registry: BackendRegistry,
-        router: Router,
-        views: ClientViews,
-        *,
-        search: bool,
-    ) -> None:
-        """`search` is True if the merged list contains the search tools."""
-        self._catalog = catalog
-        self._registry = registry
-        self._router = router
-        self._views = views
-        self._search = search
+    `search` is True if the merged list contains the search tools.
+    """
+
+    catalog: MergedCatalog
+    registry: BackendRegistry
+    router: Router
+    views: ClientViews
+    search: bool
 
     def find(self, exchange: Exchange, name: str) -> ToolOrigin | None:
         """Return the origin of a tool; None if no server has it."""
         if exchange.server is not None:
             return self._find_at(exchange.server, exchange, name)
-        view = self._views.view_of(exchange.caller)
+        view = self.views.view_of(exchange.caller)
         described = False
-        if self._search and exchange.method == "tools/call":
+        if self.search and exchange.method == "tools/call":
             name, described = _searched(exchange, name)
-        target = self._catalog.tool(name, view)
+        target = self.catalog.tool(name, view)
         if target is None or target.server is None:
             return None
-        definition = self._catalog.definition(name, view)
+        definition = self.catalog.definition(name, view)
         return ToolOrigin(target.server, target.own, definition, described)
 
     async def wait(self, exchange: Exchange, name: str) -> None:
@@ -55,15 +48,15 @@ class ToolOriginLookup:
         """
         if exchange.server is not None:
             server, own = exchange.server, exchange.alias or name
-            member = self._registry.members.get(server)
+            member = self.registry.members.get(server)
             members = [] if member is None else [member]
             await wait_until_found(
-                lambda: self._catalog.merged_name(ListKind.TOOLS, server, own), members
+                lambda: self.catalog.merged_name(ListKind.TOOLS, server, own), members
             )
             return
-        if self._search:
+        if self.search:
             name, _ = _searched(exchange, name)
-        await self._router.expect_tool(name, exchange.caller)
+        await self.router.expect_tool(name, exchange.caller)
 
     def _find_at(self, server: str, exchange: Exchange, name: str) -> ToolOrigin:
         """Return the origin of a tool at the endpoint of one server.
@@ -72,7 +65,7 @@ class ToolOriginLookup:
         """
         if exchange.method != "tools/call":
             return ToolOrigin(server, name)
-        own, catalog = exchange.alias or name, self._catalog
+        own, catalog = exchange.alias or name, self.catalog
         merged = catalog.merged_name(ListKind.TOOLS, server, own)
         if merged is None and (alike := catalog.listed_as(ListKind.TOOLS, server, own)):
             # The server may accept another spelling of the name, so that must not bypass the lock.

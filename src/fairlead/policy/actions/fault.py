@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Raw
 
 from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
+from ...transport.background_tasks import BackgroundTasks
 from ...wire import Request
 from ...wire.error_codes import INTERNAL_ERROR
 from ..edit_message import with_whole_params
@@ -43,7 +44,7 @@ class Fault(InterceptorBase):
         self._seconds = seconds
         # A generator of its own, so that `seed` makes a run reproducible.
         self._random = random.Random(seed)
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending = BackgroundTasks()
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if self._random.random() >= self._chance:
@@ -77,7 +78,4 @@ class Fault(InterceptorBase):
 
         Over HTTP, where each message has its own connection, the error response is the only effect.
         """
-        task = asyncio.get_running_loop().create_task(exchange.edge.close())
-        # The event loop keeps only a weak reference to tasks.
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._ending.start(exchange.edge.close())

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
+from msgspec import Struct
+
 from ...config.files.source_locations import SourceLocation
 from ...protocol.caller import principal_name
 from ...protocol.envelope import Direction
@@ -33,74 +35,66 @@ class Condition(Protocol):
     def holds(self, facts: Facts, /) -> bool: ...
 
 
-class _ByKey:
+class _ByKey(Struct, eq=False):
     """A condition on the key of a message: its method, direction or kind, or its targets."""
 
-    def __init__(
-        self,
-        test: Callable[[MessageKey], bool],
-        *,
-        on_target: bool = False,
-        methods: Sequence[str] = (),
-    ) -> None:
-        self._test = test
-        self._on_target = on_target
-        self._methods = methods
+    test: Callable[[MessageKey], bool]
+    on_target: bool = False
+    methods: Sequence[str] = ()
 
     def known(self, key: MessageKey) -> bool | None:
-        if self._on_target and key.targets is ANY:
-            return False if self._methods and key.method not in self._methods else None
-        return self._test(key)
+        if self.on_target and key.targets is ANY:
+            return False if self.methods and key.method not in self.methods else None
+        return self.test(key)
 
     def index_hooks(self, key: MessageKey) -> Hooks:
-        return None if self._test(key) else ()
+        return None if self.test(key) else ()
 
     def holds(self, facts: Facts) -> bool:
-        return self._test(facts.key)
+        return self.test(facts.key)
 
 
-class _ByFacts:
+class _ByFacts(Struct, eq=False):
     """A condition that depends on more than the key of a message."""
 
-    def __init__(self, test: Callable[[Facts], bool], hooks: Hooks = None) -> None:
-        self.holds = test
-        self._hooks = hooks
+    holds: Callable[[Facts], bool]
+    hooks: Hooks = None
 
     def known(self, key: MessageKey) -> bool | None:
         return None
 
     def index_hooks(self, key: MessageKey) -> Hooks:
-        return self._hooks
+        return self.hooks
 
 
-class _Several:
+class _Several(Struct, eq=False):
     """Conditions that must all hold; with `one_suffices`, at least one of them must hold."""
 
-    def __init__(self, parts: Sequence[Condition], *, one_suffices: bool = False) -> None:
-        self._parts = parts
-        self._decides = one_suffices  # result of one part that decides the result of the whole
+    parts: Sequence[Condition]
+    # Also the result of one part that decides the result of the whole.
+    one_suffices: bool = False
 
     def known(self, key: MessageKey) -> bool | None:
-        verdicts = [part.known(key) for part in self._parts]
-        if self._decides in verdicts:
-            return self._decides
-        return None if None in verdicts else not self._decides
+        verdicts = [part.known(key) for part in self.parts]
+        if self.one_suffices in verdicts:
+            return self.one_suffices
+        return None if None in verdicts else not self.one_suffices
 
     def index_hooks(self, key: MessageKey) -> Hooks:
-        hooks = [part.index_hooks(key) for part in self._parts]
+        hooks = [part.index_hooks(key) for part in self.parts]
         # Hooks of any one part are enough if all parts must hold. If one part suffices, every part
         # needs its hooks, and a part without hooks can hold for any message.
-        if not self._decides:
+        if not self.one_suffices:
             return most_selective(hooks)
         if None in hooks:
             return None
         return tuple(hook for several in hooks for hook in several or ())
 
     def holds(self, facts: Facts) -> bool:
-        for part in self._parts:
-            if part.holds(facts) == self._decides:
-                return self._decides
-        return not self._decides
+        for part in self.parts:
+            if part.holds(facts) == self.one_suffices:
+                return self.one_suffices
+        return not self.one_suffices
 
 
 ALWAYS: Final = _Several(())  # the condition of a rule without conditions

@@ -28,7 +28,6 @@ __all__ = [
     "ActionBuilder",
     "ActionContext",
     "canonical_json",
-    "find_unwritable",
     "parse_actions",
 ]
 
@@ -80,45 +79,35 @@ class ActionContext(Struct, frozen=True):
     writing: Mapping[tuple[str, bytes], Action] = field(default_factory=dict)
 
 
-class ActionBuilder:
-    """Factory for the actions of one rule."""
+class ActionBuilder(Struct, eq=False):
+    """Factory for the actions of one rule. `answers` is True for a rule about responses."""
 
-    def __init__(
-        self,
-        making: ActionContext,
-        report: Report,
-        *,
-        policy: FailurePolicy | None = None,
-        timeout: float | None = None,
-        answers: bool = False,
-    ) -> None:
-        """Set the context and the failure policy. `answers` is True for a rule about responses."""
-        self._making = making
-        self._report = report
-        self._policy: FailurePolicy | None = policy
-        self._timeout = timeout
-        self._answers = answers
+    making: ActionContext
+    report: Report
+    policy: FailurePolicy | None = None
+    timeout: float | None = None
+    answers: bool = False
 
     def make(self, name: str, given: Any, where: SourceLocation) -> Action | None:
         """Create an action; return None after reporting why it cannot be created."""
-        factory = self._making.actions.get(name)
+        factory = self.making.actions.get(name)
         if factory is None:
-            self._report(where, unknown_name("action", name, self._making.actions))
+            self.report(where, unknown_name("action", name, self.making.actions))
             return None
-        if self._answers and name in TOO_LATE:
-            self._report(where, f"`{name}` cannot be used in a rule about responses")
+        if self.answers and name in TOO_LATE:
+            self.report(where, f"`{name}` cannot be used in a rule about responses")
             return None
         options = self._options(name, factory, given, where)
         if options is None:
             return None
-        writes = self._making.writing.get((name, canonical_json(options)))
-        if name in self._making.unmade:
-            looks = self._making.looks and writes is None
-            found = find_unwritable(name, options, self._making.folder) if looks else None
+        writes = self.making.writing.get((name, canonical_json(options)))
+        if name in self.making.unmade:
+            looks = self.making.looks and writes is None
+            found = find_unwritable(name, options, self.making.folder) if looks else None
             if found is not None:
                 option, reason = found
                 here = (*where, option) if isinstance(given, dict) else where
-                self._report(here, f"`{name}`: {reason}")
+                self.report(here, f"`{name}`: {reason}")
             unmade = _Unmade()
             return Action(name, options, unmade, unmade, unmade)
         if writes is not None:
@@ -129,26 +118,26 @@ class ActionBuilder:
             bare = factory(**options, **self._ours(factory))
         except ConfigError as exc:
             which = "" if exc.path is None else f"{exc.path} "
-            self._report(where, f"`{name}`: {which}{exc.args[0]}")
+            self.report(where, f"`{name}`: {which}{exc.args[0]}")
             return None
         except (ValueError, TypeError, OSError) as exc:
-            self._report(where, f"`{name}`: {exc}")
+            self.report(where, f"`{name}`: {exc}")
             return None
         return Action(name, options, self._guarded(name, bare), bare, hooks_of(bare))
 
     def _guarded(self, name: str, bare: Interceptor) -> Interceptor:
         """Wrap an action in a failure policy if the rule sets one or the user wrote the action."""
-        if self._policy is None and self._timeout is None and name != "use":
+        if self.policy is None and self.timeout is None and name != "use":
             return bare
         # Built-in actions such as `delay` wait on purpose, so they have no default timeout.
         usual = LIMIT if name == "use" else 0.0
-        timeout = usual if self._timeout is None else self._timeout
-        return with_failure_policy(bare, self._policy or "fail_closed", timeout=timeout)
+        timeout = usual if self.timeout is None else self.timeout
+        return with_failure_policy(bare, self.policy or "fail_closed", timeout=timeout)
 
     def _ours(self, factory: Factory) -> dict[str, Any]:
-        making, names = self._making, inspect.signature(factory).parameters
+        making, names = self.making, inspect.signature(factory).parameters
         ours = {
-            "answers": self._answers,
+            "answers": self.answers,
             "folder": making.folder,
             "clock": making.clock,
             "known": making.known,
@@ -164,7 +153,7 @@ class ActionBuilder:
         short = not isinstance(given, dict)
         if short:
             if not kinds:
-                self._report(where, f"`{name}` takes no options")
+                self.report(where, f"`{name}` takes no options")
                 return None
             given = {next(iter(kinds)): given}
         options: dict[str, Any] = {}
@@ -173,7 +162,7 @@ class ActionBuilder:
             here = (*where, str(key))
             if key not in kinds:
                 what = f"option of `{name}`"
-                self._report(
+                self.report(
                     here,
                     unknown_name(what, str(key), kinds) if kinds else f"`{name}` takes no options",
                 )
@@ -188,12 +177,12 @@ class ActionBuilder:
                 # The error shows the type only, because the value itself could be a secret.
                 given_kind = "" if get_origin(kinds[key]) is Literal else f", not {_shown(value)}"
                 reason = f"`{key}` of `{name}` must be {_words(kinds[key])}{given_kind}"
-                self._report(where if short else here, reason)
+                self.report(where if short else here, reason)
                 good = False
         missing = [key for key in _required(factory) if key not in given]
         if missing and good:
             words = " and ".join(f"`{key}`" for key in missing)
-            self._report(where, f"`{name}` requires {words}")
+            self.report(where, f"`{name}` requires {words}")
             good = False
         return options if good else None
 

@@ -134,17 +134,16 @@ def _rules_of(document: Document, making: ActionContext, kept: KeptActions) -> l
     return rules
 
 
-class _RulesParser:
+class _RulesParser(Struct, eq=False):
     """Parser for one file of rules."""
 
-    def __init__(self, document: Document, making: ActionContext, kept: KeptActions) -> None:
-        self._document = document
-        self._making = making
-        self._kept = kept
-        self._mistakes: list[RuleMistake] = []
+    document: Document
+    making: ActionContext
+    kept: KeptActions
+    _mistakes: list[RuleMistake] = []
 
     def rules(self) -> list[Rule]:
-        data = self._document.data
+        data = self.document.data
         self._know((), data, _FILE, "setting")
         default = self._value(("on_failure",), data.get("on_failure"), FailurePolicy)
         entries = self._entries(data.get("rules", []))
@@ -211,13 +210,13 @@ class _RulesParser:
             timeout = None
         same = canonical_json([raw["do"], policy, timeout, answers])
         maker = ActionBuilder(
-            self._making, self._report, policy=policy, timeout=timeout, answers=answers
+            self.making, self._report, policy=policy, timeout=timeout, answers=answers
         )
         actions = self._actions(maker, raw["do"], (*where, "do"), (name, same))
         if len(self._mistakes) > before or given["enabled"] is False:
             self._close(actions)
             return None
-        at = location_of(self._document, where)
+        at = location_of(self.document, where)
         stop = bool(given["stop"]) or any(action.name == "allow" for action in actions)
         strict: Condition | None = None
         if stop and names(raw.get("when"), *NAMING):
@@ -239,8 +238,8 @@ class _RulesParser:
     def _actions(
         self, maker: ActionBuilder, raw: Any, where: SourceLocation, key: tuple[str, bytes]
     ) -> list[Action]:
-        if key in self._kept:
-            return self._kept[key]
+        if key in self.kept:
+            return self.kept[key]
         wanted = parse_actions(raw, where, self._report)
         made = [maker.make(*one) for one in wanted]
         return [action for action in made if action is not None]
@@ -264,11 +263,11 @@ class _RulesParser:
             return None
 
     def _report(self, where: SourceLocation, reason: str) -> None:
-        at = location_of(self._document, where)
-        self._mistakes.append(RuleMistake(reason, self._document.path, *(at or ())))
+        at = location_of(self.document, where)
+        self._mistakes.append(RuleMistake(reason, self.document.path, *(at or ())))
 
     def _close(self, actions: Iterable[Action]) -> None:
-        close_unused(actions, {id(one) for several in self._kept.values() for one in several})
+        close_unused(actions, {id(one) for several in self.kept.values() for one in several})
 
 
 def _ignore(where: SourceLocation, reason: str) -> None:

@@ -8,11 +8,7 @@ from ..downgrade.capabilities import downgrade_capabilities
 from ..json_edit import encoded, members_of
 from ..revisions import NEWEST_HANDSHAKE
 
-__all__ = [
-    "PASSED_EXTENSIONS",
-    "for_handshake_server",
-    "for_stateless_server",
-]
+__all__ = ["PASSED_EXTENSIONS", "for_handshake_server", "for_stateless_server"]
 
 # Extensions whose messages are the same in both eras and are forwarded unchanged.
 PASSED_EXTENSIONS = ("io.modelcontextprotocol/ui",)

@@ -30,13 +30,7 @@ from ..caller import ParamsHead
 from .name_forms import name_forms, normalize_name
 from .uri_forms import is_plain_uri, normalize_uri, uri_forms
 
-__all__ = [
-    "NESTED",
-    "Patterns",
-    "Target",
-    "TargetKind",
-    "targets_of",
-]
+__all__ = ["NESTED", "Patterns", "Target", "TargetKind", "targets_of"]
 
 TargetKind: TypeAlias = Literal["tool", "prompt", "resource", "other"]
 

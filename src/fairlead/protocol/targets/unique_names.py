@@ -13,15 +13,7 @@ from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-__all__ = [
-    "MAX_NAME",
-    "Pair",
-    "assign_names",
-    "full_name",
-    "may_belong_to",
-    "merge_names",
-    "tool_names",
-]
+__all__ = ["Pair", "assign_names", "full_name", "may_belong_to", "merge_names", "tool_names"]
 
 MAX_NAME: Final = 64  # maximum length in characters that all model providers accept
 _TAIL: Final = 8  # number of hexadecimal digits of the first hash

@@ -13,15 +13,7 @@ from typing import Final
 from ...limits import TARGET_FORMS
 from .name_forms import UnclearError, fold, is_short
 
-__all__ = [
-    "host_forms",
-    "is_plain_uri",
-    "normalize_uri",
-    "place_forms",
-    "plain_port",
-    "uri_forms",
-    "without_final_dot",
-]
+__all__ = ["is_plain_uri", "normalize_uri", "uri_forms"]
 
 _PORT: Final = re.compile(r"(.*?)(?::([0-9]*))?", re.DOTALL)
 # characters that the WHATWG URL Standard forbids in a host

@@ -20,7 +20,6 @@ from ...wire.json import to_json
 __all__ = [
     "HEADER_ANNOTATION",
     "Annotations",
-    "BadItem",
     "CacheableResult",
     "Icon",
     "decode",

@@ -20,6 +20,7 @@ from ...protocol.envelope import TransportContext
 from ...protocol.headers import ParamHeader
 from ...protocol.outgoing_params import Identity
 from ...server.http_app.http_runnable import StandInServer
+from ...transport.background_tasks import BackgroundTasks
 from ...transport.channel import Channel
 from ...wire import Notification
 from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
@@ -85,7 +86,7 @@ class TapeServer(StandInServer):
         self._pool = TolerantMatcher([cue for cue in self.cues if not cue.stateless])
         self._listening: dict[int, Exchange] = {}  # open subscriptions by their recorded calls
         self._peers: dict[object, StrictMatcher | TolerantMatcher] = {}
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def for_both_eras(self, name: str = "tape", **options: Any) -> "Relay":
@@ -142,9 +143,7 @@ class TapeServer(StandInServer):
 
     async def close(self) -> None:
         """Stop all playback."""
-        await self.end_streams()
-        if self._background:
-            await asyncio.wait(self._background)
+        await self._background.close()
 
     # Methods that HTTP endpoints call
 
@@ -203,10 +202,7 @@ class TapeServer(StandInServer):
             self._play(CuePlayer(cue, self.pace, None, peer, self._listening).all())
 
     def _play(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(_quietly(work))
-        # The event loop keeps only a weak reference to tasks.
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background.start(_quietly(work))
 
     def _matcher_of(self, exchange: Exchange) -> StrictMatcher | TolerantMatcher:
         if exchange.caller.stateless:

@@ -16,15 +16,7 @@ from .format import ABOUT, LINES, VERSION, TapeEntry, TapeInfo, base_of
 from .recording_lock import held
 from .tape_files import number_of_part, parts_of
 
-__all__ = [
-    "LineIndex",
-    "LineLocation",
-    "TapePage",
-    "TapeReader",
-    "decode_entry",
-    "read_page",
-    "read_tape",
-]
+__all__ = ["LineIndex", "LineLocation", "TapeReader", "decode_entry", "read_page", "read_tape"]
 
 MAX_LINE: Final = 64 << 20
 MAX_ABOUT: Final = 1 << 20  # bytes of a companion file

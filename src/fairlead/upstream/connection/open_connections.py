@@ -34,8 +34,6 @@ __all__ = [
     "MAX_LOSSES",
     "STATELESS",
     "ConnectionKey",
-    "DefaultConnection",
-    "OnLost",
     "OpenConnections",
     "key_of_caller",
     "key_of_session",

@@ -32,7 +32,6 @@ __all__ = [
     "UNREADABLE",
     "WORK",
     "CallSession",
-    "ClientRounds",
     "RelayedCall",
     "RelayedParams",
     "may_notify",

@@ -27,7 +27,6 @@ from .upstream_param_headers import ServerParamHeaders, sends_param_headers
 
 __all__ = [
     "Turn",
-    "TurnLock",
     "UpstreamConnection",
     "declared_by",
     "end_subscription",

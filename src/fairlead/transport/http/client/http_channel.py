@@ -24,6 +24,7 @@ from ....wire import (
     encode,
     encode_success,
 )
+from ...background_tasks import BackgroundTasks
 from ...channel import Deliver, SharedStream
 from .fragments import OnFragment
 from .http1.http_client import HttpClient, HttpClientOptions
@@ -75,7 +76,7 @@ class HttpChannel(SharedStream):
         self.on_fragment: OnFragment | None = None
         self.on_renewed: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()  # all tasks of the channel
+        self._tasks = BackgroundTasks()  # all tasks of the channel
         # tasks that may finish while the channel closes
         self._last: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[ChannelClosed | None] = self._loop.create_future()
@@ -275,9 +276,7 @@ class HttpChannel(SharedStream):
     def _start(
         self, work: Coroutine[Any, Any, None], *, last: bool = False
     ) -> "asyncio.Task[None]":
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = self._tasks.start(work)
         if last:
             self._last.add(task)
             task.add_done_callback(self._last.discard)

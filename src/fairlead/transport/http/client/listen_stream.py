@@ -6,6 +6,8 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from msgspec import Struct
+
 from ....errors import ChannelClosed, FairleadError, HttpError, TransportError
 from ....wire import MAX_MESSAGE
 from ....wire.sse import Event, EventParser, EventTooLong
@@ -156,24 +158,18 @@ class ListenStream:
         self._take(event)
 
 
-class SessionListener:
-    """Owner of one `ListenStream` at a time, which is replaced when the session is renewed."""
+class SessionListener(Struct, eq=False):
+    """Owner of one `ListenStream` at a time, which is replaced when the session is renewed.
 
-    def __init__(
-        self,
-        make: Callable[[], ListenStream],
-        *,
-        start: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
-        lost: Callable[[ChannelClosed], None],
-        on_error: Callable[[Exception], None],
-    ) -> None:
-        """`make` creates a stream. `lost` is called if a stream was open and cannot be restored."""
-        self.task: asyncio.Task[None] | None = None
-        self._stream: ListenStream | None = None
-        self._make = make
-        self._start = start
-        self._lost = lost
-        self._on_error = on_error
+    `make` creates a stream. `lost` is called if a stream was open and cannot be restored.
+    """
+
+    make: Callable[[], ListenStream]
+    start: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+    lost: Callable[[ChannelClosed], None]
+    on_error: Callable[[Exception], None]
+    task: asyncio.Task[None] | None = None
+    _stream: ListenStream | None = None
 
     @property
     def active(self) -> bool:
@@ -202,13 +198,13 @@ class SessionListener:
             self._begin()
 
     def _begin(self) -> None:
-        self._stream = self._make()
-        self.task = self._start(self._follow(self._stream))
+        self._stream = self.make()
+        self.task = self.start(self._follow(self._stream))
 
     async def _follow(self, stream: ListenStream) -> None:
         try:
             await stream.run()
         except ChannelClosed as exc:
-            self._lost(exc)
+            self.lost(exc)
         except FairleadError as exc:
-            self._on_error(exc)
+            self.on_error(exc)

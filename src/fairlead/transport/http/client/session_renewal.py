@@ -87,35 +87,26 @@ class RestorableState:
         return Request(f"renewal-{self._count}", method, params)
 
 
-class SessionRenewal:
-    """Renewal of a session that the server no longer knows; concurrent requests share one."""
+class SessionRenewal(Struct, eq=False):
+    """Renewal of a session that the server no longer knows; concurrent requests share one.
 
-    def __init__(
-        self,
-        door: HttpClient,
-        heading: RequestHeaders,
-        endings: SessionTeardown,
-        *,
-        post: Callable[[bytes], Awaitable[None]],
-        take: OnEvent,
-        over: Callable[[Exception | None], None],
-        limit: int = MAX_MESSAGE,
-    ) -> None:
-        """`take` receives events other than responses to the renewal. `over` is called after it."""
-        self._state = RestorableState()
-        self.task: asyncio.Task[None] | None = None  # the renewal in progress
-        self._door = door
-        self._request_headers = heading
-        self._teardown = endings
-        self._post = post
-        self._take = take
-        self._over = over
-        self._limit = limit
+    `take` receives events other than responses to the renewal. `over` is called after it.
+    """
+
+    door: HttpClient
+    headers: RequestHeaders
+    teardown: SessionTeardown
+    post: Callable[[bytes], Awaitable[None]]
+    take: OnEvent
+    over: Callable[[Exception | None], None]
+    limit: int = MAX_MESSAGE
+    _state: RestorableState = field(default_factory=RestorableState)
+    task: asyncio.Task[None] | None = None  # the renewal in progress
 
     def opening(self, initialize: Request) -> None:
         """Forget the current session, because `initialize` opens a new one."""
         self._state = RestorableState(initialize)
-        self._request_headers.opened(None, None)
+        self.headers.opened(None, None)
 
     def initialized(self) -> None:
         """Record that the client has sent `notifications/initialized`."""
@@ -126,7 +117,7 @@ class SessionRenewal:
         method = posted.message.method
         if method == "initialize" and not posted.stateless:
             if (version := _agreed_version(answer.result)) is not None:
-                self._request_headers.opened(self._request_headers.session_id, version)
+                self.headers.opened(self.headers.session_id, version)
         elif method in _RESTORED:
             self._state.succeeded(posted.message)
 
@@ -138,7 +129,7 @@ class SessionRenewal:
             ChannelClosed: The channel was closed in the meantime.
         """
         if self.task is None:
-            if self._request_headers.session_id != stale:
+            if self.headers.session_id != stale:
                 return  # another request has already renewed the session
             self.task = asyncio.get_running_loop().create_task(self._renew())
             self.task.add_done_callback(self._ended)
@@ -155,7 +146,7 @@ class SessionRenewal:
         self.task = None
         if not task.cancelled():
             problem = task.exception()
-            self._over(problem if isinstance(problem, Exception) else None)
+            self.over(problem if isinstance(problem, Exception) else None)
 
     async def _renew(self) -> None:
         introduction = self._state.introduction()
@@ -168,26 +159,26 @@ class SessionRenewal:
                 if isinstance(message, Request):
                     await self._ask(message)
                 else:
-                    await self._post(encode(message))
+                    await self.post(encode(message))
 
     async def _begin(self, introduction: Request) -> None:
         """Open a new session; terminate it if the handshake fails."""
-        headers = self._request_headers.asked(introduction, read_params_head(introduction.params))
-        reply = await self._teardown.open(headers, encode(introduction))
+        headers = self.headers.asked(introduction, read_params_head(introduction.params))
+        reply = await self.teardown.open(headers, encode(introduction))
         given = session_id_of(reply)
         try:
             answer = await self._answer(introduction, reply)
             if not isinstance(answer, Success):
                 raise TransportError("The server refused to open a new session")
         except BaseException:
-            self._teardown.end(given)
+            self.teardown.end(given)
             raise
-        self._request_headers.opened(given, _agreed_version(answer.result))
+        self.headers.opened(given, _agreed_version(answer.result))
 
     async def _ask(self, request: Request) -> None:
         """Send a request of the renewal itself and read its response."""
-        headers = self._request_headers.asked(request, read_params_head(request.params))
-        await self._answer(request, await self._door.open("POST", headers, encode(request)))
+        headers = self.headers.asked(request, read_params_head(request.params))
+        await self._answer(request, await self.door.open("POST", headers, encode(request)))
 
     async def _answer(self, request: Request, reply: HttpResponse) -> Success | Failure | None:
         answer: Success | Failure | None = None
@@ -195,12 +186,12 @@ class SessionRenewal:
             if not reply.ok:
                 raise (await reply.refusal())[0]
             if not reply.streams:
-                return _response_in(Event(await reply.read(self._limit)), request.id)
-            parser = EventParser(self._limit)
+                return _response_in(Event(await reply.read(self.limit)), request.id)
+            parser = EventParser(self.limit)
             while answer is None and (chunk := await reply.chunk()):
                 for event in parser.feed(chunk):
                     if (found := _response_in(event, request.id)) is None:
-                        self._take(event)
+                        self.take(event)
                     answer = found or answer
         finally:
             reply.close()

@@ -44,13 +44,7 @@ from .http_settings import HttpSettings
 from .refusals import MessageRefusals, failure_of
 from .request_headers import wants_events
 
-__all__ = [
-    "DelegatePost",
-    "FragmentReplyPath",
-    "InlinePostHandler",
-    "PostReplyPath",
-    "StatelessPosts",
-]
+__all__ = ["DelegatePost", "InlinePostHandler", "PostReplyPath", "StatelessPosts"]
 
 log = logging.getLogger("fairlead.transport")
 

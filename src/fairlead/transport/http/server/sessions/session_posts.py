@@ -2,6 +2,8 @@
 
 import asyncio
 
+from msgspec import Struct
+
 from .....errors import RemoteProtocolError, RpcError
 from .....protocol.caller import Principal
 from .....protocol.revisions import Revision, find_revision
@@ -23,20 +25,13 @@ __all__ = ["ASSUMED_REVISION", "SessionPosts"]
 ASSUMED_REVISION = Revision.V2025_03_26  # of clients that state none, as later revisions specify
 
 
-class SessionPosts:
+class SessionPosts(Struct, eq=False):
     """Dispatch of messages to sessions, with responses as JSON or event streams."""
 
-    def __init__(
-        self,
-        settings: HttpSettings,
-        sessions: SessionManager,
-        refusals: MessageRefusals,
-        status: ErrorStatus,
-    ) -> None:
-        self._settings = settings
-        self._sessions = sessions
-        self._refusals = refusals
-        self._status = status
+    settings: HttpSettings
+    sessions: SessionManager
+    refusals: MessageRefusals
+    status: ErrorStatus
 
     async def initialize(self, call: AsgiCall, message: Request, principal: Principal) -> None:
         """Open a session and respond with its id if the server accepts the handshake."""
@@ -45,27 +40,27 @@ class SessionPosts:
             return
         frames = await _receive_first(call, session, message)
         if call.gone:  # the client disconnected and will not receive the session id
-            await self._sessions.end(session)
+            await self.sessions.end(session)
         elif not frames:
             await call.send_later("the server is shutting down")
         elif session.settle_revision():
-            if self._sessions.restorer is not None:
+            if self.sessions.restorer is not None:
                 # Stored before the response: the client may send its next request to another
                 # process.
-                await self._sessions.restorer.keep(session, message)
+                await self.sessions.restorer.keep(session, message)
             given = [(b"mcp-session-id", session.id.encode())]
             await call.answer(200, frames[-1][1], headers=given)
         else:
             await call.answer(200, frames[-1][1])
-            await self._sessions.end(session)
+            await self.sessions.end(session)
 
     async def _open(self, call: AsgiCall, principal: Principal) -> HttpSession | None:
         """Open a session; if that is impossible, respond with 503 and return None."""
-        if self._sessions.closing:
+        if self.sessions.closing:
             await call.send_later("the server is shutting down")
             return None
         try:
-            return self._sessions.open(call.context, principal)
+            return self.sessions.open(call.context, principal)
         except NoShareLeft:
             await call.send_later("too many sessions; try again later")
             return None
@@ -82,13 +77,13 @@ class SessionPosts:
         for request in requests:
             if session.asked(request.id):
                 why = RpcError(INVALID_REQUEST, f"Request id {request.id!r} is already in use")
-                await self._refusals.refuse(call, request, why, 400)
+                await self.refusals.refuse(call, request, why, 400)
                 return
         stream = session.open_stream({request.id for request in requests})
         # Attached before the messages are delivered, because handlers may respond synchronously.
         stream.attach(call)
         await session.take_all(messages)
-        if self._settings.answers == "sse" and wants_events(call):
+        if self.settings.answers == "sse" and wants_events(call):
             await self.answer_with_events(call, session, stream)
         else:
             await self.answer(call, session, stream, batch=batch)
@@ -113,13 +108,13 @@ class SessionPosts:
         if batch:
             await call.answer(200, b"[" + b",".join(frames) + b"]")
         elif frames:
-            await call.answer(self._status.of_frame(call, frames[-1]), frames[-1])
+            await call.answer(self.status.of_frame(call, frames[-1]), frames[-1])
         else:
             await self._answer_closed(call)
 
     async def _answer_closed(self, call: HttpCall) -> None:
         """Answer a request whose session was closed before its response."""
-        if not self._sessions.closing and wants_events(call):
+        if not self.sessions.closing and wants_events(call):
             # The client itself has closed the session. That of the official Python SDK fails if it
             # receives an error status while it closes; it expects that the stream ends.
             await call.answer(200, HEARTBEAT, *WHOLE_STREAM)
@@ -127,7 +122,7 @@ class SessionPosts:
         error = unknown_session()
         frame = encode(failure(None, error.code, error.message, absent_id=True))
         # Sessions that end with the process may be restored by the next one.
-        await call.answer(503 if self._sessions.closing else 404, frame)
+        await call.answer(503 if self.sessions.closing else 404, frame)
 
     async def answer_with_events(
         self, call: HttpCall, session: HttpSession, stream: EventStream
@@ -140,7 +135,7 @@ class SessionPosts:
         if revision is not None and revision.resumable:
             session.keep(stream)
         prime = revision is not None and revision.polling
-        await write_stream(call, stream, self._settings, prime=prime)
+        await write_stream(call, stream, self.settings, prime=prime)
 
     async def _wait_for_answer(self, call: HttpCall, stream: EventStream) -> bool:
         """Wait for a message to send; return True if it must be sent as an event."""
@@ -155,7 +150,7 @@ class SessionPosts:
         def begins() -> bool:
             return events and (stream.chatty or stream.leaving or late)
 
-        call.watch(stream.wake, beat, self._settings.heartbeat)
+        call.watch(stream.wake, beat, self.settings.heartbeat)
         try:
             while not (stream.done or call.gone or begins()):
                 await stream.wait()
@@ -168,21 +163,21 @@ class SessionPosts:
         session_id = call.headers.get(b"mcp-session-id")
         session = None
         if session_id is not None:
-            session = await self._sessions.find(call, session_id, principal)
+            session = await self.sessions.find(call, session_id, principal)
             if session is None:
-                await self._refusals.refuse(call, batch, unknown_session(), 404)
+                await self.refusals.refuse(call, batch, unknown_session(), 404)
                 return
         revision = _batch_revision(call) if session is None else session.revision
-        unwanted = session is None and self._settings.require_session
+        unwanted = session is None and self.settings.require_session
         if revision is None or not revision.batches or unwanted:
             why = RpcError(INVALID_REQUEST, "Batches are not part of the agreed protocol version")
-            await self._refusals.refuse(call, batch, why, 400)
+            await self.refusals.refuse(call, batch, why, 400)
             return
         messages = [item for item in batch.items if not isinstance(item, RemoteProtocolError)]
         wrong = [item for item in batch.items if isinstance(item, RemoteProtocolError)]
         if wrong:
             error = RpcError(wrong[0].code, str(wrong[0]))
-            await self._refusals.refuse(call, batch, error, 400)
+            await self.refusals.refuse(call, batch, error, 400)
         elif session is not None:
             await self.post(call, session, messages, batch=True)
         else:
@@ -200,7 +195,7 @@ class SessionPosts:
             session.simulate_handshake("_", revision, {"name": "", "version": ""})
             await self.post(call, session, messages, batch=True)
         finally:
-            await self._sessions.end(session)
+            await self.sessions.end(session)
 
 
 async def _receive_first(
