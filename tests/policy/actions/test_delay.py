@@ -12,7 +12,9 @@ def test_negative_delay_is_rejected(seconds: float, jitter: float) -> None:
         Delay(seconds, jitter)
 
 
-async def test_a_delay_varies_by_its_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_delay_varies_by_at_most_its_jitter_and_is_never_negative(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:

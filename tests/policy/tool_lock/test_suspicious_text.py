@@ -1,4 +1,4 @@
-"""Tests of the detection of text in a tool that may address the model and escape a reviewer."""
+"""Tests of finding text in a tool that addresses the model or is invisible to a reviewer."""
 
 from typing import Any
 
@@ -68,7 +68,9 @@ def test_suspicious_text_in_a_description_is_found(text: str, found: list[str]) 
     ],
     ids=ascii,
 )
-def test_finding_has_the_path_of_the_text(tool: dict[str, Any], where: str) -> None:
+def test_each_finding_contains_the_path_of_the_suspicious_text(
+    tool: dict[str, Any], where: str
+) -> None:
     assert find_suspicious_text(tool) == [f"{where}: 1 hidden characters (U+200B)"]
 
 

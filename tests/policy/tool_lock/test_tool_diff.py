@@ -124,14 +124,14 @@ def test_only_the_part_around_the_difference_of_long_lines_is_shown() -> None:
     )
 
 
-def test_a_line_is_cut_at_its_limit() -> None:
+def test_a_line_of_a_difference_is_cut_at_the_length_limit() -> None:
     longest, hits = DIFFERENCE_TEXT.value, DIFFERENCE_TEXT.hits
     assert tool_diff._cut("x" * longest) == "x" * longest
     assert tool_diff._cut("x" * (longest + 1)) == "x" * longest + f"… ({longest + 1} characters)"
     assert DIFFERENCE_TEXT.hits == hits + 1
 
 
-def test_the_number_of_lines_is_limited() -> None:
+def test_the_number_of_lines_of_a_difference_is_limited() -> None:
     most, hits = DIFFERENCE_LINES.value, DIFFERENCE_LINES.hits
     few = tool_diff._lines({}, {"a": list(range(most - 4))})
     assert (len(few), DIFFERENCE_LINES.hits) == (most, hits)
