@@ -16,7 +16,7 @@ from fairlead.wire import Failure, JsonRpcMessage, Notification, Request, Succes
 
 
 @pytest.mark.covers("PRO-10")
-def test_a_protocol_message_is_any_of_the_four_kinds() -> None:
+def test_mcp_message_is_a_union_of_the_four_kinds_of_messages() -> None:
     kinds = {Request, Notification, Success, Failure}
     assert set(typing.get_args(McpMessage)) == kinds
     assert McpMessage == JsonRpcMessage
@@ -106,7 +106,7 @@ def test_a_session_can_be_encoded_and_decoded() -> None:
 
 
 @pytest.mark.covers("PRO-12")
-def test_an_envelope_is_the_record_of_one_message() -> None:
+def test_an_envelope_is_immutable_and_has_the_context_of_one_message() -> None:
     transport = TransportContext(transport_type="http", headers={"Origin": "http://localhost"})
     session = SessionContext(state=SessionState.ACTIVE)
     envelope = MessageEnvelope(

@@ -28,7 +28,7 @@ VERSION = "io.modelcontextprotocol/protocolVersion"
 
 
 @given(st.text())
-def test_texts_are_encoded_and_decoded_unchanged(text: str) -> None:
+def test_any_text_is_encoded_as_a_header_value_and_decoded_unchanged(text: str) -> None:
     carried = encode_value(text)
     assert re.fullmatch(r"(?:[!-~](?:[ -~\t]*[!-~])?)?", carried)
     assert decode_value(carried) == text
@@ -68,13 +68,13 @@ def test_header_values_are_encoded_only_if_necessary(value: Any, carried: str) -
         *("=?base64?/w==?=", "=?base64?ü?=", "ü", "a\x7f", "a\x00b", "a\nb"),
     ],
 )
-def test_invalid_values_are_refused(text: str) -> None:
+def test_header_values_with_invalid_encoding_are_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         decode_value(text)
 
 
 @pytest.mark.parametrize("text", ["=?base64?=", "=?base64?QQ==", "QQ==?=", "=?Base64?QQ==?="])
-def test_incomplete_base64_mark_is_plain_text(text: str) -> None:
+def test_an_incomplete_base64_marker_is_plain_text(text: str) -> None:
     assert decode_value(text) == text
 
 
@@ -114,7 +114,7 @@ def test_headers_equal_to_the_body_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(GOOD))
-def test_a_missing_header_is_refused(missing: str) -> None:
+def test_a_request_without_a_required_header_is_refused(missing: str) -> None:
     headers = {name: value for name, value in GOOD.items() if name != missing}
     with pytest.raises(RpcError, match="is missing") as refused:
         check(request("tools/call", name="add"), **headers)
@@ -181,7 +181,7 @@ def marked(name: str, kind: Any = "string") -> dict[str, Any]:
     return {"type": kind, "x-mcp-header": name}
 
 
-def test_marks_are_found_along_properties() -> None:
+def test_header_annotations_are_found_in_nested_properties() -> None:
     found = param_headers(
         schema(
             region=marked("Region"),
@@ -202,11 +202,11 @@ def test_marks_are_found_along_properties() -> None:
 @pytest.mark.parametrize(
     "nothing", [{}, True, None, [], "x", {"properties": []}, {"properties": 3}]
 )
-def test_schemas_without_marks_have_no_header_arguments(nothing: Any) -> None:
+def test_schemas_without_header_annotations_have_no_header_arguments(nothing: Any) -> None:
     assert param_headers(nothing) == ()
 
 
-def test_property_named_like_the_mark_is_not_a_mark() -> None:
+def test_property_named_like_the_header_annotation_is_not_an_annotation() -> None:
     odd = {"x-mcp-header": {"type": "string"}}
     assert param_headers(schema(**odd)) == ()
     assert param_headers(schema(a={"type": "array", "items": schema(**odd)})) == ()
@@ -238,7 +238,7 @@ def test_property_named_like_the_mark_is_not_a_mark() -> None:
         schema(a={"type": "array", "items": schema(default=marked("A"))}),
     ],
 )
-def test_invalid_marks_are_refused(bad: Any) -> None:
+def test_invalid_header_annotations_are_rejected(bad: Any) -> None:
     with pytest.raises(ValueError):
         param_headers(bad)
 

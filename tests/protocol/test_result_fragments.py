@@ -1,4 +1,4 @@
-"""Tests of a part of a result as a notification."""
+"""Tests of result fragments that are sent as notifications."""
 
 import pytest
 from msgspec import UNSET, Raw

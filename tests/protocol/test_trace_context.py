@@ -73,7 +73,7 @@ async def test_requests_of_a_handler_have_the_trace_of_its_request(version: str,
     listens = Listens()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(LIMIT))
-        with tracing(OTHER):  # trace of the connecting code only
+        with tracing(OTHER):  # the calls below have no trace, only the connection has one
             inner = await stack.enter_async_context(
                 MCPClient.connect_inprocess(ending(listens), config(version))
             )

@@ -124,7 +124,7 @@ def test_pretty_printed_parts_are_encoded_on_one_line(message: Message) -> None:
 @given(
     st.from_regex(rb"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
 )
-def test_numbers_keep_their_spelling(number: bytes) -> None:
+def test_numbers_in_params_keep_their_spelling(number: bytes) -> None:
     params = b'{"n":%b,"deep":[{"n":%b}]}' % (number, number)
     request = b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % params
     answer = b'{"jsonrpc":"2.0","id":1,"result":%b}' % params
@@ -137,7 +137,7 @@ def test_numbers_keep_their_spelling(number: bytes) -> None:
 
 
 @pytest.mark.covers("RPC-06")
-def test_escapes_and_meta_are_preserved() -> None:
+def test_escapes_and_meta_in_params_are_preserved() -> None:
     frame = (
         rb'{"jsonrpc":"2.0","id":"\u0061","method":"m",'
         rb'"params":{"_meta":{"a\/b":"\u00e9\ud83d\ude00"},"unknown":[1.10,"\u000a"]}}'
@@ -538,7 +538,7 @@ def test_a_raw_part_keeps_its_frame_in_memory_and_a_copy_does_not() -> None:
     assert kept == Raw(b'{"a":1}')
 
 
-def test_parts_of_a_batch_do_not_keep_the_whole_frame() -> None:
+def test_decoded_items_of_a_batch_do_not_keep_the_frame_in_memory() -> None:
     frame = b'[{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1}},%b1]' % (b" " * 1000)
     before = sys.getrefcount(frame)
     batch = decode(frame)
@@ -570,7 +570,7 @@ def test_invalid_items_of_a_batch_become_errors_at_their_position() -> None:
 
 
 @pytest.mark.covers("RPC-13")
-def test_empty_batch_is_refused() -> None:
+def test_an_empty_batch_is_rejected() -> None:
     assert plain(refusal(b" [ ] ")) == (INVALID_REQUEST, None)
 
 

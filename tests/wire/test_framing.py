@@ -46,7 +46,9 @@ def expected(stream: bytes, limit: int) -> list[bytes | TooLong]:
 
 @pytest.mark.covers("RPC-08")
 @given(streams, st.lists(st.integers(0, 300), max_size=12), st.sampled_from([4, 16, 1000]))
-def test_lines_do_not_depend_on_the_chunks(stream: bytes, places: list[int], limit: int) -> None:
+def test_the_split_lines_do_not_depend_on_the_chunks(
+    stream: bytes, places: list[int], limit: int
+) -> None:
     lines = all_lines(LineSplitter(limit), cut(stream, places))
     assert lines == expected(stream, limit)
     assert all(type(line) is bytes for line in lines if not isinstance(line, TooLong))
@@ -71,7 +73,7 @@ def test_buffered_bytes_never_exceed_the_limit(
     assert splitter.held == 0
 
 
-def test_line_is_returned_when_its_end_arrives() -> None:
+def test_a_line_is_returned_when_its_line_end_arrives() -> None:
     splitter = LineSplitter()
     assert splitter.feed(b'{"a":') == []
     assert splitter.held == 5
@@ -82,7 +84,7 @@ def test_line_is_returned_when_its_end_arrives() -> None:
     assert splitter.finish() == []
 
 
-def test_crlf_ends_a_line() -> None:
+def test_crlf_is_a_line_end() -> None:
     splitter = LineSplitter()
     assert splitter.feed(b"{}\r") == []
     assert splitter.feed(b"\n{}\r\n\r\n") == [b"{}", b"{}"]
@@ -133,7 +135,7 @@ def test_reported_start_of_a_too_long_line_does_not_depend_on_the_chunks() -> No
 
 
 @pytest.mark.covers("RPC-08")
-def test_memory_is_bounded_for_a_line_of_any_length() -> None:
+def test_the_memory_for_a_line_of_any_length_is_limited() -> None:
     splitter = LineSplitter(64 * 1024)
     chunk = b"x" * 32 * 1024
     tracemalloc.start()
@@ -147,7 +149,7 @@ def test_memory_is_bounded_for_a_line_of_any_length() -> None:
     assert splitter.finish() == [TooLong(500 * len(chunk), chunk[:200])]
 
 
-def test_single_bytes_share_one_buffer() -> None:
+def test_a_line_received_byte_by_byte_uses_one_buffer() -> None:
     splitter = LineSplitter()
     tracemalloc.start()
     try:
@@ -161,7 +163,7 @@ def test_single_bytes_share_one_buffer() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(5000, 1, 5000), (1, 5000, 1, 1), (4095, 4096, 4097)])
-def test_large_and_small_pieces_keep_their_order(sizes: tuple[int, ...]) -> None:
+def test_large_and_small_chunks_of_a_line_are_joined_in_order(sizes: tuple[int, ...]) -> None:
     pieces = [bytes([65 + n]) * size for n, size in enumerate(sizes)]
     splitter = LineSplitter()
     for piece in pieces:

@@ -66,7 +66,7 @@ def test_an_exported_entry_is_read_back_unchanged(
         assert made.headers == {"Authorization": f"Bearer {value}", "X-A": "1"}
 
 
-def test_fields_are_renamed_for_programs_with_other_names() -> None:
+def test_exported_fields_have_the_names_and_units_of_the_program() -> None:
     assert json.loads(export(STDIO, "opencode", name="a")) == {
         "mcp": {
             "a": {

@@ -44,7 +44,7 @@ def test_a_duplicate_key_is_rejected_with_both_positions(
     )
 
 
-def test_merged_keys_may_be_overridden() -> None:
+def test_keys_from_yaml_merges_may_be_overridden() -> None:
     text = "base: &b {x: 1, y: 1}\nmid: &m {<<: *b, x: 2}\ntop: {<<: [*m, *b], y: 3}\n"
     assert parse("a.yaml", text.encode()).data["top"] == {"x": 2, "y": 3}
 

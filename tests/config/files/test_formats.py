@@ -49,7 +49,7 @@ def test_json_with_comments_keeps_its_values(data: st.DataObject, value: Any) ->
 
 
 @given(VALUES)
-def test_plain_json_is_unchanged(value: Any) -> None:
+def test_json_without_comments_is_unchanged(value: Any) -> None:
     text = json.dumps(value, indent=1)
     assert plain_json(text) == text
 

@@ -87,7 +87,7 @@ def test_files_of_other_programs_are_parsed_leniently() -> None:
     assert parse("a.toml", b"a = 10:00:00", strict=False).data == {"a": "10:00:00"}
 
 
-def test_a_strict_file_keeps_its_dates() -> None:
+def test_dates_in_toml_and_yaml_stay_dates() -> None:
     day = datetime.date(2026, 1, 2)
     assert parse("a.toml", b"a = 2026-01-02").data == {"a": day}
     assert parse("a.yaml", b"a: 2026-01-02").data == {"a": day}
@@ -105,7 +105,7 @@ def nested(kind: str, depth: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["json", "toml", "yaml"])
-def test_a_file_has_at_most_a_hundred_levels(kind: str) -> None:
+def test_a_file_may_have_at_most_a_hundred_levels_of_nesting(kind: str) -> None:
     # An empty list contains nothing that could be too deep, except for the YAML parser.
     deepest = DEPTH if kind == "yaml" else DEPTH + 1
     parse(f"a.{kind}", nested(kind, deepest))
@@ -174,7 +174,7 @@ def test_very_large_numbers_are_rejected(bits: int, fits: bool) -> None:
         ("a.yaml", "servers:\n  ab: 1", "a", None, 0, 1),
     ],
 )
-def test_line_of_an_entry_is_found(
+def test_the_line_of_an_entry_is_found_in_each_format(
     path: str, text: str, name: str, raw: Any, nth: int, line: int
 ) -> None:
     document = Document(path, {}, text, format_of(path))

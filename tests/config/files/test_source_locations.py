@@ -64,7 +64,7 @@ def test_line_of_a_key_in_yaml_is_found(where: tuple[str, ...], line: int | None
     assert (location_of(Document("f", {}, YAML, "yaml"), where) or [None])[0] == line
 
 
-def test_key_in_json_with_tabs_is_found() -> None:
+def test_a_key_in_json_indented_with_tabs_is_found() -> None:
     text = '{\n\t"servers": {\n\t\t"one": {}\n\t}\n}'
     assert location_of(Document("f", {}, text, "json"), ("servers", "one")) == (3, 3)
 

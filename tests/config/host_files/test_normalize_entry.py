@@ -177,7 +177,9 @@ def test_timeouts_are_milliseconds(
         ({"enabled": False, "disabled": False}, False),
     ],
 )
-def test_enabled_and_disabled_both_switch_a_server_off(raw: dict[str, Any], enabled: bool) -> None:
+def test_enabled_false_or_disabled_true_disables_a_server(
+    raw: dict[str, Any], enabled: bool
+) -> None:
     made = normalize_entry({**STDIO, **raw})
     assert (made.enabled, made.entry.enabled) == (enabled, enabled)
 

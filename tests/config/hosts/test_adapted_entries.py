@@ -1,4 +1,4 @@
-"""Tests of hosts with field names of their own."""
+"""Tests of entries of hosts that use other field names."""
 
 from typing import Any
 

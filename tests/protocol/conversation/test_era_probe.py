@@ -56,7 +56,7 @@ def test_shared_stateless_version_is_used(versions: list[str], both: bool) -> No
     assert judge_discover(offer(*versions)) == agreement
 
 
-def test_agreement_keeps_the_description_of_the_server() -> None:
+def test_agreement_contains_the_description_of_the_server() -> None:
     answer = Success(
         1,
         Raw(
@@ -171,12 +171,12 @@ anything = st.recursive(
 
 @settings(deadline=None)
 @given(anything, st.integers(-32800, -31900))
-def test_any_response_has_a_verdict(value: Any, code: int) -> None:
+def test_every_response_to_discover_has_a_verdict(value: Any, code: int) -> None:
     for answer in (result(value), failure(1, code, "no", value)):
         assert isinstance(judge_discover(answer), Agreement | NeedsHandshake | Incompatible)
 
 
-def test_deeply_nested_responses_have_a_verdict() -> None:
+def test_a_deeply_nested_response_to_discover_has_a_verdict() -> None:
     deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert isinstance(judge_discover(Success(1, Raw(deep))), NeedsHandshake)
     error = b'{"code":-32022,"message":"no","data":%b}' % deep
@@ -245,7 +245,9 @@ def test_client_error_status_means_a_handshake(status: int) -> None:
     ],
     ids=str,
 )
-def test_failures_that_do_not_depend_on_the_era_give_no_verdict(error: FairleadError) -> None:
+def test_http_and_connection_errors_that_occur_in_both_eras_give_no_verdict(
+    error: FairleadError,
+) -> None:
     assert judge_lost_probe(error) is None
 
 
@@ -263,7 +265,7 @@ def test_unreadable_or_missing_response_means_a_handshake() -> None:
         (ConnectFailed("x"), False),
     ],
 )
-def test_some_http_statuses_may_mean_a_server_of_http_sse(
+def test_only_http_statuses_400_404_and_405_suggest_the_http_sse_transport(
     error: FairleadError, expected: bool
 ) -> None:
     assert means_http_sse(error) is expected
@@ -308,7 +310,7 @@ def test_refused_initialize_is_classified_by_its_error(
     assert judge_refused_initialize(error) is verdict
 
 
-def test_unclear_refusal_counts_only_if_discover_names_no_handshake_revision() -> None:
+def test_invalid_params_means_no_handshake_only_if_discover_lists_no_handshake_revision() -> None:
     only, both = (
         judge_discover(offer(NEWEST.value)),
         judge_discover(offer("2025-11-25", NEWEST.value)),

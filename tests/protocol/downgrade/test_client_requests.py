@@ -1,4 +1,4 @@
-"""Tests of elicitation and sampling in the form of the revision of a client."""
+"""Tests of elicitation and sampling requests downgraded to the revision of a client."""
 
 from typing import Any
 

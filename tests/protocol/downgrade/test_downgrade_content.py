@@ -1,4 +1,4 @@
-"""Tests of content blocks and tools in the form of the revision of a client."""
+"""Tests of content blocks and tools downgraded to the revision of a client."""
 
 import json
 from typing import Any

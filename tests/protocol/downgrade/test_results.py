@@ -1,4 +1,4 @@
-"""Tests of results in the form of the revision of a peer, with all other parts unchanged."""
+"""Tests of results downgraded to the revision of a peer, with all other members unchanged."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of the capabilities of a client in the form for a server of the other era."""
+"""Tests of converting the capabilities of a client for a server of the other era."""
 
 import json
 from typing import Any
