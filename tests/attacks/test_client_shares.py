@@ -1,4 +1,4 @@
-"""One client cannot take sessions, sockets, streams or memory away from another one."""
+"""A client cannot exhaust the sessions, sockets, streams or memory that other clients may use."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ OPENING = {
     },
 }
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-# The rule for shares, with a model
+# The rule for shares, compared with a model
 
 
 class Model:

@@ -48,7 +48,7 @@ def exchange(principal: Principal, params: dict[str, Any], method: str = "tools/
     return Exchange(message, caller, head, up, context, NullReplyPath(principal))
 
 
-# The principal is a required argument
+# Functions require a principal
 
 
 def test_a_caller_cannot_be_made_without_a_principal() -> None:

@@ -55,7 +55,7 @@ def test_the_demo_has_colours_on_a_terminal() -> None:
     assert "Try it yourself" in shown
 
 
-def test_the_demo_works_in_any_folder(tmp_path: Path) -> None:
+def test_the_demo_does_not_depend_on_the_current_folder(tmp_path: Path) -> None:
     assert fairlead("demo", cwd=tmp_path).returncode == 0
 
 

@@ -63,20 +63,20 @@ def test_main_returns_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert "error: " in capsys.readouterr().err
 
 
-def test_a_closed_pipe_is_not_a_crash() -> None:
+def test_a_closed_output_pipe_causes_no_traceback() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", "tools", *DEMO],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
-    process.stdout.close()  # as `| head` does
+    process.stdout.close()  # `| head` also closes the pipe early
     _, stderr = process.communicate(timeout=LIMIT)
     assert (process.returncode, stderr) == (1, b"")
 
 
 @pytest.mark.covers("CMD-05")
-def test_colours_depend_on_the_terminal() -> None:
+def test_colours_are_used_only_on_a_terminal_that_supports_them() -> None:
     assert "\x1b[31merror:" in on_terminal("serv")
     assert "\x1b[" not in on_terminal("serv", env={"NO_COLOR": "1"})
     assert "\x1b[" not in on_terminal("serv", env={"TERM": "dumb"})

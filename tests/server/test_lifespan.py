@@ -70,7 +70,7 @@ async def test_lifespans_of_mounted_servers_are_opened_too() -> None:
             pass
         assert log == ["open inner", "open outer"]
     assert log == ["open inner", "open outer", "close outer", "close inner"]
-    async with outer.running():  # and again
+    async with outer.running():  # the lifespan can be opened again
         assert inner.state == {"db": "inner"}
     async with MCPServer("none").running() as nothing:
         assert nothing is None

@@ -193,7 +193,7 @@ async def test_failure_of_a_tool_is_a_result_and_is_logged(
 
 @pytest.mark.covers("SRV-24", "SRV-27", "SRV-13")
 @pytest.mark.parametrize("kind", ["async", "sync", "stubborn"])
-async def test_slow_tool_times_out(kind: str) -> None:
+async def test_a_tool_that_runs_too_long_is_cancelled_and_returns_an_error(kind: str) -> None:
     server = MCPServer("s", per_tool_timeouts={"slow": 0.05})
     ended = asyncio.Event()
 
@@ -523,7 +523,7 @@ async def test_one_connection_serves_both_eras() -> None:
         left.write(json.dumps(message).encode() + b"\n")
 
     send(1, "initialize", hello)
-    send(2, "tools/list", {})  # in the same chunk as the handshake
+    send(2, "tools/list", {})  # sent in the same chunk as the handshake
     send(3, "tools/list", {"_meta": META})
     send(4, "server/discover", {"_meta": META})
     answers = {}
@@ -575,7 +575,7 @@ async def test_a_handler_reads_resources_of_its_server_as_its_caller_would(versi
 
 
 @pytest.mark.covers("SRV-08")
-def test_stdin_and_stdout_are_served_until_they_end() -> None:
+def test_run_stdio_serves_stdin_until_its_end() -> None:
     program = """
 import asyncio
 from fairlead import MCPServer

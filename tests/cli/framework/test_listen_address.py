@@ -353,7 +353,7 @@ def test_invalid_combinations_of_serve_options_are_rejected(
 
 
 @pytest.mark.parametrize("option", [("--workers", "2"), ("--reload",)])
-def test_a_missing_target_is_reported_once(option: tuple[str, ...]) -> None:
+def test_serve_reports_a_missing_target_once(option: tuple[str, ...]) -> None:
     done = fairlead("serve", "missing.py", "--http", "0", *option)
     assert (done.returncode, done.stderr) == (2, "error: File not found: missing.py\n")
     done = fairlead("serve", "--http", "0", *option)
@@ -439,7 +439,7 @@ def test_reload_follows_the_code_and_survives_an_error(tmp_path: Path) -> None:
         served.wait_for("SyntaxError")
         served.wait_for("waiting for the next change; the previous version keeps serving")
         assert called("call", "more", url) == "41\n"
-        (tmp_path / "sibling.py").write_text("MORE = 42\n")  # the same size as before
+        (tmp_path / "sibling.py").write_text("MORE = 42\n")  # the new file has the same size
         served.wait_for("waiting for the next change")
         server_file(tmp_path, TOOLS, more)
         served.wait_for("serving the new version of")

@@ -294,6 +294,6 @@ def test_invalid_options_are_rejected(person: Person, args: tuple[str, ...], wor
     assert words in done.err
 
 
-def test_a_missing_file_is_an_error(person: Person) -> None:
+def test_gateway_command_fails_if_its_file_is_missing(person: Person) -> None:
     done = person.runs("gateway", "none.toml")
     assert (done.code, done.err) == (2, "error: none.toml: file not found\n")

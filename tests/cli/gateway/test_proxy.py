@@ -253,7 +253,7 @@ async def test_endpoint_has_the_path_in_the_listen_option(file: Path) -> None:
             assert await shouted(client) == "ALOUD"
 
 
-def test_listen_accepts_a_port(file: Path) -> None:
+def test_the_listen_option_accepts_a_port_without_a_host(file: Path) -> None:
     with proxy("--listen", "0", *run_by(file)) as running:
         assert running.url.startswith("http://127.0.0.1:")
 
@@ -360,7 +360,7 @@ def test_a_missing_program_is_reported_at_start(command: str, listen: str) -> No
     assert f"Program not found: {command!r}" in done.stderr
 
 
-def test_note_if_stdin_closes_before_any_request() -> None:
+def test_proxy_reports_that_stdin_closed_before_any_request() -> None:
     done = fairlead("proxy", "--", "false")
     assert (done.returncode, done.stdout) == (0, "")
     assert "stdin closed before any request; false was not used" in done.stderr

@@ -48,7 +48,7 @@ def test_add_notes_a_file_that_is_relative_to_the_current_folder(person: Person)
         ("tool", "--", "uvx", "files"),
     ):
         assert "--cwd" not in person.runs("mcp", "add", *sure).err
-    (person.project / "server.py").unlink()  # as in any other folder
+    (person.project / "server.py").unlink()  # like a run in another folder
     lost = person.runs("mcp", "test", "here")
     assert lost.code == 3
     assert "hint: use an absolute path, or set `cwd` of the entry" in lost.err

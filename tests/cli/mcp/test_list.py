@@ -76,7 +76,7 @@ def test_disabled_and_duplicate_servers_are_listed(home: Path) -> None:
     done = at_home(home, "mcp", "list", "--no-connect", "--json")
     rows = {row["name"]: row for row in json.loads(done.stdout)["servers"]}
     assert rows["off"]["status"] == "disabled"
-    assert rows["exa"]["status"] == "configured"  # the command line has no built-in Exa
+    assert rows["exa"]["status"] == "configured"  # the command line does not replace Exa servers
     assert (rows["good"]["status"], rows["good"]["sameServerAs"]) == ("duplicate", "mine")
     plain = at_home(home, "list", "--no-connect").stdout
     assert [line.split()[1:4] for line in plain.splitlines() if line.startswith("good")] == [

@@ -47,7 +47,7 @@ def test_strict_matching_requires_the_order_of_the_tape(tape: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["auto", "2025-11-25"])
-def test_keys_control_stepped_timing(tape: Path, version: str) -> None:
+def test_pressed_keys_control_a_stepped_replay(tape: Path, version: str) -> None:
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "fairlead", "replay", str(tape)),

@@ -38,14 +38,14 @@ def served(done: subprocess.CompletedProcess[str]) -> str:
     return str(results[0]["serverInfo"]["name"])
 
 
-def test_a_file_is_served(tmp_path: Path) -> None:
+def test_serve_command_serves_a_server_in_a_file(tmp_path: Path) -> None:
     file = server_file(tmp_path, ADD)
     done = fairlead("serve", str(file), input=talk(CALL_ADD))
     assert served(done) == "test"
     assert done.stderr == ""
 
 
-def test_an_object_in_a_file_is_served(tmp_path: Path) -> None:
+def test_serve_command_serves_a_named_object_of_a_file(tmp_path: Path) -> None:
     server_file(tmp_path, "other = MCPServer('other')", ADD.replace("@server", "@other"))
     done = fairlead("serve", "server.py:other", input=talk(CALL_ADD), cwd=tmp_path)
     assert served(done) == "other"

@@ -336,7 +336,7 @@ async def test_invalid_roots_are_refused(given: Any, why: str) -> None:
         ),
     ],
 )
-def test_capabilities_follow_from_callbacks(
+def test_the_declared_capabilities_follow_from_the_callbacks(
     settings: dict[str, bool], declared: dict[str, Any]
 ) -> None:
     answers = InputCallbacks(

@@ -25,7 +25,7 @@ def snippets() -> list[CodeType]:
     return [compile(source, f"calling.md[{i}]", "exec", flags) for i, source in enumerate(found)]
 
 
-async def test_every_snippet_runs(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_every_snippet_on_the_calling_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     for code in snippets():
         done = eval(code, names)  # a snippet with `await` evaluates to a coroutine
@@ -79,7 +79,7 @@ async def test_every_member_named_on_the_page_exists() -> None:
         ) or (name == "UnknownContent"), name
 
 
-def test_the_defaults_on_the_page_are_correct() -> None:
+def test_the_defaults_on_the_calling_page_are_correct() -> None:
     defaults = {field.name: field.default for field in fields(MCPClientConfig)}
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| ([^|]+) \|", PAGE.read_text(), re.MULTILINE)
     checked = 0

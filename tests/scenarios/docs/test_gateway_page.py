@@ -83,7 +83,7 @@ def test_the_command_for_programs_prints_json(person: Person) -> None:
         assert [one["name"] for one in up.report()["servers"]] == ["harbour", "notebook"]
 
 
-def test_the_embedded_gateway_runs(person: Person) -> None:
+def test_the_embedded_gateway_on_the_page_runs(person: Person) -> None:
     files_into(person)
     done = subprocess.run(
         [sys.executable, "embedded.py"],

@@ -181,6 +181,6 @@ async def test_a_time_limit_does_not_convert_the_timeout_of_another_component() 
         lambda: SizeLimit(result=-1),
     ],
 )
-def test_invalid_limits_are_rejected(made: Callable[[], object]) -> None:
+def test_invalid_limits_of_actions_are_rejected(made: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="`"):
         made()

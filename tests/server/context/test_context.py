@@ -109,7 +109,7 @@ async def test_file_resource_is_read_as_text_or_as_bytes(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error", None])
-async def test_log_level_depends_on_the_context_method(level: str | None) -> None:
+async def test_each_log_method_of_a_context_sends_messages_of_its_level(level: str | None) -> None:
     server = MCPServer("s")
 
     @server.tool()

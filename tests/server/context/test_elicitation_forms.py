@@ -144,7 +144,7 @@ class Settings(msgspec.Struct):
     ],
     ids=["plain", "struct", "typed dict", "schema"],
 )
-def test_form_schema_has_plain_fields(kind: Any, schema: dict[str, Any]) -> None:
+def test_the_schema_of_a_form_has_only_primitive_fields(kind: Any, schema: dict[str, Any]) -> None:
     assert ElicitationForm(kind).schema == schema
 
 
@@ -159,7 +159,7 @@ def test_form_schema_has_plain_fields(kind: Any, schema: dict[str, Any]) -> None
     ],
     ids=["record", "list", "union", "mapping", "nested"],
 )
-def test_nested_types_are_rejected(kind: Any, field: str) -> None:
+def test_forms_with_nested_types_are_rejected(kind: Any, field: str) -> None:
     with pytest.raises(TypeError) as refused:
         ElicitationForm(kind)
     assert str(refused.value) == (
@@ -185,7 +185,7 @@ def test_numbers_in_texts_must_be_finite(text: str, finite: bool | None) -> None
 @pytest.mark.parametrize(
     "answer", [b"{", b"[]", b"{}", b'{"action":"maybe"}', b'{"action":"accept","content":[]}']
 )
-def test_malformed_response_is_rejected(answer: bytes) -> None:
+def test_a_malformed_elicitation_response_is_rejected(answer: bytes) -> None:
     with pytest.raises(RpcError, match="The response does not match the requested schema: "):
         ElicitationForm(bool).read(Raw(answer))
 

@@ -29,14 +29,14 @@ class Clock:
         self.expired.append(self._now.now - self._begun)
 
 
-async def test_timeout_expires_once(virtual_time: VirtualTime) -> None:
+async def test_a_timeout_expires_only_once(virtual_time: VirtualTime) -> None:
     clock = Clock(virtual_time)
     clock.start()
     await asyncio.sleep(20)
     assert clock.expired == [5]
 
 
-async def test_pauses_do_not_count_and_may_overlap(virtual_time: VirtualTime) -> None:
+async def test_paused_time_does_not_count_towards_a_timeout(virtual_time: VirtualTime) -> None:
     clock = Clock(virtual_time)
     clock.start()
     await asyncio.sleep(2)

@@ -138,7 +138,7 @@ async def test_context_result_and_log_have_the_same_correlation_id(
     assert record.exc_info is not None
     if given == "trace-7":
         assert error["correlation_id"] == await call("names") == given
-    else:  # missing, or could forge lines of the log
+    else:  # missing ids, and ids that could forge log lines
         assert len(error["correlation_id"]) == 16
 
 

@@ -69,7 +69,7 @@ async def test_broadcaster_without_listeners_only_calls_followers() -> None:
     await broadcaster.end()
 
 
-def test_closed_event_loop_is_removed() -> None:
+def test_listeners_of_a_closed_event_loop_are_removed() -> None:
     broadcaster = ChangeBroadcaster()
 
     async def join() -> None:

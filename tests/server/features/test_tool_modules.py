@@ -143,7 +143,7 @@ server.run()
     assert b"hello from fd 1" in done.stderr
 
 
-def test_stdout_is_restored(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stdout_is_restored_after_modules_are_imported(capfd: pytest.CaptureFixture[str]) -> None:
     with stdout_to_stderr():
         print("printed")
         os.write(1, b"written\n")
@@ -275,7 +275,7 @@ def test_only_marked_functions_are_tools(
     ids=["nothing", "no description", "deprecated", "everything"],
 )
 @pytest.mark.parametrize("schema", [None, {"type": "object"}], ids=["hints", "schema"])
-def test_mark_becomes_the_description_of_a_tool(
+def test_a_tool_mark_sets_the_description_and_meta_of_the_tool(
     monkeypatch: pytest.MonkeyPatch, mark: Any, description: str | None, meta: Any, schema: Any
 ) -> None:
     def function() -> None:

@@ -1,4 +1,4 @@
-"""Tests of the tool registry: alone, in a server and as a replacement."""
+"""Tests of the tool registry: alone, in a server, and replaced in a server."""
 
 import asyncio
 import json

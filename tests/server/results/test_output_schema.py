@@ -123,7 +123,7 @@ def refusal(entry: ToolEntry, value: Any) -> str:
         Limited,
     ],
 )
-def test_objects_have_an_output_schema(kind: Any) -> None:
+def test_return_types_that_are_json_objects_have_an_output_schema(kind: Any) -> None:
     assert schema_of(tool(returning(kind)))["type"] == "object"
 
 
@@ -147,7 +147,7 @@ def test_objects_have_an_output_schema(kind: Any) -> None:
         dict[str, complex],
     ],
 )
-def test_other_types_have_no_output_schema(kind: Any) -> None:
+def test_return_types_that_are_not_json_objects_have_no_output_schema(kind: Any) -> None:
     entry = tool(returning(kind))
     assert schema_of(entry) is None
     assert entry.convert is None
@@ -262,7 +262,7 @@ def test_invalid_value_is_an_error_that_names_the_field(
 
 
 @pytest.mark.covers("SRV-29")
-def test_invalid_wrapped_value_is_named_result() -> None:
+def test_the_error_of_an_invalid_wrapped_value_names_the_field_result() -> None:
     assert refusal(tool(returning(list[int]), True), [1, "x"]) == (
         "result.1: Expected `int`, got `str`"
     )
@@ -394,7 +394,7 @@ def test_later_changes_of_a_schema_have_no_effect() -> None:
         entry.decode(msgspec.Raw(b'{"n":"x"}'))
 
 
-def test_external_references_are_not_followed() -> None:
+def test_external_references_in_a_schema_are_not_followed() -> None:
     with pytest.raises(ValueError, match="not followed"):
         tool_from_schema("t", {"$ref": "file:///etc/passwd"}, lambda: None, None)
 
@@ -406,7 +406,7 @@ def test_header_annotations_in_a_given_schema_are_validated() -> None:
         tool_from_schema("t", schema, lambda r: r, None)
 
 
-def test_handlers_may_be_asynchronous() -> None:
+def test_handlers_of_tools_with_a_given_schema_may_be_asynchronous() -> None:
     async def handler(n: int) -> int:
         return n
 

@@ -323,7 +323,9 @@ FAILS = object()
         (Tree, [], True, FAILS),
     ],
 )
-def test_values_are_converted_from_json(kind: Any, value: Any, strict: bool, made: Any) -> None:
+def test_values_are_converted_from_json_to_the_declared_type(
+    kind: Any, value: Any, strict: bool, made: Any
+) -> None:
     convert = SchemaBuilder().of(kind).convert
     if made is FAILS:
         with pytest.raises((ValueError, TypeError, msgspec.ValidationError)):

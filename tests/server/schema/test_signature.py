@@ -357,7 +357,9 @@ def test_every_problem_is_reported_and_converted_strings_are_accepted(extra: Any
         (int, '"1.5"', ("value", '"1.5" is not of type "integer"')),
     ],
 )
-def test_problems_name_the_field(kind: Any, json: str, problem: tuple[str, str]) -> None:
+def test_each_argument_problem_contains_its_field(
+    kind: Any, json: str, problem: tuple[str, str]
+) -> None:
     with pytest.raises(InvalidArguments) as caught:
         read(kind, json)
     (error,) = caught.value.errors
@@ -780,7 +782,7 @@ def test_arguments_are_passed_by_position_or_by_name() -> None:
 
 
 @pytest.mark.parametrize("default", [[1], {"a": 1}, {1}, bytearray(b"a")])
-def test_mutable_default_is_copied(default: Any) -> None:
+def test_a_mutable_default_is_copied_for_each_call(default: Any) -> None:
     signature = signature_of(Any, default)
     first, second = signature.decode(b"{}").value, signature.decode(b"{}").value
     assert first == second == default
@@ -789,7 +791,7 @@ def test_mutable_default_is_copied(default: Any) -> None:
 
 
 @pytest.mark.parametrize("default", [None, "a", 5, 1.5, (1,), frozenset({1}), Path("x")])
-def test_other_defaults_are_not_copied(default: Any) -> None:
+def test_immutable_defaults_are_not_copied(default: Any) -> None:
     assert signature_of(Any, default).decode(b"{}").value is default
 
 
@@ -823,7 +825,7 @@ def test_an_unresolved_annotation_is_explained() -> None:
     )
 
 
-def test_slow_path_reports_all_problems() -> None:
+def test_the_slow_decoding_path_reports_all_problems() -> None:
     def function(a: Circle | Box, b: Annotated[Path, pydantic.Field(max_length=3)]) -> None: ...
 
     assert sorted(problems_of(function, '{"a":5,"b":"abcd","c":1}')) == [
@@ -833,7 +835,7 @@ def test_slow_path_reports_all_problems() -> None:
     ]
 
 
-def test_default_may_come_from_a_factory() -> None:
+def test_a_default_value_may_come_from_a_factory() -> None:
     made = pydantic.Field(default_factory=lambda: ["a"])
 
     def function(tags: list[str] = made) -> Any:
