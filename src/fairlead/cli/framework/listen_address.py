@@ -71,7 +71,7 @@ class ListenAddress:
     workers: int = 1
     sessions: str | None = None  # SQLite file for sessions
     session_idle: float | None = None  # seconds
-    is_generated: bool = False  # whether Fairlead generated the token and must show it
+    is_generated: bool = False  # True if Fairlead generated the token and must show it
 
     @classmethod
     def of(cls, options: Namespace, token: str | None = None) -> "ListenAddress":

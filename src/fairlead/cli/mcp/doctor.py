@@ -195,7 +195,7 @@ def _plain(
     }
 
 
-# One server
+# Checking one server
 
 
 def run_test(argv: Sequence[str]) -> int:

@@ -41,7 +41,7 @@ class Fault(InterceptorBase):
         self._kind: FaultKind = kind
         self._chance = chance
         self._seconds = seconds
-        # A generator of its own, so that `seed` makes a run reproducible.
+        # A separate random generator, so that `seed` makes a run reproducible.
         self._random = random.Random(seed)
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -54,7 +54,7 @@ class Fault(InterceptorBase):
         match self._kind:
             case "drop":
                 if asked:
-                    await asyncio.Event().wait()  # until the caller times out or cancels
+                    await asyncio.Event().wait()  # wait until the caller times out or cancels
                 return None
             case "duplicate":
                 await proceed(exchange)

@@ -78,7 +78,7 @@ class _Several:
 
     def __init__(self, parts: Sequence[Condition], *, one_suffices: bool = False) -> None:
         self._parts = parts
-        self._decides = one_suffices  # result of one part that decides the result of the whole
+        self._decides = one_suffices  # the result of one part that decides the whole condition
 
     def known(self, key: MessageKey) -> bool | None:
         verdicts = [part.known(key) for part in self._parts]

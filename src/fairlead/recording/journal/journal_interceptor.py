@@ -27,7 +27,8 @@ class Journaling(SyncInterceptor):
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._clock = journal.clock
-        self._labels: dict[int, str] = {}  # by the id of the peer, until the peer is collected
+        # labels by the id of the peer, until the peer is garbage-collected
+        self._labels: dict[int, str] = {}
         self._numbers = itertools.count(1)
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
