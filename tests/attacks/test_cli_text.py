@@ -93,7 +93,7 @@ def test_every_hidden_character_is_escaped_between_letters() -> None:
         "→ ☎︎",
     ],
 )
-def test_ordinary_text_stays_readable(text: str) -> None:
+def test_ordinary_text_is_displayed_unchanged(text: str) -> None:
     assert (visible(text), safe(text), json_text(text)) == (text, text, f'"{text}"')
 
 
@@ -328,7 +328,7 @@ def test_hints_of_all_commands_quote_names(person: Person, name: str) -> None:
             assert not any(one.startswith(name[:2]) for one in got[2:]), (words, pasted)
 
 
-def test_addresses_in_hints_are_quoted() -> None:
+def test_server_addresses_in_hints_are_quoted() -> None:
     lines = dict(how_to_connect("http://127.0.0.1:1/mcp?a=$(id)", token=None))
     assert "'http://127.0.0.1:1/mcp?a=$(id)'" in lines["Claude Code"]
     assert "'http://127.0.0.1:1/mcp?a=$(id)'" in lines["Fairlead"]

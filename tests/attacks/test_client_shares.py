@@ -269,7 +269,7 @@ async def test_streams_of_http_sse_are_shared_fairly(kind: str) -> None:
 
 
 @KINDS
-async def test_websockets_are_shared_fairly(kind: str) -> None:
+async def test_websockets_are_shared_fairly_between_clients(kind: str) -> None:
     async with two_clients(kind, max_sockets=6) as (greedy, modest), AsyncExitStack() as stack:
 
         async def open_socket(client: Client) -> Any:

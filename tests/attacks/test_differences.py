@@ -63,7 +63,7 @@ def test_a_long_line_is_shown_from_its_first_difference() -> None:
     assert new.endswith('now",')
 
 
-def test_only_differing_lines_are_shown() -> None:
+def test_a_difference_shows_only_the_lines_that_differ() -> None:
     before, now = tool(), tool(title="T")
     difference = difference_of(LockedTool(digest_of(before), before), now)
     assert difference is not None

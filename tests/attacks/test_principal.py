@@ -79,7 +79,7 @@ def test_every_caller_of_a_conversation_has_its_principal(principal: Principal) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_anonymous_differs_from_every_name(name: str) -> None:
+def test_the_anonymous_principal_differs_from_every_name(name: str) -> None:
     assert name != ANONYMOUS
     assert len({name, ANONYMOUS}) == 2
     assert principal_name(name) == name

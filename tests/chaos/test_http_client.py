@@ -242,7 +242,7 @@ async def test_a_trickling_body_is_limited_by_the_timeout_of_its_request(era: st
 
 
 @ERAS
-async def test_endless_headers_fail_the_call(era: str) -> None:
+async def test_a_response_with_endless_headers_fails_the_call(era: str) -> None:
     async def bad(call: Call) -> None:
         await call.raw(b"HTTP/1.1 200 OK\r\n")
         while True:

@@ -24,7 +24,7 @@ def test_help_names_every_command(args: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("command", ["serve", "mcp", "doctor", "tools", "call", "paths", "demo"])
-def test_each_command_has_help(command: str) -> None:
+def test_each_command_has_a_help_text(command: str) -> None:
     done = fairlead(command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: fairlead {command}")
@@ -45,7 +45,7 @@ def test_a_subcommand_without_its_group_suggests_the_full_command(command: str) 
     assert f"did you mean `fairlead mcp {command}`?" in done.stderr
 
 
-def test_help_fits_into_a_terminal() -> None:
+def test_the_help_text_of_doctor_has_at_most_88_columns() -> None:
     shown = fairlead("doctor", "--help").stdout
     assert max(map(len, shown.splitlines())) <= 88
     assert "Check configuration files, required programs" in shown

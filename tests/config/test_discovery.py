@@ -301,7 +301,7 @@ def test_an_empty_file_is_not_reported(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_byte_order_marks_are_accepted(tmp_path: Path, encoding: str) -> None:
+def test_files_with_a_byte_order_mark_are_accepted(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / HOME / ".cursor" / "mcp.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(json.dumps(servers(a="ä")).encode(encoding))

@@ -60,7 +60,7 @@ def test_each_validation_problem_contains_the_server_name(
         MCPHttpServerConfig(url="https://x", auth={"type": "oauth"}),
     ],
 )
-def test_valid_entries_have_no_problems(entry: Any) -> None:
+def test_validation_of_valid_entries_reports_no_problems(entry: Any) -> None:
     assert validate_server_config("srv", entry) == []
 
 

@@ -339,7 +339,7 @@ def test_circuit_is_open_for_exactly_its_timeout() -> None:
     assert breaker.remaining == 0.0
 
 
-def test_entering_a_breaker_returns_it() -> None:
+def test_entering_a_breaker_context_returns_the_breaker() -> None:
     breaker = CircuitBreaker(name="notes")
     with breaker as entered:
         assert entered is breaker

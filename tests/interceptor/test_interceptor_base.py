@@ -97,7 +97,7 @@ def flags(one: Interceptor) -> tuple[bool, bool, frozenset[str]]:
 
 
 @pytest.mark.parametrize("one", [plain, OnlyCalled(), InterceptorBase()])
-def test_default_hooks_do_nothing(one: Interceptor) -> None:
+def test_the_default_hooks_of_an_interceptor_do_nothing(one: Interceptor) -> None:
     hooks = hooks_of(one)
     assert flags(one) == (True, False, frozenset())
     assert [hook.__name__ for hook in HOOKS if overrides(hooks, hook)] == []

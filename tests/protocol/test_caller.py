@@ -172,7 +172,7 @@ def test_reading_a_head_never_fails_and_returns_valid_members(params: dict[str, 
 
 
 @pytest.mark.covers("PRO-20")
-def test_stateless_request_describes_its_caller() -> None:
+def test_the_caller_of_a_stateless_request_is_read_from_its_meta() -> None:
     meta = meta_of({VERSION: NEWEST, CAPABILITIES: {"roots": {}}, INFO: {"name": "c"}})
     assert stateless_caller(meta, "alice") == Caller(
         NEWEST, True, "alice", b'{"roots":{}}', b'{"name":"c"}'
@@ -267,7 +267,7 @@ def test_elicitation_without_a_mode_means_forms() -> None:
 @pytest.mark.parametrize(
     "declared", [b"null", b"[]", b"5", b"{", b'{"a":' + b"9" * 5000 + b"}", b"[" * 100_000]
 )
-def test_unreadable_capabilities_are_empty(declared: bytes) -> None:
+def test_capabilities_that_cannot_be_decoded_count_as_empty(declared: bytes) -> None:
     caller = Caller(NEWEST, True, ANONYMOUS, declared)
     assert caller.declared == {}
     assert not caller.can("sampling")

@@ -23,7 +23,7 @@ def test_mcp_message_is_a_union_of_the_four_kinds_of_messages() -> None:
 
 
 @pytest.mark.covers("PRO-11")
-def test_response_has_the_reverse_direction() -> None:
+def test_a_response_has_the_reverse_direction_of_its_request() -> None:
     assert {direction: direction.reverse() for direction in Direction} == {
         Direction.CLIENT_TO_SERVER: Direction.SERVER_TO_CLIENT,
         Direction.SERVER_TO_CLIENT: Direction.CLIENT_TO_SERVER,

@@ -82,7 +82,7 @@ def test_an_incomplete_base64_marker_is_plain_text(text: str) -> None:
     ("code", "status"),
     [(-32700, 400), (-32600, 400), (-32602, 400), (-32601, 404), (-32603, 200), (7, 200)],
 )
-def test_error_codes_have_http_statuses(code: int, status: int) -> None:
+def test_each_error_code_has_an_http_status(code: int, status: int) -> None:
     assert status_of(code) == status
 
 
@@ -306,7 +306,7 @@ def test_server_accepts_the_headers_of_a_client(arguments: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("said", ["42", "42.0", "042", "=?base64?NDI=?="])
-def test_integers_are_compared_as_numbers(said: str) -> None:
+def test_integer_arguments_and_headers_are_compared_as_numbers(said: str) -> None:
     check_call({"n": 42}, n=said)
 
 

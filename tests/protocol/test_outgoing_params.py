@@ -114,7 +114,7 @@ def test_forwarded_values_keep_their_json_spelling() -> None:
 
 
 @pytest.mark.parametrize("params", [{"a": 1, "_meta": None}, Raw(b'{"a":1,"_meta":null}')])
-def test_null_meta_counts_as_absent(params: Any) -> None:
+def test_a_null_meta_of_the_caller_counts_as_absent(params: Any) -> None:
     assert with_meta(params, 1, b"") == Raw(b'{"a":1,"_meta":{"progressToken":1}}')
 
 

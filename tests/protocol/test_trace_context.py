@@ -157,7 +157,7 @@ async def test_relay_and_gateway_forward_the_trace_unchanged(version: str, throu
     assert before.heard in ([], [WHOLE, {}])
 
 
-async def test_trace_in_params_takes_precedence() -> None:
+async def test_a_trace_given_in_params_overrides_the_current_trace() -> None:
     with tracing(PARENT, baggage="user=ada"):
         assert said(with_meta({"_meta": {"x": 1}}, None, b"", outgoing_trace())) == {
             "traceparent": PARENT,

@@ -48,7 +48,7 @@ def test_progress_tokens_token_limits_and_cursors_are_kept() -> None:
     assert Redactor().message(raw) is raw
 
 
-def test_message_without_secrets_is_unchanged() -> None:
+def test_a_message_without_secrets_is_returned_unchanged() -> None:
     raw = b'{ "params" : {"n": 1.50, "big": 123456789012345678901234567890, "text": "\xc3\xa4"} }'
     assert Redactor().message(raw) is raw
     beside = raw.replace(b'"text"', b'"token": "x", "text"')

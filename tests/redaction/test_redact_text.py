@@ -101,7 +101,7 @@ def test_credentials_in_urls_and_after_bearer_are_removed(text: str, shown: str)
         "Bearer of news",
     ],
 )
-def test_text_without_secrets_is_unchanged(text: str) -> None:
+def test_a_text_without_secrets_is_returned_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
@@ -132,7 +132,9 @@ names = st.sampled_from(["password", "Authorization", "x-api-key", "MY_TOKEN", "
 
 @settings(deadline=None)
 @given(names, secrets, st.integers(0, 3), st.booleans())
-def test_secrets_in_json_are_removed(name: str, secret: str, depth: int, as_text: bool) -> None:
+def test_secrets_in_json_text_are_removed(
+    name: str, secret: str, depth: int, as_text: bool
+) -> None:
     frame = json.dumps({"a": "b", name: secret, "z": [1]})
     for _ in range(depth):
         frame = json.dumps({"text": frame}) if as_text else f'{{"x": [{frame}, "end"]}}'

@@ -88,7 +88,7 @@ async def test_exception_while_opening_is_raised_by_the_server() -> None:
         await MCPServer("s", lifespan=broken).serve(right)
 
 
-async def test_exception_while_closing_is_raised() -> None:
+async def test_an_exception_while_closing_a_lifespan_is_raised() -> None:
     @asynccontextmanager
     async def leaking(server: MCPServer) -> AsyncIterator[None]:
         yield

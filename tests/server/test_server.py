@@ -66,7 +66,7 @@ async def test_tools_are_listed_and_called_in_every_revision(version: str) -> No
 
 
 @pytest.mark.covers("SRV-29", "SRV-34")
-async def test_return_values_become_content_blocks() -> None:
+async def test_return_values_of_tools_become_content_blocks() -> None:
     server = MCPServer("s")
     values: dict[str, Any] = {
         "none": None,
@@ -449,7 +449,7 @@ def test_references_in_schemas_are_never_fetched() -> None:
         MCPServer("s").register_tool("t", schema, lambda a: a)
 
 
-async def test_interceptors_see_every_request() -> None:
+async def test_interceptors_of_a_server_see_every_request() -> None:
     seen: list[str] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:

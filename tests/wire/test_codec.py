@@ -279,7 +279,7 @@ def test_members_of_an_envelope_determine_the_kind_of_message() -> None:
     )
 
 
-def test_null_params_count_as_absent() -> None:
+def test_null_params_of_a_message_count_as_absent() -> None:
     assert decode(b'{"jsonrpc":"2.0","id":1,"method":"m","params":null}') == Request(1, "m")
     assert decode(b'{"jsonrpc":"2.0","method":"m","params": null}') == Notification("m")
 

@@ -25,7 +25,7 @@ def test_kinds_of_messages_have_long_aliases() -> None:
 
 
 @pytest.mark.covers("RPC-11")
-def test_error_codes_have_named_constants() -> None:
+def test_json_rpc_error_codes_have_named_constants() -> None:
     assert {name: getattr(codes, name) for name in codes.__all__} == {
         "PARSE_ERROR": -32700,
         "INVALID_REQUEST": -32600,

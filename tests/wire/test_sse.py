@@ -137,7 +137,7 @@ def test_event_that_ends_with_cr_is_returned_at_once() -> None:
         (b"\n\n\ndata: 1\n\n\n\n", [Event(b"1")]),
     ],
 )
-def test_fields_of_events_are_parsed(stream: bytes, events: list[Event]) -> None:
+def test_the_fields_of_server_sent_events_are_parsed(stream: bytes, events: list[Event]) -> None:
     assert parse(stream) == events
 
 
@@ -208,7 +208,7 @@ def test_an_event_with_a_too_long_id_is_dropped_instead_of_cut() -> None:
     st.none() | st.from_regex(r"[a-z]{1,3}_[0-9]{1,3}", fullmatch=True),
     st.none() | st.integers(0, 99999),
 )
-def test_encoded_event_is_parsed_back(
+def test_an_encoded_event_is_parsed_to_the_same_event(
     value: Any, event: str | None, id: str | None, retry: int | None
 ) -> None:
     pretty = msgspec.json.format(msgspec.json.encode(value), indent=2)

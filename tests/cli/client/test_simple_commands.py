@@ -9,7 +9,7 @@ from fairlead.cli.client.simple_commands import arguments_of
 from tests.support.cli_process import DEMO, fairlead, on_terminal, run_by, server_file
 
 
-def test_tools_are_listed_as_text() -> None:
+def test_the_tools_command_lists_tools_as_text() -> None:
     done = fairlead("tools", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("fairlead-demo 1.0.0 · 6 tools · protocol 2026-07-28\n")
@@ -27,7 +27,7 @@ search_notes  Search notes
 
 
 @pytest.mark.covers("CMD-05")
-def test_tools_are_listed_as_json() -> None:
+def test_the_tools_command_lists_tools_as_json() -> None:
     done = fairlead("tools", "--json", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     tools = json.loads(done.stdout)

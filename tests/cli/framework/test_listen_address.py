@@ -290,7 +290,7 @@ def test_allowed_hosts_and_origins_are_accepted(file: Path) -> None:
 
 
 @pytest.mark.covers("SRV-49")
-def test_certificate_enables_https_and_wss(file: Path, tmp_path: Path) -> None:
+def test_the_certificate_options_enable_https_and_wss(file: Path, tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     tls = ("--tls-cert", certificate, "--tls-key", key)
     with serving(file, "--http", "0", *tls) as served:

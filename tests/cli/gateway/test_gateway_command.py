@@ -216,7 +216,7 @@ async def test_changed_views_and_tokens_in_the_file_are_applied(person: Person) 
         assert gateway.ends() == 0
 
 
-async def test_discovered_servers_can_be_included(person: Person) -> None:
+async def test_a_gateway_file_can_include_discovered_servers(person: Person) -> None:
     person.has("ours/mcp.json", {"found": person.server(TOOLS), "first": {"command": "/nowhere"}})
     file = gateway_file(person, 'include = "discovered"\n' + TWO)
     with running(person, "gateway", file) as gateway:
@@ -287,7 +287,9 @@ def test_gateway_without_a_file_uses_the_gateway_file_of_the_user(person: Person
         ),
     ],
 )
-def test_invalid_options_are_rejected(person: Person, args: tuple[str, ...], words: str) -> None:
+def test_invalid_options_of_the_gateway_command_are_rejected(
+    person: Person, args: tuple[str, ...], words: str
+) -> None:
     gateway_file(person, TWO)
     done = person.runs("gateway", "gateway.toml", *args)
     assert (done.code, done.out) == (2, "")

@@ -153,7 +153,7 @@ async def test_stdio_client_uses_a_stdio_server_in_any_era(
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_official_client_works_over_stdio(file: Path, mode: Any) -> None:
+async def test_the_official_client_works_with_a_proxy_over_stdio(file: Path, mode: Any) -> None:
     args = ["-m", "fairlead", "proxy", *run_by(file)]
     program = StdioServerParameters(command=sys.executable, args=args)
     async with (
@@ -231,7 +231,7 @@ async def test_http_and_websocket_clients_use_a_stdio_server(file: Path, version
             running.end()
 
 
-async def test_official_client_works_over_http(file: Path) -> None:
+async def test_the_official_client_works_with_a_proxy_over_http(file: Path) -> None:
     with proxy("--listen", ANYWHERE, *run_by(file)) as running:
         for mode in ("auto", "legacy"):
             async with asyncio.timeout(LIMIT), Client(running.url, mode=mode) as client:
@@ -344,7 +344,7 @@ def test_proxy_connects_to_a_configured_server_by_name(person: Person) -> None:
         (("--era", "new", "--", "x"), "invalid choice: 'new'"),
     ],
 )
-def test_invalid_command_lines_are_rejected(
+def test_invalid_command_lines_of_proxy_are_rejected(
     args: tuple[str, ...], words: str, person: Person
 ) -> None:
     done = person.does("proxy", *args)

@@ -144,7 +144,7 @@ def test_reload_command_connects_new_servers_of_the_file(person: Person) -> None
         assert [one["server"] for one in scene.asks("prompts")].count("notes") == 1
 
 
-async def test_recent_notifications_are_listed(person: Person) -> None:
+async def test_recent_notifications_of_a_gateway_are_listed(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS))
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
         scene = Scene(person, gateway)

@@ -85,7 +85,7 @@ def test_pressed_keys_control_a_stepped_replay(tape: Path, version: str) -> None
         process.communicate(timeout=LIMIT)
 
 
-def test_invalid_options_are_rejected(tape: Path) -> None:
+def test_invalid_options_of_replay_are_rejected(tape: Path) -> None:
     for words, said in (
         (("--timing", "slow"), "Invalid timing 'slow'"),
         (("--timing", "-1"), "Invalid timing '-1'"),

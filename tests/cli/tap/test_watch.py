@@ -165,7 +165,7 @@ def test_watch_waits_until_a_tap_starts(person: Person) -> None:
             watching.until("ping")
 
 
-def test_a_stale_socket_is_removed(person: Person) -> None:
+def test_watch_removes_the_socket_of_an_ended_process(person: Person) -> None:
     import socket
 
     from fairlead.recording.journal.watch_socket import watch_folder

@@ -87,7 +87,7 @@ def test_duplicate_servers_in_a_gateway_file_are_rejected(
 
 
 @pytest.mark.parametrize("ending", ["yaml", "json"])
-def test_duplicate_rule_names_are_rejected(tmp_path: Path, ending: str) -> None:
+def test_a_rule_file_with_duplicate_rule_names_is_rejected(tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"rules.{ending}"
     file.write_text('{"rules": {\n"a": {"do": "block"},\n"a": {"do": "allow"}}}')
     with pytest.raises(ConfigError, match='duplicate key "a"') as caught:

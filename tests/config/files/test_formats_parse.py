@@ -17,7 +17,7 @@ DEPTH = CONFIG_DEPTH.value
     ("path", "kind"),
     [("a.json", "json"), ("a.TOML", "toml"), ("a.yml", "yaml"), ("a.yaml", "yaml"), ("a", "json")],
 )
-def test_the_extension_selects_the_format(path: str, kind: str) -> None:
+def test_the_file_extension_selects_the_format(path: str, kind: str) -> None:
     assert format_of(path) == kind
 
 
@@ -64,7 +64,7 @@ def test_files_are_parsed_into_json_types(path: str, content: bytes, data: dict[
         ("a.yaml", b"a: !!set {x}", None, "a value is binary or a set: use a string or a list"),
     ],
 )
-def test_parse_errors_contain_the_line(
+def test_parse_errors_contain_the_line_of_the_mistake(
     path: str, content: bytes, line: int | None, reason: str | None
 ) -> None:
     with pytest.raises(ConfigError) as refused:

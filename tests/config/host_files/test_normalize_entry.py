@@ -68,7 +68,7 @@ def test_the_transport_of_a_url_depends_on_its_key_and_its_host() -> None:
         ({"command": 1}, "Expected `str`, got `int` - at `$.command`"),
     ],
 )
-def test_error_messages_contain_no_values(raw: dict[str, Any], text: str) -> None:
+def test_errors_of_invalid_entries_contain_no_values(raw: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError) as refused:
         normalize_entry(raw)
     assert str(refused.value) == text
@@ -154,7 +154,7 @@ USUAL = "a timeout out of range is ignored: the default applies"
         ({"timeout": 10**12 + 1}, "ms", None, None, (USUAL,)),
     ],
 )
-def test_timeouts_are_milliseconds(
+def test_timeouts_of_all_programs_are_converted_to_milliseconds(
     raw: dict[str, Any],
     unit: str,
     calls: float | None,
@@ -253,6 +253,6 @@ def test_env_files_and_header_helpers_are_read(
     assert (made.env_file, made.headers_helper) == (env_file, helper)
 
 
-def test_omitted_fields_have_their_defaults() -> None:
+def test_omitted_fields_of_an_entry_have_their_defaults() -> None:
     entry = normalize_entry(STDIO).entry
     assert NormalizedEntry(entry=entry) == normalize_entry(STDIO)

@@ -249,7 +249,7 @@ def test_sections_that_do_not_configure_servers_are_ignored(
         ("kilo-off", "disabled in the entry"),
     ],
 )
-def test_disabled_servers_have_a_reason(
+def test_found_servers_that_are_disabled_have_a_reason(
     everything: dict[str, FoundServer], name: str, why: str
 ) -> None:
     assert (everything[name].enabled, everything[name].notes[-1]) == (False, why)

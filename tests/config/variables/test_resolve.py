@@ -194,7 +194,7 @@ def test_an_input_has_its_default_until_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("value", ["${config:a.b}", "${command:x.y}"])
-def test_editor_variables_are_rejected(value: str) -> None:
+def test_variables_that_only_an_editor_can_resolve_are_rejected(value: str) -> None:
     with pytest.raises(ConfigError, match="has a value only inside the editor"):
         text("vscode", value)
 
@@ -409,7 +409,9 @@ def test_resolving_any_text_returns_a_value_or_raises_a_config_error(
 
 
 @given(st.sampled_from(["fairlead", "claude", "omp", "mcporter"]), st.text(), st.text())
-def test_a_value_is_substituted_unchanged(dialect: str, value: str, around: str) -> None:
+def test_the_value_of_a_variable_is_substituted_unchanged(
+    dialect: str, value: str, around: str
+) -> None:
     around = around.replace("$", "")
     scope = VariableScope(env={"A": value})
     assert substitute(f"{around}${{A}}{around}", dialect, scope) == f"{around}{value}{around}"

@@ -121,7 +121,7 @@ def test_substitution_records_used_and_missing_variables(
     assert (list(one.used), list(one.missing)) == (used, missing)
 
 
-def test_substituted_values_are_not_expanded() -> None:
+def test_variables_in_substituted_values_are_not_expanded() -> None:
     assert substitute("${A}", "fairlead", scope(env={"A": "${B}", "B": "2"})) == "${B}"
 
 

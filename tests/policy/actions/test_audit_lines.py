@@ -238,7 +238,7 @@ def test_text_of_an_audited_malformed_frame_is_redacted_and_cut(raw: bytes, show
     assert json.loads(lines.raw[-1])["frame"] == shown
 
 
-async def test_close_releases_the_file_descriptor(tmp_path: Path) -> None:
+async def test_closing_an_audit_releases_the_file_descriptor(tmp_path: Path) -> None:
     audit = Audit("audit.jsonl", folder=str(tmp_path))
     number = audit._file
     assert number is not None

@@ -59,7 +59,7 @@ def test_tools_and_prompts_are_counted_by_name(
     assert (series["method"], series.get("name") or "") == (shown, name)
 
 
-def test_notifications_are_not_counted() -> None:
+def test_notifications_are_not_counted_as_calls() -> None:
     metrics = Metrics()
     told = exchange("notifications/x", request=False)
     assert Measuring(metrics).before(told) == (told, None)

@@ -7,7 +7,7 @@ from tests.support.single_exchange import Behind, exchange
 
 
 @pytest.mark.parametrize(("seconds", "jitter"), [(-0.1, 0.0), (0.0, -0.1)])
-def test_negative_delay_is_rejected(seconds: float, jitter: float) -> None:
+def test_a_delay_of_negative_seconds_is_rejected(seconds: float, jitter: float) -> None:
     with pytest.raises(ValueError, match="must be at least 0"):
         Delay(seconds, jitter)
 

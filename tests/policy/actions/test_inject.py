@@ -42,7 +42,7 @@ async def test_injected_arguments_replace_given_ones_or_only_add_missing_ones(
         ("tools/call", {"name": "t", "arguments": "text"}),
     ],
 )
-async def test_messages_without_arguments_pass_unchanged(method: str, params: Any) -> None:
+async def test_inject_leaves_messages_without_arguments_unchanged(method: str, params: Any) -> None:
     asked, behind = exchange(method, params), Behind()
     assert await Inject({"a": 1})(asked, behind) == b"{}"
     assert behind.seen == [asked]

@@ -38,7 +38,9 @@ async def test_a_mocked_result_is_returned_without_calling_the_server(
         ({"code": -5, "data": None}, "Refused", None),
     ],
 )
-async def test_a_mocked_error_is_raised(error: dict[str, Any], message: str, data: Any) -> None:
+async def test_a_mocked_error_is_raised_without_calling_the_server(
+    error: dict[str, Any], message: str, data: Any
+) -> None:
     asked = exchange()
     with pytest.raises(RpcError) as refused:
         await Mock(error=error)(asked, Behind())

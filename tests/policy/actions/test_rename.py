@@ -9,7 +9,7 @@ from fairlead.policy.actions import Rename
 from tests.support.single_exchange import DOWN, Behind, exchange
 
 
-def test_duplicate_new_names_are_rejected() -> None:
+def test_two_items_cannot_be_given_the_same_new_name() -> None:
     with pytest.raises(ValueError, match="same new name"):
         Rename({"a": "x", "b": "x"})
 

@@ -60,6 +60,6 @@ def test_results_over_the_limit_are_refused(outcome: Any, passes: bool) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"params": -1}, {"result": -1}])
-def test_negative_limits_are_rejected(settings: dict[str, int]) -> None:
+def test_negative_size_limits_are_rejected(settings: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="^`params` and `result` must be at least 0, not "):
         SizeLimit(**settings)

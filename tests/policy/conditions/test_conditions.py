@@ -230,7 +230,7 @@ def test_mistakes_in_conditions_are_reported_with_their_location(
     assert isinstance(made.holds(facts()), bool)
 
 
-def test_the_empty_condition_always_holds() -> None:
+def test_an_empty_condition_matches_every_message() -> None:
     always = ALWAYS
     key = key_of(exchange(params=CALL))
     assert (always.known(key), always.index_hooks(key), always.holds(facts())) == (True, None, True)

@@ -70,7 +70,7 @@ def test_annotations_that_are_not_an_object_are_a_difference() -> None:
     assert difference_of(locked({**TOOL, "annotations": [1]}), TOOL) is not None
 
 
-def test_a_long_difference_is_cut() -> None:
+def test_a_difference_with_too_many_lines_is_cut() -> None:
     tools = [{"name": "new", "inputSchema": {str(n): n for n in range(300)}}]
     (found,) = compare_tools(LockedServer({}), tools)
     assert (found.name, found.kind, len(found.lines)) == ("new", "new", DIFFERENCE_LINES.value + 1)

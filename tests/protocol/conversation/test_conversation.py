@@ -548,7 +548,7 @@ def test_error_without_an_id_is_unmatched(absent: bool) -> None:
 # Cancellation.
 
 
-def test_cancelled_request_gets_no_response() -> None:
+def test_a_request_that_the_peer_cancelled_gets_no_response() -> None:
     us = server()
     us.receive(Request(1, "tools/call"))
     bored = cancellation(1, reason="bored")
@@ -639,7 +639,7 @@ def test_progress_is_matched_with_a_pending_request(revision: Revision) -> None:
     assert isinstance(us.receive(progress(1)), UnmatchedMessage)
 
 
-def test_server_receives_progress() -> None:
+def test_a_server_accepts_progress_of_its_requests() -> None:
     us = server(sampling={})
     us.request("sampling/createMessage", track=True)
     assert us.receive(progress(1)) == ProgressReceived(1, progress(1))

@@ -51,7 +51,9 @@ def refused(*supported: str) -> Failure:
     ("versions", "both"),
     [(["2026-07-28"], False), (["2025-11-25", "2026-07-28", "2099-01-01"], True)],
 )
-def test_shared_stateless_version_is_used(versions: list[str], both: bool) -> None:
+def test_a_stateless_version_that_both_sides_support_is_used(
+    versions: list[str], both: bool
+) -> None:
     agreement = Agreement(revision=NEWEST, offers_handshake=both)
     assert judge_discover(offer(*versions)) == agreement
 
@@ -74,7 +76,7 @@ def test_agreement_contains_the_description_of_the_server() -> None:
 
 
 @pytest.mark.parametrize("meta", [None, 5, [], {}])
-def test_server_info_is_optional(meta: Any) -> None:
+def test_the_server_info_in_a_discover_result_is_optional(meta: Any) -> None:
     assert judge_discover(offer("2026-07-28", _meta=meta)) == Agreement(revision=NEWEST)
 
 
@@ -213,7 +215,7 @@ def test_initialize_result_requires_only_a_version() -> None:
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("version", ["2099-01-01", "1.0", "", "2026-07-28"])
-def test_unsupported_version_fails_the_handshake(version: str) -> None:
+def test_an_unsupported_version_of_the_server_fails_the_handshake(version: str) -> None:
     with pytest.raises(RemoteProtocolError, match="requires protocol version") as caught:
         judge_initialize(result({"protocolVersion": version}))
     assert caught.value.code == -32602

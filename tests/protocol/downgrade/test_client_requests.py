@@ -47,7 +47,7 @@ def test_a_form_is_converted_for_the_first_revision_with_forms() -> None:
     assert params_for(V2025_11_25, "elicitation/create", FORM) == FORM
 
 
-def test_invalid_choices_are_unchanged() -> None:
+def test_invalid_choices_of_a_form_field_are_left_unchanged() -> None:
     def asked(question: object) -> Any:
         form = {"message": "?", "requestedSchema": {"properties": {"q": question}}}
         return params_for(V2025_06_18, "elicitation/create", form)["requestedSchema"]["properties"][

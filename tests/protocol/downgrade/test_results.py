@@ -151,7 +151,7 @@ def test_upgrade_adds_the_members_of_stateless_results() -> None:
         }
 
 
-def test_upgrade_keeps_existing_members() -> None:
+def test_upgrading_a_result_keeps_its_existing_members() -> None:
     whole = Raw(encoded({**CACHED, "tools": []}))
     assert upgrade_result("tools/list", whole, server_info=encoded({"name": "other"})) is whole
     assert upgrade_result("x/y", whole, server_info=None) is whole

@@ -55,7 +55,7 @@ def test_client_with_input_capabilities_can_be_asked(capabilities: bytes, asked:
 
 
 @pytest.mark.parametrize(("length", "kept"), [(1023, 1), (1024, 0)])
-def test_long_capabilities_are_not_cached(length: int, kept: int) -> None:
+def test_long_declarations_of_capabilities_are_not_cached(length: int, kept: int) -> None:
     capabilities._remembered.cache_clear()
     start = b'{"sampling":{},"x":"'
     declared = start + b"x" * (length - len(start) - 2) + b'"}'

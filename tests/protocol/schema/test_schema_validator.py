@@ -78,7 +78,7 @@ def test_schema_paths_that_apply_to_one_value_are_counted(schema: Any, paths: in
     ],
     ids=str,
 )
-def test_unresolvable_references_are_detected(schema: Any) -> None:
+def test_unresolvable_references_in_a_schema_are_detected(schema: Any) -> None:
     assert _Paths(schema).unknown is True
     with pytest.raises(ValueError, match=r"cannot be determined|are not followed|.*"):
         SchemaValidator(schema, foreign=True)
@@ -181,7 +181,7 @@ def test_invalid_schema_is_refused_with_the_position() -> None:
         SchemaValidator(deep)
 
 
-def test_external_reference_is_not_followed() -> None:
+def test_an_external_reference_in_a_schema_is_not_followed() -> None:
     with pytest.raises(ValueError, match="example.com"):
         SchemaValidator({"$ref": "https://example.com/s"})
 
@@ -198,7 +198,7 @@ def test_patterns_with_look_around_are_checked_in_own_schemas_only() -> None:
     assert [foreign.is_valid(text) for text in ("a", "b")] == [True, True]
 
 
-def test_only_unsupported_patterns_are_removed() -> None:
+def test_only_unsupported_patterns_are_removed_from_a_foreign_schema() -> None:
     schema = {
         "allOf": [
             {"pattern": LOOKS_BACK},

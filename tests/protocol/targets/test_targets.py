@@ -363,7 +363,7 @@ def test_targets_are_read_from_the_params_of_a_message(
     assert named(method, params) == [(*one, False) for one in kinds]
 
 
-def test_missing_params_have_no_targets() -> None:
+def test_a_message_without_params_has_no_targets() -> None:
     for method in ("tools/call", "completion/complete", "subscriptions/listen"):
         assert targets_of(method, read_params_head(UNSET), UNSET) == ()
 

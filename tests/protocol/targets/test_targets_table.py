@@ -171,7 +171,7 @@ def test_deny_matches_any_form_of_a_target_and_allow_requires_all_forms() -> Non
         (["file:///d/*"], plain("resource", "file:///d"), False, False),
     ],
 )
-def test_patterns_deny_and_allow_targets(
+def test_each_pattern_denies_and_allows_the_expected_targets(
     patterns: list[str], target: Target, denied: bool, allowed: bool
 ) -> None:
     several = Patterns(patterns)

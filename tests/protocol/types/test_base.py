@@ -34,7 +34,7 @@ EMPTY_SCHEMA = Raw(b'{"type":"object"}')
 # Encoding.
 
 
-def test_unset_members_are_not_encoded() -> None:
+def test_unset_members_of_a_struct_are_not_encoded() -> None:
     assert encode(CacheableResult()) == Raw(b"{}")
     assert encode(CacheableResult(cache_scope="")) == Raw(b'{"cacheScope":""}')
 
@@ -53,7 +53,7 @@ def test_schemas_keep_every_keyword_in_its_place() -> None:
     assert decode(sent, Tool).input_schema == schema
 
 
-def test_type_of_content_is_encoded() -> None:
+def test_the_type_of_a_content_block_is_encoded() -> None:
     assert bytes(encode(TextContent(text="a"))) == b'{"type":"text","text":"a"}'
 
 
@@ -65,7 +65,7 @@ def test_integers_and_floats_keep_their_type() -> None:
 # Decoding.
 
 
-def test_unknown_members_are_ignored() -> None:
+def test_unknown_members_are_ignored_by_the_decoder() -> None:
     assert decode(b'{"ttlMs":1,"later":[1]}', CacheableResult) == CacheableResult(ttl_ms=1)
 
 
@@ -90,7 +90,7 @@ def test_null_is_absent_where_null_is_invalid() -> None:
     assert result == CallToolResult(content=[Raw(b"null")])
 
 
-def test_null_is_absent_in_content() -> None:
+def test_null_members_of_content_blocks_count_as_absent() -> None:
     sent = Raw(b'{"type":"image","data":"","mimeType":"image/png","annotations":null}')
     assert decode_content(sent) == ImageContent(data="", mime_type="image/png")
     inner = Raw(b'{"type":"resource","resource":{"uri":"u","text":"t","blob":null}}')

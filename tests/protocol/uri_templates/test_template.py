@@ -138,7 +138,7 @@ def test_uris_that_differ_from_the_template_do_not_match() -> None:
         ("x://{+a}{+b}{+c}{+d}", "must separate its variables"),
     ],
 )
-def test_invalid_templates_are_refused(template: str, why: str) -> None:
+def test_invalid_uri_templates_are_rejected(template: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         UriTemplate(template)
 
@@ -171,7 +171,7 @@ async def read(wire: Any, uri: str, era: str) -> dict[str, Any]:
 
 @pytest.mark.covers("PRO-35", "SRV-15")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_templates_are_listed_and_read(era: str) -> None:
+async def test_resource_templates_of_a_server_are_listed_and_read(era: str) -> None:
     async with wire_to(server_of_users()) as wire:
         params: Any = {"_meta": META}
         if era == "handshake":

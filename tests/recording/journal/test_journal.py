@@ -76,7 +76,7 @@ async def test_exchanges_of_a_relay_are_recorded_with_their_outcome() -> None:
     assert journal.pending == 0
 
 
-async def test_notes_of_interceptors_are_recorded() -> None:
+async def test_notes_of_interceptors_are_recorded_in_the_journal() -> None:
     class Refuse:
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             exchange = msgspec.structs.replace(exchange)
@@ -236,7 +236,7 @@ async def test_a_watcher_receives_earlier_and_new_records(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["/mcp?access_token=abcdef123456", "https://u:pass1234@x/y"])
-def test_secrets_in_targets_are_redacted(text: str) -> None:
+def test_secrets_in_targets_are_redacted_in_journal_records(text: str) -> None:
     journal = Journal()
     begun = journal.begin(UP, "request", "resources/read", target=text)
     record = journal.get(begun.id)

@@ -102,7 +102,7 @@ def test_journal_records_are_found_by_id_until_they_are_evicted() -> None:
     assert found.method == "m/3"
 
 
-def test_only_requests_count_as_pending() -> None:
+def test_notifications_do_not_count_as_pending_exchanges() -> None:
     journal = Journal()
     entry = journal.begin(UP, "request", "m")
     journal.begin(UP, "notification", "n")
@@ -216,7 +216,7 @@ def test_a_duplicate_name_does_not_hide_a_secret(raw: bytes) -> None:
         msgspec.json.decode(clean)
 
 
-def test_messages_without_secrets_stay_unchanged() -> None:
+def test_recorded_messages_without_secrets_stay_unchanged() -> None:
     raw = b'{ "about": "tokens", "n": 1.50, "list": [{"a": 1}, {"a": 2}] }'
     assert Redactor().message(raw) is raw
 
@@ -273,7 +273,7 @@ async def test_a_slow_watcher_sees_no_secret_of_requests_that_end_meanwhile(tmp_
 
 
 @given(st.sampled_from([{"token": SECRET}, [f"token={SECRET}"], f"token={SECRET}"]))
-def test_secrets_in_ids_are_redacted(request_id: Any) -> None:
+def test_secrets_in_request_ids_are_redacted(request_id: Any) -> None:
     journal = Journal()
     overheard = LineObserver(journal)
     line = {"jsonrpc": "2.0", "id": request_id, "method": "x", "params": {}}

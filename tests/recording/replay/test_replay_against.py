@@ -87,7 +87,7 @@ async def test_replay_against_another_server_over_http_reports_differences(
     assert any(what == "resources/read red://fixed" for what in wrong(report))
 
 
-async def test_notifications_are_compared_on_request(tmp_path: Path) -> None:
+async def test_a_replay_compares_notifications_if_requested(tmp_path: Path) -> None:
     await record(tmp_path / "one", make("red"))
     async with asyncio.timeout(LIMIT):
         report = await replay_tape(tmp_path / "one", make("red"), notifications=True)

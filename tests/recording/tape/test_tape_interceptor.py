@@ -130,7 +130,7 @@ class Meddle:
         return await proceed(exchange)
 
 
-async def test_notes_of_interceptors_are_recorded(tmp_path: Path) -> None:
+async def test_notes_of_interceptors_are_recorded_on_the_tape(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "one")
     async with scene(interceptors=[Recorder(tape), Meddle()]) as place:
         client = await place.session()

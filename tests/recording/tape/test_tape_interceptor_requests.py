@@ -41,7 +41,9 @@ def recorder(tmp_path: Path) -> Recorder:
 
 
 @pytest.mark.parametrize("capabilities", [None, ASKED], ids=["without a task", "in a task"])
-async def test_a_cancellation_is_recorded_once(recorder: Recorder, capabilities: Any) -> None:
+async def test_the_cancellation_of_a_request_is_recorded_once(
+    recorder: Recorder, capabilities: Any
+) -> None:
     async with scene(interceptors=[recorder]) as place:
         client = await place.session(capabilities)
         server = await place.server()

@@ -127,7 +127,7 @@ def test_trimming_to_an_empty_selection_is_an_error_and_writes_no_file(tapes: Ta
     assert not (tapes.folder / "short.tape.jsonl").exists()
 
 
-def test_an_empty_tape_stays_empty(tapes: Tapes) -> None:
+def test_trimming_an_empty_tape_keeps_it_empty(tapes: Tapes) -> None:
     assert trim(tapes.write("long", []), EntrySelection(), tapes.folder / "short") == 0
 
 

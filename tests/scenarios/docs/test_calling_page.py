@@ -96,7 +96,7 @@ def test_the_defaults_on_the_calling_page_are_correct() -> None:
     assert checked == sum(isinstance(d, int | float) for d in defaults.values())
 
 
-def test_public_methods_have_docstrings() -> None:
+def test_public_methods_of_a_client_have_docstrings() -> None:
     for name, member in inspect.getmembers(MCPClient):
         kind = inspect.isfunction(member) or isinstance(member, property)
         if kind and not name.startswith("_"):

@@ -234,7 +234,7 @@ async def test_delayed_messages_stay_in_order() -> None:
     assert noted.did == ["delayed 0.05 s"]
 
 
-async def test_faults_have_their_documented_effect() -> None:
+async def test_each_fault_has_its_documented_effect_on_both_ends() -> None:
     async with scene(interceptors=[_Calls(Fault("duplicate"))]) as place:
         client, server = await opened(place)
         client.tell("notifications/vendor", {"n": 1})

@@ -56,7 +56,7 @@ async def test_context_describes_the_caller_and_the_request() -> None:
         ([1], "The response to roots is malformed"),
     ],
 )
-async def test_malformed_roots_response_is_rejected(answer: Any, words: str) -> None:
+async def test_a_malformed_response_to_roots_list_is_rejected(answer: Any, words: str) -> None:
     server = MCPServer("s")
 
     @server.tool()

@@ -138,7 +138,7 @@ async def test_requests_to_a_client_require_its_declared_capability(
     assert edge.asked == []
 
 
-async def test_unreachable_client_raises_cannot_ask() -> None:
+async def test_a_request_to_an_unreachable_client_raises_cannot_ask() -> None:
     edge = Edge(fails=LocalProtocolError("no stream is open", code=-32600))
     context = context_of(edge)
     with pytest.raises(CannotAsk, match="^no stream is open$") as refused:

@@ -71,7 +71,7 @@ def test_declined_or_cancelled_response_has_no_data(action: str) -> None:
     assert (answer.action, answer.data) == (action, None)
 
 
-def test_invalid_schema_is_rejected() -> None:
+def test_an_invalid_schema_of_a_form_is_rejected() -> None:
     with pytest.raises(TypeError, match="invalid JSON Schema of a form"):
         ElicitationForm({"type": "no such type"})
 

@@ -78,7 +78,7 @@ async def test_timeout_without_time_left_expires_immediately(virtual_time: Virtu
     assert clock.expired == [2]
 
 
-async def test_stopped_timeout_does_not_resume(virtual_time: VirtualTime) -> None:
+async def test_a_stopped_timeout_cannot_be_resumed(virtual_time: VirtualTime) -> None:
     clock = Clock(virtual_time)
     clock.timeout.stop()
     clock.start()

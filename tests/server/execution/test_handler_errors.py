@@ -152,7 +152,7 @@ async def test_malformed_message_is_rejected_and_logged(caplog: pytest.LogCaptur
 
 
 @pytest.mark.covers("SRV-16")
-async def test_errors_of_interceptors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_raised_by_interceptors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def guard(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.target == "denied":
             raise RpcError(-32602, "not for you")

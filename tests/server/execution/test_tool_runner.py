@@ -97,7 +97,7 @@ async def test_the_size_of_a_tool_result_is_limited(name: str) -> None:
 
 
 @pytest.mark.parametrize("length", [198, 199])
-async def test_long_invalid_values_are_shortened(length: int) -> None:
+async def test_long_invalid_arguments_are_shortened_in_the_error(length: int) -> None:
     server = MCPServer("s")
 
     @server.tool()

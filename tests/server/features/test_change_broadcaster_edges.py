@@ -183,7 +183,7 @@ async def test_changes_are_merged_and_sent_within_a_few_loop_iterations() -> Non
     ],
     ids=["lists", "not offered", "not wanted", "resources", "no resources", "nothing"],
 )
-async def test_supported_filters_are_acknowledged(
+async def test_only_supported_filters_of_a_subscription_are_acknowledged(
     wanted: Any, capabilities: Any, honoured: Any
 ) -> None:
     broadcaster = ChangeBroadcaster()

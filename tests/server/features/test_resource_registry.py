@@ -104,7 +104,7 @@ def test_function_may_have_optional_parameters_beside_the_variables() -> None:
         register(resources, lambda a: a, "r://{a}")
 
 
-def test_most_specific_resource_is_found() -> None:
+def test_the_most_specific_matching_resource_or_template_is_used() -> None:
     resources = Resources(10)
     for uri in ("r://{a}", "r://{a}/{b}", "r://{a}/fixed", "r://x"):
         register(resources, lambda **every: str(every), uri) if "{" in uri else register(

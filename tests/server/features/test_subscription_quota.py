@@ -76,7 +76,7 @@ def test_ended_subscriptions_release_their_quota() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_listen_streams_have_separate_limits() -> None:
+def test_listen_streams_have_limits_per_client_and_in_total() -> None:
     quota = SubscriptionQuota()
     edges = [object() for _ in range(5)]
     with quota.listening("a", edges[0], 1):
@@ -97,7 +97,7 @@ def test_listen_streams_have_separate_limits() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_rejected_stream_uses_no_quota() -> None:
+def test_a_rejected_listen_stream_uses_no_quota() -> None:
     quota = SubscriptionQuota()
     with pytest.raises(RpcError) as error, quota.listening("a", object(), 4):
         pass

@@ -184,7 +184,7 @@ class Note:
     ],
     ids=["texts", "two notes", "empty", "text and note", "nothing"],
 )
-def test_last_annotation_describes_a_parameter(
+def test_the_last_of_several_annotations_describes_a_parameter(
     notes: Any, title: str | None, description: str | None
 ) -> None:
     def function(value: str) -> None: ...

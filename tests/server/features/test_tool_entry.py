@@ -213,7 +213,7 @@ def test_output_schema_may_be_given_as_an_argument() -> None:
     ],
     ids=["list", "number", "array", "broken", "title", "output"],
 )
-def test_invalid_schema_is_rejected(schema: Any, problem: str) -> None:
+def test_an_invalid_schema_or_tool_object_is_rejected(schema: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=f"^{problem}"):
         tool_from_schema("t", schema, lambda: None, None)
 

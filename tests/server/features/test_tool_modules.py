@@ -236,7 +236,7 @@ async def test_error_names_the_missing_modules_of_a_tool(
     assert error["suggestion"] == f"pip install {' '.join(missing)}"
 
 
-def test_only_marked_functions_are_tools(
+def test_only_functions_marked_as_tools_are_registered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     @mcp_tool

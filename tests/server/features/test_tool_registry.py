@@ -157,7 +157,7 @@ def test_has_inline_is_set_by_the_first_inline_tool() -> None:
     assert registry.has_inline is True
 
 
-def test_validate_call_checks_the_arguments() -> None:
+def test_validate_call_checks_the_tool_name_and_the_arguments() -> None:
     registry = MCPToolRegistry()
     registry.register(double)
     with pytest.raises(MCPToolError) as caught:

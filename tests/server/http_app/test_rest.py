@@ -346,7 +346,7 @@ async def test_openapi_document_has_the_mount_path() -> None:
     assert "servers" not in json.loads((await api.get("/openapi.json")).body)
 
 
-async def test_interceptors_see_principal_and_transport() -> None:
+async def test_interceptors_see_the_principal_and_transport_of_rest_calls() -> None:
     seen: list[Exchange] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:

@@ -174,7 +174,7 @@ def test_a_return_value_without_a_json_form_is_rejected() -> None:
 
 
 @pytest.mark.covers("SRV-29")
-def test_large_result_is_encoded_completely() -> None:
+def test_a_large_result_is_encoded_completely() -> None:
     size = 20_000_000
     (block,) = blocks_of(bytes(size))
     assert len(base64.b64decode(block["resource"]["blob"])) == size

@@ -201,7 +201,7 @@ BOX = {
         "typed dict",
     ],
 )
-def test_types_have_schemas(kind: Any, schema: dict[str, Any]) -> None:
+def test_each_type_has_the_expected_schema(kind: Any, schema: dict[str, Any]) -> None:
     assert schema_of(kind) == schema
 
 

@@ -194,12 +194,12 @@ def problems_of(function: Callable[..., Any], json: str) -> list[tuple[str, str]
         ),
     ],
 )
-def test_types_have_schemas(kind: Any, schema: dict[str, Any]) -> None:
+def test_each_parameter_type_has_the_expected_schema(kind: Any, schema: dict[str, Any]) -> None:
     assert schema_of(kind) == schema
 
 
 @pytest.mark.covers("SRV-30")
-def test_classes_become_definitions() -> None:
+def test_parameter_classes_become_schema_definitions() -> None:
     def function(a: Color, b: Place, c: Circle, d: Point, e: Person) -> None: ...
 
     schema = Signature(function).schema
@@ -616,7 +616,7 @@ REST = """Do it.
 
 @pytest.mark.covers("SRV-30")
 @pytest.mark.parametrize("doc", [GOOGLE, NUMPY, REST])
-def test_docstrings_describe_parameters(doc: str) -> None:
+def test_parameters_are_described_by_the_docstring(doc: str) -> None:
     assert parameter_texts(doc) == {
         "city": "Where it rains.",
         "days": "How many: at most 7.",
@@ -687,7 +687,7 @@ def test_the_context_is_found_by_its_annotation() -> None:
         assert context_parameter({"a": kind, "return": Context}, Context) is None
 
 
-def test_error_names_the_unresolvable_annotation() -> None:
+def test_the_error_contains_the_unresolvable_annotation() -> None:
     def function(a: int, b: "Unknown | int") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     def returning() -> "Unknown": ...  # type: ignore[name-defined]  # noqa: F821
@@ -813,13 +813,13 @@ def test_signature_has_the_place_and_the_return_annotation() -> None:
     assert Signature(bare).schema["properties"] == {"a": {}}
 
 
-def test_an_unresolved_annotation_is_explained() -> None:
+def test_error_explains_an_unresolved_annotation() -> None:
     def function(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(TypeError) as refused:
         Signature(function)
     assert str(refused.value) == (
-        f"{__name__}.test_an_unresolved_annotation_is_explained.<locals>.function: the annotation "
+        f"{__name__}.test_error_explains_an_unresolved_annotation.<locals>.function: the annotation "
         "'Nowhere' of parameter 'value' cannot be resolved: name 'Nowhere' is not defined. Import "
         "or define it before the function, and not only for type checkers"
     )
