@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow  # part of `make test-all`
 ODD_YAML = {
     "int and str keys": "{1: a, b: c}",
     "a null key": "{~: a, b: c}",
-    "truth values as keys": "{on: a, off: b, yes: c, x: d}",
+    "booleans as keys": "{on: a, off: b, yes: c, x: d}",
     "a float key": "{1.5: a, b: c}",
     "a date key": "{2024-01-01: a, b: c}",
     "a list as a key": "{[1, 2]: a}",
@@ -50,7 +50,7 @@ ODD_YAML = {
     "infinity": "-.inf",
     "a huge number": "0x" + "f" * 5000,
     "a huge decimal number": "9" * 5000,
-    "a number that is none": "!!int abc",
+    "a value that is not a number": "!!int abc",
     "a date that does not exist": "!!timestamp 2024-13-45",
     "a value that contains itself": "&a [*a]",
     "a map that contains itself": "&a {x: *a}",

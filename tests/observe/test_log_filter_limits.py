@@ -108,7 +108,7 @@ def test_a_log_record_that_cannot_be_formatted_stays_unchanged() -> None:
     assert (record.msg, record.args) == ("%d", ("x",))
 
 
-def test_a_logger_gets_only_one_filter() -> None:
+def test_the_filter_is_added_to_a_logger_only_once() -> None:
     logger = redacted_logger("fairlead.gateway")
     before = len(logger.filters)
     assert redacted_logger("fairlead.gateway") is logger

@@ -101,7 +101,7 @@ def check(message: Request | Notification, **headers: str) -> None:
 GOOD = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "add"}
 
 
-def test_headers_equal_to_the_body_are_accepted() -> None:
+def test_a_request_whose_headers_equal_the_body_is_accepted() -> None:
     check(request("tools/call", name="add"), **GOOD)
     check(request("tools/call", name="ä"), **{**GOOD, "mcp_name": encode_value("ä")})
     check(request("tools/call", name="add"), **{**GOOD, "mcp_name": "=?base64?YWRk?="})
@@ -243,7 +243,7 @@ def test_invalid_header_annotations_are_rejected(bad: Any) -> None:
         param_headers(bad)
 
 
-def test_schema_nested_too_deeply_is_refused() -> None:
+def test_a_schema_nested_too_deeply_for_header_annotations_is_rejected() -> None:
     deep: Any = marked("A")
     for _ in range(5000):
         deep = schema(a=deep)
@@ -313,7 +313,7 @@ def test_integer_arguments_and_headers_are_compared_as_numbers(said: str) -> Non
 @pytest.mark.parametrize(
     "said", ["43", "42.5", "", "x", "4_2", "+42", "=?base64?2aTZog==?=", "9" * 5000, "\xfc", "1e3"]
 )
-def test_header_with_another_integer_is_refused(said: str) -> None:
+def test_a_header_with_another_integer_than_the_argument_is_refused(said: str) -> None:
     with pytest.raises(RpcError) as refused:
         check_call({"n": 42}, n=said)
     assert refused.value.code == -32020

@@ -65,7 +65,7 @@ def test_an_edit_that_changes_nothing_returns_none() -> None:
         ("a", "same"),
     ],
 )
-def test_without_removes_members_that_are_not_known(value: Any, expected: Any) -> None:
+def test_the_without_edit_removes_unknown_members(value: Any, expected: Any) -> None:
     rewrite = edit_object(without({"a": False, "b": True}), without({"c": False}))
     assert changed(rewrite, value) == expected
 

@@ -19,7 +19,7 @@ def test_header_annotations_are_read_from_a_tool_definition() -> None:
     assert read_param_headers(Raw(b'{"name":"x-mcp-header"}')) == ()
 
 
-def test_last_definition_of_a_tool_is_used() -> None:
+def test_the_last_definition_of_a_tool_determines_its_headers() -> None:
     index, rejected = ParamHeaderIndex(), list[str]()
     tools = [tool("a", ONE), tool("b", ONE)]
     assert index.usable(tools, rejected.append) == tools

@@ -64,7 +64,7 @@ def test_sealed_state_is_rejected_after_its_time_to_live(
 
 
 @pytest.mark.parametrize("keys", [{}, {"a": bytes(31)}, {"a": ONE, "b": bytes(33)}])
-def test_keys_of_another_length_than_32_bytes_are_refused(keys: dict[str, bytes]) -> None:
+def test_sealing_keys_must_have_32_bytes(keys: dict[str, bytes]) -> None:
     with pytest.raises(ValueError, match="^keys of a key ring must have 32 bytes$"):
         KeyRing(keys)
 

@@ -168,7 +168,7 @@ async def test_a_trace_given_in_params_overrides_the_current_trace() -> None:
     assert outgoing_trace() == b""
 
 
-async def test_trace_other_than_text_is_ignored() -> None:
+async def test_a_trace_that_is_not_a_string_is_ignored() -> None:
     server = MCPServer("one", rate_limit_rate=0)
 
     @server.tool()

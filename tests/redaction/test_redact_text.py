@@ -28,7 +28,7 @@ from fairlead.redaction.redact_text import redact
         ),
     ],
 )
-def test_values_of_secret_names_are_removed(text: str, shown: str) -> None:
+def test_values_after_secret_names_in_a_text_are_removed(text: str, shown: str) -> None:
     assert redact(text) == shown
 
 

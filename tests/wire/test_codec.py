@@ -249,7 +249,7 @@ def test_json_other_than_an_object_is_an_invalid_request(frame: bytes) -> None:
         b'"id":7,"method":"m","params":[],"unknown":{}',
     ],
 )
-def test_invalid_message_is_refused_with_its_id(members: bytes) -> None:
+def test_an_invalid_message_raises_an_error_that_has_its_id(members: bytes) -> None:
     assert plain(refusal(b'{"jsonrpc":"2.0",%b}' % members)) == (INVALID_REQUEST, 7)
 
 
@@ -622,7 +622,7 @@ def test_encode_success_returns_the_same_frame_as_encode(
         (b'"' + b"x" * (8 << 10) + b'"', b'"' + b"x" * (8 << 10) + b'"'),
     ],
 )
-def test_line_breaks_in_a_result_are_removed(
+def test_line_breaks_in_an_encoded_result_are_removed(
     request_id: int | str, result: bytes, line: bytes
 ) -> None:
     frame = encode_success(request_id, result, b"\n")

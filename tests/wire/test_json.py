@@ -66,7 +66,7 @@ def test_nan_and_the_infinities_are_written_as_null() -> None:
 
 
 @pytest.mark.covers("RPC-08")
-def test_line_breaks_between_values_are_removed() -> None:
+def test_line_breaks_between_json_values_are_removed() -> None:
     frame = b'{\r\n  "a": [\n 1.0,\r 1E5 ],\n "b": "x\\ny\\u000d" }'
     assert single_line(frame) == b'{"a":[1.0,1E5],"b":"x\\ny\\u000d"}'
 

@@ -164,7 +164,7 @@ def test_error_names_the_arguments_that_the_server_rejected() -> None:
     assert "colour" in done.stderr
 
 
-def test_an_unstructured_tool_error_is_shown(tmp_path: Path) -> None:
+def test_call_shows_a_tool_error_without_structured_content(tmp_path: Path) -> None:
     file = server_file(
         tmp_path,
         """

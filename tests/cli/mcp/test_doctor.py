@@ -113,7 +113,7 @@ def test_doctor_shows_a_remedy_for_each_problem(person: Person) -> None:
     assert [step["step"] for step in failed["dies"]["steps"] if not step["ok"]] == ["connect"]
 
 
-def test_broken_files_and_missing_programs_are_reported(person: Person) -> None:
+def test_doctor_reports_invalid_files_and_missing_programs(person: Person) -> None:
     file = person.has("home/.cursor/mcp.json", {})
     file.write_text('{\n "mcpServers": {\n  "a": nonsense\n}}')
     person.has("ours/mcp.json", {"tool": {"command": "uvx", "args": ["x"]}})
@@ -212,7 +212,7 @@ def test_exit_code_of_mcp_test_is_that_of_the_failure(person: Person) -> None:
     assert (facts["status"], facts["tools"]) == ("ok", 2)
 
 
-def test_number_of_concurrent_checks_is_limited(person: Person) -> None:
+def test_the_number_of_concurrent_checks_of_doctor_is_limited(person: Person) -> None:
     # Each server reports how many servers run at the same time, and runs until it is stopped.
     code = (
         "import os, sys; file = f'{sys.argv[1]}/{os.getpid()}'; open(file, 'w').close(); "

@@ -70,7 +70,7 @@ def has(home: Path, **entries: dict[str, Any]) -> None:
     ours.write_text(json.dumps({"mcpServers": entries}))
 
 
-def test_disabled_and_duplicate_servers_are_listed(home: Path) -> None:
+def test_disabled_and_duplicate_servers_are_listed_with_their_status(home: Path) -> None:
     good = json.loads((home / "home/.cursor/mcp.json").read_text())["mcpServers"]["good"]
     has(home, exa={"command": "x"}, off={"command": "y", "enabled": False}, mine=good)
     done = at_home(home, "mcp", "list", "--no-connect", "--json")

@@ -14,7 +14,7 @@ def why(person: Person, name: str) -> dict[str, object]:
     return facts
 
 
-def test_the_origin_and_shadowed_entries_are_shown(person: Person) -> None:
+def test_why_shows_the_origin_of_a_server_and_shadowed_entries(person: Person) -> None:
     person.has("ours/mcp.json", {"a": {"command": "mine"}})
     theirs = person.has("home/.cursor/mcp.json", {"a": {"command": "theirs"}})
     facts = why(person, "a")

@@ -117,7 +117,7 @@ def test_lock_journal_and_metrics_of_a_gateway_file_are_used(person: Person) -> 
         assert it.ends() == 0
 
 
-def test_errors_in_a_gateway_file_are_reported(person: Person) -> None:
+def test_lock_reports_errors_in_a_gateway_file(person: Person) -> None:
     entry = tools(person, "Add numbers.")
     done = person.runs("gateway", write_gateway(person, entry, lock="none.json"))
     assert (done.code, "Lock file not found" in done.err) == (2, True)

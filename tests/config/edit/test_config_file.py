@@ -108,7 +108,7 @@ def test_add_rejects_an_existing_name_and_update_rejects_a_missing_one(tmp_path:
         ".fairlead/../.cursor/mcp.json",
     ],
 )
-def test_files_of_other_programs_are_rejected(tmp_path: Path, path: str) -> None:
+def test_configuration_files_of_other_programs_cannot_be_edited(tmp_path: Path, path: str) -> None:
     with pytest.raises(ConfigError, match="not a configuration file of Fairlead"):
         ConfigFile(tmp_path / path)
 

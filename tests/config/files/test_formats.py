@@ -73,7 +73,7 @@ def test_blanking_comments_keeps_the_length_and_lines_of_any_text(text: str) -> 
         ("[/**/]", []),
     ],
 )
-def test_comments_and_trailing_commas_are_removed(text: str, value: Any) -> None:
+def test_comments_and_trailing_commas_in_json_are_blanked(text: str, value: Any) -> None:
     assert json.loads(plain_json(text)) == value
 
 

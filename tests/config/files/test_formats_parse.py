@@ -143,7 +143,7 @@ def test_yaml_has_at_most_thirty_aliases(count: int, fits: bool) -> None:
 
 
 @pytest.mark.parametrize(("bits", "fits"), [(13_999, True), (14_000, False)])
-def test_very_large_numbers_are_rejected(bits: int, fits: bool) -> None:
+def test_files_with_very_large_numbers_are_rejected(bits: int, fits: bool) -> None:
     content = f"a = {hex(1 << bits)}".encode()
     if fits:
         assert parse("a.toml", content).data["a"] == 1 << bits

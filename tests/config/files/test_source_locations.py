@@ -128,7 +128,7 @@ calls = [10,  20]
         (("rules", 1, "limits", "calls", 2), (25, 1)),
     ],
 )
-def test_items_of_lists_and_tables_in_toml_are_found(
+def test_positions_of_list_items_and_tables_in_toml_are_found(
     where: tuple[str | int, ...], place: tuple[int, int] | None
 ) -> None:
     assert location_of(Document("f", {}, LISTS, "toml"), where) == place
@@ -146,7 +146,7 @@ def test_items_of_lists_and_tables_in_toml_are_found(
         ((0,), None),
     ],
 )
-def test_items_of_lists_in_yaml_are_found(
+def test_positions_of_list_items_in_yaml_are_found(
     where: tuple[str | int, ...], place: tuple[int, int] | None
 ) -> None:
     text = "a:\n  - x\n  - b: 1\nc: {d: e}\n"

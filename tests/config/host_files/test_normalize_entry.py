@@ -110,7 +110,7 @@ def test_environment_values_become_strings_and_null_is_ignored() -> None:
         assert remote.headers == {"A": "1"}
 
 
-def test_fields_of_other_transports_are_dropped() -> None:
+def test_fields_that_the_transport_of_an_entry_does_not_use_are_dropped() -> None:
     more = {"cwd": "/w", "inheritEnv": "safe", "dialect": "toolcall", "lazy": True}
     local: Any = normalize_entry({**STDIO, **more}).entry
     assert (local.cwd, local.inherit_env, local.lazy) == ("/w", "safe", True)
@@ -246,7 +246,7 @@ def test_tool_filters_of_all_programs_are_read(
         ({"envFile": 1, "headersHelper": 1}, None, None),
     ],
 )
-def test_env_files_and_header_helpers_are_read(
+def test_env_file_and_header_helper_fields_are_read(
     raw: dict[str, Any], env_file: str | None, helper: str | None
 ) -> None:
     made = normalize_entry({**HTTP, **raw})

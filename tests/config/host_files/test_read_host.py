@@ -556,7 +556,9 @@ PATHS: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("host", "platform", "path"), PATHS)
-def test_files_on_windows_and_macos_are_found(host: str, platform: str, path: str) -> None:
+def test_files_of_host_programs_on_windows_and_macos_are_found(
+    host: str, platform: str, path: str
+) -> None:
     home, cwd = {"win32": (WINDOWS, r"C:\lab"), "darwin": ("/Users/ada", "/lab")}[platform]
     machine = HostPaths(platform=platform, home=home, cwd=cwd, env={})
     assert path in paths_of(BY_ID[host], machine)

@@ -55,7 +55,7 @@ def found(**more: Any) -> FoundServer:
         ("A=1\r\nB=2", "1"),
     ],
 )
-def test_value_in_a_dotenv_line_is_read(line: str, value: str) -> None:
+def test_the_value_of_a_variable_is_read_from_a_dotenv_line(line: str, value: str) -> None:
     assert read_dotenv(line)["A"] == value
 
 

@@ -91,7 +91,9 @@ def text(host: str, value: str, env: Mapping[str, str] = ENV, **more: Any) -> st
         ("mcporter", "${A} ${B:-b} $env:A $A", "1 b 1 $A"),
     ],
 )
-def test_variables_are_resolved_as_in_their_program(host: str, value: str, expected: str) -> None:
+def test_variables_are_resolved_with_the_syntax_of_their_program(
+    host: str, value: str, expected: str
+) -> None:
     assert text(host, value) == expected
 
 

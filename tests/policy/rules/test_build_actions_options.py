@@ -94,11 +94,13 @@ def test_an_invalid_value_is_reported_with_the_expected_type(
         ),
     ],
 )
-def test_a_missing_or_unknown_option_is_reported(given: Any, where: Place, why: str) -> None:
+def test_a_missing_or_unknown_option_of_an_action_is_reported(
+    given: Any, where: Place, why: str
+) -> None:
     assert make("thing", given) == (None, [(where, why)])
 
 
-def test_every_invalid_option_is_reported() -> None:
+def test_every_invalid_option_of_an_action_is_reported() -> None:
     made, told = make("thing", {"nothing": 1, "count": "x", "on": 3})
     assert made is None
     assert [where for where, _ in told] == [("do", "nothing"), ("do", "count"), ("do", "on")]

@@ -141,7 +141,7 @@ def test_dry_run_uses_the_server_of_a_message_and_the_transport_of_its_session(
     assert found == [(1, ["web"], "passed"), (2, ["search"], "blocked"), (3, ["rest"], "passed")]
 
 
-def test_a_file_with_mistakes_is_rejected(tmp_path: Path) -> None:
+def test_a_dry_run_rejects_a_rule_file_with_mistakes(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match="unknown action"):
         list(dry_run_tape(rules(tmp_path, {"do": "nothing"}), []))
 

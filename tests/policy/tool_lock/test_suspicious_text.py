@@ -75,7 +75,7 @@ def test_each_finding_contains_the_path_of_the_suspicious_text(
 
 
 @pytest.mark.parametrize(("count", "found"), [(19, 19), (20, 20), (21, 20)])
-def test_at_most_twenty_findings_are_reported(count: int, found: int) -> None:
+def test_at_most_twenty_suspicious_texts_of_a_tool_are_reported(count: int, found: int) -> None:
     assert len(find_suspicious_text({"enum": ["\u200b"] * count})) == found
 
 

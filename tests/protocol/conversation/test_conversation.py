@@ -246,7 +246,7 @@ def test_ungated_client_may_send_any_request() -> None:
 
 
 @pytest.mark.covers("PRO-01", "PRO-07")
-def test_the_client_becomes_active_with_initialized() -> None:
+def test_a_client_becomes_active_when_it_sends_initialized() -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     request = us.request("initialize", {"protocolVersion": "2025-11-25"})
     assert us.state is SessionState.UNINITIALIZED

@@ -126,7 +126,7 @@ def test_result_of_a_sampled_tool_is_downgraded_like_a_tool_result() -> None:
     assert newest["tools"] == [TOOLS[1]]
 
 
-def test_a_sampled_message_of_several_blocks_has_no_older_form() -> None:
+def test_a_sampled_message_of_several_blocks_cannot_be_downgraded() -> None:
     several = {"role": "assistant", "model": "m", "content": [TEXT, TEXT]}
     assert result_for(V2025_11_25, "sampling/createMessage", several) == several
     with pytest.raises(DowngradeError, match="one block of content"):

@@ -132,7 +132,7 @@ def test_members_are_checked_until_the_limit_of_problems_is_reached() -> None:
     assert len(found) == PROBLEMS.value
 
 
-def test_at_most_twenty_problems_are_shown() -> None:
+def test_a_message_shows_at_most_twenty_problems() -> None:
     errors = [FieldError(f"f{n}", "wrong") for n in range(PROBLEMS.value)]
     assert bounded(errors) == errors
     hits = PROBLEMS.hits

@@ -61,7 +61,7 @@ def test_comparison_finds_differences_only_if_the_recorded_calls_differ(
     assert bool(found) == (first != second)
 
 
-def test_added_entries_are_distinguished_from_changed_ones(tmp_path: Path) -> None:
+def test_a_comparison_distinguishes_added_and_changed_entries(tmp_path: Path) -> None:
     said: list[Said] = [("a", n % 3, n % 2) for n in range(50)]
     one = write(tmp_path / "one", said)
     other = write(

@@ -71,7 +71,7 @@ def test_damaged_and_incomplete_tapes_are_reported(
     assert warnings(tape(tmp_path, *lines, **info)) == expected
 
 
-def test_a_missing_or_invalid_companion_is_reported(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_companion_file_of_a_tape_is_reported(tmp_path: Path) -> None:
     reader = tape(tmp_path, line(1), about="")
     assert reader.troubles == ["t.tape.json is missing: details of the recording are unknown"]
     assert reader.info.status == "cut"

@@ -65,7 +65,7 @@ def test_passwords_in_urls_are_found_encoded_and_decoded() -> None:
         ),
     ],
 )
-def test_secrets_of_an_entry_are_found(
+def test_secrets_in_a_configuration_entry_are_found(
     entry: dict[str, Any], found: set[str], unknown: set[str]
 ) -> None:
     secrets = set(secrets_of(entry))

@@ -160,7 +160,7 @@ def test_each_stateless_request_is_recorded_as_its_own_session(recorder: Recorde
     assert [entry.session for entry in entries(recorder)] == ["r1", "r1", "r2", "r2"]
 
 
-def test_a_failed_write_leaves_no_pending_request(
+def test_a_failed_write_leaves_no_pending_request_in_the_recorder(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any, **__: Any) -> None:

@@ -265,7 +265,7 @@ def test_a_companion_that_cannot_be_written_leaves_no_temporary_file(
     assert numbers(tmp_path / "one") == [1]
 
 
-def test_all_properties_of_a_message_are_recorded(tmp_path: Path) -> None:
+def test_a_tape_entry_has_all_properties_of_its_message(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one", redactor=None) as tape:
         tape.write(note(1), UP, session="s")
         tape.write(

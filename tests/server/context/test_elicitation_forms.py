@@ -41,7 +41,9 @@ def accepted(content: Any) -> Raw:
     ],
     ids=["schema", "text for a number", "record", "plain", "text for a plain number", "choice"],
 )
-def test_response_that_matches_the_schema_is_converted(kind: Any, content: Any, data: Any) -> None:
+def test_an_elicitation_response_that_matches_the_schema_is_converted(
+    kind: Any, content: Any, data: Any
+) -> None:
     answer = ElicitationForm(kind).read(accepted(content))
     assert (answer.action, answer.data) == ("accept", data)
 
@@ -58,7 +60,9 @@ def test_response_that_matches_the_schema_is_converted(kind: Any, content: Any, 
     ],
     ids=["wrong", "missing", "not a number", "record", "infinite", "empty"],
 )
-def test_response_that_does_not_match_the_schema_is_rejected(kind: Any, content: Any) -> None:
+def test_an_elicitation_response_that_does_not_match_the_schema_is_rejected(
+    kind: Any, content: Any
+) -> None:
     with pytest.raises(RpcError) as refused:
         ElicitationForm(kind).read(accepted(content))
     assert refused.value.code == -32602

@@ -158,7 +158,7 @@ async def test_tool_that_ignores_its_timeout_is_detached_after_a_second(
     assert runner.metrics["abandoned_tasks"] == 0
 
 
-async def test_number_of_detached_tools_is_limited(
+async def test_the_number_of_detached_tool_calls_is_limited(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.server.execution.tool_runner.MOST_LEFT", 1)
@@ -455,7 +455,7 @@ async def test_inline_tool_with_a_context_is_answered_inline() -> None:
             assert ("over max_message_bytes (300)" in text) is not fits
 
 
-def test_size_of_an_inline_result_is_limited() -> None:
+def test_the_size_of_the_result_of_an_inline_tool_is_limited() -> None:
     entry = tool_from_function(lambda: "x", name="t", inline=True)
     size = len(b'{"content":[{"type":"text","text":"x"}]}')
     for limit, fits in ((size, True), (size - 1, False)):

@@ -265,7 +265,7 @@ async def test_overload_error_contains_the_number_of_running_and_waiting_calls(
     await asyncio.gather(*tasks)
 
 
-def test_result_for_a_closed_loop_is_dropped() -> None:
+def test_the_result_of_a_thread_is_dropped_if_its_event_loop_is_closed() -> None:
     workers, stuck = WorkerThreads(limit=1), Stuck()
 
     async def leave() -> None:

@@ -127,7 +127,7 @@ def test_coroutine_function_cannot_be_inline() -> None:
 
 
 @pytest.mark.parametrize("hinted", [True, False], ids=["annotated", "given"])
-def test_results_with_a_schema_are_converted(hinted: bool) -> None:
+def test_results_of_a_tool_with_an_output_schema_are_converted(hinted: bool) -> None:
     def place() -> Any: ...
 
     if hinted:

@@ -70,7 +70,7 @@ def test_marked_function_is_returned_unchanged() -> None:
 
 
 @pytest.mark.covers("SRV-50", "SRV-51", "SRV-52")
-async def test_modules_are_loaded_and_failing_ones_are_skipped(
+async def test_tool_modules_that_fail_to_import_are_skipped(
     modules: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = MCPToolRegistry()

@@ -77,7 +77,7 @@ def test_operation_ids_are_unique_and_valid_names() -> None:
     }
 
 
-def test_response_has_the_output_schema_of_its_tool() -> None:
+def test_the_response_of_an_operation_has_the_output_schema_of_its_tool() -> None:
     output = {"type": "object", "title": "Out"}
     paths = api_of({"name": "a"}, {"name": "b", "outputSchema": output})["paths"]
     plain, structured = (

@@ -294,7 +294,7 @@ def test_validation_of_a_result_runs_no_user_code() -> None:
 
 
 @pytest.mark.covers("SRV-02")
-def test_type_without_a_schema_is_rejected() -> None:
+def test_a_return_type_without_a_schema_is_rejected() -> None:
     with pytest.raises(TypeError, match="function: output_schema=True requires a return"):
         tool(returning(...), True)
     for entry in (lambda: tool(returning(complex), True), lambda: tool(returning(...), complex)):

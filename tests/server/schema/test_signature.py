@@ -443,12 +443,12 @@ def test_parameter_without_a_schema_is_rejected_with_a_remedy(kind: Any) -> None
 
 
 @pytest.mark.covers("SRV-30")
-def test_limit_without_a_json_form_is_rejected() -> None:
+def test_a_parameter_limit_without_a_json_form_is_rejected() -> None:
     with pytest.raises(TypeError, match="parameter 'value': ge="):
         signature_of(Annotated[datetime.date, pydantic.Field(ge=datetime.date(2026, 1, 1))])
 
 
-def test_unresolvable_annotation_is_rejected() -> None:
+def test_a_function_with_an_unresolvable_annotation_is_rejected() -> None:
     def function(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(TypeError, match="cannot be resolved"):
@@ -495,7 +495,7 @@ def test_sizes_and_patterns_apply_on_the_slow_path(kind: Any, good: str, bad: st
 
 
 @pytest.mark.covers("SRV-30")
-def test_descriptions_and_limits_of_fields_are_kept() -> None:
+def test_the_schema_contains_descriptions_and_limits_of_fields() -> None:
     defs = signature_of(Label | Noted).schema["$defs"]
     assert defs["Label"] == {
         "title": "Label",
@@ -718,7 +718,7 @@ def test_number_in_a_text_must_be_finite(kind: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("json", "value"), [("1", 1.0), ('"1.5"', 1.5), ('"1e3"', 1000.0), ('"\\u0031"', 1.0)]
 )
-def test_finite_numbers_in_texts_are_converted(json: str, value: float) -> None:
+def test_finite_numbers_in_strings_are_converted(json: str, value: float) -> None:
     assert read(float, json) == value
 
 
@@ -813,13 +813,13 @@ def test_signature_has_the_place_and_the_return_annotation() -> None:
     assert Signature(bare).schema["properties"] == {"a": {}}
 
 
-def test_error_explains_an_unresolved_annotation() -> None:
+def test_error_explains_unresolved_annotations() -> None:
     def function(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(TypeError) as refused:
         Signature(function)
     assert str(refused.value) == (
-        f"{__name__}.test_error_explains_an_unresolved_annotation.<locals>.function: the annotation "
+        f"{__name__}.test_error_explains_unresolved_annotations.<locals>.function: the annotation "
         "'Nowhere' of parameter 'value' cannot be resolved: name 'Nowhere' is not defined. Import "
         "or define it before the function, and not only for type checkers"
     )

@@ -83,7 +83,7 @@ class Journaling(SyncInterceptor):
 
     def _label(self, edge: object) -> str | None:
         if not isinstance(edge, Peer):
-            return None  # a stateless request
+            return None  # a stateless request has no session
         label = self._labels[id(edge)] = f"s{next(self._numbers)}"
         # The label must not outlive the peer: Python may give its id to another object.
         finalize(edge, self._labels.pop, id(edge), None).atexit = False
