@@ -106,7 +106,9 @@ async def test_a_server_of_the_handshake_era_is_recognized(unknown: str, tmp_pat
 
 
 @pytest.mark.covers("PRO-22")
-async def test_a_stateless_server_that_starts_slowly_is_not_misjudged(tmp_path: Path) -> None:
+async def test_a_stateless_server_that_starts_slowly_is_recognised_as_stateless(
+    tmp_path: Path,
+) -> None:
     command = program(
         tmp_path,
         """
@@ -441,7 +443,7 @@ async def test_two_clients_may_be_closed_in_any_order_by_any_task(tmp_path: Path
     command = program(tmp_path, LEGACY.format(log=str(tmp_path / "log"), unknown="refuse(request)"))
     first = await MCPClient.connect_stdio(command)
     second = await asyncio.create_task(_connect(command))
-    await first.close()  # first in, first out
+    await first.close()  # the client that was opened first is closed first
     assert (await second.call_tool("t"))["content"]
     await asyncio.create_task(second.close())
     await second.close()

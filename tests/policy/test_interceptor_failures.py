@@ -143,7 +143,7 @@ async def test_failure_of_an_interceptor_is_handled_by_its_policy(
 
 
 @pytest.mark.parametrize("policy", ["fail_closed", "fail_open"])
-async def test_failure_on_a_notification_is_handled_by_the_policy(policy: FailurePolicy) -> None:
+async def test_the_failure_policy_also_applies_to_notifications(policy: FailurePolicy) -> None:
     async with scene(interceptors=[with_failure_policy(Bad("raises"), policy)]) as place:
         client, server = await opened(place)
         for end, other in ((client, server), (server, client)):

@@ -56,7 +56,7 @@ def test_adding_known_values_returns_only_the_new_ones() -> None:
     assert known.values == {"first value", "second value"}
 
 
-def test_value_that_is_added_after_a_search_is_found() -> None:
+def test_a_known_value_that_is_added_after_a_search_is_found() -> None:
     known = KnownValues()
     known.add(["first value"])
     assert known.replace("first value", "#") == "#"

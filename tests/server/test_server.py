@@ -363,7 +363,7 @@ async def test_inline_tools_are_called_on_the_loop() -> None:
 
 
 @pytest.mark.covers("SRV-01", "SRV-13", "DEC-26")
-def test_server_takes_a_configuration_or_settings() -> None:
+def test_a_server_accepts_a_configuration_object_or_settings() -> None:
     assert MCPServer().name == "fairlead-mcp-server"
     assert MCPServer("weather").name == "weather"
     assert MCPServer("weather", version="2").config.version == "2"

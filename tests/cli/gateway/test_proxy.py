@@ -241,7 +241,7 @@ async def test_the_official_client_works_with_a_proxy_over_http(file: Path) -> N
         running.end(signal.SIGINT)
 
 
-async def test_endpoint_has_the_path_in_the_listen_option(file: Path) -> None:
+async def test_the_endpoint_of_a_proxy_has_the_path_in_the_listen_option(file: Path) -> None:
     with proxy("--listen", "ws://127.0.0.1:0/talk", *run_by(file)) as running:
         assert running.url.startswith("ws://127.0.0.1:")
         assert running.url.endswith("/talk")

@@ -168,7 +168,7 @@ def test_doctor_checks_only_the_named_servers(person: Person) -> None:
     assert "did you mean 'good'?" in person.does("doctor", "goood").err
 
 
-def test_an_unresponsive_server_is_quoted_and_stopped(person: Person) -> None:
+def test_doctor_shows_the_stderr_of_an_unresponsive_server_and_stops_it(person: Person) -> None:
     with signpost(person.folder / "pipe") as post:
         said = "print('waiting for a lock', file=sys.stderr)"
         code = f"import os, signal, sys; {said}; {post.told}; signal.pause()"

@@ -61,7 +61,7 @@ def entry(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.covers("TRN-01", "TRN-04", "TRN-05", "TRN-08", "TRN-19")
-async def test_a_transport_connects_requests_and_closes(
+async def test_a_transport_can_be_connected_used_and_closed(
     entry: dict[str, Any], loop_kind: str
 ) -> None:
     transport = StdioTransport(entry)

@@ -153,7 +153,7 @@ def test_positions_of_list_items_in_yaml_are_found(
     assert location_of(Document("f", {}, text, "yaml"), where) == place
 
 
-def test_an_invalid_file_has_no_locations() -> None:
+def test_values_in_an_invalid_file_have_no_location() -> None:
     assert location_of(Document("f", {}, "a: [", "yaml"), ("a",)) is None
     assert location_of(Document("f", {}, "a:\n\t- b", "yaml"), ("a",)) is None
 

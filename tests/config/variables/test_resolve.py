@@ -302,7 +302,7 @@ def test_the_output_of_a_value_command_is_cached(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text() == "x\n"
 
 
-def test_a_command_is_expanded_by_the_shell_and_does_not_inherit_own_settings() -> None:
+def test_a_value_command_is_expanded_by_the_shell_without_fairleads_variables() -> None:
     env = {"PATH": os.environ["PATH"], "V": "$(echo pwned)", "FAIRLEAD_KEY": "k"}
     entry = {"command": "x", "env": {"C": '!echo "${V}|${FAIRLEAD_KEY:-none}"'}}
     made = resolve(found(entry), env).entry

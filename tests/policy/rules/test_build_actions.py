@@ -133,7 +133,9 @@ def test_a_dry_run_does_not_check_files(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_open_file_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_already_open_is_not_checked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     file = tmp_path / "rules.json"

@@ -77,7 +77,7 @@ def test_variables_of_reserved_expansion_match_slashes() -> None:
         ("note://a{?größe}", "note://a?gr%c3%b6%c3%9fe=3", {"größe": "3"}),
     ],
 )
-def test_literals_match_as_characters_and_as_escapes(
+def test_literals_of_a_template_match_as_characters_and_as_escapes(
     template: str, uri: str, values: dict[str, str]
 ) -> None:
     assert UriTemplate(template).match(uri) == values

@@ -125,7 +125,7 @@ def test_the_result_of_an_evicted_journal_entry_is_not_kept() -> None:
     assert journal.pending == 0
 
 
-def test_only_the_size_of_a_large_message_is_kept() -> None:
+def test_a_journal_keeps_only_the_size_of_a_large_message() -> None:
     journal = Journal(longest=100)
     filled(journal, 1, b'"%s"' % (b"x" * 500))
     [record] = journal.records()

@@ -32,7 +32,7 @@ def told(kind: str, tag: Any = None, **params: Any) -> dict[str, Any]:
 
 @pytest.mark.covers("SRV-12", "PRO-16")
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_sessions_are_notified_of_changed_lists_once_per_iteration(version: str) -> None:
+async def test_sessions_are_notified_of_changed_lists_once_per_loop_iteration(version: str) -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         capabilities = (await wire.greet(version))["capabilities"]

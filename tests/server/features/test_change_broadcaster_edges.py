@@ -294,7 +294,7 @@ async def test_session_receives_later_changes_after_a_failed_notification() -> N
     assert session.told == [("resources/list_changed", None)]
 
 
-async def test_second_initialize_releases_the_subscriptions() -> None:
+async def test_a_second_initialize_releases_the_subscriptions_of_the_session() -> None:
     held: list[HeldUris] = []
 
     class Quota(SubscriptionQuota):

@@ -56,7 +56,7 @@ async def test_invalid_calls_are_rejected_with_every_problem() -> None:
 
 
 @pytest.mark.covers("SRV-18")
-def test_same_tool_can_be_registered_twice_but_not_another_with_its_name() -> None:
+def test_another_tool_with_a_registered_name_is_rejected() -> None:
     registry = MCPToolRegistry()
     first = registry.register(double)
     assert registry.register(double) is first
