@@ -254,7 +254,7 @@ NO_NULL = {"title", "options", "items", "count"}  # optional arguments whose sch
 @example({"note": None, "unknown": None, "options": {"title": None, "x": [None, {}]}})
 @example({"z": 1, "a": 1.0, "m": -0.0, "": "", "count": 10**40})
 @example({})
-def test_arguments_arrive_unchanged(
+def test_arguments_reach_the_server_unchanged_on_every_route(
     running: Running, route: str, arguments: dict[str, Any]
 ) -> None:
     if route in MANAGED:

@@ -59,7 +59,7 @@ for line in sys.stdin:
     "a client can only cancel its own subscriptions at the server",
     "other clients still receive notifications",
 )
-async def test_a_client_cannot_unsubscribe_others(tmp_path: Path) -> None:
+async def test_a_client_cannot_end_subscriptions_of_other_clients(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text(_SERVER)
     heard = asyncio.Event()

@@ -93,7 +93,7 @@ def test_every_hidden_character_is_escaped_between_letters() -> None:
         "→ ☎︎",
     ],
 )
-def test_ordinary_text_stays_readable(text: str) -> None:
+def test_ordinary_text_is_displayed_unchanged(text: str) -> None:
     assert (visible(text), safe(text), json_text(text)) == (text, text, f'"{text}"')
 
 
@@ -122,7 +122,7 @@ def test_a_long_text_of_hidden_characters_is_escaped_quickly(sign: str) -> None:
     assert time.process_time() - began < 5
 
 
-def test_prose_keeps_its_spaces() -> None:
+def test_displayed_prose_keeps_its_spaces() -> None:
     assert prose("\u3000日本\u00a0\u202e") == "\u3000日本\u00a0\\u202e"
 
 
@@ -224,7 +224,7 @@ def test_text_of_a_message_cannot_imitate_the_label_of_another_message() -> None
 
 
 @pytest.mark.parametrize("evil", EVIL, ids=ascii)
-def test_pages_escape_hidden_characters(evil: str) -> None:
+def test_status_pages_escape_hidden_characters(evil: str) -> None:
     row = dict.fromkeys(("era", "revision", "transport", "latency_ms"))
     server = {**row, "name": evil, "status": evil, "error": evil, "source": evil}
     server |= {"tools": 1, "calls": 1, "errors": 1}
@@ -284,7 +284,7 @@ def words_of(command: str) -> list[str]:
 
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
-def test_a_quoted_word_is_one_visible_word(word: str) -> None:
+def test_a_quoted_argument_is_one_word_without_hidden_characters(word: str) -> None:
     text = quoted(word)
     assert visible(text) == text
     if not text.startswith("$'"):

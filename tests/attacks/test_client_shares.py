@@ -1,4 +1,4 @@
-"""One client cannot take sessions, sockets, streams or memory away from another one."""
+"""A client cannot exhaust the sessions, sockets, streams or memory that other clients may use."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ OPENING = {
     },
 }
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-# The rule for shares, with a model
+# The rule for shares, compared with a model
 
 
 class Model:
@@ -269,7 +269,7 @@ async def test_streams_of_http_sse_are_shared_fairly(kind: str) -> None:
 
 
 @KINDS
-async def test_websockets_are_shared_fairly(kind: str) -> None:
+async def test_websockets_are_shared_fairly_between_clients(kind: str) -> None:
     async with two_clients(kind, max_sockets=6) as (greedy, modest), AsyncExitStack() as stack:
 
         async def open_socket(client: Client) -> Any:

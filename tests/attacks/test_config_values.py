@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow  # part of `make test-all`
 ODD_YAML = {
     "int and str keys": "{1: a, b: c}",
     "a null key": "{~: a, b: c}",
-    "truth values as keys": "{on: a, off: b, yes: c, x: d}",
+    "booleans as keys": "{on: a, off: b, yes: c, x: d}",
     "a float key": "{1.5: a, b: c}",
     "a date key": "{2024-01-01: a, b: c}",
     "a list as a key": "{[1, 2]: a}",
@@ -50,7 +50,7 @@ ODD_YAML = {
     "infinity": "-.inf",
     "a huge number": "0x" + "f" * 5000,
     "a huge decimal number": "9" * 5000,
-    "a number that is none": "!!int abc",
+    "a value that is not a number": "!!int abc",
     "a date that does not exist": "!!timestamp 2024-13-45",
     "a value that contains itself": "&a [*a]",
     "a map that contains itself": "&a {x: *a}",
@@ -180,7 +180,7 @@ def test_a_number_and_the_same_text_are_one_key_in_strict_files() -> None:
     ],
     ids=lambda value: value[:20],
 )
-def test_deep_nesting_is_rejected_quickly(name: str, text: str) -> None:
+def test_deeply_nested_configuration_files_are_rejected_quickly(name: str, text: str) -> None:
     began = time.process_time()
     with pytest.raises(ConfigError):
         parse(name, text.encode(), strict=False)
@@ -283,7 +283,7 @@ def test_no_document_breaks_the_readers_of_gateway_and_rules_files(
     st.binary(max_size=60) | st.text(max_size=60).map(str.encode),
     st.sampled_from(["json", "toml", "yaml"]),
 )
-def test_no_bytes_break_the_parser(content: bytes, ending: str) -> None:
+def test_parsing_arbitrary_bytes_raises_only_config_errors(content: bytes, ending: str) -> None:
     for strict in (True, False):
         try:
             document = parse(f"a.{ending}", content, strict=strict)

@@ -42,7 +42,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_difference_takes_little_time_and_space(name: str) -> None:
+def test_showing_a_changed_tool_takes_little_time_and_space(name: str) -> None:
     before, now = HOSTILE[name]
     approved = LockedTool(digest_of(before), before)
     began = time.process_time()
@@ -63,7 +63,7 @@ def test_a_long_line_is_shown_from_its_first_difference() -> None:
     assert new.endswith('now",')
 
 
-def test_only_differing_lines_are_shown() -> None:
+def test_a_difference_shows_only_the_lines_that_differ() -> None:
     before, now = tool(), tool(title="T")
     difference = difference_of(LockedTool(digest_of(before), before), now)
     assert difference is not None
@@ -82,7 +82,7 @@ def test_suspicious_texts_are_found_in_linear_time(piece: str) -> None:
     assert time.process_time() - began < 4 * QUICK
 
 
-def test_names_are_merged_in_linear_time() -> None:
+def test_merging_tool_names_takes_linear_time() -> None:
     pairs = [(f"server {n % 7}", "x" * 70 + str(n % 50_000)) for n in range(100_000)]
     began = time.process_time()
     names = merge_names(pairs)

@@ -142,7 +142,7 @@ async def test_constant_change_notifications_cause_a_limited_number_of_list_requ
             assert len(heard(tmp_path, "tools/list")) < 40
 
 
-def test_a_search_for_many_unknown_words_is_quick() -> None:
+def test_a_tool_search_for_many_unknown_words_is_fast() -> None:
     tools = [
         (f"tool_{n}", Raw(to_json({"name": "t", "description": f"word{n:x} " * 50})))
         for n in range(5000)
@@ -165,9 +165,7 @@ def logger(caplog: pytest.LogCaptureFixture) -> logging.Logger:
     return redacted_logger("fairlead.floods")
 
 
-def test_log_lines_are_limited_in_length(
-    logger: logging.Logger, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_long_log_lines_are_cut(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
     logger.warning("said %s", "x" * 1_000_000)
     try:
         raise ValueError("y" * 1_000_000)

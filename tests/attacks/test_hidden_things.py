@@ -131,7 +131,7 @@ async def test_the_path_of_a_hidden_server_behaves_like_an_unknown_path(
     "pages count the servers and tools of the view and the client's own connections",
     "pages show no other servers, clients or calls",
 )
-async def test_pages_count_nothing_outside_of_the_view() -> None:
+async def test_status_pages_count_nothing_outside_of_the_view() -> None:
     async with scene() as (_, web):
         root = web.url.removesuffix("/mcp")
         web.http.headers.update(WIDE)

@@ -117,7 +117,7 @@ def sealed_at(kind: Kind, server: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("entry", "policy", "server"), COMBINATIONS)
 @in_one_loop
-async def test_a_policy_applies_at_every_entry_point(
+async def test_a_policy_denies_sealed_items_at_every_entry_point(
     host: Host, entry: str, policy: str, server: str
 ) -> None:
     kind_of, rules, place = ENTRIES[entry], POLICIES[policy], host.places[policy]
@@ -418,7 +418,7 @@ async def test_rest_calls_have_the_principal_of_the_token(host: Host) -> None:
 
 
 @in_one_loop
-async def test_every_era_and_version_is_in_the_table() -> None:
-    """Guard against an entry point being removed unnoticed."""
+async def test_the_table_of_entry_points_contains_every_era() -> None:
+    """Detect the removal of an entry point from the table."""
     assert {entry.era for entry in ENTRIES.values()} == {"handshake", "stateless", "none"}
     assert any(getattr(entry, "version", "") == HANDSHAKE for entry in ENTRIES.values())

@@ -62,7 +62,9 @@ def owners(monkeypatch: pytest.MonkeyPatch, *uids: int) -> None:
     monkeypatch.setattr(module, "_process_owners", lambda: iter(uids))
 
 
-def test_users_with_processes_are_found(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_with_running_processes_are_found(
+    people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert other_users() == []
     owners(monkeypatch, 0, 33, 1000, 1002, 1003, 65534, 100_000)
     assert other_users() == []
@@ -124,7 +126,7 @@ def test_a_warning_names_a_socket_that_others_can_replace(people: Path) -> None:
     assert "warning" not in announced_by(inside)
 
 
-def test_up_warns_of_other_users(person: Person, tmp_path: Path) -> None:
+def test_fairlead_up_warns_of_other_users_of_the_machine(person: Person, tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(
@@ -154,7 +156,7 @@ def test_a_generated_token_is_new_each_time_and_shown() -> None:
         assert "FAIRLEAD_TOKEN" in text, program
 
 
-def test_up_requires_its_generated_token(person: Person) -> None:
+def test_fairlead_up_requires_its_generated_token_from_clients(person: Person) -> None:
     with running(person, "up", "--port", "0", "--json", "--token", "auto") as up:
         report = up.report()
         ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

@@ -48,7 +48,7 @@ def seconds(work: Any, *arguments: Any) -> float:
         ("x://{+a,b}/", "x://" + "," * 16_000),
     ],
 )
-def test_a_template_takes_linear_time(template: str, uri: str) -> None:
+def test_matching_a_uri_template_takes_linear_time(template: str, uri: str) -> None:
     assert seconds(UriTemplate(template).match, uri) < QUICK
 
 
@@ -101,7 +101,7 @@ def test_a_template_matches_like_the_equivalent_regular_expression(
 @pytest.mark.parametrize(
     "pattern", ["(a+)+$", "(a|aa)+$", "(.*)*x", "(x+x+)+y", "^(([a-z])+.)+[A-Z]"]
 )
-def test_a_pattern_of_a_rule_takes_linear_time(pattern: str) -> None:
+def test_matching_the_pattern_of_a_rule_takes_linear_time(pattern: str) -> None:
     test = compare({"matches": pattern})
     assert seconds(test, ["a" * 1_000_000 + "!"]) < QUICK
     assert seconds(Redactor(patterns=[pattern]).text, "x" * 100_000 + "!") < 4 * QUICK
@@ -132,7 +132,7 @@ def test_patterns_match_like_those_of_python(pattern: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["*a*a*a*a*a*b", "*[ab]*[ab]*[ab]*c", "*" + "?a*" * 10 + "b"])
-def test_globs_take_linear_time(pattern: str) -> None:
+def test_matching_a_glob_takes_linear_time(pattern: str) -> None:
     assert seconds(compare({"like": pattern}), ["ab" * 50_000]) < QUICK
 
 
@@ -187,7 +187,7 @@ PIECES = [
     [value for *_, value in EXPRESSIONS],
     ids=[f"{m.__name__}.{n}" for m, n, _ in EXPRESSIONS],
 )
-def test_our_own_expressions_take_linear_time(expression: re.Pattern[Any]) -> None:
+def test_regular_expressions_of_the_source_take_linear_time(expression: re.Pattern[Any]) -> None:
     """Match repeated fragments of text that are long enough for quadratic time to take seconds."""
     for piece in PIECES:
         for start in ("", "token", '"', "a://"):
@@ -201,7 +201,7 @@ def test_our_own_expressions_take_linear_time(expression: re.Pattern[Any]) -> No
 
 
 @pytest.mark.parametrize("piece", PIECES)
-def test_redaction_takes_linear_time(piece: str) -> None:
+def test_redacting_repeated_fragments_takes_linear_time(piece: str) -> None:
     clean = Redactor(values=["secret-value"])
     for start in ("", "token=", '{"password": "', "a://", "Authorization: "):
         text = start + piece * (20_000 // len(piece)) + "\x00"

@@ -50,7 +50,7 @@ def exchange(principal: Principal, params: dict[str, Any], method: str = "tools/
     return Exchange(message, caller, head, up, context, NullReplyPath(principal))
 
 
-# The principal is a required argument
+# Functions require a principal
 
 
 def test_a_caller_cannot_be_made_without_a_principal() -> None:
@@ -81,7 +81,7 @@ def test_every_caller_of_a_conversation_has_its_principal(principal: Principal) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_anonymous_differs_from_every_name(name: str) -> None:
+def test_the_anonymous_principal_differs_from_every_name(name: str) -> None:
     assert name != ANONYMOUS
     assert len({name, ANONYMOUS}) == 2
     assert principal_name(name) == name

@@ -158,7 +158,7 @@ HARMLESS = [
 
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("text", HARMLESS)
-def test_ordinary_texts_are_unchanged(text: str) -> None:
+def test_redaction_leaves_ordinary_texts_unchanged(text: str) -> None:
     assert redact(text) == text
     raw = json.dumps({"result": {"text": text}}).encode()
     assert Redactor().message(raw) is raw
@@ -205,7 +205,7 @@ def test_each_token_is_found_by_the_quick_check(name: str) -> None:
         ),
     ],
 )
-def test_redaction_takes_linear_time(piece: str) -> None:
+def test_redacting_a_message_takes_linear_time(piece: str) -> None:
     redactor = Redactor(values=["hunter2-hunter2", 'quo"ted\\', "aaaaaaaa"])
     text = piece * (200_000 // len(piece))
     started = time.process_time()

@@ -46,7 +46,7 @@ def test_a_rejected_request_is_not_a_server_failure(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 404, 500, 502, 503])
-def test_other_error_statuses_are_server_failures(status: int) -> None:
+def test_http_statuses_401_404_and_5xx_count_as_server_failures(status: int) -> None:
     assert _is_failure(HttpError(status))
 
 

@@ -45,7 +45,7 @@ def test_a_pattern_that_is_large_when_compiled_is_not_compiled() -> None:
 @pytest.mark.attack(
     "capabilities of megabytes", "`declaration_bytes`", "rejected with -32602 and not stored"
 )
-def test_a_client_cannot_declare_megabytes() -> None:
+def test_a_client_with_too_large_declared_capabilities_is_rejected() -> None:
     large = b'{"experimental":"' + b"x" * DECLARATION_BYTES.value + b'"}'
     meta = Meta(protocol_version="2026-07-28", client_capabilities=msgspec.Raw(large))
     with pytest.raises(RpcError, match="more than 65536 bytes"):

@@ -1,4 +1,4 @@
-"""A client that sends the request state of another client's elicitation."""
+"""Attacks with the request state of another client's elicitation."""
 
 import asyncio
 from typing import Any
@@ -30,7 +30,7 @@ async def call(web: aiohttp.ClientSession, url: str, token: str, **params: Any) 
 
 
 @pytest.mark.parametrize(("path", "tool"), [("", "red_ask"), ("/red", "ask")])
-async def test_a_request_state_is_rejected_from_another_client(path: str, tool: str) -> None:
+async def test_a_request_state_is_rejected_if_another_client_sends_it(path: str, tool: str) -> None:
     """Use a stateless upstream server, which would accept the state from any client."""
     server = make("red")
     async with (

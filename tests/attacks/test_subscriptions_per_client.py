@@ -122,7 +122,7 @@ KINDS = ["server", "relay", "gateway"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_sessions_of_one_client_share_a_limit(kind: str) -> None:
+async def test_sessions_of_one_client_share_a_limit_of_subscriptions(kind: str) -> None:
     async with asyncio.timeout(LIMIT), served(kind) as target:
         with limited(target, CLIENT_SUBSCRIPTIONS, 10):
             async with sessions(target, 3, "ann") as wires, sessions(target, 1, "ben") as others:
@@ -147,7 +147,7 @@ async def test_the_subscriptions_of_an_ended_session_no_longer_count(kind: str) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_all_clients_together_share_a_limit(kind: str) -> None:
+async def test_subscriptions_of_all_clients_together_are_limited(kind: str) -> None:
     async with asyncio.timeout(LIMIT), served(kind) as target:
         with limited(target, SUBSCRIPTIONS, 10):
             async with sessions(target, 1, "ann") as (ann,), sessions(target, 1, "ben") as (ben,):
@@ -176,7 +176,7 @@ async def listen(wire: Wire, count: int, first: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_listen_streams_of_one_client_share_a_limit(kind: str) -> None:
+async def test_listen_streams_of_one_client_are_limited_together(kind: str) -> None:
     async with asyncio.timeout(LIMIT), served(kind) as target:
         with limited(target, CLIENT_LISTENERS, 5):
             async with sessions(target, 2, "ann") as wires, sessions(target, 1, "ben") as (ben,):
@@ -219,7 +219,7 @@ def test_the_cost_of_a_subscription_does_not_depend_on_the_number_of_subscriptio
         assert times[1] < 4 * times[0] + 0.05
 
 
-def test_all_listen_streams_together_share_a_limit() -> None:
+def test_listen_streams_of_all_clients_together_are_limited() -> None:
     quota = SubscriptionQuota()
     with set_to(LISTENERS, 1), quota.listening("a", object(), 1):
         with pytest.raises(RpcError, match="of all clients together"):

@@ -896,7 +896,7 @@ async def test_a_dry_run_on_a_tape_uses_the_servers_own_names(tmp_path: Path) ->
 # Over HTTP and WebSocket
 
 
-async def test_the_path_of_an_endpoint_may_end_with_a_slash() -> None:
+async def test_a_rule_on_a_path_applies_with_a_trailing_slash_and_escapes() -> None:
     deny = rules({"when": {"path": "/mcp/notes"}, "do": "block"})
     async with asyncio.timeout(LIMIT), Gateway(interceptors=[deny]) as gateway:
         await gateway.connect({"notes": easy_going("read")})

@@ -30,7 +30,7 @@ class TurnLock:
 @pytest.mark.attack(
     "a batch of a thousand messages", "`messages_per_turn`", "other clients are served meanwhile"
 )
-async def test_a_batch_yields_to_other_callbacks() -> None:
+async def test_delivering_a_batch_yields_to_other_callbacks_of_the_event_loop() -> None:
     channel = StreamedChannel(TransportContext(transport_type="http"))
     taken: list[tuple[int, Any]] = []
     running = asyncio.create_task(channel.run(lambda item: taken.append((turns.count, item))))
@@ -73,7 +73,7 @@ class Reading(WebSocketChannel):
     "`messages_per_turn`",
     "other clients are served meanwhile",
 )
-async def test_a_burst_of_frames_yields_to_other_callbacks() -> None:
+async def test_handling_a_burst_of_frames_yields_to_other_callbacks_of_the_event_loop() -> None:
     channel = Reading(TransportContext(transport_type="websocket"), Burst())
     seen: list[int] = []
     done = asyncio.Event()

@@ -50,7 +50,7 @@ async def heard(web: Web, pieces: list[bytes], known: bytes = GOOD) -> list[tupl
             while (got := await line.answer()).status:
                 answers.append((got.status, said(got)))
         if len(answers) > 1 and answers[-1][0] == 400:
-            # The error that ended the connection; the server need not send it after a response.
+            # The server may omit the error that ended the connection after a response.
             del answers[-1]
         return answers
 

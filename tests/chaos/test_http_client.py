@@ -242,7 +242,7 @@ async def test_a_trickling_body_is_limited_by_the_timeout_of_its_request(era: st
 
 
 @ERAS
-async def test_endless_headers_fail_the_call(era: str) -> None:
+async def test_a_response_with_endless_headers_fails_the_call(era: str) -> None:
     async def bad(call: Call) -> None:
         await call.raw(b"HTTP/1.1 200 OK\r\n")
         while True:
@@ -395,7 +395,7 @@ async def test_a_listening_stream_that_keeps_ending_is_reopened_with_a_delay() -
 
 
 @ERAS
-async def test_calls_succeed_after_a_server_restart(era: str) -> None:
+async def test_a_client_can_call_tools_after_a_server_restart(era: str) -> None:
     async def rest(call: Call) -> None:
         if era == "handshake" and call.headers.get("mcp-session-id") != sessions[-1]:
             await call.answer(404)
@@ -434,7 +434,7 @@ async def test_calls_succeed_after_a_server_restart(era: str) -> None:
 
 
 @ERAS
-async def test_any_mutated_response_ends_the_call(
+async def test_a_call_ends_after_any_mutated_response(
     era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Send valid responses with random changes."""

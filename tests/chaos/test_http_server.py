@@ -62,7 +62,7 @@ SMUGGLED = {
 }
 
 
-async def test_ambiguous_requests_are_rejected(options: dict[str, Any]) -> None:
+async def test_requests_with_ambiguous_framing_are_rejected(options: dict[str, Any]) -> None:
     async with serving(make_server(), **options) as web:
         for what, bad in SMUGGLED.items():
             async with line_to(web) as line:
@@ -116,7 +116,9 @@ async def test_a_large_body_does_not_count_towards_the_next_head(options: dict[s
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/tools/add/call", "/messages?session_id=x"])
-async def test_compressed_bodies_are_rejected(path: str, options: dict[str, Any]) -> None:
+async def test_requests_with_compressed_bodies_are_rejected(
+    path: str, options: dict[str, Any]
+) -> None:
     bomb = gzip.compress(b" " * 1_000_000)
     async with serving(make_server(), **options) as web:
         sent = request(None, "Content-Encoding: gzip", line=f"POST {path} HTTP/1.1", body=bomb)
@@ -133,7 +135,7 @@ async def test_the_body_limit_applies_to_every_framing(options: dict[str, Any]) 
             assert (got.status, got.fields["connection"]) == (413, "close")
 
 
-async def test_invalid_origins_are_rejected(
+async def test_requests_with_invalid_origins_are_rejected(
     options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(make_server(), **options) as web:

@@ -38,14 +38,14 @@ try:
     with asyncio.Runner(loop_factory=LOOP.new_event_loop) as runner:
         runner.run(main())
 except KeyError:
-    print("failed as it should")
+    print("failed as expected")
 kept[0].close()
 """
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_server_ends_with_its_loop(loop: str) -> None:
+def test_all_servers_end_when_their_event_loop_is_cancelled(loop: str) -> None:
     """Run with warnings as errors, because uvloop would never close after a warning is raised."""
     command = [sys.executable, "-W", "error", "-c", PROGRAM.replace("LOOP", loop)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
-    assert (done.stdout, done.stderr) == ("tidied up\nfailed as it should\n", "")
+    assert (done.stdout, done.stderr) == ("tidied up\nfailed as expected\n", "")

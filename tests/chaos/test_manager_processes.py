@@ -286,7 +286,7 @@ async def test_a_start_can_be_cancelled_at_any_moment(tmp_path: Path, loop_kind:
 
 
 @pytest.mark.covers("HST-22")
-async def test_an_unresponsive_server_is_replaced(tmp_path: Path) -> None:
+async def test_a_server_process_that_does_not_respond_is_replaced(tmp_path: Path) -> None:
     server = Rough(tmp_path, "a")
     config = MCPClientConfig(timeout_seconds=0.3)
     rules = Rules(health_interval=0.1)

@@ -179,7 +179,7 @@ ROUNDS: dict[tuple[str, str], list[tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("fault", "other"), ROUNDS)
-async def test_processes_of_one_key_fail_without_affecting_the_other(
+async def test_failing_processes_of_one_connection_key_do_not_affect_the_other(
     tmp_path: Path, fault: str, other: str
 ) -> None:
     server, numbers, seed = FragileServer(tmp_path), itertools.count(), f"{fault} {other}"

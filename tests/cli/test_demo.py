@@ -14,7 +14,7 @@ from tests.support.cli_process import LIMIT, fairlead, on_terminal
 COMMAND = [sys.executable, "-m", "fairlead.demo"]
 
 
-def test_the_demo_shows_both_eras() -> None:
+def test_the_demo_runs_a_session_in_each_era() -> None:
     done = fairlead("demo")
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
@@ -55,11 +55,11 @@ def test_the_demo_has_colours_on_a_terminal() -> None:
     assert "Try it yourself" in shown
 
 
-def test_the_demo_works_in_any_folder(tmp_path: Path) -> None:
+def test_the_demo_does_not_depend_on_the_current_folder(tmp_path: Path) -> None:
     assert fairlead("demo", cwd=tmp_path).returncode == 0
 
 
-async def test_the_demo_server_keeps_notes() -> None:
+async def test_the_demo_server_stores_and_returns_notes() -> None:
     async with MCPClient.connect_stdio(COMMAND) as client:
         await client.call_tool("add_note", {"title": "Knots", "text": "bowline"})
         found = await client.call_tool("search_notes", {"query": "BOWLINE"})

@@ -24,7 +24,7 @@ def test_help_names_every_command(args: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("command", ["serve", "mcp", "doctor", "tools", "call", "paths", "demo"])
-def test_each_command_has_help(command: str) -> None:
+def test_each_command_has_a_help_text(command: str) -> None:
     done = fairlead(command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: fairlead {command}")
@@ -45,7 +45,7 @@ def test_a_subcommand_without_its_group_suggests_the_full_command(command: str) 
     assert f"did you mean `fairlead mcp {command}`?" in done.stderr
 
 
-def test_help_fits_into_a_terminal() -> None:
+def test_the_help_text_of_doctor_has_at_most_88_columns() -> None:
     shown = fairlead("doctor", "--help").stdout
     assert max(map(len, shown.splitlines())) <= 88
     assert "Check configuration files, required programs" in shown
@@ -63,20 +63,20 @@ def test_main_returns_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert "error: " in capsys.readouterr().err
 
 
-def test_a_closed_pipe_is_not_a_crash() -> None:
+def test_a_closed_output_pipe_causes_no_traceback() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", "tools", *DEMO],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
-    process.stdout.close()  # as `| head` does
+    process.stdout.close()  # `| head` also closes the pipe early
     _, stderr = process.communicate(timeout=LIMIT)
     assert (process.returncode, stderr) == (1, b"")
 
 
 @pytest.mark.covers("CMD-05")
-def test_colours_depend_on_the_terminal() -> None:
+def test_colours_are_used_only_on_a_terminal_that_supports_them() -> None:
     assert "\x1b[31merror:" in on_terminal("serv")
     assert "\x1b[" not in on_terminal("serv", env={"NO_COLOR": "1"})
     assert "\x1b[" not in on_terminal("serv", env={"TERM": "dumb"})

@@ -98,7 +98,7 @@ async def test_a_server_of_the_handshake_era_is_recognized(unknown: str, tmp_pat
         assert (await client.health_check())["ok"] is True
     expected = ["initialize", "notifications/initialized", "tools/call", "ping"]
     assert lines_of(log) == ["server/discover", *expected]
-    # The era is remembered: no probe the next time.
+    # The era is remembered, so the next connection sends no probe.
     log.unlink()
     async with MCPClient.connect_stdio(command, config) as client:
         await client.call_tool("t")
@@ -106,7 +106,9 @@ async def test_a_server_of_the_handshake_era_is_recognized(unknown: str, tmp_pat
 
 
 @pytest.mark.covers("PRO-22")
-async def test_a_stateless_server_that_starts_slowly_is_not_misjudged(tmp_path: Path) -> None:
+async def test_a_stateless_server_that_starts_slowly_is_recognised_as_stateless(
+    tmp_path: Path,
+) -> None:
     command = program(
         tmp_path,
         """
@@ -408,7 +410,7 @@ async def test_lists_without_a_capability_are_not_requested(tmp_path: Path) -> N
 
 
 @pytest.mark.covers("PRO-30", "TRN-17")
-async def test_requests_of_the_server_are_answered(tmp_path: Path) -> None:
+async def test_requests_of_the_server_are_answered_by_the_client(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -443,7 +445,9 @@ async def test_requests_of_the_server_are_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("PRO-30")
-async def test_without_a_handler_the_response_is_method_not_found(tmp_path: Path) -> None:
+async def test_server_requests_without_a_handler_are_answered_with_method_not_found(
+    tmp_path: Path,
+) -> None:
     command = program(
         tmp_path,
         """
@@ -501,7 +505,7 @@ async def test_notifications_are_kept_for_the_first_listener_and_stay_in_order(
     async with asyncio.timeout(5):
         await done.wait()
         await call
-    assert heard[:100] == list(range(50, 150))  # the last hundred, without the oldest
+    assert heard[:100] == list(range(50, 150))  # only the last hundred notifications are kept
     assert heard[100:200] == list(range(100))
     await transport.close()
 
@@ -510,7 +514,7 @@ async def test_two_clients_may_be_closed_in_any_order_by_any_task(tmp_path: Path
     command = program(tmp_path, LEGACY.format(log=str(tmp_path / "log"), unknown="refuse(request)"))
     first = await MCPClient.connect_stdio(command)
     second = await asyncio.create_task(_connect(command))
-    await first.close()  # first in, first out
+    await first.close()  # the client that was opened first is closed first
     assert (await second.call_tool("t"))["content"]
     await asyncio.create_task(second.close())
     await second.close()
@@ -550,7 +554,7 @@ async def test_an_exception_in_the_block_closes_the_client(tmp_path: Path) -> No
     assert not client.connected
 
 
-async def test_a_command_must_be_a_list() -> None:
+async def test_a_stdio_command_must_be_a_list() -> None:
     with pytest.raises(TypeError, match="command must be a list"):
         MCPClient.connect_stdio("python server.py")
 
@@ -573,7 +577,7 @@ async def test_messages_of_ten_megabytes_pass_in_both_directions(tmp_path: Path)
     async with MCPClient.connect_stdio(command) as client:
         result = await client.call_tool("t", {"x": text}, timeout=30)
         assert result["content"][0]["text"] == text
-        # The server writes each of these as six bytes: over the limit, and reported at once.
+        # The server writes each character as six bytes, which exceeds the limit at once.
         with pytest.raises(RemoteProtocolError, match="over the limit of 16777216"):
             await client.call_tool("t", {"x": "é" * (4 << 20)}, timeout=30)
         assert (await client.call_tool("t", {"x": "still there"}))["content"]

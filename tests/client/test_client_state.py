@@ -124,7 +124,7 @@ async def test_a_failed_notification_over_http_raises_its_error() -> None:
                 await client.transport.notify("notifications/x")
 
 
-async def test_headers_are_sent_over_websocket() -> None:
+async def test_headers_are_sent_in_the_websocket_handshake() -> None:
     server, tokens = MCPServer("s"), list[str]()
 
     def verify(token: str) -> str | None:

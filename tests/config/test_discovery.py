@@ -1,4 +1,4 @@
-"""Tests of discovery: precedence, switches, duplicates and broken files."""
+"""Tests of discovery: precedence, disabled servers, duplicates and invalid files."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def servers(**commands: str) -> dict[str, Any]:
 
 
 @pytest.mark.covers("CFG-03")
-def test_servers_of_all_programs_are_found(tmp_path: Path) -> None:
+def test_discovery_finds_the_servers_of_all_programs(tmp_path: Path) -> None:
     full_home(tmp_path)
     loaded = load(tmp_path)
     assert loaded.warnings == []
@@ -97,7 +97,7 @@ def test_without_project_files_the_users_entries_are_used(tmp_path: Path) -> Non
 
 
 @pytest.mark.covers("CFG-06")
-def test_server_lists_in_own_files_apply_to_every_program(tmp_path: Path) -> None:
+def test_server_lists_in_fairleads_files_apply_to_every_program(tmp_path: Path) -> None:
     own = {
         "mcpServers": {"x": {"command": "x", "enabled": False}},
         "disabledServers": ["hidden"],
@@ -215,7 +215,7 @@ def test_exa_is_filtered_and_its_keys_are_returned(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("CFG-12")
-def test_custom_filters_are_called(tmp_path: Path) -> None:
+def test_custom_filters_remove_servers_and_their_exceptions_become_warnings(tmp_path: Path) -> None:
     def no_a(found: FoundServer, env: Mapping[str, str]) -> Removal | None:
         return Removal("no a", ("key",)) if found.name == "a" else None
 
@@ -266,7 +266,7 @@ def test_custom_filters_are_called(tmp_path: Path) -> None:
         (b'{"mcpServers": {"a": {"command": "x", "timeout": "9"}}}', 1, 'Server "a": `timeout`'),
     ],
 )
-def test_broken_files_are_reported_and_other_files_are_read(
+def test_invalid_files_are_reported_and_other_files_are_read(
     tmp_path: Path, content: bytes, line: int, reason: str
 ) -> None:
     write(tmp_path / HOME, {".claude.json": servers(other="o")})
@@ -280,7 +280,7 @@ def test_broken_files_are_reported_and_other_files_are_read(
     assert warning.reason.startswith(reason)
 
 
-def test_a_broken_entry_does_not_affect_others_in_its_file(tmp_path: Path) -> None:
+def test_an_invalid_entry_does_not_affect_others_in_its_file(tmp_path: Path) -> None:
     mixed = {
         "mcpServers": {"a": 1, "b": {"command": "b"}, "c": {"url": 7}, "d": {"url": "http://d"}}
     }
@@ -301,7 +301,7 @@ def test_an_empty_file_is_not_reported(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_byte_order_marks_are_accepted(tmp_path: Path, encoding: str) -> None:
+def test_files_with_a_byte_order_mark_are_accepted(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / HOME / ".cursor" / "mcp.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(json.dumps(servers(a="ä")).encode(encoding))
@@ -328,7 +328,7 @@ def test_paths_that_are_not_regular_files_are_reported(tmp_path: Path) -> None:
     }
 
 
-def test_a_huge_file_is_rejected(tmp_path: Path) -> None:
+def test_a_file_over_the_size_limit_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / HOME / ".cursor" / "mcp.json"
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:
@@ -365,7 +365,7 @@ def test_errors_in_toml_and_yaml_are_reported_with_their_line(
     assert warning.line == line
 
 
-def test_warnings_contain_no_secrets(tmp_path: Path) -> None:
+def test_discovery_warnings_contain_no_secrets(tmp_path: Path) -> None:
     texts = {
         ".cursor/mcp.json": '{"mcpServers": {"a": {"command": "x", "env": {"TOKEN": ["s3cret"]}}}}',
         ".claude.json": '{"mcpServers": {"a": {"env": {"API_KEY": s3cret}}}}',

@@ -139,7 +139,7 @@ def test_an_argument_is_shown_with_the_origin_of_its_value(
         ("gemini", "$NO", "", ("your variable NO (not set)",)),
     ],
 )
-def test_a_value_of_the_environment_may_be_a_command_or_the_name_of_a_variable(
+def test_a_preview_resolves_environment_values_as_the_program_would(
     dialect: str, text: str, expected: str, origins: tuple[str, ...]
 ) -> None:
     [_, value] = shown({"command": "c", "env": {"A": text}}, dialect=dialect)

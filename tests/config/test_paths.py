@@ -53,7 +53,7 @@ def test_folders_depend_on_the_platform(
     assert found.is_windows is (platform == "win32")
 
 
-def test_the_environment_moves_folders() -> None:
+def test_environment_variables_set_the_folders() -> None:
     xdg = machine("linux", XDG_CONFIG_HOME="/c", XDG_DATA_HOME="/d", XDG_CACHE_HOME="/k")
     assert (xdg.own_config, xdg.own_data, xdg.own_cache) == (
         ("/c/fairlead",),
@@ -71,7 +71,7 @@ def test_the_environment_moves_folders() -> None:
     assert (windows.app_data, windows.local_app_data) == (r"D:\a", r"D:\l")
 
 
-def test_variables_with_relative_folders_are_ignored() -> None:
+def test_folder_variables_with_relative_paths_are_ignored() -> None:
     relative = machine("linux", XDG_CONFIG_HOME="c", FAIRLEAD_HOME="")
     assert relative.own_config == ("/home/u/.config/fairlead",)
     assert relative.variable("XDG_CONFIG_HOME") == ""

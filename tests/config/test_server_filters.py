@@ -76,7 +76,7 @@ def test_exa_servers_are_removed_with_their_keys(
         ("s", {"command": "npx", "args": ["not-exa-mcp-server"]}),
     ],
 )
-def test_other_servers_are_kept(name: str, raw: dict[str, Any]) -> None:
+def test_servers_other_than_exa_are_kept(name: str, raw: dict[str, Any]) -> None:
     assert verdict(name, raw) is None
 
 

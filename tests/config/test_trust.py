@@ -1,4 +1,4 @@
-"""Tests of approvals."""
+"""Tests of the approval of project entries."""
 
 import json
 import stat
@@ -116,7 +116,7 @@ def test_approvals_are_in_the_data_folder() -> None:
     assert str(Trust.of(moved).path) == "/f/data/approvals.json"
 
 
-def test_each_approval_state_has_a_reason(tmp_path: Path) -> None:
+def test_the_rejection_reason_depends_on_the_approval_state(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     trust = Trust(path)
     assert trust.rejection_reason(found()) == "is not approved"
@@ -158,10 +158,10 @@ def test_changed_parts_of_an_entry_are_named(tmp_path: Path) -> None:
     trust.approve(found(entry=entry))
     last = trust.last(found())
     assert last is not None
-    assert last["runs"] == "x a", "the last one that was approved, also for the second time"
+    assert last["runs"] == "x a", "approving an entry again makes it the last one"
 
 
-def test_records_without_parts_cannot_be_compared(tmp_path: Path) -> None:
+def test_approval_records_without_parts_cannot_be_compared(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     record = {"name": "a", "path": "/p/.cursor/mcp.json"}
     path.write_text(json.dumps({"version": 2, "approved": {"x": record}}))
@@ -170,7 +170,7 @@ def test_records_without_parts_cannot_be_compared(tmp_path: Path) -> None:
     assert (trust.last(found()), trust.changes(found())) == (record, None)
 
 
-def test_the_url_of_a_remote_server_is_recorded(tmp_path: Path) -> None:
+def test_approval_records_contain_the_url_of_a_remote_server(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     Trust(path).approve(found(entry=MCPHttpServerConfig(url="https://h/mcp")))
     (record,) = json.loads(path.read_text())["approved"].values()

@@ -67,7 +67,7 @@ def test_a_negative_setting_is_an_error(key: str) -> None:
         read_server_settings({key: -1})
 
 
-# In files
+# Settings in configuration files
 
 FILES = {
     "fairlead": f"{HOME}/.config/fairlead/mcp.json",
@@ -86,7 +86,7 @@ def find(root: Path, host: str, **entry: Any) -> tuple[list[FoundServer], list[s
 
 
 @pytest.mark.parametrize("host", ["fairlead", "fairlead-project"])
-def test_settings_in_entries_of_own_files_are_used(tmp_path: Path, host: str) -> None:
+def test_settings_in_entries_of_fairleads_files_are_used(tmp_path: Path, host: str) -> None:
     ([found], problems) = find(tmp_path, host, **OWN)
     assert (found.settings, problems) == (READ, [])
     spec = configured_servers(DiscoveredServers(found={"notes": found}))["notes"]
@@ -99,7 +99,7 @@ def test_settings_in_entries_of_other_programs_are_ignored(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("host", ["fairlead", "fairlead-project"])
-def test_settings_are_not_part_of_the_digest(tmp_path: Path, host: str) -> None:
+def test_settings_of_a_fairlead_entry_are_not_part_of_its_digest(tmp_path: Path, host: str) -> None:
     ([plain], _), ([with_settings], _) = find(tmp_path, host), find(tmp_path, host, **OWN)
     assert with_settings.digest == plain.digest
     assert with_settings.part_digests == plain.part_digests
@@ -107,7 +107,7 @@ def test_settings_are_not_part_of_the_digest(tmp_path: Path, host: str) -> None:
     assert other.digest != plain.digest
 
 
-def test_settings_in_entries_of_other_programs_are_part_of_the_digest(tmp_path: Path) -> None:
+def test_settings_in_an_entry_of_another_program_are_part_of_its_digest(tmp_path: Path) -> None:
     ([plain], _), ([other], _) = find(tmp_path, "cursor"), find(tmp_path, "cursor", **OWN)
     assert other.digest != plain.digest
 
@@ -124,8 +124,8 @@ def test_rules_of_a_manager_become_connection_settings() -> None:
     assert rules.settings == UpstreamSettings(
         connect_timeout=1.0, health_interval=2.0, hang_timeout=3.0, idle_close=4.0, list_retry=5.0
     )
-    assert len(structs.fields(Rules)) == 5  # a new rule needs a line above
+    assert len(structs.fields(Rules)) == 5  # add a new rule to the comparison above
 
 
-def test_rules_have_the_defaults_of_the_settings() -> None:
+def test_default_rules_of_a_manager_equal_the_default_settings() -> None:
     assert Rules().settings == UpstreamSettings()

@@ -41,7 +41,9 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "mcp.schema.json").rea
         ({"command": "x", "timeout": 0}, '"timeout" must be greater than zero (milliseconds)'),
     ],
 )
-def test_problems_contain_the_server_name(entry: dict[str, Any], problem: str) -> None:
+def test_each_validation_problem_contains_the_server_name(
+    entry: dict[str, Any], problem: str
+) -> None:
     assert validate_server_config("srv", entry) == [f'Server "srv": {problem}']
 
 
@@ -58,11 +60,11 @@ def test_problems_contain_the_server_name(entry: dict[str, Any], problem: str) -
         MCPHttpServerConfig(url="https://x", auth={"type": "oauth"}),
     ],
 )
-def test_valid_entries_have_no_problems(entry: Any) -> None:
+def test_validation_of_valid_entries_reports_no_problems(entry: Any) -> None:
     assert validate_server_config("srv", entry) == []
 
 
-def test_all_problems_are_reported_at_once() -> None:
+def test_all_problems_of_an_entry_are_reported_at_once() -> None:
     problems = validate_server_config("my server", {"type": "x", "command": "a", "url": "b"})
     assert len(problems) == 3
     assert validate_server_config("srv", [])[0] == 'Server "srv": the entry must be a map'  # type: ignore[arg-type]
@@ -74,12 +76,12 @@ def test_all_problems_are_reported_at_once() -> None:
     [("a", True), ("A.b:c-d_9", True), ("x" * 100, True), ("x" * 101, False), ("", False)]
     + [(bad, False) for bad in ("a b", "a/b", "ä", "a\n", "../x")],
 )
-def test_server_names_are_checked(name: str, fine: bool) -> None:
+def test_invalid_server_names_are_reported(name: str, fine: bool) -> None:
     assert is_server_name(name) is fine
 
 
 @pytest.mark.covers("CFG-01")
-def test_the_published_schema_accepts_own_files() -> None:
+def test_the_published_schema_accepts_fairleads_files() -> None:
     validator = jsonschema_rs.validator_for(SCHEMA)
     validator.validate(json.loads(USER_FILES[".config/fairlead/mcp.json"]))
     validator.validate(

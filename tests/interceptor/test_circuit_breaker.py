@@ -109,7 +109,7 @@ def test_probes_are_counted_while_they_run_and_released_when_they_finish() -> No
 
 
 @pytest.mark.covers("OBS-02")
-async def test_cancelled_probe_is_ignored_and_released() -> None:
+async def test_a_cancelled_probe_is_released_without_counting_as_an_outcome() -> None:
     breaker, clock = opened()
     clock.now += 30
     inside = asyncio.Event()
@@ -135,7 +135,7 @@ async def test_cancelled_probe_is_ignored_and_released() -> None:
 
 
 @pytest.mark.covers("OBS-02")
-def test_cancelled_calls_neither_fail_nor_reset_the_count() -> None:
+def test_cancelled_calls_neither_add_to_nor_reset_the_count_of_failures() -> None:
     breaker = CircuitBreaker(failure_threshold=2)
     for _ in range(5):
         with pytest.raises(asyncio.CancelledError), breaker:
@@ -159,7 +159,7 @@ def test_rpc_error_counts_as_success_by_default() -> None:
     assert strict.state is OPEN
 
 
-def test_permits_from_before_a_state_change_are_ignored() -> None:
+def test_outcomes_of_calls_admitted_before_a_state_change_are_ignored() -> None:
     clock = Clock()
     breaker = CircuitBreaker(failure_threshold=1, clock=clock)
     slow_failure, slow_success = breaker.admit(), breaker.admit()
@@ -177,7 +177,7 @@ def test_permits_from_before_a_state_change_are_ignored() -> None:
     assert breaker.state is CLOSED
 
 
-async def test_overlapping_tasks_report_separately() -> None:
+async def test_concurrent_probes_report_their_own_outcomes() -> None:
     breaker, clock = opened(half_open_max_calls=2)
     clock.now += 30
     inside, go = asyncio.Barrier(3), asyncio.Event()
@@ -218,7 +218,7 @@ async def test_exit_in_another_task_releases_the_probe() -> None:
     assert breaker.state is CLOSED
 
 
-def test_metrics_show_the_state_and_reset_clears_them() -> None:
+def test_metrics_contain_the_state_of_the_breaker_and_reset_clears_them() -> None:
     breaker, clock = opened(name="files")
     with pytest.raises(CircuitOpenError, match="files failed too often"):
         breaker.admit()
@@ -245,7 +245,7 @@ def test_metrics_show_the_state_and_reset_clears_them() -> None:
         {"reset_timeout": -1},
     ],
 )
-def test_invalid_settings_are_refused(settings: dict[str, Any]) -> None:
+def test_invalid_breaker_settings_are_rejected(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         CircuitBreaker(**settings)
 
@@ -254,7 +254,7 @@ def test_invalid_settings_are_refused(settings: dict[str, Any]) -> None:
     st.lists(st.sampled_from(["begin", "good", "bad", "cancel", "wait"]), max_size=60),
     st.integers(1, 3),
 )
-def test_circuit_can_always_recover(steps: list[str], probes: int) -> None:
+def test_circuit_recovers_after_any_sequence_of_calls(steps: list[str], probes: int) -> None:
     clock = Clock()
     breaker = CircuitBreaker(2, 10, probes, 2, clock=clock)
     running = []
@@ -339,13 +339,13 @@ def test_circuit_is_open_for_exactly_its_timeout() -> None:
     assert breaker.remaining == 0.0
 
 
-def test_entering_a_breaker_returns_it() -> None:
+def test_entering_a_breaker_context_returns_the_breaker() -> None:
     breaker = CircuitBreaker(name="notes")
     with breaker as entered:
         assert entered is breaker
 
 
-def test_a_permit_counts_once() -> None:
+def test_only_the_first_outcome_of_a_permit_counts() -> None:
     breaker = CircuitBreaker(failure_threshold=2)
     permit = breaker.admit()
     for _ in range(3):

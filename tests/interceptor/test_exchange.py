@@ -16,10 +16,10 @@ async def test_closing_the_reply_path_of_a_single_exchange_does_nothing() -> Non
     assert (path.is_connection, path.carrier, path.session.session_id) == (False, None, None)
 
 
-def test_a_peer_is_a_connection_and_a_post_is_not() -> None:
+def test_a_peer_counts_as_a_connection_and_a_post_does_not() -> None:
     assert (Peer.is_connection, PostReplyPath.is_connection) == (True, False)
 
 
-def test_reply_path_of_a_post_has_no_dict() -> None:
+def test_reply_path_of_a_post_has_no_instance_dictionary() -> None:
     """A `__dict__` would cost memory for every HTTP request."""
     assert "__dict__" not in dir(PostReplyPath)

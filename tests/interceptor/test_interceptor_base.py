@@ -97,7 +97,7 @@ def flags(one: Interceptor) -> tuple[bool, bool, frozenset[str]]:
 
 
 @pytest.mark.parametrize("one", [plain, OnlyCalled(), InterceptorBase()])
-def test_default_hooks_do_nothing(one: Interceptor) -> None:
+def test_the_default_hooks_of_an_interceptor_do_nothing(one: Interceptor) -> None:
     hooks = hooks_of(one)
     assert flags(one) == (True, False, frozenset())
     assert [hook.__name__ for hook in HOOKS if overrides(hooks, hook)] == []
@@ -109,14 +109,14 @@ def test_default_hooks_do_nothing(one: Interceptor) -> None:
     hooks.close()
 
 
-async def test_the_base_class_proceeds() -> None:
+async def test_an_interceptor_base_forwards_requests() -> None:
     async def proceed(exchange: Exchange) -> Answer:
         return b"{}"
 
     assert await InterceptorBase()(NOTHING, proceed) == b"{}"
 
 
-def test_hooks_of_another_class_are_found() -> None:
+def test_hooks_of_a_class_without_the_base_class_are_found() -> None:
     one = Found()
     hooks = hooks_of(one)
     assert flags(one) == (False, True, frozenset({"tools/list"}))
@@ -174,7 +174,7 @@ def test_flags_are_not_inherited_if_another_base_class_defines_call() -> None:
     ]
 
 
-def test_passes_is_not_inherited_by_a_class_that_overrides_before() -> None:
+def test_the_passes_hook_is_not_inherited_by_a_class_that_overrides_before() -> None:
     class Derived(Halves):
         def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
             return exchange, None

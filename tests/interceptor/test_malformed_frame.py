@@ -96,9 +96,7 @@ async def test_size_of_recorded_malformed_frames_is_limited_and_recording_option
     assert all(len(record.text or "") <= 500 for record in journal.records())
 
 
-async def test_failing_hook_does_not_affect_others_and_no_hook_is_set_without_interceptors() -> (
-    None
-):
+async def test_a_failing_malformed_frame_hook_does_not_affect_other_hooks() -> None:
     class Broken:
         async def __call__(self, exchange: Any, proceed: Any) -> Any:
             return await proceed(exchange)

@@ -35,7 +35,7 @@ async def call(server: MCPServer, name: str, *, meta: Any = None) -> dict[str, A
 
 
 @pytest.mark.covers("OBS-01")
-def test_a_bucket_empties_and_fills_again() -> None:
+def test_a_bucket_is_emptied_by_calls_and_refilled_over_time() -> None:
     clock = Clock()
     limiter = RateLimiter(2, 3, clock=clock)
     assert [limiter.allow("a") for _ in range(4)] == [True, True, True, False]
@@ -54,7 +54,7 @@ def test_a_bucket_empties_and_fills_again() -> None:
 
 
 @pytest.mark.covers("OBS-01")
-def test_idle_time_saves_at_most_the_burst() -> None:
+def test_an_idle_bucket_holds_at_most_its_burst() -> None:
     clock = Clock()
     limiter = RateLimiter(1, 3, clock=clock)
     clock.now = 100.0
@@ -77,7 +77,7 @@ def test_a_call_limited_by_one_bucket_takes_nothing_from_the_other() -> None:
 
 
 @pytest.mark.covers("OBS-01")
-def test_only_named_tools_have_a_limit_of_their_own() -> None:
+def test_only_configured_tools_have_a_separate_limit() -> None:
     limiter = RateLimiter(per_tool_rate={"slow": 1}, clock=Clock())
     assert [limiter.allow("slow"), limiter.allow("slow")] == [True, False]
     assert all(limiter.allow("quick") for _ in range(1000))
@@ -92,7 +92,9 @@ def test_only_named_tools_have_a_limit_of_their_own() -> None:
     burst=st.integers(1, 100),
     steps=st.lists(st.floats(0, 5), max_size=50),
 )
-def test_calls_never_exceed_burst_plus_rate(rate: float, burst: int, steps: list[float]) -> None:
+def test_allowed_calls_never_exceed_the_burst_plus_the_rate_over_time(
+    rate: float, burst: int, steps: list[float]
+) -> None:
     clock = Clock()
     limiter = RateLimiter(rate, burst, clock=clock)
     allowed = 0
@@ -136,7 +138,7 @@ async def test_limited_call_returns_an_error_result_without_running_the_tool(
 
 
 @pytest.mark.covers("SRV-13")
-async def test_a_rate_of_zero_means_no_limit() -> None:
+async def test_a_rate_of_zero_disables_the_limit() -> None:
     server = MCPServer("s", rate_limit_rate=0)
     assert server.limiter is None
 

@@ -109,12 +109,12 @@ async def test_every_call_of_disconnecting_clients_has_one_outcome(era: str, die
 
 
 @pytest.mark.parametrize("outcome", [b"{}", Raw(b"{}"), None, ValueError("x"), RpcError(-1, "x")])
-def test_answers_and_exceptions_are_valid_outcomes(outcome: object) -> None:
+def test_bytes_none_and_exceptions_are_valid_outcomes(outcome: object) -> None:
     assert checked_outcome(outcome) is outcome
 
 
 @pytest.mark.parametrize(("outcome", "name"), [("text", "str"), ({}, "dict"), (1, "int")])
-def test_outcome_of_another_type_becomes_a_type_error(outcome: object, name: str) -> None:
+def test_an_outcome_of_another_type_becomes_a_type_error(outcome: object, name: str) -> None:
     found = checked_outcome(outcome)
     assert isinstance(found, TypeError)
     assert str(found) == f"an interceptor must return bytes or None, not {name}"
@@ -148,7 +148,7 @@ async def test_sync_interceptor_can_be_called_like_any_other() -> None:
         await Halves(RpcError(-1, "refused"))(single_exchange(), Behind(b"1"))
 
 
-async def test_exceptions_are_passed_to_the_after_function() -> None:
+async def test_exceptions_of_a_request_are_passed_to_the_after_function() -> None:
     failure = RpcError(-5, "behind")
 
     async def fails(exchange: Exchange) -> Answer:
@@ -161,6 +161,6 @@ async def test_exceptions_are_passed_to_the_after_function() -> None:
     assert await Halves(b"mended")(single_exchange(), fails) == b"mended"
 
 
-async def test_sync_interceptor_must_define_before() -> None:
+async def test_calling_a_sync_interceptor_without_before_raises_not_implemented_error() -> None:
     with pytest.raises(NotImplementedError):
         await SyncInterceptor()(single_exchange(), Behind())

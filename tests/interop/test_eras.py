@@ -87,7 +87,7 @@ async def test_a_handshake_version_is_proposed_without_a_probe(
 
 @pytest.mark.covers("DEC-05", "PRO-03")
 @pytest.mark.parametrize("version", ["auto", "latest", "2025-06-18"])
-async def test_another_supported_version_is_accepted(version: str, tmp_path: Path) -> None:
+async def test_a_server_may_choose_another_supported_version(version: str, tmp_path: Path) -> None:
     async with our_client("legacy", version, "old", cwd=str(tmp_path)) as client:
         assert client.protocol_version == "2024-11-05"
         assert [tool["name"] for tool in await client.list_tools()] == ["heard"]

@@ -73,7 +73,7 @@ __all__ = [
     "test_the_client_receives_updates_of_subscribed_resources",
 ]
 
-# Every revision at least once
+# Combinations that cover every revision at least once
 STAGES = OURS + [("auto", revision) for revision in HANDSHAKE[:-1]]
 
 

@@ -49,7 +49,7 @@ async def call(peer: Peer, name: str, **arguments: Any) -> str:
 
 @pytest.mark.covers("HTT-03", "HTT-04", "DEC-22")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_tools_are_listed_and_called(url: str, era: str) -> None:
+async def test_tools_of_the_official_server_are_listed_and_called(url: str, era: str) -> None:
     async with connected(url, era) as (peer, channel):
         tools = json.loads(bytes(await peer.request("tools/list")))["tools"]
         assert {tool["name"] for tool in tools} == {"echo", "count", "whose_roots", "change"}
@@ -87,7 +87,7 @@ async def test_unsolicited_notifications_are_received(sse_url: str) -> None:
 
 
 @pytest.mark.covers("HTT-08")
-async def test_an_ended_session_is_renewed(url: str) -> None:
+async def test_a_session_that_the_server_ended_is_renewed(url: str) -> None:
     async with connected(url) as (peer, channel):
         first = channel.session_id
         channel._teardown.end(channel.session_id)
@@ -99,7 +99,7 @@ async def test_an_ended_session_is_renewed(url: str) -> None:
 
 
 @pytest.mark.covers("HTT-09")
-async def test_closing_ends_the_session(url: str) -> None:
+async def test_closing_the_channel_ends_the_session_at_the_server(url: str) -> None:
     async with connected(url) as (_, channel):
         session = channel.session_id
     with pytest.raises(HttpError, match="MCP request failed: 404") as refused:

@@ -279,7 +279,9 @@ async def test_our_client_answers_requests_of_the_server(visit: Stage[MCPClient]
 
 
 @pytest.mark.covers("PRO-16", "PRO-23")
-async def test_our_client_receives_changes(visit: Stage[MCPClient]) -> None:
+async def test_our_client_receives_change_notifications_of_the_typescript_server(
+    visit: Stage[MCPClient],
+) -> None:
     client, host = visit.client, visit.host
     if visit.way == "stateless" and not visit.revision.stateless:
         return  # stateless servers do not store subscriptions

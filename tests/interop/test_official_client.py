@@ -197,7 +197,9 @@ async def test_content_types_unknown_to_a_revision_are_sent_as_text(revision: Re
 
 @pytest.mark.covers("DEC-16")
 @every_revision
-async def test_failures_are_results_or_errors(revision: Revision) -> None:
+async def test_the_client_receives_failures_as_error_results_or_error_responses(
+    revision: Revision,
+) -> None:
     async with official_session(revision) as session:
         broken = await session.call_tool("fail")
         wrong = await session.call_tool("add", {"a": "many"})

@@ -463,7 +463,9 @@ async def test_the_time_server_converts_times(python_servers: Path) -> None:
         assert "Middle/Earth" in nowhere.text
 
 
-async def test_the_git_server_commits(python_servers: Path, tmp_path: Path) -> None:
+async def test_the_git_server_commits_files_to_a_repository(
+    python_servers: Path, tmp_path: Path
+) -> None:
     def git(*arguments: str) -> str:
         return subprocess.run(
             ["git", *arguments], cwd=tmp_path, check=True, capture_output=True, text=True

@@ -128,7 +128,7 @@ async def test_a_file_that_is_being_written_does_not_disconnect_servers(
         assert {name: one.client for name, one in manager.connections.items()} == {
             name: one.client for name, one in before.items()
         }
-        # Removed and created again, as some editors do; no check sees the gap.
+        # Some editors remove and create the file again; no check runs in between.
         cursor.unlink()
         write(cursor, {"a": servers["a"]})
         await until(lambda: manager.get_all_server_names() == ["a"])
@@ -160,7 +160,9 @@ async def test_a_configuration_that_changes_while_servers_start_is_applied(
 
 
 @pytest.mark.covers("HST-40")
-async def test_a_reload_disconnects_discovers_and_refreshes(home: Path, tmp_path: Path) -> None:
+async def test_a_session_uses_the_new_tools_after_a_reload_of_all_servers(
+    home: Path, tmp_path: Path
+) -> None:
     cursor = home / ".cursor" / "mcp.json"
     write(cursor, {"a": entry(tmp_path, "a"), "b": entry(tmp_path, "b")})
     async with MCPManager(tmp_path) as manager:

@@ -57,7 +57,7 @@ async def test_configured_servers_are_passed_with_unresolved_variables(
     assert filled_in.args == ["t0p"]
 
 
-async def test_errors_of_files_precede_errors_of_servers(
+async def test_discovery_reports_file_errors_before_server_errors(
     home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(home / ".cursor" / "mcp.json", {"red": {"command": "red"}})
@@ -84,7 +84,7 @@ async def test_exa_api_keys_are_returned_in_place_of_exa_servers(
     assert (keys, sorted(manager.specs)) == ([], ["exa", "red"])
 
 
-async def test_a_discovery_that_fails_connects_nothing(home: Path, tmp_path: Path) -> None:
+async def test_no_server_is_connected_if_discovery_fails(home: Path, tmp_path: Path) -> None:
     manager = FakeManager()
     write(home / ".cursor" / "mcp.json", {"red": {"command": "red"}})
     report, keys = await connect_configured(manager, tmp_path, loading={"hosts": 17})

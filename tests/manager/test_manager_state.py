@@ -91,7 +91,7 @@ async def test_a_listed_connection_has_the_properties_of_its_server(
         assert one.get_connected_servers() == ["blue", "red"]
 
 
-async def test_the_configuration_of_a_server_is_known_by_its_name() -> None:
+async def test_the_configuration_of_a_server_can_be_looked_up_by_name() -> None:
     one = manager(red="connected", blue="idle")
     assert one.get_source("red") == Source(path="red.json")
     assert one.sources["blue"].path == "blue.json"
@@ -151,7 +151,7 @@ async def test_the_tools_of_all_connected_servers_are_listed_again(
     assert {tool.mcp_server_name for tool in one._index.rebuild()} == {"red"}
 
 
-async def test_a_change_of_a_removed_server_is_ignored() -> None:
+async def test_status_changes_of_a_removed_server_are_ignored() -> None:
     one, told = manager(red="connected"), list[StatusEvent]()
     one.add_status_listener(told.append)
     red = one.upstreams["red"]

@@ -17,7 +17,7 @@ class Starting:
 
 
 @pytest.mark.parametrize(("spent", "waits"), [(0.0, 0.25), (0.1, 0.15), (0.25, 0.0), (9.0, 0.0)])
-async def test_the_brief_wait_ends_a_quarter_of_a_second_after_the_beginning(
+async def test_waiting_briefly_for_start_up_ends_after_a_quarter_of_a_second(
     virtual_time: VirtualTime, spent: float, waits: float
 ) -> None:
     server: Any = Starting()
@@ -27,7 +27,9 @@ async def test_the_brief_wait_ends_a_quarter_of_a_second_after_the_beginning(
     assert virtual_time.now - begun - spent == pytest.approx(waits)
 
 
-async def test_the_wait_ends_when_all_servers_have_an_outcome(virtual_time: VirtualTime) -> None:
+async def test_waiting_for_start_up_ends_when_all_servers_have_an_outcome(
+    virtual_time: VirtualTime,
+) -> None:
     servers: list[Any] = [Starting(), Starting()]
     waiting = asyncio.ensure_future(wait_until_settled(servers))
     for server in servers:

@@ -47,7 +47,7 @@ def tools(*names: str) -> list[dict[str, Any]]:
     return [{"name": name} for name in names]
 
 
-async def test_changes_of_several_servers_are_reported_once() -> None:
+async def test_simultaneous_tool_changes_of_several_servers_are_reported_once() -> None:
     servers = IndexedServers()
     servers.server("red", tools("a"))
     servers.index.rebuild_soon()
@@ -57,7 +57,7 @@ async def test_changes_of_several_servers_are_reported_once() -> None:
     await asyncio.sleep(0)
     assert servers.reported == [["mcp_blue_b", "mcp_red_a"]]
     assert servers.names() == servers.reported[0]
-    servers.index.rebuild_soon()  # no change
+    servers.index.rebuild_soon()  # the tools have not changed
     await asyncio.sleep(0)
     assert len(servers.reported) == 1
     found = servers.index.get("mcp_red_a")
@@ -117,7 +117,7 @@ async def test_tools_of_a_lost_server_stay_listed() -> None:
     assert len(servers.reported) == 1
 
 
-async def test_forgotten_tools_are_removed_by_the_next_rebuild() -> None:
+async def test_the_next_rebuild_removes_tools_whose_memory_was_deleted() -> None:
     servers = IndexedServers({"red": tools("old")})
     servers.server("red")
     assert len(servers.index.rebuild()) == 1
@@ -140,7 +140,7 @@ async def test_tools_that_the_entry_excludes_are_not_listed() -> None:
     ]
 
 
-async def test_a_tool_has_the_name_of_the_program_that_configured_its_server() -> None:
+async def test_the_path_of_a_tool_contains_the_program_that_configured_its_server() -> None:
     servers = IndexedServers()
     servers.server("red", tools("a"))
     (tool,) = servers.index.rebuild()

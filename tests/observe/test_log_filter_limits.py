@@ -56,7 +56,7 @@ def test_a_hundred_log_lines_are_written_at_once_and_then_twenty_per_second() ->
     assert [pace.allows(2000.0) for _ in range(101)] == [True] * 100 + [False]
 
 
-def test_lines_that_were_left_out_are_counted(lines: Lines) -> None:
+def test_the_next_log_line_states_how_many_were_omitted(lines: Lines) -> None:
     def write(created: float) -> None:
         record = log.makeRecord(log.name, logging.INFO, "here.py", 7, "same", (), None)
         record.created = created
@@ -72,13 +72,13 @@ def test_lines_that_were_left_out_are_counted(lines: Lines) -> None:
     assert lines.last == "same"
 
 
-def test_debug_lines_are_not_limited(lines: Lines) -> None:
+def test_the_number_of_debug_lines_is_not_limited(lines: Lines) -> None:
     for _ in range(150):
         log.debug("same")
     assert len(lines.records) == 150
 
 
-def test_audit_lines_are_not_limited() -> None:
+def test_the_number_of_audit_lines_is_not_limited() -> None:
     handler, audit = Lines(), redacted_logger("fairlead.gateway.audit")
     audit.addHandler(handler)
     before = audit.level
@@ -93,7 +93,7 @@ def test_audit_lines_are_not_limited() -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_a_line_has_a_limited_length(lines: Lines, extra: int) -> None:
+def test_the_length_of_a_log_line_is_limited(lines: Lines, extra: int) -> None:
     text = "x y " * (LOG_TEXT.value // 4) + "z" * extra
     log.info("%s", text)
     if extra:
@@ -102,13 +102,13 @@ def test_a_line_has_a_limited_length(lines: Lines, extra: int) -> None:
         assert lines.last == text
 
 
-def test_a_record_that_cannot_be_formatted_is_passed_on_unchanged() -> None:
+def test_a_log_record_that_cannot_be_formatted_stays_unchanged() -> None:
     record = log.makeRecord(log.name, logging.INFO, "here.py", 1, "%d", ("x",), None)
     assert log.filter(record)
     assert (record.msg, record.args) == ("%d", ("x",))
 
 
-def test_a_logger_gets_only_one_filter() -> None:
+def test_the_filter_is_added_to_a_logger_only_once() -> None:
     logger = redacted_logger("fairlead.gateway")
     before = len(logger.filters)
     assert redacted_logger("fairlead.gateway") is logger
@@ -128,16 +128,18 @@ def test_a_logger_gets_only_one_filter() -> None:
     ],
     ids=str,
 )
-def test_secrets_of_the_request_are_removed_from_a_line(
+def test_secrets_of_the_request_are_removed_from_its_log_lines(
     lines: Lines, about: Any, shown: bool
 ) -> None:
-    log.info("it said hidden-value", extra={ABOUT: about})
+    log.info("failed with hidden-value", extra={ABOUT: about})
     assert ("hidden-value" not in lines.last) is shown
     assert not hasattr(lines.records[-1], ABOUT)
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_a_log_line_about_too_many_secrets_is_withheld(lines: Lines, extra: int) -> None:
+def test_a_log_line_is_withheld_if_its_request_has_too_many_secrets(
+    lines: Lines, extra: int
+) -> None:
     secrets = [f"secret-{number:04}" for number in range(LOG_SECRETS.value + extra)]
     hits = LOG_SECRETS.hits
     log.info("text", extra={ABOUT: {"token": secrets}})
@@ -146,7 +148,9 @@ def test_a_log_line_about_too_many_secrets_is_withheld(lines: Lines, extra: int)
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_a_log_line_about_too_long_secrets_is_withheld(lines: Lines, extra: int) -> None:
+def test_a_log_line_is_withheld_if_its_request_has_too_long_secrets(
+    lines: Lines, extra: int
+) -> None:
     hits = LOG_SECRET_TEXT.hits
     log.info("text", extra={ABOUT: {"token": "s" * (LOG_SECRET_TEXT.value + extra)}})
     assert lines.last == (WITHHELD if extra else "text")
@@ -155,7 +159,9 @@ def test_a_log_line_about_too_long_secrets_is_withheld(lines: Lines, extra: int)
 
 @pytest.mark.parametrize("extra", [0, 1])
 @pytest.mark.parametrize("kind", ["list", "map"])
-def test_a_log_line_about_too_many_values_is_withheld(lines: Lines, kind: str, extra: int) -> None:
+def test_a_log_line_is_withheld_if_its_request_has_too_many_values(
+    lines: Lines, kind: str, extra: int
+) -> None:
     count = LOG_SEARCHED.value - 1 + extra  # the mapping counts as well
     several: Any = list(range(count)) if kind == "list" else {f"n{n}": n for n in range(count)}
     hits = LOG_SEARCHED.hits
@@ -164,7 +170,7 @@ def test_a_log_line_about_too_many_values_is_withheld(lines: Lines, kind: str, e
     assert LOG_SEARCHED.hits == hits + extra
 
 
-def test_registered_secrets_are_removed_from_all_lines(lines: Lines) -> None:
+def test_registered_secrets_are_removed_from_all_log_lines(lines: Lines) -> None:
     class Owner:
         pass
 

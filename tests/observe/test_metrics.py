@@ -67,7 +67,7 @@ def test_prometheus_text_has_one_line_per_value() -> None:
     assert len([one for one in lines if "_bucket{" in one]) == len(BUCKETS) + 1
 
 
-def test_large_numbers_keep_their_last_digit() -> None:
+def test_large_numbers_in_metrics_are_not_rounded() -> None:
     metrics = Metrics()
     metrics.count("malformed", "notes", 12_345_678)
     metrics.gauge("bytes", "How many.", lambda: 1_234_567_891)
@@ -78,7 +78,7 @@ def test_large_numbers_keep_their_last_digit() -> None:
     assert "fairlead_share 0.1234567891\n" in text
 
 
-def test_number_of_series_is_limited() -> None:
+def test_the_number_of_metric_series_is_limited() -> None:
     metrics = Metrics(max_series=10)
     for number in range(1000):
         call(metrics, "tools/call", f"tool{number}", 0.001, f"kind{number}")
@@ -93,7 +93,7 @@ def test_number_of_series_is_limited() -> None:
     assert metrics.prometheus().count("\n") < 500
 
 
-def test_series_without_results_are_merged_if_the_limit_is_reached() -> None:
+def test_series_with_only_rejected_calls_are_merged_at_the_limit() -> None:
     metrics = Metrics(max_series=10)
     call(metrics, "tools/call", "failing", 0.001, "tool")
     under_way = metrics.began(UP, "tools/call", "slow")
@@ -109,7 +109,7 @@ def test_series_without_results_are_merged_if_the_limit_is_reached() -> None:
     assert sum(one["calls"] for one in found.values()) == 107
 
 
-def test_tools_beyond_the_limit_do_not_slow_down_others() -> None:
+def test_counting_calls_stays_fast_beyond_the_limit_of_series() -> None:
     def cost(tools: int) -> float:
         metrics, names = Metrics(max_series=500), [f"tool{number}" for number in range(tools)]
         for name in names:
@@ -122,10 +122,10 @@ def test_tools_beyond_the_limit_do_not_slow_down_others() -> None:
             tried.append((time.process_time() - began) / tools)
         return min(tried)
 
-    assert cost(600) < 10 * cost(400)  # the cost was eighty times as high before
+    assert cost(600) < 10 * cost(400)  # an earlier version was eighty times slower
 
 
-def test_counter_that_follows_another_continues_after_a_restart_of_its_source() -> None:
+def test_a_counter_continues_if_the_source_it_follows_is_replaced() -> None:
     metrics, first, second = Metrics(), object(), object()
     metrics.follow("malformed", "notes", first, 2)
     metrics.follow("malformed", "notes", first, 5)
@@ -133,7 +133,7 @@ def test_counter_that_follows_another_continues_after_a_restart_of_its_source() 
     assert metrics.snapshot()["malformed"] == {"notes": 6}
 
 
-def test_names_that_look_like_secrets_are_not_shown() -> None:
+def test_metrics_omit_names_that_look_like_secrets() -> None:
     metrics = Metrics()
     call(metrics, "tools/call", "Bearer abcdef0123456789abcdef", 0.001, None)
     call(metrics, "tools/call", "Bearer 9876543210fedcba987654", 0.001, None)
@@ -144,7 +144,7 @@ def test_names_that_look_like_secrets_are_not_shown() -> None:
     assert one["calls"] == 2
 
 
-def test_labels_are_cut_at_a_hundred_characters() -> None:
+def test_metric_labels_are_cut_at_a_hundred_characters() -> None:
     metrics = Metrics()
     call(metrics, "m" * 101, "n" * 101, 0.1, None)
     (one,) = metrics.snapshot()["calls"]
@@ -181,7 +181,7 @@ def test_servers_beyond_the_limit_are_counted_together() -> None:
     assert metrics.snapshot()["reconnects"] == {"a": 2, "b": 1, OTHER: 2}
 
 
-def test_gauges_are_read_on_request() -> None:
+def test_gauges_are_read_when_metrics_are_requested() -> None:
     metrics = Metrics(clock=lambda: 5.0)
     metrics.gauge("sessions", "Open sessions.", lambda: 3)
     now = metrics.snapshot()

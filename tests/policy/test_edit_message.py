@@ -31,7 +31,7 @@ def test_other_members_of_params_are_kept_when_some_are_replaced(
     assert old.did == ["told"]  # both copies share their notes
 
 
-def test_copy_with_other_params_has_the_head_of_these_params() -> None:
+def test_a_copy_with_other_params_has_the_head_of_the_new_params() -> None:
     old = exchange("tools/call", {"name": "x"})
     old.note("before")
     new = with_whole_params(old, exchange("tools/call", {"name": "y"}).message.params)
@@ -48,5 +48,5 @@ def test_copy_with_other_params_has_the_head_of_these_params() -> None:
     ],
     ids=["plain", "with data", "as it came"],
 )
-def test_an_error_of_a_peer_is_unchanged(error: RpcError, shown: Any) -> None:
+def test_error_of_a_peer_is_encoded_with_its_original_members(error: RpcError, shown: Any) -> None:
     assert json.loads(error_json(error)) == shown

@@ -91,7 +91,7 @@ async def test_interceptor_cannot_replace_a_request_by_a_notification() -> None:
 
 
 @pytest.mark.parametrize(("own", "late"), [(9.9, False), (10.1, True)])
-async def test_time_limit_counts_only_the_time_of_the_interceptor_itself(
+async def test_the_time_limit_of_an_interceptor_excludes_the_time_spent_in_proceed(
     virtual_time: VirtualTime, own: float, late: bool
 ) -> None:
     async def slow(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -151,7 +151,9 @@ async def test_an_exception_of_proceed_is_raised_even_if_the_interceptor_fails()
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, GeneratorExit])
-async def test_exceptions_that_end_the_program_are_not_failures(end: type[BaseException]) -> None:
+async def test_keyboard_interrupt_and_generator_exit_are_not_interceptor_failures(
+    end: type[BaseException],
+) -> None:
     async def ends(exchange: Exchange, proceed: Proceed) -> Answer:
         raise end
 

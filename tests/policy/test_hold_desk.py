@@ -51,7 +51,7 @@ async def test_held_request_is_listed_and_can_be_resumed() -> None:
         assert (held.phase, held.method, held.target) == ("request", "tools/call", "add")
         assert msgspec.json.decode(held.message)["arguments"] == {"a": 1}
         assert "hunter22" not in str(held)
-        await client.sync()  # other messages pass
+        await client.sync()  # messages of other methods are not held
         desk.resume(held.id)
         request = await server.method("tools/call")
         assert request["params"]["password"] == "hunter22"
@@ -91,7 +91,7 @@ async def test_a_held_request_can_be_answered_without_the_server() -> None:
         assert [one["method"] for one in server.seen if one["method"] == "tools/call"] == []
 
 
-async def test_an_operators_result_is_completed_for_the_era() -> None:
+async def test_result_of_an_operator_gets_the_result_type_of_the_stateless_era() -> None:
     desk = HoldDesk()
     async with (
         asyncio.timeout(LIMIT * 2),
@@ -117,7 +117,7 @@ async def test_a_held_request_can_be_blocked_with_a_reason() -> None:
         assert error["data"]["source"] == "proxy"
 
 
-async def test_a_response_is_held_and_changed() -> None:
+async def test_an_operator_can_change_or_resume_a_held_response() -> None:
     desk = HoldDesk()
     async with held_up(desk, when="answer") as (_, client, server):
         for verdict, expected in (("change", {"content": [], "n": 2}), ("resume", {"n": 1})):
@@ -134,7 +134,7 @@ async def test_a_response_is_held_and_changed() -> None:
             assert (await client.answer_to(asked))["result"] == expected
 
 
-async def test_notifications_and_requests_of_servers_are_held_too() -> None:
+async def test_notifications_and_requests_of_servers_can_be_held() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         server.ask("vendor/ask", {"n": 1}, "s1")
@@ -197,7 +197,7 @@ async def test_held_messages_are_removed_when_their_client_cancels_or_leaves() -
         assert all(one["method"] != "tools/call" for one in server.seen)
 
 
-async def test_a_full_desk_blocks_messages() -> None:
+async def test_messages_over_the_limit_of_the_desk_are_blocked() -> None:
     desk = HoldDesk(max_held=2)
     async with held_up(desk) as (_, client, _server):
         asked = [client.ask("tools/call", CALL) for _ in range(3)]
@@ -206,7 +206,7 @@ async def test_a_full_desk_blocks_messages() -> None:
         assert len(desk.list()) == 2
 
 
-async def test_a_breakpoint_has_its_own_limit_and_reason() -> None:
+async def test_a_breakpoint_may_have_its_own_time_limit_and_reason() -> None:
     desk = HoldDesk(limit=60)
     pause = Pause(desk, limit=0.05, otherwise="block", reason="look at it")
     async with asyncio.timeout(LIMIT), scene(interceptors=[pause]) as place:
@@ -290,10 +290,10 @@ async def test_allowed_changes_of_a_held_message_depend_on_its_phase(
         assert (decided.params is None) is ("result" in change)
 
 
-async def test_ids_increase_and_a_decided_message_is_no_longer_held() -> None:
+async def test_held_messages_have_increasing_ids_and_can_be_decided_once() -> None:
     desk = HoldDesk()
     async with holding(desk) as (first, task), holding(desk) as (second, _):
-        assert await desk.wait() is first  # the oldest
+        assert await desk.wait() is first  # `wait` returns the oldest held message
         assert desk.list() == [first, second]
         assert (first.id, second.id) == (1, 2)
         desk.block(1)

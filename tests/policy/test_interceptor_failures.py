@@ -46,43 +46,55 @@ class Bad:
         match self.how:
             case "raises":
                 raise ZeroDivisionError(f"about {SECRET}")
-            case "raises behind":
+            case "raises after the response":
                 await proceed(exchange)
                 raise ZeroDivisionError
             case "was cancelled":
                 lost = asyncio.ensure_future(asyncio.Event().wait())
                 lost.cancel()
                 await lost
-            case "was cancelled behind":
+            case "is cancelled after the response":
                 await proceed(exchange)
                 raise asyncio.CancelledError
             case "leaves":
                 sys.exit(3)
             case "hangs":
                 await asyncio.Event().wait()
-            case "hangs behind":
+            case "hangs after the response":
                 await proceed(exchange)
                 await asyncio.Event().wait()
-            case "answers nothing":
+            case "returns None":
                 return None
-            case "answers a map":
+            case "returns a dictionary":
                 return {"content": []}
-            case "answers no object":
+            case "returns a JSON array":
                 return b"[1]"
-            case "answers no JSON":
+            case "returns invalid JSON":
                 return b"{"
-            case "passes on nothing":
+            case "forwards None":
                 return await proceed(None)  # type: ignore[arg-type]
-            case "passes on another kind":
+            case "forwards another kind of message":
                 note = Notification("notifications/x")
                 return await proceed(msgspec.structs.replace(exchange, message=note))
         return await proceed(exchange)
 
 
 WAYS = [
-    *("was cancelled", "was cancelled behind", "leaves"),
-    *("raises", "raises behind", "hangs", "hangs behind", "answers nothing", "answers a map"),
-    *("answers no object", "answers no JSON", "passes on nothing", "passes on another kind"),
+    *("was cancelled", "is cancelled after the response", "leaves"),
+    *(
+        "raises",
+        "raises after the response",
+        "hangs",
+        "hangs after the response",
+        "returns None",
+        "returns a dictionary",
+    ),
+    *(
+        "returns a JSON array",
+        "returns invalid JSON",
+        "forwards None",
+        "forwards another kind of message",
+    ),
 ]
 
 
@@ -111,7 +123,7 @@ async def test_failure_of_an_interceptor_is_handled_by_its_policy(
             (server, client, "vendor/ask"),
         ):
             call = end.ask(method, {"name": "x"})
-            if policy == "fail_open" or (policy == "skip") or "behind" in how:
+            if policy == "fail_open" or (policy == "skip") or "after the response" in how:
                 other.reply(await other.method(method), {"n": 1})
             answer = await end.answer_to(call)
             if policy == "fail_closed":
@@ -131,7 +143,7 @@ async def test_failure_of_an_interceptor_is_handled_by_its_policy(
 
 
 @pytest.mark.parametrize("policy", ["fail_closed", "fail_open"])
-async def test_failure_on_a_notification_is_handled_by_the_policy(policy: FailurePolicy) -> None:
+async def test_the_failure_policy_also_applies_to_notifications(policy: FailurePolicy) -> None:
     async with scene(interceptors=[with_failure_policy(Bad("raises"), policy)]) as place:
         client, server = await opened(place)
         for end, other in ((client, server), (server, client)):
@@ -146,9 +158,9 @@ async def test_an_exception_of_proceed_is_not_a_failure_of_the_interceptor() -> 
     async with scene(interceptors=[guard]) as place:
         client, server = await opened(place)
         call = client.ask("tools/call", {"name": "x"})
-        server.refuse(await server.method("tools/call"), -32123, "the server's own words")
-        assert (await client.answer_to(call))["error"]["message"] == "the server's own words"
-        # The time inside of `proceed` does not count either.
+        server.refuse(await server.method("tools/call"), -32123, "error of the server")
+        assert (await client.answer_to(call))["error"]["message"] == "error of the server"
+        # The time inside `proceed` does not count towards the time limit.
         call = client.ask("tools/call", {"name": "x"})
         request = await server.method("tools/call")
         waited = asyncio.Event()
@@ -173,7 +185,7 @@ async def test_cancellation_of_a_call_is_not_a_failure_of_the_interceptor() -> N
         )
 
 
-async def test_refusal_by_an_interceptor_is_not_a_failure() -> None:
+async def test_an_rpc_error_raised_by_an_interceptor_is_not_a_failure() -> None:
     async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "tools/call":
             raise RpcError(-32044, "no")
@@ -269,7 +281,7 @@ async def test_default_time_limit_of_an_interceptor_is_thirty_seconds(
     virtual_time: VirtualTime, seconds: float, fails: bool
 ) -> None:
     async def behind(exchange: Exchange) -> Answer:
-        await asyncio.sleep(1000)  # time inside of `proceed`
+        await asyncio.sleep(1000)  # time inside `proceed`
         return b"{}"
 
     async def slow(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -298,7 +310,7 @@ async def test_a_failed_interceptor_is_skipped_for_a_minute(virtual_time: Virtua
     assert len(behind.seen) == 3
 
 
-def test_a_guarded_interceptor_keeps_its_hooks() -> None:
+def test_an_interceptor_with_a_failure_policy_keeps_its_hooks() -> None:
     guarded = hooks_of(with_failure_policy(Redact()))
     secret = {"note": Raw(b'"the token is ghp_0123456789abcdefghijABCDEFGHIJ012345"')}
     kept = guarded.extra_members(exchange("tools/call", {"name": "t"}), secret)

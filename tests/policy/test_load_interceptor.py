@@ -44,7 +44,7 @@ def code(tmp_path: Path) -> Path:
         ("Outer.ready", None, "inner"),
     ],
 )
-async def test_a_factory_is_called_with_the_options(
+async def test_an_interceptor_factory_is_called_with_the_options(
     code: Path, name: str, options: Any, word: str
 ) -> None:
     made: Any = load_interceptor(f"mine.py:{name}", options, folder=str(code))

@@ -100,7 +100,7 @@ def test_a_member_of_the_wrong_type_does_not_hide_the_others() -> None:
 
 
 @pytest.mark.parametrize("odd", [{}, {"progressToken": 1.5}], ids=["quick", "careful"])
-def test_the_trace_of_a_request_is_read(odd: dict[str, Any]) -> None:
+def test_trace_members_are_read_from_meta(odd: dict[str, Any]) -> None:
     trace = {"traceparent": "00-1", "tracestate": "a=b", "baggage": "c=d"}
     meta = meta_of({**trace, **odd})
     assert (meta.traceparent, meta.tracestate, meta.baggage) == ("00-1", "a=b", "c=d")
@@ -111,13 +111,13 @@ def test_the_trace_of_a_request_is_read(odd: dict[str, Any]) -> None:
     assert meta_of({"traceparent": 5, "tracestate": 5, "baggage": None}) == Meta()
 
 
-def test_arguments_are_kept_as_bytes() -> None:
+def test_arguments_in_the_head_stay_encoded() -> None:
     assert read_params_head(Raw(b'{"arguments": null, "name": 5}')).arguments == Raw(b"null")
     assert read_params_head(Raw(b'{"arguments": [1.0]}')).arguments == Raw(b"[1.0]")
 
 
-@pytest.mark.parametrize("odd", ["", ',"progressToken":1.5'])  # fast and slow decoding
-def test_keys_may_contain_escapes(odd: str) -> None:
+@pytest.mark.parametrize("odd", ["", ',"progressToken":1.5'])  # fast and slow decoder
+def test_escaped_member_names_in_params_are_recognised(odd: str) -> None:
     params = (
         r'{"na\u006de":"echo","\u005fmeta":{"io.modelcontextprotocol\/protocolVersion":'
         r'"2026-07-28","io.modelcontextprotocol\/clientCapabilities":{}' + odd + "}}"
@@ -128,7 +128,7 @@ def test_keys_may_contain_escapes(odd: str) -> None:
 
 
 @pytest.mark.parametrize("odd", [b"", b',"uri":5'])
-def test_last_of_duplicate_keys_is_used(odd: bytes) -> None:
+def test_the_last_of_duplicate_keys_in_params_is_used(odd: bytes) -> None:
     meta = b'{"progressToken":2,"progressToken":3}'
     params = b'{"name":"a","name":"b","_meta":{"progressToken":1},"_meta":%b%b}'
     assert read_params_head(Raw(params % (meta, odd))) == ParamsHead(Meta(3), "b")
@@ -163,7 +163,7 @@ def test_reading_a_head_never_fails_and_returns_valid_members(params: dict[str, 
         assert head.meta is UNSET
         return
     assert isinstance(head.meta, Meta)
-    # Either key marks the stateless era, whatever its value is.
+    # Either key makes a request stateless, whatever its value is.
     assert is_stateless(head.meta) == (VERSION in meta or CAPABILITIES in meta)
     token = meta.get("progressToken")
     valid = isinstance(token, int | str) and not isinstance(token, bool)
@@ -174,7 +174,7 @@ def test_reading_a_head_never_fails_and_returns_valid_members(params: dict[str, 
 
 
 @pytest.mark.covers("PRO-20")
-def test_stateless_request_describes_its_caller() -> None:
+def test_the_caller_of_a_stateless_request_is_read_from_its_meta() -> None:
     meta = meta_of({VERSION: NEWEST, CAPABILITIES: {"roots": {}}, INFO: {"name": "c"}})
     assert stateless_caller(meta, "alice") == Caller(
         NEWEST, True, "alice", b'{"roots":{}}', b'{"name":"c"}'
@@ -228,7 +228,7 @@ def test_message_of_an_unsupported_version_names_the_supported_ones() -> None:
 
 
 @pytest.mark.parametrize("has_info", [True, False], ids=["with info", "without info"])
-def test_a_declaration_has_a_limited_size(has_info: bool) -> None:
+def test_the_size_of_declared_capabilities_and_client_info_is_limited(has_info: bool) -> None:
     info = Raw(b'{"name":"c"}') if has_info else UNSET
     room = DECLARATION_BYTES.value - (len(b'{"name":"c"}') if has_info else 0)
     check_declaration(Raw(b'{"a":"%b"}' % (b"x" * (room - 8))), info)
@@ -245,7 +245,7 @@ def test_a_declaration_has_a_limited_size(has_info: bool) -> None:
         stateless_caller(meta, ANONYMOUS)
 
 
-def test_other_members_of_meta_do_not_make_a_request_stateless() -> None:
+def test_members_of_meta_without_version_or_capabilities_do_not_make_a_request_stateless() -> None:
     assert not is_stateless(meta_of({"progressToken": 1, INFO: {}, LEVEL: "info"}))
 
 
@@ -269,7 +269,7 @@ def test_elicitation_without_a_mode_means_forms() -> None:
 @pytest.mark.parametrize(
     "declared", [b"null", b"[]", b"5", b"{", b'{"a":' + b"9" * 5000 + b"}", b"[" * 100_000]
 )
-def test_unreadable_capabilities_are_empty(declared: bytes) -> None:
+def test_capabilities_that_cannot_be_decoded_count_as_empty(declared: bytes) -> None:
     caller = Caller(NEWEST, True, ANONYMOUS, declared)
     assert caller.declared == {}
     assert not caller.can("sampling")

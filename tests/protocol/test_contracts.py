@@ -67,7 +67,7 @@ def test_ids_of_the_schemas_are_unique() -> None:
 
 @pytest.mark.covers("CON-02", "CON-03", "CON-04", "CON-05")
 @pytest.mark.parametrize(("schema", "check", "good"), CONTRACTS)
-def test_valid_payload_is_returned(
+def test_a_valid_payload_is_returned_by_the_validator(
     schema: object, check: Callable[[object], Checked], good: object
 ) -> None:
     checked = check(good)
@@ -162,7 +162,7 @@ def test_invalid_error_has_a_problem_with_its_path(payload: object, problem: str
 
 
 @pytest.mark.covers("CON-05")
-def test_all_problems_are_listed() -> None:
+def test_all_problems_of_a_payload_are_listed() -> None:
     assert validate_tool_request({"id": 1, "params": {"arguments": 2}}).problems == (
         "jsonrpc is required",
         "method is required",
@@ -172,7 +172,7 @@ def test_all_problems_are_listed() -> None:
 
 
 @pytest.mark.covers("CON-02", "CON-03")
-def test_unknown_members_are_accepted() -> None:
+def test_payloads_with_unknown_members_are_valid() -> None:
     assert validate_tool_request({**REQUEST, "trace": 1}).ok
     assert validate_tool_response(changed(RESPONSE, "result.resultType", "complete")).ok
 
@@ -184,7 +184,7 @@ def test_the_data_of_an_error_may_be_anything(data: object) -> None:
 
 
 @pytest.mark.covers("CON-07")
-def test_problems_never_quote_values() -> None:
+def test_contract_problems_never_contain_values_of_the_payload() -> None:
     secret = "sk-1234"
     payload = {**changed(REQUEST, "params.name", [secret]), "jsonrpc": secret, "method": secret}
     assert secret not in " ".join(validate_tool_request(payload).problems)
@@ -311,7 +311,7 @@ def test_data_of_a_synthetic_error_cannot_hide_that_it_is_synthetic(
 
 
 @pytest.mark.covers("CON-07", "CON-08")
-def test_a_stack_trace_does_not_get_into_the_message() -> None:
+def test_the_message_of_a_synthetic_error_excludes_stack_traces() -> None:
     message = (
         'Could not connect\nTraceback (most recent call last):\n  File "/home/me/app.py", line 3'
     )

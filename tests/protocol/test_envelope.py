@@ -16,14 +16,14 @@ from fairlead.wire import Failure, JsonRpcMessage, Notification, Request, Succes
 
 
 @pytest.mark.covers("PRO-10")
-def test_a_protocol_message_is_any_of_the_four_kinds() -> None:
+def test_mcp_message_is_a_union_of_the_four_kinds_of_messages() -> None:
     kinds = {Request, Notification, Success, Failure}
     assert set(typing.get_args(McpMessage)) == kinds
     assert McpMessage == JsonRpcMessage
 
 
 @pytest.mark.covers("PRO-11")
-def test_response_has_the_reverse_direction() -> None:
+def test_a_response_has_the_reverse_direction_of_its_request() -> None:
     assert {direction: direction.reverse() for direction in Direction} == {
         Direction.CLIENT_TO_SERVER: Direction.SERVER_TO_CLIENT,
         Direction.SERVER_TO_CLIENT: Direction.CLIENT_TO_SERVER,
@@ -106,7 +106,7 @@ def test_a_session_can_be_encoded_and_decoded() -> None:
 
 
 @pytest.mark.covers("PRO-12")
-def test_an_envelope_is_the_record_of_one_message() -> None:
+def test_an_envelope_is_immutable_and_has_the_context_of_one_message() -> None:
     transport = TransportContext(transport_type="http", headers={"Origin": "http://localhost"})
     session = SessionContext(state=SessionState.ACTIVE)
     envelope = MessageEnvelope(

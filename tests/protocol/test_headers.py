@@ -28,7 +28,7 @@ VERSION = "io.modelcontextprotocol/protocolVersion"
 
 
 @given(st.text())
-def test_texts_are_encoded_and_decoded_unchanged(text: str) -> None:
+def test_any_text_is_encoded_as_a_header_value_and_decoded_unchanged(text: str) -> None:
     carried = encode_value(text)
     assert re.fullmatch(r"(?:[!-~](?:[ -~\t]*[!-~])?)?", carried)
     assert decode_value(carried) == text
@@ -68,13 +68,13 @@ def test_header_values_are_encoded_only_if_necessary(value: Any, carried: str) -
         *("=?base64?/w==?=", "=?base64?ü?=", "ü", "a\x7f", "a\x00b", "a\nb"),
     ],
 )
-def test_invalid_values_are_refused(text: str) -> None:
+def test_header_values_with_invalid_encoding_are_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         decode_value(text)
 
 
 @pytest.mark.parametrize("text", ["=?base64?=", "=?base64?QQ==", "QQ==?=", "=?Base64?QQ==?="])
-def test_incomplete_base64_mark_is_plain_text(text: str) -> None:
+def test_an_incomplete_base64_marker_is_plain_text(text: str) -> None:
     assert decode_value(text) == text
 
 
@@ -82,7 +82,7 @@ def test_incomplete_base64_mark_is_plain_text(text: str) -> None:
     ("code", "status"),
     [(-32700, 400), (-32600, 400), (-32602, 400), (-32601, 404), (-32603, 200), (7, 200)],
 )
-def test_error_codes_have_http_statuses(code: int, status: int) -> None:
+def test_each_error_code_has_an_http_status(code: int, status: int) -> None:
     assert status_of(code) == status
 
 
@@ -101,7 +101,7 @@ def check(message: Request | Notification, **headers: str) -> None:
 GOOD = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "add"}
 
 
-def test_headers_equal_to_the_body_are_accepted() -> None:
+def test_a_request_whose_headers_equal_the_body_is_accepted() -> None:
     check(request("tools/call", name="add"), **GOOD)
     check(request("tools/call", name="ä"), **{**GOOD, "mcp_name": encode_value("ä")})
     check(request("tools/call", name="add"), **{**GOOD, "mcp_name": "=?base64?YWRk?="})
@@ -114,7 +114,7 @@ def test_headers_equal_to_the_body_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(GOOD))
-def test_a_missing_header_is_refused(missing: str) -> None:
+def test_a_request_without_a_required_header_is_refused(missing: str) -> None:
     headers = {name: value for name, value in GOOD.items() if name != missing}
     with pytest.raises(RpcError, match="is missing") as refused:
         check(request("tools/call", name="add"), **headers)
@@ -181,7 +181,7 @@ def marked(name: str, kind: Any = "string") -> dict[str, Any]:
     return {"type": kind, "x-mcp-header": name}
 
 
-def test_marks_are_found_along_properties() -> None:
+def test_header_annotations_are_found_in_nested_properties() -> None:
     found = param_headers(
         schema(
             region=marked("Region"),
@@ -202,11 +202,11 @@ def test_marks_are_found_along_properties() -> None:
 @pytest.mark.parametrize(
     "nothing", [{}, True, None, [], "x", {"properties": []}, {"properties": 3}]
 )
-def test_schemas_without_marks_have_no_header_arguments(nothing: Any) -> None:
+def test_schemas_without_header_annotations_have_no_header_arguments(nothing: Any) -> None:
     assert param_headers(nothing) == ()
 
 
-def test_property_named_like_the_mark_is_not_a_mark() -> None:
+def test_property_named_like_the_header_annotation_is_not_an_annotation() -> None:
     odd = {"x-mcp-header": {"type": "string"}}
     assert param_headers(schema(**odd)) == ()
     assert param_headers(schema(a={"type": "array", "items": schema(**odd)})) == ()
@@ -238,12 +238,12 @@ def test_property_named_like_the_mark_is_not_a_mark() -> None:
         schema(a={"type": "array", "items": schema(default=marked("A"))}),
     ],
 )
-def test_invalid_marks_are_refused(bad: Any) -> None:
+def test_invalid_header_annotations_are_rejected(bad: Any) -> None:
     with pytest.raises(ValueError):
         param_headers(bad)
 
 
-def test_schema_nested_too_deeply_is_refused() -> None:
+def test_a_schema_nested_too_deeply_for_header_annotations_is_rejected() -> None:
     deep: Any = marked("A")
     for _ in range(5000):
         deep = schema(a=deep)
@@ -306,14 +306,14 @@ def test_server_accepts_the_headers_of_a_client(arguments: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("said", ["42", "42.0", "042", "=?base64?NDI=?="])
-def test_integers_are_compared_as_numbers(said: str) -> None:
+def test_integer_arguments_and_headers_are_compared_as_numbers(said: str) -> None:
     check_call({"n": 42}, n=said)
 
 
 @pytest.mark.parametrize(
     "said", ["43", "42.5", "", "x", "4_2", "+42", "=?base64?2aTZog==?=", "9" * 5000, "\xfc", "1e3"]
 )
-def test_header_with_another_integer_is_refused(said: str) -> None:
+def test_a_header_with_another_integer_than_the_argument_is_refused(said: str) -> None:
     with pytest.raises(RpcError) as refused:
         check_call({"n": 42}, n=said)
     assert refused.value.code == -32020

@@ -42,7 +42,7 @@ def changed(rewrite: Any, value: Any) -> Any:
     return "same" if after is before else json.loads(bytes(after))
 
 
-def test_an_edit_without_changes_is_none() -> None:
+def test_an_edit_that_changes_nothing_returns_none() -> None:
     assert all_of() is None
     assert all_of(None, None) is None
     assert edit_object(None) is None
@@ -65,7 +65,7 @@ def test_an_edit_without_changes_is_none() -> None:
         ("a", "same"),
     ],
 )
-def test_unknown_members_are_removed(value: Any, expected: Any) -> None:
+def test_the_without_edit_removes_unknown_members(value: Any, expected: Any) -> None:
     rewrite = edit_object(without({"a": False, "b": True}), without({"c": False}))
     assert changed(rewrite, value) == expected
 
@@ -79,7 +79,7 @@ def test_unknown_members_are_removed(value: Any, expected: Any) -> None:
         ({"b": "y"}, "same"),
     ],
 )
-def test_one_member_is_rewritten(value: Any, expected: Any) -> None:
+def test_within_edits_only_the_given_member(value: Any, expected: Any) -> None:
     assert changed(edit_object(within("a", upper)), value) == expected
 
 
@@ -92,7 +92,7 @@ def test_one_member_is_rewritten(value: Any, expected: Any) -> None:
         ({"a": "x"}, "same"),
     ],
 )
-def test_each_item_is_rewritten(value: Any, expected: Any) -> None:
+def test_each_item_of_a_list_is_edited(value: Any, expected: Any) -> None:
     assert changed(each(upper), value) == expected
 
 
@@ -105,7 +105,7 @@ def test_each_item_is_rewritten(value: Any, expected: Any) -> None:
         (["x"], "same"),
     ],
 )
-def test_each_member_is_rewritten(value: Any, expected: Any) -> None:
+def test_each_member_of_an_object_is_edited(value: Any, expected: Any) -> None:
     assert changed(each_member(upper), value) == expected
 
 
@@ -119,7 +119,9 @@ def test_each_member_is_rewritten(value: Any, expected: Any) -> None:
         ({"n": 1}, "same"),
     ],
 )
-def test_map_without_known_keys_is_removed(value: Any, expected: Any) -> None:
+def test_without_keys_removes_the_keys_and_a_member_that_becomes_empty(
+    value: Any, expected: Any
+) -> None:
     assert changed(edit_object(without_keys("m", {"a": False})), value) == expected
 
 
@@ -144,7 +146,7 @@ def test_reading_a_value_of_another_type_returns_none() -> None:
     assert type_of(raw({"type": 1})) is type_of(raw([])) is type_of(raw({})) is None
 
 
-def test_a_rewritten_value_keeps_its_type() -> None:
+def test_an_edited_value_is_raw_or_bytes_like_the_original() -> None:
     rewrite = edit_object(without({"a": False}))
     assert apply(rewrite, b'{"a":1}') == b"{}"
     assert type(apply(rewrite, Raw(b'{"a":1}'))) is Raw

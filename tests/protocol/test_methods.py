@@ -14,10 +14,10 @@ def sent(kind: MessageKind, revision: Revision, side: Side) -> set[str]:
     return {row.name for row in rows if row.sent_by(side)}
 
 
-# Looking up.
+# Lookup of methods.
 
 
-def test_a_method_is_found_in_the_revisions_that_have_it() -> None:
+def test_find_returns_a_method_only_in_revisions_that_have_it() -> None:
     assert [revision for revision in Revision if find("initialize", revision)] == [*HANDSHAKE]
     assert [revision for revision in Revision if find("server/discover", revision)] == [NEWEST]
     assert all(find("tools/call", revision) for revision in Revision)
@@ -42,7 +42,7 @@ def test_every_row_applies_to_at_least_one_revision() -> None:
 
 
 @given(st.text(), st.sampled_from(Revision))
-def test_every_found_method_exists(name: str, revision: Revision) -> None:
+def test_a_method_found_in_a_revision_exists(name: str, revision: Revision) -> None:
     assert find(name, revision) is None or exists(name)
 
 
@@ -51,7 +51,7 @@ def test_every_found_method_exists(name: str, revision: Revision) -> None:
 
 @pytest.mark.covers("PRO-16")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_notifications_have_a_direction(revision: Revision) -> None:
+def test_every_notification_has_a_direction(revision: Revision) -> None:
     both = {"notifications/cancelled", "notifications/progress"}
     client = {"notifications/initialized", "notifications/roots/list_changed"}
     server = {
@@ -69,7 +69,7 @@ def test_notifications_have_a_direction(revision: Revision) -> None:
 
 
 @pytest.mark.covers("PRO-16")
-def test_notifications_of_the_newest_revision() -> None:
+def test_the_newest_revision_has_the_expected_notifications_in_each_direction() -> None:
     assert sent("notification", NEWEST, "client") == {"notifications/cancelled"}
     assert sent("notification", NEWEST, "server") == {
         "notifications/cancelled",
@@ -145,7 +145,9 @@ def test_six_results_may_be_cached() -> None:
         ("tools/list", None),
     ],
 )
-def test_target_member_of_a_request(name: str, target: str | None) -> None:
+def test_target_is_the_member_that_identifies_the_item_of_a_request(
+    name: str, target: str | None
+) -> None:
     row = find(name, NEWEST)
     assert row is not None
     assert row.target == target

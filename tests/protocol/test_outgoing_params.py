@@ -26,11 +26,11 @@ def plain(params: Params) -> Any:
     return json.loads(bytes(params))
 
 
-# The stamp.
+# Request metadata of the stateless era.
 
 
 @pytest.mark.covers("PRO-20")
-def test_stamp_has_version_capabilities_and_name() -> None:
+def test_request_metadata_contain_version_capabilities_and_client_name() -> None:
     assert plain(with_meta(None, None, US.stamp)) == {"_meta": STAMP}
 
 
@@ -50,7 +50,7 @@ def test_log_level_is_sent_until_it_is_reset() -> None:
 
 
 @pytest.mark.covers("PRO-20")
-def test_server_reads_the_stamp() -> None:
+def test_a_server_reads_the_request_metadata_of_a_client() -> None:
     us = Identity({"name": 'a"\n\ud83d', "version": "1"}, {"x": 'y"}'})
     us.request_log_level("debug")
     head = read_params_head(with_meta({"name": "echo"}, "t", us.stamp))
@@ -77,14 +77,14 @@ def test_params_without_additions_are_unchanged() -> None:
     assert with_meta({"a": [1]}, None, b"") == Raw(b'{"a":[1]}')
 
 
-def test_progress_token_is_sent_without_a_stamp() -> None:
+def test_a_progress_token_is_sent_without_request_metadata() -> None:
     assert with_meta(None, 7, b"") == Raw(b'{"_meta":{"progressToken":7}}')
     assert with_meta({}, "7", b"") == Raw(b'{"_meta":{"progressToken":"7"}}')
     assert with_meta({"a": 1}, 0, b"") == Raw(b'{"a":1,"_meta":{"progressToken":0}}')
 
 
 @pytest.mark.parametrize("params", [{"a": 1}, Raw(b'{"a":1}')])
-def test_token_and_stamp_are_sent_together(params: Any) -> None:
+def test_progress_token_and_request_metadata_are_sent_together(params: Any) -> None:
     assert plain(with_meta(params, 7, US.stamp)) == {
         "a": 1,
         "_meta": {"progressToken": 7, **STAMP},
@@ -92,7 +92,7 @@ def test_token_and_stamp_are_sent_together(params: Any) -> None:
 
 
 @pytest.mark.parametrize("as_raw", [True, False])
-def test_meta_of_the_caller_is_kept_and_the_stamp_wins_per_key(as_raw: bool) -> None:
+def test_request_metadata_override_equal_keys_in_the_meta_of_the_caller(as_raw: bool) -> None:
     own = {"traceparent": "00-1", "progressToken": "mine", VERSION: "old", "n": {"deep": [1]}}
     params: Any = {"a": 1, "_meta": own}
     sent = with_meta(Raw(to_json(params)) if as_raw else params, 7, US.stamp)
@@ -100,12 +100,12 @@ def test_meta_of_the_caller_is_kept_and_the_stamp_wins_per_key(as_raw: bool) -> 
     assert plain(sent) == {"a": 1, "_meta": meta}
 
 
-def test_token_of_the_caller_is_kept_without_an_own_token() -> None:
+def test_progress_token_of_the_caller_is_kept_if_no_other_is_given() -> None:
     params = {"_meta": {"progressToken": "mine"}}
     assert plain(with_meta(params, None, US.stamp)) == {"_meta": {"progressToken": "mine", **STAMP}}
 
 
-def test_forwarded_values_keep_their_spelling() -> None:
+def test_forwarded_values_keep_their_json_spelling() -> None:
     raw = Raw(rb'{"n": 1.50, "s": "\u00e9", "_meta": {"x": 1E2, "x": 1E3}}')
     assert with_meta(raw, 1, b"") == Raw(
         rb'{"n":1.50,"s":"\u00e9","_meta":{"x":1E3,"progressToken":1}}'
@@ -113,14 +113,14 @@ def test_forwarded_values_keep_their_spelling() -> None:
 
 
 @pytest.mark.parametrize("params", [{"a": 1, "_meta": None}, Raw(b'{"a":1,"_meta":null}')])
-def test_null_meta_counts_as_absent(params: Any) -> None:
+def test_a_null_meta_of_the_caller_counts_as_absent(params: Any) -> None:
     assert with_meta(params, 1, b"") == Raw(b'{"a":1,"_meta":{"progressToken":1}}')
 
 
 @pytest.mark.parametrize(
     "params", [{"_meta": 5}, {"_meta": []}, Raw(b'{"_meta":"x"}'), Raw(b"[]"), Raw(b"{")]
 )
-def test_meta_other_than_an_object_is_a_local_error(params: Any) -> None:
+def test_meta_that_is_not_an_object_is_a_local_error(params: Any) -> None:
     with pytest.raises(LocalProtocolError) as caught:
         with_meta(params, 1, b"")
     assert caught.value.code == -32602
@@ -138,7 +138,7 @@ values = st.none() | st.integers() | texts | st.lists(st.booleans(), max_size=2)
     st.booleans(),
     st.booleans(),
 )
-def test_params_are_preserved_with_only_token_and_stamp_added(
+def test_with_meta_preserves_params_and_adds_only_token_and_metadata(
     params: dict[str, Any],
     own: dict[str, Any] | None,
     token: int | str | None,

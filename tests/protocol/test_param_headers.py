@@ -13,13 +13,13 @@ def tool(name: str, schema: str = "{}") -> Raw:
     return Raw(f'{{"name":"{name}","inputSchema":{schema}}}'.encode())
 
 
-def test_marks_are_read_from_a_definition() -> None:
+def test_header_annotations_are_read_from_a_tool_definition() -> None:
     assert read_param_headers(tool("a")) == ()
     assert read_param_headers(tool("a", ONE)) == (REGION,)
     assert read_param_headers(Raw(b'{"name":"x-mcp-header"}')) == ()
 
 
-def test_last_definition_of_a_tool_is_used() -> None:
+def test_the_last_definition_of_a_tool_determines_its_headers() -> None:
     index, rejected = ParamHeaderIndex(), list[str]()
     tools = [tool("a", ONE), tool("b", ONE)]
     assert index.usable(tools, rejected.append) == tools
@@ -28,7 +28,7 @@ def test_last_definition_of_a_tool_is_used() -> None:
     assert (index.of("a"), index.of("b"), rejected) == ((), (REGION,), [])
 
 
-def test_escaped_marks_are_found_and_invalid_tools_are_kept() -> None:
+def test_escaped_header_annotations_are_found_and_invalid_tools_are_kept() -> None:
     index, rejected = ParamHeaderIndex(), list[str]()
     strange = [Raw(b'{"name":1}'), Raw(b"7"), tool("deep", "[" * 5000 + "]" * 5000)]
     escaped = tool("a", ONE.replace("x-mcp", "\\u0078-mcp"))
@@ -40,7 +40,7 @@ def test_escaped_marks_are_found_and_invalid_tools_are_kept() -> None:
     ]
 
 
-def test_index_of_marks_drops_the_oldest_tools_beyond_its_size() -> None:
+def test_header_index_drops_the_oldest_tools_beyond_its_size() -> None:
     index = ParamHeaderIndex(2 * len(tool("a", ONE)))
     for name in "abac":
         index.usable([tool(name, ONE)])

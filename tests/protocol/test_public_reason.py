@@ -21,7 +21,7 @@ from fairlead.protocol.public_reason import owner_reason, public_reason
 
 
 def caused(error: BaseException, *causes: BaseException) -> BaseException:
-    """Chain errors, each the cause of the one before."""
+    """Chain errors so that each is the cause of the previous one."""
     chain = [error, *causes]
     for one, cause in zip(chain, causes, strict=False):
         one.__cause__ = cause
@@ -64,7 +64,7 @@ def test_reason_contains_types_and_numbers_only(error: BaseException | None, rea
     assert public_reason(error) == reason
 
 
-def test_more_specific_cause_is_described() -> None:
+def test_the_more_specific_of_chained_errors_is_described() -> None:
     refused, reset, bug = ConnectionRefusedError(), ConnectionResetError(), ValueError()
     assert public_reason(caused(ConnectFailed("x"), refused)) == "refused the connection"
     assert public_reason(caused(ChannelClosed("x"), HttpError(500))) == "answered with HTTP 500"
@@ -75,7 +75,7 @@ def test_more_specific_cause_is_described() -> None:
 @pytest.mark.parametrize(
     ("depth", "reason"), [(7, "refused the connection"), (8, "could not be reached")]
 )
-def test_eight_nested_causes_are_followed(depth: int, reason: str) -> None:
+def test_at_most_eight_nested_causes_are_followed(depth: int, reason: str) -> None:
     wrapped = [ConnectFailed("x") for _ in range(depth)]
     assert public_reason(caused(*wrapped, ConnectionRefusedError())) == reason
 

@@ -1,4 +1,4 @@
-"""Tests of a part of a result as a notification."""
+"""Tests of result fragments that are sent as notifications."""
 
 import pytest
 from msgspec import UNSET, Raw
@@ -7,7 +7,7 @@ from fairlead.protocol.result_fragments import FRAGMENT, fragment_content, fragm
 from fairlead.wire import Notification
 
 
-def test_content_of_a_fragment_is_returned() -> None:
+def test_the_content_of_a_result_fragment_is_returned() -> None:
     for content in (b"[]", Raw(b'[{"type":"text","text":"a"}]')):
         note = fragment_notification(content)
         assert note.method == FRAGMENT
@@ -15,6 +15,6 @@ def test_content_of_a_fragment_is_returned() -> None:
 
 
 @pytest.mark.parametrize("params", [b"{}", b"[]", None], ids=["empty", "list", "absent"])
-def test_content_of_a_fragment_may_be_missing(params: bytes | None) -> None:
+def test_a_result_fragment_may_have_no_content(params: bytes | None) -> None:
     given = UNSET if params is None else Raw(params)
     assert fragment_content(Notification(FRAGMENT, given)) is None

@@ -58,7 +58,7 @@ def test_features_are_present_since_their_revision() -> None:
     assert having("any_structured_value") == since["2026-07-28"]
 
 
-def test_features_that_some_revisions_have() -> None:
+def test_each_limited_feature_is_present_in_the_expected_revisions() -> None:
     assert having("core_tasks") == ["2025-11-25"]
     assert having("elicitation_ids") == ["2025-11-25"]
     assert having("polling") == ["2025-11-25"]
@@ -66,7 +66,7 @@ def test_features_that_some_revisions_have() -> None:
     assert having("null_error_id") == [revision.value for revision in HANDSHAKE]
 
 
-def test_only_names_of_revisions_are_found() -> None:
+def test_find_revision_returns_none_for_unknown_names() -> None:
     assert [find_revision(revision.value) for revision in Revision] == [*Revision]
     assert [find_revision(name) for name in ("", "2025-11-2", "latest", "2099-01-01")] == [None] * 4
 

@@ -1,4 +1,4 @@
-"""Tests of sealed state: unreadable, tamper-proof and with an expiry."""
+"""Tests of sealed state: encryption, detection of changes, and expiry."""
 
 import base64
 import time
@@ -35,7 +35,7 @@ def test_tokens_that_are_not_sealed_state_are_refused(token: str) -> None:
         KeyRing({"a": ONE}).open(token)
 
 
-def test_other_keys_and_changes_are_detected() -> None:
+def test_state_sealed_with_another_key_or_modified_is_rejected() -> None:
     sealed = KeyRing({"a": ONE}).seal(b"content", ttl=60)
     with pytest.raises(BadSeal, match=CHANGED):
         KeyRing({"a": TWO}).open(sealed)
@@ -48,7 +48,9 @@ def test_other_keys_and_changes_are_detected() -> None:
 
 
 @pytest.mark.parametrize(("later", "fits"), [(60, True), (60.5, False), (61, False)])
-def test_seal_expires(monkeypatch: pytest.MonkeyPatch, later: float, fits: bool) -> None:
+def test_sealed_state_is_rejected_after_its_time_to_live(
+    monkeypatch: pytest.MonkeyPatch, later: float, fits: bool
+) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "time", lambda: now[0])
     ring = KeyRing({"a": ONE})
@@ -62,12 +64,12 @@ def test_seal_expires(monkeypatch: pytest.MonkeyPatch, later: float, fits: bool)
 
 
 @pytest.mark.parametrize("keys", [{}, {"a": bytes(31)}, {"a": ONE, "b": bytes(33)}])
-def test_keys_of_another_length_than_32_bytes_are_refused(keys: dict[str, bytes]) -> None:
+def test_sealing_keys_must_have_32_bytes(keys: dict[str, bytes]) -> None:
     with pytest.raises(ValueError, match="^keys of a key ring must have 32 bytes$"):
         KeyRing(keys)
 
 
-def test_keys_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealing_keys_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEYS_VARIABLE, raising=False)
     own, other = KeyRing.from_environment(), KeyRing.from_environment()
     with pytest.raises(BadSeal):

@@ -73,7 +73,7 @@ async def test_requests_of_a_handler_have_the_trace_of_its_request(version: str,
     listens = Listens()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(LIMIT))
-        with tracing(OTHER):  # trace of the connecting code only
+        with tracing(OTHER):  # the calls below have no trace, only the connection has one
             inner = await stack.enter_async_context(
                 MCPClient.connect_inprocess(ending(listens), config(version))
             )
@@ -157,7 +157,7 @@ async def test_relay_and_gateway_forward_the_trace_unchanged(version: str, throu
     assert before.heard in ([], [WHOLE, {}])
 
 
-async def test_trace_in_params_takes_precedence() -> None:
+async def test_a_trace_given_in_params_overrides_the_current_trace() -> None:
     with tracing(PARENT, baggage="user=ada"):
         assert said(with_meta({"_meta": {"x": 1}}, None, b"", outgoing_trace())) == {
             "traceparent": PARENT,
@@ -168,7 +168,7 @@ async def test_trace_in_params_takes_precedence() -> None:
     assert outgoing_trace() == b""
 
 
-async def test_trace_other_than_text_is_ignored() -> None:
+async def test_a_trace_that_is_not_a_string_is_ignored() -> None:
     server = MCPServer("one", rate_limit_rate=0)
 
     @server.tool()

@@ -22,14 +22,14 @@ FORMS = {
 }
 
 
-def test_a_value_of_six_characters_is_secret_and_a_shorter_one_is_not() -> None:
+def test_known_values_shorter_than_six_characters_are_not_redacted() -> None:
     known = KnownValues()
     assert known.add(["abcde", "abcdef"]) == {"abcdef"}
     assert known.replace("x abcde y abcdef z", "#") == "x abcde y # z"
 
 
 @pytest.mark.parametrize("length", range(6, 33))
-def test_a_value_is_found_at_every_offset_of_a_long_text(length: int) -> None:
+def test_a_known_value_is_found_at_every_offset_of_a_long_text(length: int) -> None:
     """Values of 7 and of 15 bytes use other search windows than shorter ones."""
     secret = "".join(chr(65 + number % 57) for number in range(length))
     known = KnownValues()
@@ -42,21 +42,21 @@ def test_a_value_is_found_at_every_offset_of_a_long_text(length: int) -> None:
 
 
 @given(SECRET, st.sampled_from(sorted(FORMS)), st.integers(0, 9))
-def test_a_value_is_found_in_every_encoding(secret: str, form: str, before: int) -> None:
+def test_a_known_value_is_found_in_every_encoding(secret: str, form: str, before: int) -> None:
     known = KnownValues()
     known.add([secret])
     written = FORMS[form](secret)
     assert "#" in known.replace("." * before + written + "!", "#")
 
 
-def test_add_returns_only_new_values() -> None:
+def test_adding_known_values_returns_only_the_new_ones() -> None:
     known = KnownValues()
     assert known.add(["first value"]) == {"first value"}
     assert known.add(["first value", "second value"]) == {"second value"}
     assert known.values == {"first value", "second value"}
 
 
-def test_value_that_is_added_after_a_search_is_found() -> None:
+def test_a_known_value_that_is_added_after_a_search_is_found() -> None:
     known = KnownValues()
     known.add(["first value"])
     assert known.replace("first value", "#") == "#"
@@ -70,7 +70,7 @@ def test_value_that_is_added_after_a_search_is_found() -> None:
     ("line", "secret"),
     [("a" * 16, True), ("a" * 15, False), ("-----BEGIN KEY-----", False)],
 )
-def test_long_line_of_a_key_is_a_secret_of_its_own(line: str, secret: bool) -> None:
+def test_each_long_line_of_a_private_key_is_also_a_known_value(line: str, secret: bool) -> None:
     known = KnownValues()
     known.add([f"-----BEGIN KEY-----\n{line}\n-----END KEY-----"])
     assert known.replace(f"x{line}x", "#") == ("x#x" if secret else f"x{line}x")

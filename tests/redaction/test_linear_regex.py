@@ -53,7 +53,7 @@ def test_pattern_matches_the_same_texts_as_in_python(
             assert compiled.matches(text) is (re.search(pattern, text) is not None)
 
 
-def test_encoded_text_is_matched() -> None:
+def test_a_pattern_matches_utf8_bytes() -> None:
     assert LinearPattern("ü").matches_bytes("xü".encode())
     assert not LinearPattern("a$").matches_bytes(b"a\n")
     assert not LinearPattern("b").matches_bytes(b"a")
@@ -66,7 +66,7 @@ def test_matches_are_replaced_by_literal_text() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", "*", "(?P<x"])
-def test_invalid_pattern_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_rejected(pattern: str) -> None:
     with pytest.raises(ValueError, match="is not a regular expression: ") as refused:
         LinearPattern(pattern)
     assert str(refused.value).startswith(repr(pattern))

@@ -32,7 +32,7 @@ SECRET = "hunter2-hunter2"
         {"params": {"properties": {"password": {"type": "string", "default": SECRET}}}},
     ],
 )
-def test_secret_is_found_in_every_position(message: dict[str, Any]) -> None:
+def test_a_secret_is_redacted_in_every_part_of_a_message(message: dict[str, Any]) -> None:
     plain = json.dumps(message).encode()
     slashes = plain.replace(b"/", b"\\/")
     letters = plain.replace(b"o", b"\\u006f").replace(b"e", b"\\u0065")
@@ -48,7 +48,7 @@ def test_progress_tokens_token_limits_and_cursors_are_kept() -> None:
     assert Redactor().message(raw) is raw
 
 
-def test_message_without_secrets_is_unchanged() -> None:
+def test_a_message_without_secrets_is_returned_unchanged() -> None:
     raw = b'{ "params" : {"n": 1.50, "big": 123456789012345678901234567890, "text": "\xc3\xa4"} }'
     assert Redactor().message(raw) is raw
     beside = raw.replace(b'"text"', b'"token": "x", "text"')
@@ -86,7 +86,7 @@ def test_known_value_is_found_in_any_escaping(secret: str, ascii: bool) -> None:
     )
 
 
-def test_schema_of_a_password_is_kept() -> None:
+def test_the_schema_of_a_password_is_kept_without_defaults_and_examples() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -118,7 +118,7 @@ def test_secrets_in_invalid_or_deep_json_are_removed() -> None:
     msgspec.json.decode(clean)
 
 
-def test_follower_learns_the_values_of_another_redactor() -> None:
+def test_a_redactor_that_follows_another_also_redacts_its_values() -> None:
     known, own = Redactor(values=["first-value"]), Redactor(longest=40)
     assert own.follow(known) is own
     known.learn(["second-value"])
@@ -180,7 +180,7 @@ def spelled(value: Any, escapes: str) -> bytes:
 @pytest.mark.parametrize("kind", REDACTORS)
 @settings(max_examples=examples(400), deadline=None)
 @given(value=values, escapes=st.sampled_from(["no", "ascii", "slashes", "letters"]))
-def test_message_passed_without_decoding_has_no_secrets(
+def test_the_quick_check_skips_decoding_only_for_messages_without_secrets(
     kind: str, value: Any, escapes: str
 ) -> None:
     redactor = REDACTORS[kind]
@@ -194,7 +194,7 @@ def test_message_passed_without_decoding_has_no_secrets(
 @pytest.mark.covers("OBS-05")
 @settings(max_examples=examples(400), deadline=None)
 @given(part=st.dictionaries(cased, values, max_size=3), around=st.tuples(cased, values, cased))
-def test_remembering_a_frame_does_not_change_the_redaction_of_its_parts(
+def test_redaction_of_a_message_does_not_depend_on_the_remembered_frame(
     part: Any, around: tuple[Any, ...]
 ) -> None:
     redactor = Redactor()
@@ -209,7 +209,7 @@ def test_remembering_a_frame_does_not_change_the_redaction_of_its_parts(
 
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("name", ["paſſword", "toKen", "COOKİE", "authorızation", "apıKey"])
-def test_names_with_case_folding_letters_are_redacted(name: str) -> None:
+def test_secret_names_with_letters_that_fold_to_ascii_are_recognised(name: str) -> None:
     raw = json.dumps({name: "hunter2-hunter2"}, ensure_ascii=False).encode()
     assert b"hunter2" not in Redactor().message(raw)
 
@@ -222,7 +222,7 @@ def test_names_with_case_folding_letters_are_redacted(name: str) -> None:
         {"text": 'line\nline\t\\ "quoted"', "url": "https://example.com/a@b"},
     ],
 )
-def test_harmless_messages_are_not_decoded(harmless: dict[str, Any]) -> None:
+def test_messages_without_suspicious_words_are_not_decoded(harmless: dict[str, Any]) -> None:
     redactor = Redactor(names=["pin"], values=["hunter2-hunter2"])
     redactor._looked_into = None  # type: ignore[assignment, method-assign]  # would fail
     raw = json.dumps(harmless).encode()

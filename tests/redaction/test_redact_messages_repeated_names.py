@@ -56,6 +56,8 @@ hows = st.sampled_from(["ascii", "plain", "numbers", "capitals"])
 @example(Pairs([("a", ":"), ("a", 1)]), "plain", "")
 @example(Pairs([(":", 1), ("a", 1), ("a", 1)]), "numbers", "")
 @example(Pairs([(":", 1), ("a", 1), ("a", 1)]), "capitals", "")
-def test_repeated_member_name_is_detected(value: Any, how: str, space: str) -> None:
+def test_repeated_member_names_of_an_object_are_detected_in_any_spelling(
+    value: Any, how: str, space: str
+) -> None:
     raw = spelled(value, how, space).encode()
     assert repeats_a_name(raw, msgspec.json.decode(raw)) is has_one(value)

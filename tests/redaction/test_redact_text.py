@@ -28,7 +28,7 @@ from fairlead.redaction.redact_text import redact
         ),
     ],
 )
-def test_values_of_secret_names_are_removed(text: str, shown: str) -> None:
+def test_values_after_secret_names_in_a_text_are_removed(text: str, shown: str) -> None:
     assert redact(text) == shown
 
 
@@ -81,7 +81,7 @@ def test_secret_values_in_json_are_removed_at_any_depth(text: str, shown: str) -
         ("sent Bearer abcdefgh1234 there", "sent Bearer [REDACTED] there"),
     ],
 )
-def test_credentials_without_a_name_are_removed(text: str, shown: str) -> None:
+def test_credentials_in_urls_and_after_bearer_are_removed(text: str, shown: str) -> None:
     assert redact(text) == shown
 
 
@@ -101,7 +101,7 @@ def test_credentials_without_a_name_are_removed(text: str, shown: str) -> None:
         "Bearer of news",
     ],
 )
-def test_text_without_secrets_is_unchanged(text: str) -> None:
+def test_a_text_without_secrets_is_returned_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
@@ -132,7 +132,9 @@ names = st.sampled_from(["password", "Authorization", "x-api-key", "MY_TOKEN", "
 
 @settings(deadline=None)
 @given(names, secrets, st.integers(0, 3), st.booleans())
-def test_secrets_in_json_are_removed(name: str, secret: str, depth: int, as_text: bool) -> None:
+def test_secrets_in_json_text_are_removed(
+    name: str, secret: str, depth: int, as_text: bool
+) -> None:
     frame = json.dumps({"a": "b", name: secret, "z": [1]})
     for _ in range(depth):
         frame = json.dumps({"text": frame}) if as_text else f'{{"x": [{frame}, "end"]}}'
@@ -144,7 +146,7 @@ def test_secrets_in_json_are_removed(name: str, secret: str, depth: int, as_text
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=12).map("".join))
-def test_redacting_twice_changes_nothing(text: str) -> None:
+def test_redacting_redacted_text_changes_nothing(text: str) -> None:
     shown = redact(text)
     assert redact(shown) == shown
 
@@ -152,7 +154,7 @@ def test_redacting_twice_changes_nothing(text: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["a", "a.", "token", "token ", "a:", 'token="', "token:{", "http://a", "\\", "a://a:"]
 )
-def test_redaction_takes_linear_time(piece: str) -> None:
+def test_redacting_text_takes_linear_time(piece: str) -> None:
     """Backtracking took eight seconds for a line of eight thousand letters."""
     started = time.process_time()
     redact(piece * (200_000 // len(piece)))

@@ -32,12 +32,12 @@ TOKENS = [
 
 
 @pytest.mark.parametrize("token", TOKENS, ids=lambda token: token[:8].decode())
-def test_every_kind_of_token_is_found(token: bytes) -> None:
+def test_every_kind_of_token_is_recognised(token: bytes) -> None:
     assert may_hold_token(b"a " + token + b" b")
     assert may_hold_token(MANY + b" " + token + b" " + MANY)
 
 
-def test_prefixes_of_tokens_alone_are_not_tokens() -> None:
+def test_prefixes_without_a_token_are_not_recognised_as_tokens() -> None:
     assert not may_hold_token(MANY)
     assert not may_hold_token(b"sk-ghp_AKIAxoxb-pwd=" * 500)
     assert not may_hold_token(b"1-" * 5000)

@@ -14,7 +14,7 @@ from tests.support.single_exchange import exchange
 
 
 @pytest.mark.covers("DEC-16", "SRV-16")
-async def test_protocol_violations_are_rejected() -> None:
+async def test_requests_that_violate_the_protocol_are_rejected() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -40,7 +40,7 @@ async def test_protocol_violations_are_rejected() -> None:
 
 
 @pytest.mark.covers("SRV-15")
-async def test_every_method_is_handled_in_its_era() -> None:
+async def test_every_method_is_handled_in_the_eras_that_have_it() -> None:
     server = MCPServer("s")
     server.tool("t")(lambda: "x")
     server.register_resource("r://1", "r", content_provider="x")

@@ -70,7 +70,7 @@ async def test_lifespans_of_mounted_servers_are_opened_too() -> None:
             pass
         assert log == ["open inner", "open outer"]
     assert log == ["open inner", "open outer", "close outer", "close inner"]
-    async with outer.running():  # and again
+    async with outer.running():  # the lifespan can be opened again
         assert inner.state == {"db": "inner"}
     async with MCPServer("none").running() as nothing:
         assert nothing is None
@@ -88,7 +88,7 @@ async def test_exception_while_opening_is_raised_by_the_server() -> None:
         await MCPServer("s", lifespan=broken).serve(right)
 
 
-async def test_exception_while_closing_is_raised() -> None:
+async def test_an_exception_while_closing_a_lifespan_is_raised() -> None:
     @asynccontextmanager
     async def leaking(server: MCPServer) -> AsyncIterator[None]:
         yield

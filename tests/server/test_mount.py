@@ -66,7 +66,7 @@ async def test_entries_of_the_inner_server_are_registered_with_a_prefix() -> Non
 
 
 @pytest.mark.covers("SRV-12")
-async def test_changes_of_the_inner_server_are_followed() -> None:
+async def test_changes_of_a_mounted_server_are_announced_by_the_outer_server() -> None:
     outer, middle, inner = MCPServer("outer"), MCPServer("middle"), weather()
     middle.mount(inner, "w")
     outer.mount(middle, "m")
@@ -129,7 +129,7 @@ async def test_interceptors_of_the_inner_server_see_requests_for_its_entries(
         seen.clear()
         opened = (await wire.ask("tools/call", {"name": "m_i_open", **own}))["result"]
         assert opened["content"][0]["text"] == "y"
-        if meta:  # The client knows only the outer server.
+        if meta:  # The client is connected only to the outer server.
             signed = opened["_meta"]["io.modelcontextprotocol/serverInfo"]
             assert (signed["name"], opened["resultType"]) == ("outer", "complete")
         refusal = (await wire.ask("tools/call", {"name": "m_i_secret", **own}))["error"]
@@ -294,7 +294,7 @@ def single(params: Any, *, stateless: bool) -> Exchange:
     return exchange("tools/call", params, stateless=stateless)
 
 
-def test_names_are_unchanged_without_a_prefix() -> None:
+def test_names_of_a_server_mounted_without_a_prefix_are_unchanged() -> None:
     outer, inner = MCPServer("outer"), weather()
     mount(outer, inner, info={}, handler=inner.handler)
     assert outer.registry.listing.names() == inner.registry.listing.names()

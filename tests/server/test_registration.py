@@ -23,7 +23,7 @@ def changes_of(server: MCPServer) -> list[str]:
     return told
 
 
-def test_decorators_return_the_function() -> None:
+def test_registration_decorators_return_the_function_unchanged() -> None:
     server = MCPServer("s")
 
     def function(a: str = "") -> str:

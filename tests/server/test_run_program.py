@@ -160,7 +160,7 @@ def test_exception_of_a_program_is_raised(process: Process) -> None:
         program.run_program(main)
 
 
-async def test_external_cancellation_propagates() -> None:
+async def test_cancelling_a_program_from_outside_propagates() -> None:
     async def main() -> None:
         await asyncio.Event().wait()
 

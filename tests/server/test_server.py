@@ -71,7 +71,7 @@ async def test_tools_are_listed_and_called_in_every_revision(version: str) -> No
 
 
 @pytest.mark.covers("SRV-29", "SRV-34")
-async def test_return_values_become_content_blocks() -> None:
+async def test_return_values_of_tools_become_content_blocks() -> None:
     server = MCPServer("s")
     values: dict[str, Any] = {
         "none": None,
@@ -198,7 +198,7 @@ async def test_failure_of_a_tool_is_a_result_and_is_logged(
 
 @pytest.mark.covers("SRV-24", "SRV-27", "SRV-13")
 @pytest.mark.parametrize("kind", ["async", "sync", "stubborn"])
-async def test_slow_tool_times_out(kind: str) -> None:
+async def test_a_tool_that_runs_too_long_is_cancelled_and_returns_an_error(kind: str) -> None:
     server = MCPServer("s", per_tool_timeouts={"slow": 0.05})
     ended = asyncio.Event()
 
@@ -368,7 +368,7 @@ async def test_inline_tools_are_called_on_the_loop() -> None:
 
 
 @pytest.mark.covers("SRV-01", "SRV-13", "DEC-26")
-def test_server_takes_a_configuration_or_settings() -> None:
+def test_a_server_accepts_a_configuration_object_or_settings() -> None:
     assert MCPServer().name == "fairlead-mcp-server"
     assert MCPServer("weather").name == "weather"
     assert MCPServer("weather", version="2").config.version == "2"
@@ -454,7 +454,7 @@ def test_references_in_schemas_are_never_fetched() -> None:
         MCPServer("s").register_tool("t", schema, lambda a: a)
 
 
-async def test_interceptors_see_every_request() -> None:
+async def test_interceptors_of_a_server_see_every_request() -> None:
     seen: list[str] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -528,7 +528,7 @@ async def test_one_connection_serves_both_eras() -> None:
         left.write(json.dumps(message).encode() + b"\n")
 
     send(1, "initialize", hello)
-    send(2, "tools/list", {})  # in the same chunk as the handshake
+    send(2, "tools/list", {})  # sent in the same chunk as the handshake
     send(3, "tools/list", {"_meta": META})
     send(4, "server/discover", {"_meta": META})
     answers = {}
@@ -580,7 +580,7 @@ async def test_a_handler_reads_resources_of_its_server_as_its_caller_would(versi
 
 
 @pytest.mark.covers("SRV-08")
-def test_stdin_and_stdout_are_served_until_they_end() -> None:
+def test_run_stdio_serves_stdin_until_its_end() -> None:
     program = """
 import asyncio
 from fairlead import MCPServer

@@ -7,7 +7,7 @@ import pytest
 from fairlead import MCPServerConfig
 
 
-def test_default_settings() -> None:
+def test_settings_of_a_server_have_the_documented_defaults() -> None:
     assert dataclasses.asdict(MCPServerConfig()) == {
         "name": "fairlead-mcp-server",
         "version": "1.0.0",
@@ -46,6 +46,6 @@ def test_timeout_of_a_tool_is_looked_up_by_name(
     assert config.timeout_of("t") == expected
 
 
-def test_settings_are_keyword_only() -> None:
+def test_settings_of_a_server_are_keyword_only() -> None:
     with pytest.raises(TypeError):
         MCPServerConfig("n")  # type: ignore[misc]

@@ -129,7 +129,7 @@ def test_pretty_printed_parts_are_encoded_on_one_line(message: Message) -> None:
 @given(
     st.from_regex(rb"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
 )
-def test_numbers_keep_their_spelling(number: bytes) -> None:
+def test_numbers_in_params_keep_their_spelling(number: bytes) -> None:
     params = b'{"n":%b,"deep":[{"n":%b}]}' % (number, number)
     request = b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % params
     answer = b'{"jsonrpc":"2.0","id":1,"result":%b}' % params
@@ -142,7 +142,7 @@ def test_numbers_keep_their_spelling(number: bytes) -> None:
 
 
 @pytest.mark.covers("RPC-06")
-def test_escapes_and_meta_are_preserved() -> None:
+def test_escapes_and_meta_in_params_are_preserved() -> None:
     frame = (
         rb'{"jsonrpc":"2.0","id":"\u0061","method":"m",'
         rb'"params":{"_meta":{"a\/b":"\u00e9\ud83d\ude00"},"unknown":[1.10,"\u000a"]}}'
@@ -254,7 +254,7 @@ def test_json_other_than_an_object_is_an_invalid_request(frame: bytes) -> None:
         b'"id":7,"method":"m","params":[],"unknown":{}',
     ],
 )
-def test_invalid_message_is_refused_with_its_id(members: bytes) -> None:
+def test_an_invalid_message_raises_an_error_that_has_its_id(members: bytes) -> None:
     assert plain(refusal(b'{"jsonrpc":"2.0",%b}' % members)) == (INVALID_REQUEST, 7)
 
 
@@ -284,7 +284,7 @@ def test_members_of_an_envelope_determine_the_kind_of_message() -> None:
     )
 
 
-def test_null_params_count_as_absent() -> None:
+def test_null_params_of_a_message_count_as_absent() -> None:
     assert decode(b'{"jsonrpc":"2.0","id":1,"method":"m","params":null}') == Request(1, "m")
     assert decode(b'{"jsonrpc":"2.0","method":"m","params": null}') == Notification("m")
 
@@ -543,7 +543,7 @@ def test_a_raw_part_keeps_its_frame_in_memory_and_a_copy_does_not() -> None:
     assert kept == Raw(b'{"a":1}')
 
 
-def test_parts_of_a_batch_do_not_keep_the_whole_frame() -> None:
+def test_decoded_items_of_a_batch_do_not_keep_the_frame_in_memory() -> None:
     frame = b'[{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1}},%b1]' % (b" " * 1000)
     before = sys.getrefcount(frame)
     batch = decode(frame)
@@ -575,7 +575,7 @@ def test_invalid_items_of_a_batch_become_errors_at_their_position() -> None:
 
 
 @pytest.mark.covers("RPC-13")
-def test_empty_batch_is_refused() -> None:
+def test_an_empty_batch_is_rejected() -> None:
     assert plain(refusal(b" [ ] ")) == (INVALID_REQUEST, None)
 
 
@@ -627,7 +627,7 @@ def test_encode_success_returns_the_same_frame_as_encode(
         (b'"' + b"x" * (8 << 10) + b'"', b'"' + b"x" * (8 << 10) + b'"'),
     ],
 )
-def test_line_breaks_in_a_result_are_removed(
+def test_line_breaks_in_an_encoded_result_are_removed(
     request_id: int | str, result: bytes, line: bytes
 ) -> None:
     frame = encode_success(request_id, result, b"\n")

@@ -41,7 +41,7 @@ def test_every_plain_value_becomes_valid_utf_8_on_one_line(value: Any) -> None:
 
 
 @given(st.text(st.characters(), max_size=20))
-def test_string_keeps_its_length_and_encodable_characters(text: str) -> None:
+def test_an_encoded_string_keeps_its_length_and_encodable_characters(text: str) -> None:
     read = msgspec.json.decode(to_json(text))
     joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
     assert read == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in joined)
@@ -66,7 +66,7 @@ def test_nan_and_the_infinities_are_written_as_null() -> None:
 
 
 @pytest.mark.covers("RPC-08")
-def test_line_breaks_between_values_are_removed() -> None:
+def test_line_breaks_between_json_values_are_removed() -> None:
     frame = b'{\r\n  "a": [\n 1.0,\r 1E5 ],\n "b": "x\\ny\\u000d" }'
     assert single_line(frame) == b'{"a":[1.0,1E5],"b":"x\\ny\\u000d"}'
 

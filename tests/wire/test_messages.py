@@ -25,7 +25,7 @@ def test_kinds_of_messages_have_long_aliases() -> None:
 
 
 @pytest.mark.covers("RPC-11")
-def test_error_codes_have_named_constants() -> None:
+def test_json_rpc_error_codes_have_named_constants() -> None:
     assert {name: getattr(codes, name) for name in codes.__all__} == {
         "PARSE_ERROR": -32700,
         "INVALID_REQUEST": -32600,
@@ -94,7 +94,7 @@ def test_size_of_a_message_counts_method_and_params(
     assert size_of(message) == size
 
 
-def test_the_text_of_an_error_has_a_limit() -> None:
+def test_the_message_of_an_error_is_cut_at_its_limit() -> None:
     hits = ERROR_TEXT.hits
     assert failure(1, -1, "x" * ERROR_TEXT.value).message == "x" * ERROR_TEXT.value
     assert ERROR_TEXT.hits == hits
@@ -103,7 +103,7 @@ def test_the_text_of_an_error_has_a_limit() -> None:
     assert ERROR_TEXT.hits == hits + 1
 
 
-def test_the_data_of_an_error_has_a_limit() -> None:
+def test_the_size_of_the_data_of_an_error_is_limited() -> None:
     around = len('{"code":-1,"message":"x","data":""}')
     fits = failure(1, -1, "x", "d" * (ERROR_DATA.value - around))
     assert len(bytes(fits.error)) == ERROR_DATA.value

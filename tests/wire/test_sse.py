@@ -65,7 +65,7 @@ PIECES = st.lists(
 
 @pytest.mark.covers("SSE-01")
 @given(PIECES, st.lists(st.integers(0, 500), max_size=8))
-def test_events_equal_those_of_the_standard_for_any_chunks(
+def test_parsed_events_equal_those_of_the_reference_algorithm_for_any_chunks(
     pieces: list[str], cuts: list[int]
 ) -> None:
     stream = "".join(pieces).encode()
@@ -137,7 +137,7 @@ def test_event_that_ends_with_cr_is_returned_at_once() -> None:
         (b"\n\n\ndata: 1\n\n\n\n", [Event(b"1")]),
     ],
 )
-def test_fields_of_events_are_parsed(stream: bytes, events: list[Event]) -> None:
+def test_the_fields_of_server_sent_events_are_parsed(stream: bytes, events: list[Event]) -> None:
     assert parse(stream) == events
 
 
@@ -191,7 +191,7 @@ def test_long_comments_are_not_part_of_an_event(size: int) -> None:
     assert found == [Event(b"1\n2"), Event(b"3")]
 
 
-def test_an_id_that_is_too_long_is_not_cut() -> None:
+def test_an_event_with_a_too_long_id_is_dropped_instead_of_cut() -> None:
     parser = EventParser(10)
     parser.feed(b"id: 12")
     parser.feed(b"34567890")
@@ -208,7 +208,7 @@ def test_an_id_that_is_too_long_is_not_cut() -> None:
     st.none() | st.from_regex(r"[a-z]{1,3}_[0-9]{1,3}", fullmatch=True),
     st.none() | st.integers(0, 99999),
 )
-def test_encoded_event_is_parsed_back(
+def test_an_encoded_event_is_parsed_to_the_same_event(
     value: Any, event: str | None, id: str | None, retry: int | None
 ) -> None:
     pretty = msgspec.json.format(msgspec.json.encode(value), indent=2)
@@ -242,5 +242,5 @@ def test_parse_sse_returns_the_first_value(text: str, value: Any) -> None:
 
 
 @given(st.text())
-def test_parse_sse_accepts_any_text(text: str) -> None:
+def test_parse_sse_raises_no_exception_for_any_text(text: str) -> None:
     parse_sse(text)

@@ -236,7 +236,7 @@ def _pairs(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _plain(text: str) -> str:
-    """Return a text with all variables in one spelling, whichever host wrote them."""
+    """Return a text with all variables in one spelling, regardless of the host's syntax."""
     if not looks_like_variables(text):
         return text
     return _VARIABLE.sub(lambda match: f"${{{match[1] or match[2] or match[3]}}}", text)

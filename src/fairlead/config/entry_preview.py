@@ -24,7 +24,7 @@ class PreviewedValue(Struct, frozen=True):
 
     field: str  # command, args[0], env.NAME, cwd, url, headers.NAME ...
     text: str
-    origins: tuple[str, ...] = ()  # empty if the text is a literal in the entry
+    origins: tuple[str, ...] = ()  # empty if the text is written literally in the entry
 
     def plain(self) -> dict[str, object]:
         """Return the value as JSON types, for `--json`."""

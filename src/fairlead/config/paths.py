@@ -17,7 +17,7 @@ __all__ = ["HostPaths", "local_host_paths"]
 
 
 class HostPaths(Struct, frozen=True, kw_only=True):
-    """Platform, home, environment and current folder of a machine, which may be another one."""
+    """Platform, home, environment and current folder of a machine, not necessarily this one."""
 
     platform: str  # as `sys.platform`: linux, darwin, win32
     home: str

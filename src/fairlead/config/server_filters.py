@@ -88,7 +88,7 @@ def _known(raw: str, found: FoundServer, scope: VariableScope) -> str | None:
     scope.missing.clear()
     try:
         key = substitute(raw, found.dialect, scope, "url").strip()
-    # A missing input, or a variable that the host requires: the key is simply not known.
+    # A missing input, or a variable that the host requires: the key is unknown.
     except Exception:
         return None
     return None if scope.missing or key.startswith("-") else key or None

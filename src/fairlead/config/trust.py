@@ -116,7 +116,7 @@ class Trust:
             OSError: The approval cannot be stored.
         """
         with self._changing() as known:
-            known.pop(found.digest, None)  # moved to the end: the order is that of approval
+            known.pop(found.digest, None)  # moved to the end, the place of the newest approval
             known[found.digest] = {**_what(found), "parts": found.part_digests, **_shown(found)}
 
     def revoke(self, found: FoundServer) -> bool:
@@ -151,7 +151,7 @@ class Trust:
             content = read_file(str(self.path))
             if content is None:
                 return {}
-            # A file that other users can write proves nothing, so its approvals are not read.
+            # Other users could add approvals to a file that they can write, so it is not read.
             self._refuse_others()
             data = json.loads(content)
             approved = data["approved"]

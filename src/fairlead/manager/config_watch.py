@@ -83,7 +83,7 @@ async def apply_changes(manager: ReloadTarget, now: ConfigSnapshot) -> None:
 
 
 class Reloader:
-    """Checks files periodically, and applies their changes to a manager."""
+    """Watcher that checks files periodically and applies their changes to a manager."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ async def follow_files(
     called once two consecutive checks agree. Files that are watched for the first time count as
     changed, because they may have changed after they were read.
     """
-    seen: dict[str, FileStamp] | None = None  # the stamps when `look` was last called
+    seen: dict[str, FileStamp] | None = None  # stamps of the files when `look` was last called
     before: dict[str, FileStamp] | None = None
     while True:
         now = await asyncio.to_thread(file_stamps, files)

@@ -68,5 +68,5 @@ async def discover_and_load_mcp_tools(
 async def discover_mcp_servers(
     cwd: str | os.PathLike[str] | None = None, **options: Any
 ) -> Discovered:
-    """Do the same as `discover_and_load_mcp_tools`."""
+    """Find all configured servers and return their tools; see `discover_and_load_mcp_tools`."""
     return await discover_and_load_mcp_tools(cwd, **options)

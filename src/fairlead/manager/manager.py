@@ -281,7 +281,7 @@ class MCPManager(ResourcesAndPrompts):
         """Return all servers with state, error, latency and tools. Do not modify them."""
         return self.upstreams
 
-    # Refreshing and disconnecting
+    # Refreshing tools and disconnecting servers
 
     async def refresh_server_tools(self, name: str) -> None:
         """List a server's tools again.

@@ -13,7 +13,7 @@ __all__ = ["ToolIndex"]
 
 
 class ToolIndex:
-    """Keeps the catalog of tools up to date."""
+    """Catalog of the tools of all servers, rebuilt when they change."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Desk that holds messages until an operator resumes, changes or blocks them."""
+"""Hold desk: messages wait there until an operator resumes, changes or blocks them."""
 
 import asyncio
 import logging

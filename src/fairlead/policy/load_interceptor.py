@@ -35,7 +35,7 @@ def load_interceptor(
         module = _import_file(place, folder) if place.endswith(".py") else import_module(place)
     except ConfigError:
         raise
-    # The code is the user's: any exception, and `sys.exit()` in a script, is a mistake to report.
+    # User code may raise any exception or call `sys.exit()`; both are reported as mistakes.
     except (Exception, SystemExit) as exc:
         raise ConfigError(f"{place} cannot be imported: {type(exc).__name__}: {exc}") from exc
     found: Any = module

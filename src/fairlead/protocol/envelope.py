@@ -29,7 +29,7 @@ class Direction(StrEnum):
 
     CLIENT_TO_SERVER = "client_to_server"
     SERVER_TO_CLIENT = "server_to_client"
-    INTERNAL = "internal"  # created by a component between client and server, for itself
+    INTERNAL = "internal"  # created by a component between client and server and not forwarded
 
     def reverse(self) -> "Direction":
         """Return the direction of a response to this message."""

@@ -95,7 +95,7 @@ def encode_value(value: str | int | bool) -> str:
     if value is True or value is False:
         return "true" if value else "false"
     text = str(value)
-    # A plain text that looks marked is encoded, too, so that decoding returns the original.
+    # A plain text that looks encoded is also encoded, so that decoding returns the original.
     if _PLAIN.fullmatch(text) and not (text.startswith(_PREFIX) and text.endswith(_SUFFIX)):
         return text
     encoded = base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
@@ -123,7 +123,7 @@ def decode_value(text: str) -> str:
 _MARKS = len(_PREFIX) + len(_SUFFIX)
 
 
-# Mirrored members of every request
+# Members of requests that are repeated in headers
 
 
 def mirrored_name(method: str, head: ParamsHead, params: Raw | UnsetType) -> str | None:
@@ -182,7 +182,7 @@ def _compare(header: str, given: bytes | None, wanted: object) -> None:
         )
 
 
-# Arguments that a tool wants as headers
+# Arguments that are also sent as headers
 
 
 class ParamHeader(Struct, frozen=True):

@@ -117,7 +117,7 @@ METHODS: Final[tuple[Method, ...]] = (
     _request(name="prompts/list", capability="prompts", cacheable=True),
     _request(name="prompts/get", capability="prompts", target="name", asks=True),
     _notification(name="notifications/prompts/list_changed", capability="prompts.listChanged"),
-    # 2024-11-05 has the method but no capability for it, so a client can only try.
+    # 2024-11-05 has the method but no capability, so clients cannot know if it is supported.
     _request(name="completion/complete", until=Revision.V2024_11_05),
     _request(name="completion/complete", since=_2025_03_26, capability="completions"),
     # Logging.

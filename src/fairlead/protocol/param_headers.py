@@ -48,7 +48,7 @@ class ParamHeaderIndex:
     def learn(self, result: Raw) -> str | None:
         """Read a page of `tools/list` and return the cursor of the next one."""
         text = bytes(result)
-        # Most servers mark no arguments, so their lists need not be decoded.
+        # Most tool lists contain no header annotation and need not be decoded.
         reads = bool(self._marks) or _may_mark(text)
         if not reads and b'"nextCursor"' not in text:
             return None

@@ -30,7 +30,7 @@ def public_reason(error: BaseException | None) -> str:
         found = _reason(error)
         if found and found != _CLOSED:
             return found
-        reason = reason or found  # the cause may be more specific
+        reason = reason or found  # kept while a cause may be more specific
         error = error.__cause__
     return reason or "could not be reached"
 
@@ -40,7 +40,7 @@ def owner_reason(error: BaseException) -> str:
     return (error.summary if isinstance(error, FairleadError) else "") or str(error)
 
 
-_MAX_CAUSES = 8  # failures that wrap each other; more are not followed
+_MAX_CAUSES = 8  # maximum number of chained causes that are followed
 _CLOSED = "closed the connection"
 
 # Keyed by name, so that `ssl` and `socket` need not be imported.

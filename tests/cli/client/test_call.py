@@ -38,12 +38,12 @@ ECHO = """
 """
 
 
-def test_text_is_written_unchanged_to_stdout() -> None:
+def test_call_writes_the_text_of_a_result_to_stdout() -> None:
     done = fairlead("call", "convert_units", "value=1", "from_unit=nmi", "to_unit=km", *DEMO)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 nmi = 1.852 km\n", "")
 
 
-def test_values_are_converted_to_the_types_in_the_schema(tmp_path: Path) -> None:
+def test_call_arguments_are_converted_to_the_types_in_the_schema(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("words\nof a file")
     words = ["count=5", "ratio=1e3", "flag=true", "list=[1, 2]", "text=5", "maybe=null"]
     words += ["other=5", "exact:=5", f"file=@{tmp_path / 'words.txt'}"]
@@ -73,7 +73,7 @@ def test_args_option_passes_all_tool_arguments_as_json(tmp_path: Path) -> None:
         assert json.loads(done.stdout) == {"a": 1, "b": 3}, done.stderr
 
 
-def test_options_are_accepted_between_tool_arguments() -> None:
+def test_call_accepts_options_between_tool_arguments() -> None:
     done = fairlead("call", "roll_dice", "sides=6", "--json", "seed=1", "--timeout", "9", *DEMO)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["content"][0]["type"] == "text"
@@ -140,7 +140,9 @@ def test_control_characters_are_escaped_only_on_a_terminal(tmp_path: Path) -> No
     file = server_file(
         tmp_path, "@server.tool()\n" + r"def t() -> str: return '\x1b[2Jgone\r\nnext'" + "\n"
     )
-    assert fairlead("call", "t", *run_by(file)).stdout == "\x1b[2Jgone\nnext\n"  # text mode: \r\n
+    assert (
+        fairlead("call", "t", *run_by(file)).stdout == "\x1b[2Jgone\nnext\n"
+    )  # text mode reads \r\n as \n
     shown = on_terminal("call", "t", *run_by(file))
     assert "␛[2Jgone" in shown
     assert "\x1b[2J" not in shown
@@ -163,7 +165,7 @@ def test_error_names_the_arguments_that_the_server_rejected() -> None:
     assert "colour" in done.stderr
 
 
-def test_an_unstructured_tool_error_is_shown(tmp_path: Path) -> None:
+def test_call_shows_a_tool_error_without_structured_content(tmp_path: Path) -> None:
     file = server_file(
         tmp_path,
         """
@@ -239,7 +241,7 @@ def test_a_server_that_exits_at_once_causes_exit_code_3() -> None:
     assert (done.returncode, done.stdout) == (3, "")
     assert "exited with code 7" in done.stderr
     assert "  | no configuration found\n" in done.stderr
-    assert done.stderr.count("no configuration found") == 2  # in the command, and on stderr
+    assert done.stderr.count("no configuration found") == 2  # command and stderr
     assert "Traceback" not in done.stderr
 
 

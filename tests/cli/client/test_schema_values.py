@@ -49,7 +49,9 @@ ROOT: dict[str, Any] = {
         ("5", {"allOf": [{"type": "integer"}]}, 5),
     ],
 )
-def test_a_text_is_converted_by_the_schema(text: str, schema: Any, value: Any) -> None:
+def test_an_argument_text_is_converted_to_the_type_in_the_schema(
+    text: str, schema: Any, value: Any
+) -> None:
     read = read_value(text, schema, ROOT)
     assert (read, type(read)) == (value, type(value))
 
@@ -71,7 +73,7 @@ def test_a_text_is_converted_by_the_schema(text: str, schema: Any, value: Any) -
         ("nil", "null"),
     ],
 )
-def test_a_text_that_cannot_be_converted_is_a_mismatch(text: str, kind: str) -> None:
+def test_an_argument_text_that_cannot_be_converted_is_a_mismatch(text: str, kind: str) -> None:
     with pytest.raises(SchemaMismatch, match=kind):
         read_value(text, {"type": kind}, {})
 

@@ -9,7 +9,7 @@ from fairlead.cli.client.simple_commands import arguments_of
 from tests.support.cli_process import DEMO, fairlead, on_terminal, run_by, server_file
 
 
-def test_tools_are_listed_as_text() -> None:
+def test_the_tools_command_lists_tools_as_text() -> None:
     done = fairlead("tools", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("fairlead-demo 1.0.0 · 6 tools · protocol 2026-07-28\n")
@@ -27,7 +27,7 @@ search_notes  Search notes
 
 
 @pytest.mark.covers("CMD-05")
-def test_tools_are_listed_as_json() -> None:
+def test_the_tools_command_lists_tools_as_json() -> None:
     done = fairlead("tools", "--json", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     tools = json.loads(done.stdout)
@@ -42,7 +42,7 @@ def test_tools_are_listed_as_json() -> None:
     assert tools[1]["inputSchema"]["required"] == ["title", "text"]
 
 
-def test_a_server_without_tools_is_listed(tmp_path: Path) -> None:
+def test_an_empty_tool_list_is_shown_for_a_server_without_tools(tmp_path: Path) -> None:
     file = server_file(tmp_path, "")
     done = fairlead("tools", *run_by(file))
     assert (done.returncode, done.stderr) == (0, "")
@@ -50,7 +50,7 @@ def test_a_server_without_tools_is_listed(tmp_path: Path) -> None:
     assert fairlead("tools", "--json", *run_by(file)).stdout == "[]\n"
 
 
-def test_hint_for_a_server_command_without_dashes() -> None:
+def test_a_server_command_without_two_dashes_causes_a_hint() -> None:
     done = fairlead("tools", "python", "server.py")
     assert done.returncode == 2
     assert "`fairlead tools -- python server.py`" in done.stderr
@@ -65,7 +65,7 @@ def test_a_missing_program_causes_exit_code_3() -> None:
     assert "program 'no-such-program' was not found" in done.stderr
 
 
-def test_hint_for_a_server_command_in_quotes() -> None:
+def test_a_server_command_in_quotes_causes_a_hint() -> None:
     done = fairlead("tools", "--", "python server.py")
     assert done.returncode == 3
     assert "without quotes" in done.stderr

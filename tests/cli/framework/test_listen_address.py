@@ -289,7 +289,7 @@ def test_allowed_hosts_and_origins_are_accepted(file: Path) -> None:
 
 
 @pytest.mark.covers("SRV-49")
-def test_certificate_enables_https_and_wss(file: Path, tmp_path: Path) -> None:
+def test_the_certificate_options_enable_https_and_wss(file: Path, tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     tls = ("--tls-cert", certificate, "--tls-key", key)
     with serving(file, "--http", "0", *tls) as served:
@@ -350,7 +350,7 @@ def test_invalid_combinations_of_serve_options_are_rejected(
 
 
 @pytest.mark.parametrize("option", [("--workers", "2"), ("--reload",)])
-def test_a_missing_target_is_reported_once(option: tuple[str, ...]) -> None:
+def test_serve_reports_a_missing_target_once(option: tuple[str, ...]) -> None:
     done = fairlead("serve", "missing.py", "--http", "0", *option)
     assert (done.returncode, done.stderr) == (2, "error: File not found: missing.py\n")
     done = fairlead("serve", "--http", "0", *option)
@@ -436,7 +436,7 @@ def test_reload_follows_the_code_and_survives_an_error(tmp_path: Path) -> None:
         served.wait_for("SyntaxError")
         served.wait_for("waiting for the next change; the previous version keeps serving")
         assert called("call", "more", url) == "41\n"
-        (tmp_path / "sibling.py").write_text("MORE = 42\n")  # the same size as before
+        (tmp_path / "sibling.py").write_text("MORE = 42\n")  # the new file has the same size
         served.wait_for("waiting for the next change")
         server_file(tmp_path, TOOLS, more)
         served.wait_for("serving the new version of")

@@ -64,7 +64,7 @@ def test_an_unknown_name_shows_unreadable_files(person: Person) -> None:
         assert f"  | {file}:1: not valid JSON" in done.err
 
 
-def test_hint_for_a_call_without_a_tool(person: Person) -> None:
+def test_a_call_without_a_tool_name_causes_a_hint(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("call", "notes")
     assert (done.code, done.out) == (2, "")

@@ -255,7 +255,7 @@ async def test_changed_views_and_tokens_in_the_file_are_applied(person: Person) 
         assert gateway.ends() == 0
 
 
-async def test_discovered_servers_can_be_included(person: Person) -> None:
+async def test_a_gateway_file_can_include_discovered_servers(person: Person) -> None:
     person.has("ours/mcp.json", {"found": person.server(TOOLS), "first": {"command": "/nowhere"}})
     file = gateway_file(person, 'include = "discovered"\n' + TWO)
     with running(person, "gateway", file) as gateway:
@@ -326,13 +326,15 @@ def test_gateway_without_a_file_uses_the_gateway_file_of_the_user(person: Person
         ),
     ],
 )
-def test_invalid_options_are_rejected(person: Person, args: tuple[str, ...], words: str) -> None:
+def test_invalid_options_of_the_gateway_command_are_rejected(
+    person: Person, args: tuple[str, ...], words: str
+) -> None:
     gateway_file(person, TWO)
     done = person.runs("gateway", "gateway.toml", *args)
     assert (done.code, done.out) == (2, "")
     assert words in done.err
 
 
-def test_a_missing_file_is_an_error(person: Person) -> None:
+def test_gateway_command_fails_if_its_file_is_missing(person: Person) -> None:
     done = person.runs("gateway", "none.toml")
     assert (done.code, done.err) == (2, "error: none.toml: file not found\n")

@@ -153,7 +153,7 @@ async def test_stdio_client_uses_a_stdio_server_in_any_era(
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_official_client_works_over_stdio(file: Path, mode: Any) -> None:
+async def test_the_official_client_works_with_a_proxy_over_stdio(file: Path, mode: Any) -> None:
     args = ["-m", "fairlead", "proxy", *run_by(file)]
     program = StdioServerParameters(command=sys.executable, args=args)
     async with (
@@ -231,7 +231,7 @@ async def test_http_and_websocket_clients_use_a_stdio_server(file: Path, version
             running.end()
 
 
-async def test_official_client_works_over_http(file: Path) -> None:
+async def test_the_official_client_works_with_a_proxy_over_http(file: Path) -> None:
     with proxy("--listen", ANYWHERE, *run_by(file)) as running:
         for mode in ("auto", "legacy"):
             async with asyncio.timeout(LIMIT), Client(running.url, mode=mode) as client:
@@ -241,7 +241,7 @@ async def test_official_client_works_over_http(file: Path) -> None:
         running.end(signal.SIGINT)
 
 
-async def test_endpoint_has_the_path_in_the_listen_option(file: Path) -> None:
+async def test_the_endpoint_of_a_proxy_has_the_path_in_the_listen_option(file: Path) -> None:
     with proxy("--listen", "ws://127.0.0.1:0/talk", *run_by(file)) as running:
         assert running.url.startswith("ws://127.0.0.1:")
         assert running.url.endswith("/talk")
@@ -253,7 +253,7 @@ async def test_endpoint_has_the_path_in_the_listen_option(file: Path) -> None:
             assert await shouted(client) == "ALOUD"
 
 
-def test_listen_accepts_a_port(file: Path) -> None:
+def test_the_listen_option_accepts_a_port_without_a_host(file: Path) -> None:
     with proxy("--listen", "0", *run_by(file)) as running:
         assert running.url.startswith("http://127.0.0.1:")
 
@@ -344,7 +344,7 @@ def test_proxy_connects_to_a_configured_server_by_name(person: Person) -> None:
         (("--era", "new", "--", "x"), "invalid choice: 'new'"),
     ],
 )
-def test_invalid_command_lines_are_rejected(
+def test_invalid_command_lines_of_proxy_are_rejected(
     args: tuple[str, ...], words: str, person: Person
 ) -> None:
     done = person.does("proxy", *args)
@@ -360,7 +360,7 @@ def test_a_missing_program_is_reported_at_start(command: str, listen: str) -> No
     assert f"Program not found: {command!r}" in done.stderr
 
 
-def test_note_if_stdin_closes_before_any_request() -> None:
+def test_proxy_reports_that_stdin_closed_before_any_request() -> None:
     done = fairlead("proxy", "--", "false")
     assert (done.returncode, done.stdout) == (0, "")
     assert "stdin closed before any request; false was not used" in done.stderr

@@ -109,7 +109,7 @@ def test_url_of_a_server_that_is_not_a_gateway_is_an_error(person: Person) -> No
     assert "is not a Fairlead gateway" in done.err
 
 
-async def test_a_server_is_reconnected(person: Person) -> None:
+async def test_reconnect_command_restarts_a_server(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS), dead={"command": "/nowhere/at-all"})
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
         scene = Scene(person, gateway)
@@ -144,7 +144,7 @@ def test_reload_command_connects_new_servers_of_the_file(person: Person) -> None
         assert [one["server"] for one in scene.asks("prompts")].count("notes") == 1
 
 
-async def test_recent_notifications_are_listed(person: Person) -> None:
+async def test_recent_notifications_of_a_gateway_are_listed(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS))
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
         scene = Scene(person, gateway)

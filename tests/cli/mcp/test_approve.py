@@ -59,7 +59,7 @@ def test_a_changed_entry_must_be_approved_again(person: Person) -> None:
     assert "The entry has changed since its approval:" in person.does("mcp", "approve", "p").out
 
 
-def test_an_approval_is_revoked(person: Person) -> None:
+def test_revoke_removes_the_approval_of_an_entry(person: Person) -> None:
     person.has("project/.mcp.json", {"p": {"command": "x"}})
     assert "was not approved" in person.does("mcp", "revoke", "p").out
     person.does("mcp", "approve", "p", "--yes")

@@ -76,7 +76,7 @@ def test_a_server_that_works_is_shown_step_by_step(person: Person) -> None:
     assert told["machine"][0]["text"].startswith("Python 3.")
 
 
-def test_each_problem_has_a_remedy(person: Person) -> None:
+def test_doctor_shows_a_remedy_for_each_problem(person: Person) -> None:
     with refusing() as url:
         person.has(
             "ours/mcp.json",
@@ -114,7 +114,7 @@ def test_each_problem_has_a_remedy(person: Person) -> None:
     assert [step["step"] for step in failed["dies"]["steps"] if not step["ok"]] == ["connect"]
 
 
-def test_broken_files_and_missing_programs_are_reported(person: Person) -> None:
+def test_doctor_reports_invalid_files_and_missing_programs(person: Person) -> None:
     file = person.has("home/.cursor/mcp.json", {})
     file.write_text('{\n "mcpServers": {\n  "a": nonsense\n}}')
     person.has("ours/mcp.json", {"tool": {"command": "uvx", "args": ["x"]}})
@@ -162,14 +162,14 @@ def test_an_unapproved_server_is_a_problem_only_if_named(person: Person) -> None
     assert (code, servers["p"]["status"]) == (1, "not approved")
 
 
-def test_only_named_servers_are_checked(person: Person) -> None:
+def test_doctor_checks_only_the_named_servers(person: Person) -> None:
     person.has("ours/mcp.json", {"good": person.server(), "bad": python("exit(1)")})
     code, servers, _ = examine(person, "good")
     assert (code, list(servers)) == (0, ["good"])
     assert "did you mean 'good'?" in person.does("doctor", "goood").err
 
 
-def test_an_unresponsive_server_is_quoted_and_stopped(person: Person) -> None:
+def test_doctor_shows_the_stderr_of_an_unresponsive_server_and_stops_it(person: Person) -> None:
     with signpost(person.folder / "pipe") as post:
         said = "print('waiting for a lock', file=sys.stderr)"
         code = f"import os, signal, sys; {said}; {post.told}; signal.pause()"
@@ -181,7 +181,7 @@ def test_an_unresponsive_server_is_quoted_and_stopped(person: Person) -> None:
             os.kill(post.read(), 0)
 
 
-def test_an_interrupt_stops_started_servers(person: Person) -> None:
+def test_interrupting_doctor_stops_the_servers_it_started(person: Person) -> None:
     with signpost(person.folder / "pipe") as post:
         code = f"import os, sys; {post.told}; sys.stdin.read()"
         person.has("ours/mcp.json", {"silent": python(code)})

@@ -48,7 +48,7 @@ def test_add_notes_a_file_that_is_relative_to_the_current_folder(person: Person)
         ("tool", "--", "uvx", "files"),
     ):
         assert "--cwd" not in person.runs("mcp", "add", *sure).err
-    (person.project / "server.py").unlink()  # as in any other folder
+    (person.project / "server.py").unlink()  # like a run in another folder
     lost = person.runs("mcp", "test", "here")
     assert lost.code == 3
     assert "hint: use an absolute path, or set `cwd` of the entry" in lost.err
@@ -98,7 +98,7 @@ def test_an_existing_entry_is_replaced_only_with_force(person: Person) -> None:
         (("a", "http://x:99999/mcp"), 2, "Invalid URL"),
     ],
 )
-def test_invalid_entries_are_not_written(
+def test_add_rejects_invalid_entries_without_writing_them(
     person: Person, args: tuple[str, ...], code: int, words: str
 ) -> None:
     done = person.does("mcp", "add", *args)
@@ -129,7 +129,7 @@ def test_add_notes_an_entry_of_another_program_with_the_same_name(person: Person
     assert f"takes precedence over the entry in {theirs}:" in done.err
 
 
-def test_only_own_entries_are_removed(person: Person) -> None:
+def test_remove_deletes_only_entries_of_fairleads_files(person: Person) -> None:
     theirs = person.has("home/.cursor/mcp.json", {"their": {"command": "x"}})
     before = theirs.read_bytes()
     done = person.does("mcp", "remove", "their")
@@ -187,7 +187,7 @@ def test_a_file_with_comments_stays_unchanged(person: Person) -> None:
     assert "Traceback" not in done.err
 
 
-def test_concurrent_additions_are_all_kept(person: Person) -> None:
+def test_servers_added_concurrently_are_all_kept(person: Person) -> None:
     adding = [person.begins("mcp", "add", f"s{n}", "--", "x") for n in range(4)]
     assert [process.wait(30) for process in adding] == [0] * 4
     for process in adding:
@@ -202,7 +202,7 @@ def test_an_unknown_subcommand_suggests_a_similar_one(person: Person) -> None:
     assert "expected one of list, add, " in person.does("mcp", "xyzzy").err
 
 
-def test_each_command_has_help(person: Person) -> None:
+def test_each_mcp_subcommand_has_a_help_text(person: Person) -> None:
     names = "list add remove enable disable test why import export approve revoke resources prompts"
     shown = person.does("mcp").out
     for name in names.split():

@@ -11,7 +11,7 @@ from tests.support.cli_user import Person, person
 __all__ = ["person"]
 
 
-def test_entries_are_converted_and_copied(person: Person) -> None:
+def test_import_converts_entries_and_copies_them_to_fairleads_file(person: Person) -> None:
     stdio = {
         "command": "npx",
         "args": ["-y", "${userHome}/x", "${env:PLACE}"],
@@ -39,7 +39,7 @@ def test_entries_are_converted_and_copied(person: Person) -> None:
     assert theirs.read_bytes() == before
 
 
-def test_variables_of_all_programs_are_converted(person: Person) -> None:
+def test_import_converts_variables_of_all_programs(person: Person) -> None:
     (person.home / ".codex").mkdir()
     (person.home / ".codex/config.toml").write_text(
         '[mcp_servers.a]\ncommand = "a"\nenv_vars = ["KEY"]\nstartup_timeout_sec = 5\n'
@@ -59,7 +59,7 @@ def test_variables_of_all_programs_are_converted(person: Person) -> None:
     assert servers["d"]["args"] == ["${ONE}", "${TWO}"]
 
 
-def test_an_input_becomes_a_variable(person: Person) -> None:
+def test_import_converts_an_input_to_an_environment_variable(person: Person) -> None:
     entry = {"type": "http", "url": "https://x.example", "headers": {"K": "${input:api-key}"}}
     person.has("home/.config/Code/User/mcp.json", {})
     (person.home / ".config/Code/User/mcp.json").write_text(json.dumps({"servers": {"v": entry}}))

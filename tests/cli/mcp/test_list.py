@@ -144,13 +144,13 @@ def has(home: Path, **entries: dict[str, Any]) -> None:
     ours.write_text(json.dumps({"mcpServers": entries}))
 
 
-def test_disabled_and_duplicate_servers_are_listed(home: Path) -> None:
+def test_disabled_and_duplicate_servers_are_listed_with_their_status(home: Path) -> None:
     good = json.loads((home / "home/.cursor/mcp.json").read_text())["mcpServers"]["good"]
     has(home, exa={"command": "x"}, off={"command": "y", "enabled": False}, mine=good)
     done = at_home(home, "mcp", "list", "--json")
     rows = {row["name"]: row for row in json.loads(done.stdout)["servers"]}
     assert rows["off"]["status"] == "disabled"
-    assert rows["exa"]["status"] == "configured"  # the command line has no built-in Exa
+    assert rows["exa"]["status"] == "configured"  # the command line does not replace Exa servers
     assert (rows["good"]["status"], rows["good"]["sameServerAs"]) == ("duplicate", "mine")
     plain = at_home(home, "list").stdout
     assert [line.split()[1:4] for line in plain.splitlines() if line.startswith("good")] == [

@@ -12,7 +12,7 @@ __all__ = ["person"]
 
 
 @pytest.mark.covers("CFG-13")
-def test_fairlead_home_moves_all_paths(person: Person) -> None:
+def test_fairlead_home_sets_the_folder_of_all_paths(person: Person) -> None:
     places = json.loads(person.does("paths", "--json").out)
     ours, project = str(person.ours), str(person.project)
     assert places == {

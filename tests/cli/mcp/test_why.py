@@ -14,7 +14,7 @@ def why(person: Person, name: str) -> dict[str, object]:
     return facts
 
 
-def test_the_origin_and_shadowed_entries_are_shown(person: Person) -> None:
+def test_why_shows_the_origin_of_a_server_and_shadowed_entries(person: Person) -> None:
     person.has("ours/mcp.json", {"a": {"command": "mine"}})
     theirs = person.has("home/.cursor/mcp.json", {"a": {"command": "theirs"}})
     facts = why(person, "a")
@@ -33,7 +33,7 @@ def test_the_origin_and_shadowed_entries_are_shown(person: Person) -> None:
     assert "other entries with this name\n  Cursor (user), " in shown
 
 
-def test_equal_servers_name_each_other(person: Person) -> None:
+def test_why_names_other_entries_for_the_same_server(person: Person) -> None:
     person.has("ours/mcp.json", {"mine": {"command": "x", "args": ["1"]}})
     person.has("home/.cursor/mcp.json", {"theirs": {"command": "x", "args": ["1"]}})
     assert why(person, "mine")["alsoKnownAs"] == ["theirs"]
@@ -47,7 +47,7 @@ def test_status_shows_disabled_and_unapproved_servers(person: Person) -> None:
     file = person.has("project/.cursor/mcp.json", {"p": {"command": "x"}})
     off, exa, p = (why(person, name) for name in ("off", "exa", "p"))
     assert (off["enabled"], off["used"]) == (False, False)
-    assert exa["used"] is True  # the command line has no built-in Exa
+    assert exa["used"] is True  # the command line does not replace Exa servers
     assert (p["approved"], p["used"]) == (False, False)
     assert "is not approved; run `fairlead mcp approve p`" in person.does("mcp", "why", "p").out
     person.does("mcp", "approve", "p", "--yes")

@@ -73,7 +73,7 @@ def test_locking_one_server_keeps_the_others(person: Person) -> None:
     assert person.runs("lock", "--check", "-o", "my.lock", "--name", "new", *command).code == 1
 
 
-def test_invalid_usage_is_rejected(person: Person) -> None:
+def test_lock_without_servers_or_with_an_unreadable_file_fails(person: Person) -> None:
     assert person.runs("lock").code == 2  # no servers are configured
     done = person.runs("lock", "--check")
     assert (done.code, "cannot be read" in done.err) == (2, True)
@@ -117,7 +117,7 @@ def test_lock_journal_and_metrics_of_a_gateway_file_are_used(person: Person) -> 
         assert it.ends() == 0
 
 
-def test_errors_in_a_gateway_file_are_reported(person: Person) -> None:
+def test_lock_reports_errors_in_a_gateway_file(person: Person) -> None:
     entry = tools(person, "Add numbers.")
     done = person.runs("gateway", write_gateway(person, entry, lock="none.json"))
     assert (done.code, "Lock file not found" in done.err) == (2, True)

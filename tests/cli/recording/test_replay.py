@@ -49,7 +49,7 @@ def test_strict_matching_requires_the_order_of_the_tape(tape: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["auto", "2025-11-25"])
-def test_keys_control_stepped_timing(tape: Path, version: str) -> None:
+def test_pressed_keys_control_a_stepped_replay(tape: Path, version: str) -> None:
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "fairlead", "replay", str(tape)),
@@ -87,7 +87,7 @@ def test_keys_control_stepped_timing(tape: Path, version: str) -> None:
         process.communicate(timeout=LIMIT)
 
 
-def test_invalid_options_are_rejected(tape: Path) -> None:
+def test_invalid_options_of_replay_are_rejected(tape: Path) -> None:
     for words, said in (
         (("--timing", "slow"), "Invalid timing 'slow'"),
         (("--timing", "-1"), "Invalid timing '-1'"),

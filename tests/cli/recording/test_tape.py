@@ -88,7 +88,7 @@ def test_secrets_of_the_server_are_not_recorded(
     assert "abcdef123456" in run(home, "tape", "show", "tuesday", "--json")
 
 
-def test_two_tapes_are_compared(home: dict[str, str], file: Path) -> None:
+def test_tape_diff_reports_the_differences_of_two_tapes(home: dict[str, str], file: Path) -> None:
     record("one", file, home, "a", "b")
     record("two", file, home, "a", "c")
     record("three", file, home, "a")

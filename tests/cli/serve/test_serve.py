@@ -38,14 +38,14 @@ def served(done: subprocess.CompletedProcess[str]) -> str:
     return str(results[0]["serverInfo"]["name"])
 
 
-def test_a_file_is_served(tmp_path: Path) -> None:
+def test_serve_command_serves_a_server_in_a_file(tmp_path: Path) -> None:
     file = server_file(tmp_path, ADD)
     done = fairlead("serve", str(file), input=talk(CALL_ADD))
     assert served(done) == "test"
     assert done.stderr == ""
 
 
-def test_an_object_in_a_file_is_served(tmp_path: Path) -> None:
+def test_serve_command_serves_a_named_object_of_a_file(tmp_path: Path) -> None:
     server_file(tmp_path, "other = MCPServer('other')", ADD.replace("@server", "@other"))
     done = fairlead("serve", "server.py:other", input=talk(CALL_ADD), cwd=tmp_path)
     assert served(done) == "other"
@@ -123,7 +123,7 @@ def test_file_without_a_server_is_an_error_with_a_hint(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"error: No MCPServer in {file}\nhint: ")
 
 
-def test_an_object_that_is_not_a_server_is_an_error(tmp_path: Path) -> None:
+def test_serving_an_object_that_is_not_a_server_is_an_error(tmp_path: Path) -> None:
     file = server_file(tmp_path, "number = 5")
     done = fairlead("serve", f"{file}:number")
     assert done.returncode == 2
@@ -176,7 +176,7 @@ def test_an_invalid_tool_is_reported_with_its_line(tmp_path: Path) -> None:
     assert done.stderr.count("Traceback") == 1
 
 
-def test_a_syntax_error_shows_the_line(tmp_path: Path) -> None:
+def test_serve_shows_the_line_of_a_syntax_error(tmp_path: Path) -> None:
     file = server_file(tmp_path, "def broken(:")
     done = fairlead("serve", str(file))
     assert done.returncode == 1

@@ -82,7 +82,7 @@ def lines_of(tape: Path) -> list[tuple[str, Any]]:
     return [(str(e.dir), json.loads(bytes(e.message))) for e in TapeReader(tape)]
 
 
-def test_every_byte_is_forwarded_unchanged(person: Person) -> None:
+def test_a_tap_forwards_every_byte_unchanged(person: Person) -> None:
     file = script(
         person.folder,
         """
@@ -139,7 +139,7 @@ def test_a_signal_that_ends_the_command_ends_the_tap(person: Person) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_signals_are_forwarded(person: Person, number: signal.Signals) -> None:
+def test_a_tap_forwards_signals_to_its_command(person: Person, number: signal.Signals) -> None:
     file = script(
         person.folder,
         f"""
@@ -229,7 +229,9 @@ def test_a_missing_command_is_an_error(person: Person) -> None:
         (["npx", "notes", "--", "--dry"], "-- npx notes -- --dry"),
     ],
 )
-def test_hint_for_a_command_without_dashes(person: Person, words: list[str], meant: str) -> None:
+def test_a_tap_command_without_two_dashes_causes_a_hint(
+    person: Person, words: list[str], meant: str
+) -> None:
     done = person.does("tap", *words)
     assert done.code == 2
     assert "The command of a server must follow `--`" in done.err
@@ -305,7 +307,7 @@ def test_a_conversation_is_recorded_without_its_secrets(person: Person) -> None:
     assert TapeReader(tape).info.status == "complete"
 
 
-def test_a_batch_is_recorded_message_by_message(person: Person) -> None:
+def test_a_tap_records_each_message_of_a_batch(person: Person) -> None:
     file = script(
         person.folder,
         """

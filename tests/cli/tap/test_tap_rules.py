@@ -98,7 +98,9 @@ def test_a_tap_applies_rules_and_follows_their_file(person: Person) -> None:
         assert "Not allowed here" in refused["error"]["message"]
         rules.write_text("rules = []\n")
         limit, number, answer = time.monotonic() + LIMIT, 2, refused
-        while "error" in answer and time.monotonic() < limit:  # until the file is checked
+        while (
+            "error" in answer and time.monotonic() < limit
+        ):  # wait until the file is checked again
             answer = it.ask(number, "tools/call", name="erase", arguments={"title": "old"})
             number += 1
         assert answer["result"]["content"][0]["text"] == "old is gone"

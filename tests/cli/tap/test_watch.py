@@ -122,7 +122,7 @@ def test_each_exchange_is_shown_as_one_line(person: Person) -> None:
     assert "ended: notes" in err
 
 
-def test_unusual_exchanges_are_flagged(person: Person) -> None:
+def test_watch_flags_unusual_exchanges(person: Person) -> None:
     with conversation(person, "--hangs-after", "0.05") as talk:
         talk.ask(1, "tools/list", {"id": 1, "result": {}}, {"id": 1, "result": {}})
         talk.ask(2, "ping", {"id": "2", "result": {}}, {"id": None, "error": {"code": 1}})
@@ -155,7 +155,7 @@ def test_details_show_whole_messages_without_secrets(person: Person) -> None:
         assert [(one["hello"], one["kind"]) for one in listed] == [("notes", "tap")]
 
 
-def test_watch_waits_for_a_tap(person: Person) -> None:
+def test_watch_waits_until_a_tap_starts(person: Person) -> None:
     assert person.runs("watch", "--once").code == 1
     with Watching(person, "notes") as watching:
         assert watching.process.stderr is not None
@@ -165,7 +165,7 @@ def test_watch_waits_for_a_tap(person: Person) -> None:
             watching.until("ping")
 
 
-def test_a_stale_socket_is_removed(person: Person) -> None:
+def test_watch_removes_the_socket_of_an_ended_process(person: Person) -> None:
     import socket
 
     from fairlead.recording.journal.watch_socket import watch_folder
@@ -180,7 +180,7 @@ def test_a_stale_socket_is_removed(person: Person) -> None:
     place.rmdir()
 
 
-def test_a_proxy_can_be_watched(person: Person) -> None:
+def test_the_messages_of_a_proxy_can_be_watched(person: Person) -> None:
     entry = person.server()
     command = [entry["command"], *entry["args"]]
     process = subprocess.Popen(

@@ -51,7 +51,9 @@ def test_durations_have_three_digits_and_a_unit(seconds: float, text: str) -> No
 
 
 @pytest.mark.parametrize("error", [None, "there is no such thing, and never was, " * 4])
-def test_a_line_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, error: str | None) -> None:
+def test_a_watch_line_fits_into_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, error: str | None
+) -> None:
     record = call(target="file:///" + "long/" * 90, error=error)
     whole = shown(record, io.StringIO())
     assert record.target is not None

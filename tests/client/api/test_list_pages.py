@@ -1,4 +1,4 @@
-"""Tests of pagination."""
+"""Tests of reading lists page by page."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ async def test_an_empty_cursor_at_the_end_of_a_handshake_list_repeats_nothing() 
     assert await refuses.tools(stateless=False) == ["a", "b"]
 
 
-async def test_an_error_for_a_cursor_is_raised() -> None:
+async def test_the_error_response_to_a_cursor_is_raised() -> None:
     refusal = RpcError(-32602, "Invalid cursor")
     for stateless, cursor in ((True, ""), (True, "2"), (False, "2")):
         server = ListServer({None: {"tools": [], "nextCursor": cursor}, cursor: refusal})
@@ -98,7 +98,7 @@ async def test_a_malformed_page_is_an_error(page: Any) -> None:
         await ListServer({None: page}).tools(stateless=True)
 
 
-async def test_the_number_of_pages_is_limited() -> None:
+async def test_the_number_of_pages_of_a_list_is_limited() -> None:
     pages: dict[str | None, Any] = {
         str(number): {"tools": [], "nextCursor": str(number + 1)}
         for number in range(LIST_PAGES.value + 1)

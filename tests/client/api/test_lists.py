@@ -52,7 +52,7 @@ async def test_malformed_pages_are_skipped_and_reported(tmp_path: Path) -> None:
         ]
 
 
-def test_a_member_must_be_a_list_or_absent() -> None:
+def test_the_list_member_of_a_page_must_be_a_list_or_absent() -> None:
     assert read_list(None, "tools") == []
     assert read_list([1], "tools") == [1]
     with pytest.raises(RemoteProtocolError, match="tools is not a list"):

@@ -31,7 +31,7 @@ class Door:
     def __init__(self) -> None:
         self.came: list[tuple[str, Mapping[str, str]]] = []
         self.tools: list[dict[str, Any]] = []  # listed in addition to the existing tools
-        self.refusals: dict[str, list[RpcError]] = {}  # of the next requests, by method
+        self.refusals: dict[str, list[RpcError]] = {}  # errors of the next requests, by method
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         self.came.append((exchange.method, exchange.transport.headers or {}))

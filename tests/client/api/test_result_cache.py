@@ -108,7 +108,7 @@ class Source:
         return Raw(b'{"ttlMs":%d,"n":%d}' % (self.ttl, number))
 
 
-async def test_expired_results_are_requested_again() -> None:
+async def test_expired_results_in_the_cache_are_requested_again() -> None:
     now = [0.0]
     cache, source = ResultCache(lambda: now[0]), Source(ttl=1000)
     source.gate.set()
@@ -163,7 +163,7 @@ async def test_a_result_that_changed_while_it_was_read_is_not_cached() -> None:
     assert b'"n":2' in bytes(await cache.get("tools/list", None, source.fetch))
 
 
-async def test_a_failure_is_raised_to_all_callers_and_not_cached() -> None:
+async def test_a_failed_read_is_raised_to_all_callers_and_not_cached() -> None:
     cache, calls = ResultCache(), 0
 
     async def fail() -> Raw:
@@ -278,7 +278,7 @@ async def test_a_failed_refresh_keeps_the_stale_result_until_its_time_is_over() 
         await read()
 
 
-async def test_closing_cancels_a_refresh() -> None:
+async def test_closing_the_cache_cancels_a_refresh_in_progress() -> None:
     now = [0.0]
     cache, source = ResultCache(lambda: now[0], stale=10.0), Source(ttl=1000)
     source.gate.set()
@@ -338,7 +338,7 @@ async def test_closing_a_client_drops_its_results_and_stops_reading(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_ENTRIES", 2), ("MAX_BYTES", 2 * 41)])
-async def test_the_oldest_results_are_dropped(
+async def test_the_oldest_cached_results_are_dropped_at_the_limit(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(f"fairlead.client.api.result_cache.{limit}", value)
@@ -393,7 +393,7 @@ async def test_results_are_cached_only_with_a_time_to_live(result: bytes, kept: 
         (None, []),
     ],
 )
-async def test_a_changed_resource_drops_its_parts_and_its_containers(
+async def test_a_change_of_a_resource_drops_cached_resources_above_and_below_it(
     changed: str | None, left: list[str]
 ) -> None:
     cache = ResultCache()

@@ -1,4 +1,4 @@
-"""Tests of the properties of listed tools."""
+"""Tests of the hints and schemas of listed tools."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def test_a_read_only_or_idempotent_tool_is_harmless(tool: dict[str, Any], harmle
     assert is_harmless(tool) is harmless
 
 
-def test_hints_are_forgotten_with_the_list() -> None:
+def test_tool_hints_are_forgotten_with_the_list() -> None:
     hints = ToolHints()
     hints.learn([{"name": "a", "annotations": {"readOnlyHint": True}, "outputSchema": {}}])
     assert hints.harmless("a")

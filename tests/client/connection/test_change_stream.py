@@ -25,13 +25,13 @@ def config(request: pytest.FixtureRequest) -> MCPClientConfig:
 
 
 @pytest.mark.covers("CLT-07")
-async def test_changes_are_returned_in_order_and_repeated_ones_once(
+async def test_changes_are_returned_in_order_and_without_duplicates(
     config: MCPClientConfig,
 ) -> None:
     server = notes()
     async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(server, config) as client:
         async with client.changes("tools", uris=["note://a"]) as changes:
-            server.resource_updated("note://b")  # not subscribed
+            server.resource_updated("note://b")  # a resource without a subscription
             server.resource_updated("note://a")
             assert await anext(changes) == Change("resource", "note://a")
             server.remove_tool("extra")
@@ -50,7 +50,7 @@ async def test_two_streams_for_the_same_resource_are_independent(config: MCPClie
             server.resource_updated("note://a")
             assert (await anext(longer)).uri == "note://a"
         async with client.changes(uris=["note://b"]) as later:
-            server.resource_updated("note://a")  # no longer subscribed
+            server.resource_updated("note://a")  # the subscription has ended
             server.resource_updated("note://b")
             assert (await anext(later)).uri == "note://b"
 

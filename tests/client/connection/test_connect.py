@@ -70,7 +70,7 @@ async def test_a_cancelled_close_still_closes_the_connection() -> None:
     async with guestbook() as book:
         client = await MCPClient.connect_tcp("127.0.0.1", book.port, config)
         closing = asyncio.ensure_future(client.close())
-        await asyncio.sleep(0)  # now it waits for the health check task
+        await asyncio.sleep(0)  # `close` now waits for the health check task
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing

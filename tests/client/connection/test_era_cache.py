@@ -19,7 +19,7 @@ class Store:
         self.saved.append((server, stateless))
 
 
-def test_eras_are_remembered_and_forgotten() -> None:
+def test_the_era_of_a_server_is_remembered_until_it_is_forgotten() -> None:
     cache = EraCache()
     assert cache.stateless("a") is None
     cache.remember("a", stateless=True)
@@ -32,7 +32,7 @@ def test_eras_are_remembered_and_forgotten() -> None:
     assert cache.stateless("b") is None
 
 
-def test_the_oldest_era_is_dropped() -> None:
+def test_the_oldest_remembered_era_is_dropped_at_the_limit() -> None:
     cache = EraCache(limit=2)
     for name in "abc":
         cache.remember(name, stateless=True)

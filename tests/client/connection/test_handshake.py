@@ -106,7 +106,7 @@ async def test_a_given_era_takes_precedence_over_the_remembered_one(
     assert known_eras.stateless(KEY) is False
 
 
-async def test_the_era_of_a_server_is_forgotten_after_a_failure(
+async def test_the_remembered_era_is_forgotten_after_a_failed_handshake(
     virtual_time: VirtualTime,
 ) -> None:
     known_eras.remember(KEY, stateless=False)
@@ -116,7 +116,7 @@ async def test_the_era_of_a_server_is_forgotten_after_a_failure(
     assert known_eras.stateless(KEY) is None
 
 
-async def test_the_era_of_a_server_is_forgotten_after_a_timeout(
+async def test_the_remembered_era_is_forgotten_after_a_timeout(
     virtual_time: VirtualTime,
 ) -> None:
     known_eras.remember(KEY, stateless=False)

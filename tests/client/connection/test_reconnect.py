@@ -247,7 +247,7 @@ async def test_no_request_was_delivered_if_the_new_connection_is_lost_while_it_o
     assert [line.connected for line in client.made] == [False]
 
 
-async def test_a_closed_reconnector_neither_renews_nor_checks() -> None:
+async def test_a_closed_reconnector_neither_reconnects_nor_runs_health_checks() -> None:
     client = Kept()
     keep = keeper(client)
     assert keep.can_renew
@@ -320,7 +320,7 @@ async def test_a_server_that_fails_health_checks_is_reconnected() -> None:
     assert watch.cancelled()
 
 
-async def test_pauses_and_work_end_when_the_client_is_closed() -> None:
+async def test_closing_a_client_ends_pauses_and_work_that_depend_on_it() -> None:
     keep = keeper(Kept())
     await keep.pause(0.001)
     assert await keep.run_until_closed(asyncio.sleep(0, "done")) == "done"

@@ -82,7 +82,7 @@ async def test_after_the_last_attempt_the_error_has_the_number_of_retries(tmp_pa
 
 
 @pytest.mark.covers("CLT-22", "CLT-25")
-async def test_an_error_response_and_a_cancellation_are_final(
+async def test_requests_are_not_repeated_after_an_error_response_or_a_cancellation(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     command = program(tmp_path, MUTE, stateless=False)
@@ -153,7 +153,7 @@ def test_an_undelivered_request_may_always_be_repeated() -> None:
 
 
 @pytest.mark.covers("CLT-20")
-def test_delays_double_with_jitter_up_to_a_limit() -> None:
+def test_retry_delays_double_with_jitter_up_to_a_limit() -> None:
     delays = list(Retry(12, 0.5).delays())
     assert len(delays) == 12
     for attempt, delay in enumerate(delays):
@@ -162,7 +162,7 @@ def test_delays_double_with_jitter_up_to_a_limit() -> None:
     assert list(Retry(12, 0.5).delays()) != delays
 
 
-def test_restarts_always_have_a_minimum_delay() -> None:
+def test_restarts_have_a_minimum_delay() -> None:
     for _ in range(20):
         assert 0.0375 <= restarts(0.0).after(9.0) <= 0.05
     assert 0.75 <= restarts(1.0).after(0.0) <= 1.0

@@ -316,7 +316,7 @@ async def test_paths_of_roots_become_file_uris(
         ([5], "on_roots returned 5, expected a path, URI or root"),
     ],
 )
-async def test_invalid_roots_are_refused(given: Any, why: str) -> None:
+async def test_invalid_roots_of_a_callback_are_refused(given: Any, why: str) -> None:
     with pytest.raises(RpcError) as refused:
         await InputCallbacks(on_roots=lambda: given).answer("roots/list", {})
     assert (refused.value.code, refused.value.message) == (-32603, why)
@@ -336,7 +336,7 @@ async def test_invalid_roots_are_refused(given: Any, why: str) -> None:
         ),
     ],
 )
-def test_capabilities_follow_from_callbacks(
+def test_the_declared_capabilities_follow_from_the_callbacks(
     settings: dict[str, bool], declared: dict[str, Any]
 ) -> None:
     answers = InputCallbacks(

@@ -59,7 +59,7 @@ def test_only_input_required_results_need_another_round(result: bytes, expected:
     assert is_input_required(Raw(result)) is expected
 
 
-async def test_answers_and_state_are_sent_with_the_original_params() -> None:
+async def test_input_responses_and_state_are_sent_with_the_original_params() -> None:
     seen: list[str] = []
 
     def on_elicit(asked: Any) -> Any:
@@ -108,7 +108,7 @@ async def test_pauses_between_retries_double_up_to_the_maximum(
     assert pauses == [0.05, 0.1, 0.2, 0.2, 0.2]
 
 
-async def test_an_input_request_without_a_callback_names_the_missing_capability() -> None:
+async def test_the_error_for_an_input_request_without_a_callback_names_the_capability() -> None:
     first = raw(resultType="input_required", inputRequests={"a": question("A")})
     server = Server(DONE)
     with pytest.raises(InputNotGiven, match="'elicitation'") as missing:
@@ -117,7 +117,7 @@ async def test_an_input_request_without_a_callback_names_the_missing_capability(
     assert server.asked == []
 
 
-async def test_a_failing_callback_is_named_as_the_reason() -> None:
+async def test_the_error_of_an_input_round_names_the_failing_callback() -> None:
     def on_elicit(asked: Any) -> Any:
         raise ValueError("no screen")
 
@@ -128,7 +128,7 @@ async def test_a_failing_callback_is_named_as_the_reason() -> None:
         )
 
 
-async def test_one_failing_answer_cancels_the_others() -> None:
+async def test_a_failing_callback_cancels_the_other_callbacks_of_the_round() -> None:
     cancelled = asyncio.Event()
 
     async def on_elicit(asked: Any) -> Any:
@@ -149,7 +149,7 @@ async def test_one_failing_answer_cancels_the_others() -> None:
     assert cancelled.is_set()
 
 
-async def test_waiting_for_input_has_its_own_limit() -> None:
+async def test_the_wait_for_user_input_has_its_own_time_limit() -> None:
     async def on_elicit(asked: Any) -> Any:
         await asyncio.Event().wait()
 
@@ -159,7 +159,7 @@ async def test_waiting_for_input_has_its_own_limit() -> None:
         await rounds.finish("tools/call", {}, first, Server())
 
 
-async def test_the_limit_for_all_other_time_does_not_include_the_wait_for_input() -> None:
+async def test_the_time_limit_of_a_call_excludes_the_wait_for_user_input() -> None:
     async def on_elicit(asked: Any) -> Any:
         await asyncio.sleep(0.03)
         return accept({})
@@ -397,7 +397,9 @@ async def test_cancelling_the_caller_cancels_the_callbacks(tmp_path: Path) -> No
     assert len(heard(tmp_path, "tools/call")) == 1
 
 
-async def test_an_envelope_contains_the_request_id_of_the_last_round(tmp_path: Path) -> None:
+async def test_a_response_envelope_contains_the_request_id_of_the_last_round(
+    tmp_path: Path,
+) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
     async with MCPClient.connect_stdio(command, **CALLBACKS) as client:
         envelope = await client.call_tool("ask", errors="envelope")
@@ -431,7 +433,7 @@ async def test_by_default_a_server_may_request_input_twenty_times() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "late"), [(599, False), (601, True)])
-async def test_all_time_except_for_input_is_limited_to_ten_minutes(
+async def test_a_call_without_its_waits_for_input_is_limited_to_ten_minutes(
     virtual_time: VirtualTime, seconds: float, late: bool
 ) -> None:
     async def ask(params: dict[str, Any]) -> Raw:

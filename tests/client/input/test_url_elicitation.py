@@ -248,7 +248,7 @@ async def test_calls_that_need_the_same_page_ask_the_user_once(tmp_path: Path) -
     assert attempts(tmp_path, "t") == 10
 
 
-async def test_the_time_for_a_visit_is_limited(tmp_path: Path) -> None:
+async def test_the_time_for_a_visit_to_a_page_is_limited(tmp_path: Path) -> None:
     command = program(tmp_path, GUARDED, stateless=False)
     config = MCPClientConfig(protocol_version="latest", input_timeout=0.2)
 

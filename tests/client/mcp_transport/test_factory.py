@@ -61,7 +61,7 @@ def entry(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.covers("TRN-01", "TRN-04", "TRN-05", "TRN-08", "TRN-19")
-async def test_a_transport_connects_requests_and_closes(
+async def test_a_transport_can_be_connected_used_and_closed(
     entry: dict[str, Any], loop_kind: str
 ) -> None:
     transport = StdioTransport(entry)
@@ -71,7 +71,7 @@ async def test_a_transport_connects_requests_and_closes(
     with pytest.raises(ChannelClosed, match="Transport not connected"):
         await transport.request("echo", {})
     async with transport:
-        await transport.connect()  # a second time has no effect
+        await transport.connect()  # a second call has no effect
         assert transport.connected
         assert await transport.request("echo", {"a": 1}) == {"a": 1}
         await transport.notify("something", {"b": 2})
@@ -132,11 +132,11 @@ async def test_abort_timeout_and_cancellation_raise_different_errors(entry: dict
             await transport.request("silence", {}, RequestOptions(timeout=0.03))
         unused = AbortSignal()
         assert await transport.request("echo", {}, options=RequestOptions(signal=unused)) == {}
-        unused.abort()  # too late, without effect
+        unused.abort()  # aborting after the response has no effect
 
 
 @pytest.mark.covers("TRN-02")
-async def test_progress_is_reported_through_options(entry: dict[str, Any]) -> None:
+async def test_progress_is_reported_to_the_callback_in_the_options(entry: dict[str, Any]) -> None:
     said: list[Any] = []
     async with StdioTransport(entry) as transport:
         options = RequestOptions(on_progress=lambda *progress: said.append(progress))
@@ -145,7 +145,7 @@ async def test_progress_is_reported_through_options(entry: dict[str, Any]) -> No
 
 
 @pytest.mark.covers("TRN-16", "TRN-17")
-async def test_requests_of_the_server_are_answered(entry: dict[str, Any]) -> None:
+async def test_requests_of_the_server_are_answered_by_the_client(entry: dict[str, Any]) -> None:
     class Busy(Exception):
         code = -32050
 

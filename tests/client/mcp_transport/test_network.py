@@ -108,7 +108,7 @@ async def test_the_type_of_an_entry_selects_the_transport() -> None:
     server.tool(name="t")(lambda: "x")
     async with serving(server) as url:
         transport = await create_http_transport({"type": "http", "url": url})
-        assert transport.connected  # connected, although nothing was sent yet
+        assert transport.connected  # counts as connected before any request is sent
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x"}}
         hello["clientInfo"] = {"name": "x", "version": "1"}
         result = await transport.request("initialize", hello)

@@ -34,7 +34,7 @@ def test_entries_are_added_updated_and_removed(tmp_path: Path) -> None:
     assert [one.name for one in file.path.parent.iterdir()] == ["mcp.json"]
 
 
-def test_unknown_keys_in_the_file_are_kept_in_order(tmp_path: Path) -> None:
+def test_editing_a_file_keeps_unknown_keys_and_their_order(tmp_path: Path) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.path.parent.mkdir()
     before = {
@@ -53,7 +53,7 @@ def test_unknown_keys_in_the_file_are_kept_in_order(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o644
 
 
-def test_own_entries_and_names_of_other_programs_can_be_disabled(tmp_path: Path) -> None:
+def test_entries_of_this_file_and_of_other_programs_can_be_disabled(tmp_path: Path) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.add("mine", {"command": "m"})
     file.disable("mine")
@@ -84,7 +84,7 @@ def test_an_invalid_entry_is_not_written(tmp_path: Path, name: str, entry: Any) 
     assert not file.path.exists()
 
 
-def test_add_rejects_a_taken_name_and_update_a_missing_one(tmp_path: Path) -> None:
+def test_add_rejects_an_existing_name_and_update_rejects_a_missing_one(tmp_path: Path) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.add("a", {"command": "a"})
     with pytest.raises(ConfigError, match="already exists"):
@@ -108,7 +108,7 @@ def test_add_rejects_a_taken_name_and_update_a_missing_one(tmp_path: Path) -> No
         ".fairlead/../.cursor/mcp.json",
     ],
 )
-def test_files_of_other_programs_are_rejected(tmp_path: Path, path: str) -> None:
+def test_configuration_files_of_other_programs_cannot_be_edited(tmp_path: Path, path: str) -> None:
     with pytest.raises(ConfigError, match="not a configuration file of Fairlead"):
         ConfigFile(tmp_path / path)
 
@@ -123,9 +123,7 @@ def test_a_link_to_a_file_of_another_program_is_rejected(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("content", ["{", '{"mcpServers": []}', '{"mcpServers": {}, // why\n}'])
-def test_a_file_that_cannot_be_written_faithfully_stays_unchanged(
-    tmp_path: Path, content: str
-) -> None:
+def test_a_file_with_comments_or_errors_is_not_changed(tmp_path: Path, content: str) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.path.parent.mkdir()
     file.path.write_text(content)
@@ -134,9 +132,7 @@ def test_a_file_that_cannot_be_written_faithfully_stays_unchanged(
     assert file.path.read_text() == content
 
 
-def test_a_failed_write_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.add("a", {"command": "a"})
 

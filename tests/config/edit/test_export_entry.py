@@ -66,7 +66,7 @@ def test_an_exported_entry_is_read_back_unchanged(
         assert made.headers == {"Authorization": f"Bearer {value}", "X-A": "1"}
 
 
-def test_fields_are_renamed_for_programs_with_other_names() -> None:
+def test_exported_fields_have_the_names_and_units_of_the_program() -> None:
     assert json.loads(export(STDIO, "opencode", name="a")) == {
         "mcp": {
             "a": {
@@ -118,7 +118,9 @@ def test_fields_are_renamed_for_programs_with_other_names() -> None:
         (WEBSOCKET, "zed", "Zed does not support WebSocket servers"),
     ],
 )
-def test_unsupported_servers_are_rejected(entry: MCPServerEntry, host: str, reason: str) -> None:
+def test_export_rejects_servers_that_the_program_does_not_support(
+    entry: MCPServerEntry, host: str, reason: str
+) -> None:
     with pytest.raises(ConfigError, match=reason):
         export(entry, host)
 
@@ -198,7 +200,7 @@ def test_an_entry_is_exported_with_the_fields_of_each_format(
     assert servers == {"server": fields}
 
 
-def test_codex_export_is_toml() -> None:
+def test_entries_for_codex_are_exported_as_toml() -> None:
     assert export(LOCAL, "codex", name="a b") == (
         '[mcp_servers."a b"]\n'
         'command = "ü"\n'
@@ -218,7 +220,7 @@ def test_codex_export_is_toml() -> None:
     assert export(MCPHttpServerConfig(url="u"), "codex") == '[mcp_servers.server]\nurl = "u"\n'
 
 
-def test_goose_export_is_yaml() -> None:
+def test_entries_for_goose_are_exported_as_yaml() -> None:
     assert export(LOCAL, "goose", name="ö") == (
         "extensions:\n"
         '  "\\u00f6":\n'

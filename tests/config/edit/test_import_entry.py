@@ -63,7 +63,7 @@ def test_a_value_that_would_become_a_command_is_rejected(tmp_path: Path) -> None
         import_entry(found)
 
 
-def test_note_for_text_that_fairlead_takes_for_a_variable(tmp_path: Path) -> None:
+def test_import_notes_text_that_fairlead_would_replace_as_a_variable(tmp_path: Path) -> None:
     entry = {"command": "x", "args": ["${A}"], "env": {"B": "SET"}}
     found = one(tmp_path, "zed", ".config/zed/settings.json", {"context_servers": {"a": entry}})
     adopted = import_entry(found, {"SET": "1"})
@@ -117,7 +117,7 @@ def found_server(entry: dict[str, Any], **more: Any) -> FoundServer:
         ("literal", "$A", "$A", ()),
     ],
 )
-def test_variables_are_converted(
+def test_imported_variables_are_converted_to_fairleads_syntax(
     dialect: str, text: str, ours: str, notes: tuple[str, ...]
 ) -> None:
     adopted = import_entry(found_server({"command": "c", "args": [text]}, dialect=dialect), {})
@@ -164,7 +164,7 @@ def test_fields_that_hosts_store_beside_the_entry_are_kept() -> None:
         ({"command": "~/x", "cwd": "$HOME"}, {"command": "~/x", "cwd": "$HOME"}),
     ],
 )
-def test_paths_of_a_project_are_anchored_in_its_folder(
+def test_imported_paths_of_a_project_become_absolute(
     entry: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     for level in ("project", "local"):
@@ -178,7 +178,9 @@ def test_paths_of_a_project_are_anchored_in_its_folder(
     ("level", "notes"),
     [("project", ("/p/.env is a file of the project and may change",)), ("local", ())],
 )
-def test_the_environment_file_of_a_project_is_anchored(level: str, notes: tuple[str, ...]) -> None:
+def test_the_imported_env_file_of_a_project_becomes_absolute(
+    level: str, notes: tuple[str, ...]
+) -> None:
     entry = {"url": "https://x", "type": "http"}
     adopted = import_entry(found_server(entry, level=level, env_file=".env"), {})
     assert adopted.fields == {**entry, "envFile": "/p/.env"}

@@ -17,7 +17,7 @@ def why(path: Path) -> str:
     return str(refused.value.args[0])
 
 
-def test_a_missing_file_has_no_content(tmp_path: Path) -> None:
+def test_reading_a_missing_file_returns_no_content(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"content")
     assert read_file(str(path)) == b"content"
@@ -36,7 +36,7 @@ def test_paths_that_are_not_files_are_rejected(tmp_path: Path) -> None:
     assert why(loop) == "a symbolic link that points to itself"
 
 
-def test_a_file_has_a_limited_size(tmp_path: Path) -> None:
+def test_the_size_of_a_configuration_file_is_limited(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(bytes(MAX_SIZE))
     assert len(read_file(str(path)) or b"") == MAX_SIZE
@@ -46,7 +46,7 @@ def test_a_file_has_a_limited_size(tmp_path: Path) -> None:
     assert CONFIG_FILE_BYTES.hits == hits + 1
 
 
-def test_file_stamp_changes_with_the_content(tmp_path: Path) -> None:
+def test_a_file_stamp_changes_with_the_content_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a"
     assert stamp_of(str(path)) == stamp_of("a\0b") == (0, 0, 0)
     path.write_bytes(b"1")
@@ -97,7 +97,7 @@ def test_contents_are_read_once_and_requested_paths_are_recorded(tmp_path: Path)
     ]
 
 
-def test_descriptors_are_closed(tmp_path: Path) -> None:
+def test_reading_files_leaves_no_descriptors_open(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"content")
     before = len(os.listdir("/proc/self/fd"))

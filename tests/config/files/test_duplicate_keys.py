@@ -44,7 +44,7 @@ def test_a_duplicate_key_is_rejected_with_both_positions(
     )
 
 
-def test_merged_keys_may_be_overridden() -> None:
+def test_keys_from_yaml_merges_may_be_overridden() -> None:
     text = "base: &b {x: 1, y: 1}\nmid: &m {<<: *b, x: 2}\ntop: {<<: [*m, *b], y: 3}\n"
     assert parse("a.yaml", text.encode()).data["top"] == {"x": 2, "y": 3}
 
@@ -87,7 +87,7 @@ def test_duplicate_servers_in_a_gateway_file_are_rejected(
 
 
 @pytest.mark.parametrize("ending", ["yaml", "json"])
-def test_duplicate_rule_names_are_rejected(tmp_path: Path, ending: str) -> None:
+def test_a_rule_file_with_duplicate_rule_names_is_rejected(tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"rules.{ending}"
     file.write_text('{"rules": {\n"a": {"do": "block"},\n"a": {"do": "allow"}}}')
     with pytest.raises(ConfigError, match='duplicate key "a"') as caught:

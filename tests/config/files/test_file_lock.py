@@ -41,7 +41,7 @@ def test_a_lock_is_held_until_its_process_ends(
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+def test_locking_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), lock_folder(tmp_path / "none"):
         pass
 
@@ -61,7 +61,7 @@ def test_waiting_for_a_lock_has_a_timeout(tmp_path: Path, monkeypatch: pytest.Mo
         pytest.raises(TimeoutError, match="another process has locked"),
         lock_folder(tmp_path),
     ):
-        pytest.fail("it is held")
+        pytest.fail("the lock was acquired twice")
     assert len(waits) == locking.LIMIT + 1
     waits.clear()
     with lock_folder(tmp_path):

@@ -49,7 +49,7 @@ def test_json_with_comments_keeps_its_values(data: st.DataObject, value: Any) ->
 
 
 @given(VALUES)
-def test_plain_json_is_unchanged(value: Any) -> None:
+def test_json_without_comments_is_unchanged(value: Any) -> None:
     text = json.dumps(value, indent=1)
     assert plain_json(text) == text
 
@@ -73,7 +73,7 @@ def test_blanking_comments_keeps_the_length_and_lines_of_any_text(text: str) -> 
         ("[/**/]", []),
     ],
 )
-def test_comments_and_trailing_commas_are_removed(text: str, value: Any) -> None:
+def test_comments_and_trailing_commas_in_json_are_blanked(text: str, value: Any) -> None:
     assert json.loads(plain_json(text)) == value
 
 

@@ -17,7 +17,7 @@ DEPTH = CONFIG_DEPTH.value
     ("path", "kind"),
     [("a.json", "json"), ("a.TOML", "toml"), ("a.yml", "yaml"), ("a.yaml", "yaml"), ("a", "json")],
 )
-def test_the_extension_selects_the_format(path: str, kind: str) -> None:
+def test_the_file_extension_selects_the_format(path: str, kind: str) -> None:
     assert format_of(path) == kind
 
 
@@ -64,7 +64,7 @@ def test_files_are_parsed_into_json_types(path: str, content: bytes, data: dict[
         ("a.yaml", b"a: !!set {x}", None, "a value is binary or a set: use a string or a list"),
     ],
 )
-def test_parse_errors_contain_the_line(
+def test_parse_errors_contain_the_line_of_the_mistake(
     path: str, content: bytes, line: int | None, reason: str | None
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -87,7 +87,7 @@ def test_files_of_other_programs_are_parsed_leniently() -> None:
     assert parse("a.toml", b"a = 10:00:00", strict=False).data == {"a": "10:00:00"}
 
 
-def test_a_strict_file_keeps_its_dates() -> None:
+def test_dates_in_toml_and_yaml_stay_dates() -> None:
     day = datetime.date(2026, 1, 2)
     assert parse("a.toml", b"a = 2026-01-02").data == {"a": day}
     assert parse("a.yaml", b"a: 2026-01-02").data == {"a": day}
@@ -105,7 +105,7 @@ def nested(kind: str, depth: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["json", "toml", "yaml"])
-def test_a_file_has_at_most_a_hundred_levels(kind: str) -> None:
+def test_a_file_may_have_at_most_a_hundred_levels_of_nesting(kind: str) -> None:
     # An empty list contains nothing that could be too deep, except for the YAML parser.
     deepest = DEPTH if kind == "yaml" else DEPTH + 1
     parse(f"a.{kind}", nested(kind, deepest))
@@ -143,7 +143,7 @@ def test_yaml_has_at_most_thirty_aliases(count: int, fits: bool) -> None:
 
 
 @pytest.mark.parametrize(("bits", "fits"), [(13_999, True), (14_000, False)])
-def test_very_large_numbers_are_rejected(bits: int, fits: bool) -> None:
+def test_files_with_very_large_numbers_are_rejected(bits: int, fits: bool) -> None:
     content = f"a = {hex(1 << bits)}".encode()
     if fits:
         assert parse("a.toml", content).data["a"] == 1 << bits
@@ -174,7 +174,7 @@ def test_very_large_numbers_are_rejected(bits: int, fits: bool) -> None:
         ("a.yaml", "servers:\n  ab: 1", "a", None, 0, 1),
     ],
 )
-def test_line_of_an_entry_is_found(
+def test_the_line_of_an_entry_is_found_in_each_format(
     path: str, text: str, name: str, raw: Any, nth: int, line: int
 ) -> None:
     document = Document(path, {}, text, format_of(path))

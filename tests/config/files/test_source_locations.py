@@ -64,7 +64,7 @@ def test_line_of_a_key_in_yaml_is_found(where: tuple[str, ...], line: int | None
     assert (location_of(Document("f", {}, YAML, "yaml"), where) or [None])[0] == line
 
 
-def test_key_in_json_with_tabs_is_found() -> None:
+def test_a_key_in_json_indented_with_tabs_is_found() -> None:
     text = '{\n\t"servers": {\n\t\t"one": {}\n\t}\n}'
     assert location_of(Document("f", {}, text, "json"), ("servers", "one")) == (3, 3)
 
@@ -128,7 +128,7 @@ calls = [10,  20]
         (("rules", 1, "limits", "calls", 2), (25, 1)),
     ],
 )
-def test_items_of_lists_and_tables_in_toml_are_found(
+def test_positions_of_list_items_and_tables_in_toml_are_found(
     where: tuple[str | int, ...], place: tuple[int, int] | None
 ) -> None:
     assert location_of(Document("f", {}, LISTS, "toml"), where) == place
@@ -146,14 +146,14 @@ def test_items_of_lists_and_tables_in_toml_are_found(
         ((0,), None),
     ],
 )
-def test_items_of_lists_in_yaml_are_found(
+def test_positions_of_list_items_in_yaml_are_found(
     where: tuple[str | int, ...], place: tuple[int, int] | None
 ) -> None:
     text = "a:\n  - x\n  - b: 1\nc: {d: e}\n"
     assert location_of(Document("f", {}, text, "yaml"), where) == place
 
 
-def test_an_invalid_file_has_no_locations() -> None:
+def test_values_in_an_invalid_file_have_no_location() -> None:
     assert location_of(Document("f", {}, "a: [", "yaml"), ("a",)) is None
     assert location_of(Document("f", {}, "a:\n\t- b", "yaml"), ("a",)) is None
 

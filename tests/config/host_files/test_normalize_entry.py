@@ -68,7 +68,7 @@ def test_the_transport_of_a_url_depends_on_its_key_and_its_host() -> None:
         ({"command": 1}, "Expected `str`, got `int` - at `$.command`"),
     ],
 )
-def test_error_messages_contain_no_values(raw: dict[str, Any], text: str) -> None:
+def test_errors_of_invalid_entries_contain_no_values(raw: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError) as refused:
         normalize_entry(raw)
     assert str(refused.value) == text
@@ -110,7 +110,7 @@ def test_environment_values_become_strings_and_null_is_ignored() -> None:
         assert remote.headers == {"A": "1"}
 
 
-def test_fields_of_other_transports_are_dropped() -> None:
+def test_fields_that_the_transport_of_an_entry_does_not_use_are_dropped() -> None:
     more = {"cwd": "/w", "inheritEnv": "safe", "dialect": "toolcall", "lazy": True}
     local: Any = normalize_entry({**STDIO, **more}).entry
     assert (local.cwd, local.inherit_env, local.lazy) == ("/w", "safe", True)
@@ -154,7 +154,7 @@ USUAL = "a timeout out of range is ignored: the default applies"
         ({"timeout": 10**12 + 1}, "ms", None, None, (USUAL,)),
     ],
 )
-def test_timeouts_are_milliseconds(
+def test_timeouts_of_all_programs_are_converted_to_milliseconds(
     raw: dict[str, Any],
     unit: str,
     calls: float | None,
@@ -177,7 +177,9 @@ def test_timeouts_are_milliseconds(
         ({"enabled": False, "disabled": False}, False),
     ],
 )
-def test_enabled_and_disabled_both_switch_a_server_off(raw: dict[str, Any], enabled: bool) -> None:
+def test_enabled_false_or_disabled_true_disables_a_server(
+    raw: dict[str, Any], enabled: bool
+) -> None:
     made = normalize_entry({**STDIO, **raw})
     assert (made.enabled, made.entry.enabled) == (enabled, enabled)
 
@@ -244,13 +246,13 @@ def test_tool_filters_of_all_programs_are_read(
         ({"envFile": 1, "headersHelper": 1}, None, None),
     ],
 )
-def test_env_files_and_header_helpers_are_read(
+def test_env_file_and_header_helper_fields_are_read(
     raw: dict[str, Any], env_file: str | None, helper: str | None
 ) -> None:
     made = normalize_entry({**HTTP, **raw})
     assert (made.env_file, made.headers_helper) == (env_file, helper)
 
 
-def test_omitted_fields_have_their_defaults() -> None:
+def test_omitted_fields_of_an_entry_have_their_defaults() -> None:
     entry = normalize_entry(STDIO).entry
     assert NormalizedEntry(entry=entry) == normalize_entry(STDIO)

@@ -1,4 +1,4 @@
-"""Tests of the files of every host program: entries, switches, units and lines."""
+"""Tests of reading the files of every host program: entries, disabled servers, units and lines."""
 
 import json
 from pathlib import Path
@@ -224,7 +224,9 @@ def test_entries_of_project_files_have_the_level_project(
     assert len(of_project) == len(PROJECT_FILES) + 1
 
 
-def test_sections_that_are_not_servers_are_ignored(everything: dict[str, FoundServer]) -> None:
+def test_sections_that_do_not_configure_servers_are_ignored(
+    everything: dict[str, FoundServer],
+) -> None:
     assert {"developer", "zed-extension", "cc-elsewhere", "timeout"} & everything.keys() == set()
 
 
@@ -247,7 +249,7 @@ def test_sections_that_are_not_servers_are_ignored(everything: dict[str, FoundSe
         ("kilo-off", "disabled in the entry"),
     ],
 )
-def test_disabled_servers_have_a_reason(
+def test_found_servers_that_are_disabled_have_a_reason(
     everything: dict[str, FoundServer], name: str, why: str
 ) -> None:
     assert (everything[name].enabled, everything[name].notes[-1]) == (False, why)
@@ -270,7 +272,7 @@ def test_references_to_environment_variables_are_kept(everything: dict[str, Foun
     )
 
 
-def test_startup_limits_and_tool_lists_are_kept(everything: dict[str, FoundServer]) -> None:
+def test_start_up_timeouts_and_tool_filters_are_read(everything: dict[str, FoundServer]) -> None:
     codex, kilo = everything["codex-stdio"], everything["kilo"]
     assert (codex.startup_timeout, codex.without_tools) == (20000, ("rm",))
     assert (kilo.startup_timeout, kilo.only_tools) == (1000, None)
@@ -281,7 +283,9 @@ def test_startup_limits_and_tool_lists_are_kept(everything: dict[str, FoundServe
     assert "a timeout out of range is ignored: the default applies" in everything["omp"].notes
 
 
-def test_inputs_come_with_their_descriptions(everything: dict[str, FoundServer]) -> None:
+def test_inputs_of_vscode_are_read_with_their_descriptions(
+    everything: dict[str, FoundServer],
+) -> None:
     assert everything["code-stdio"].needs_input == (
         Input("gh-token", "GitHub token", password=True),
     )
@@ -289,7 +293,7 @@ def test_inputs_come_with_their_descriptions(everything: dict[str, FoundServer])
     assert everything["code-sse"].needs_input == ()
 
 
-def test_header_helpers_and_env_files_are_not_resolved_yet(
+def test_readers_do_not_run_header_helpers_or_read_env_files(
     everything: dict[str, FoundServer],
 ) -> None:
     assert everything["cc-user"].headers_helper == "print-headers"
@@ -313,7 +317,7 @@ def test_header_helpers_and_env_files_are_not_resolved_yet(
         ("own-yaml", 2),
     ],
 )
-def test_the_line_of_an_entry_is_found(
+def test_each_found_server_has_the_line_of_its_entry(
     everything: dict[str, FoundServer], name: str, line: int
 ) -> None:
     assert everything[name].line == line
@@ -350,7 +354,7 @@ def test_managed_servers_of_claude_code_are_exclusive(tmp_path: Path) -> None:
     ]
 
 
-def test_managed_settings_of_claude_code_deny_and_allow(tmp_path: Path) -> None:
+def test_managed_settings_of_claude_code_deny_and_allow_servers(tmp_path: Path) -> None:
     machine = machine_in(tmp_path)
     servers = {
         "by-name": {"command": "a"},
@@ -373,7 +377,7 @@ def test_managed_settings_of_claude_code_deny_and_allow(tmp_path: Path) -> None:
     assert [one.name for one in read("claude-code", machine) if one.enabled] == ["fine"]
 
 
-def test_claude_config_dir_moves_the_files_of_claude_code(tmp_path: Path) -> None:
+def test_claude_config_dir_sets_the_folder_of_claude_codes_files(tmp_path: Path) -> None:
     machine = machine_in(tmp_path, CLAUDE_CONFIG_DIR=str(tmp_path / "moved"))
     write(tmp_path, {"moved/.claude.json": {"mcpServers": {"a": {"command": "a"}}}})
     assert [one.name for one in read("claude-code", machine)] == ["a"]
@@ -386,7 +390,7 @@ def test_servers_of_a_vscode_devcontainer_are_read(tmp_path: Path) -> None:
     assert [(one.name, one.level) for one in read("vscode", machine)] == [("a", "project")]
 
 
-def test_codex_precedence_is_managed_project_user(tmp_path: Path) -> None:
+def test_codex_files_have_the_precedence_managed_project_user(tmp_path: Path) -> None:
     machine = machine_in(tmp_path, CODEX_HOME=str(tmp_path / "codex"))
     for place in ("etc/codex/managed_config", f"{PROJECT}/.codex/config", "codex/config"):
         write(tmp_path, {f"{place}.toml": '[mcp_servers.a]\ncommand = "a"\n'})
@@ -408,7 +412,7 @@ def test_opencode_files_are_read_up_to_the_repository_root(tmp_path: Path) -> No
     assert [one.name for one in read("opencode", machine)] == ["here", "root"]
 
 
-def test_opencode_server_may_be_named_servers(tmp_path: Path) -> None:
+def test_an_opencode_server_may_have_the_name_servers(tmp_path: Path) -> None:
     machine = machine_in(tmp_path)
     entry = {"type": "local", "command": ["a"]}
     write(tmp_path / HOME, {".config/opencode/opencode.json": {"mcp": {"servers": entry}}})
@@ -441,7 +445,7 @@ def test_a_file_that_is_listed_twice_is_read_once(tmp_path: Path) -> None:
     assert [(one.name, one.level) for one in found] == [("a", "user"), ("b", "user")]
 
 
-def test_an_invalid_entry_does_not_affect_others(tmp_path: Path) -> None:
+def test_an_invalid_entry_does_not_affect_other_entries_of_the_file(tmp_path: Path) -> None:
     write(tmp_path, {"a.json": {"mcpServers": {"a": {"x": 1}, "b": 5, "c": {"command": "c"}}}})
     path = str(tmp_path / "a.json")
 
@@ -492,7 +496,7 @@ def test_referenced_files_are_read_only_for_project_entries(tmp_path: Path) -> N
     assert (project.contents, user.contents) == ({"/none/.env": None}, {})
 
 
-def test_in_the_home_folder_the_users_file_is_not_a_project_file(tmp_path: Path) -> None:
+def test_a_users_file_is_not_read_as_a_project_file_in_the_home_folder(tmp_path: Path) -> None:
     write(tmp_path, {".cursor/mcp.json": {"mcpServers": {"a": {"command": "a"}}}})
     machine = HostPaths(platform="linux", home=str(tmp_path), cwd=str(tmp_path), env={})
     assert [one.level for one in read("cursor", machine)] == ["user"]
@@ -552,7 +556,9 @@ PATHS: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("host", "platform", "path"), PATHS)
-def test_files_on_windows_and_macos_are_found(host: str, platform: str, path: str) -> None:
+def test_files_of_host_programs_on_windows_and_macos_are_found(
+    host: str, platform: str, path: str
+) -> None:
     home, cwd = {"win32": (WINDOWS, r"C:\lab"), "darwin": ("/Users/ada", "/lab")}[platform]
     machine = HostPaths(platform=platform, home=home, cwd=cwd, env={})
     assert path in paths_of(BY_ID[host], machine)

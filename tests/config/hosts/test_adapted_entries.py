@@ -1,4 +1,4 @@
-"""Tests of hosts with field names of their own."""
+"""Tests of entries of hosts that use other field names."""
 
 from typing import Any
 
@@ -20,7 +20,9 @@ from fairlead.config.hosts.simple_hosts import CURSOR, MCPORTER
         ),
     ],
 )
-def test_cursor_auth_becomes_oauth(raw: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_the_auth_field_of_cursor_becomes_oauth(
+    raw: dict[str, Any], expected: dict[str, Any]
+) -> None:
     assert CURSOR.adapt is not None
     assert CURSOR.adapt(raw) == expected
 
@@ -40,7 +42,7 @@ def test_cursor_auth_becomes_oauth(raw: dict[str, Any], expected: dict[str, Any]
         ),
     ],
 )
-def test_continue_options_become_headers(
+def test_request_options_of_continue_become_headers(
     raw: dict[str, Any], headers: dict[str, str] | None
 ) -> None:
     assert CONTINUE.adapt is not None
@@ -60,7 +62,9 @@ def test_continue_options_become_headers(
         ({"url": "u", "bearerTokenEnv": "A", "bearer_token_env": "B"}, "A"),
     ],
 )
-def test_mcporter_token_variable_is_converted(raw: dict[str, Any], variable: str | None) -> None:
+def test_the_token_variable_of_mcporter_gets_the_field_name_of_codex(
+    raw: dict[str, Any], variable: str | None
+) -> None:
     assert MCPORTER.adapt is not None
     named = {} if variable is None else {"bearer_token_env_var": variable}
     assert MCPORTER.adapt(raw) == {**raw, **named}

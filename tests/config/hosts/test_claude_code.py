@@ -51,7 +51,7 @@ def test_without_files_no_server_is_disabled(files: Files) -> None:
     assert files.why("a") is None
 
 
-def test_lists_of_the_project_disable_servers(files: Files) -> None:
+def test_server_lists_of_the_project_disable_servers_of_claude_code(files: Files) -> None:
     files.project_settings(disabledMcpServers=["a", "b", 1], enabledMcpServers=["b"])
     assert [files.why(name) for name in ("a", "b", "c")] == [OFF_PROJECT, None, None]
     assert files.why("a", LOCAL) == OFF_PROJECT
@@ -80,7 +80,7 @@ def test_settings_disable_servers_of_mcp_json(files: Files, place: str) -> None:
     assert (files.why("a"), files.why("b"), files.why("a", LOCAL)) == (OFF_SETTINGS, None, None)
 
 
-def test_managed_servers_are_exclusive(files: Files) -> None:
+def test_managed_servers_exclude_all_other_servers(files: Files) -> None:
     path = "system/etc/claude-code/managed-mcp.json"
     files.write(path, {"mcpServers": {}})
     assert files.why("a") == f"excluded by {files.root / path}, which allows only its own servers"
@@ -107,7 +107,7 @@ NOT_ALLOWED = "not allowed by Claude Code's managed settings"
         ("a", RUNS, False),
     ],
 )
-def test_managed_rules_match_name_command_or_url(
+def test_managed_rules_match_servers_by_name_command_or_url(
     files: Files, rule: Any, raw: Any, matches: bool
 ) -> None:
     place = "system/etc/claude-code/managed-settings.json"
@@ -119,7 +119,7 @@ def test_managed_rules_match_name_command_or_url(
     assert files.why("a", raw=raw) == (DENIED if matches else NOT_ALLOWED)
 
 
-def test_rules_that_are_not_lists_are_ignored(files: Files) -> None:
+def test_managed_rules_that_are_not_lists_are_ignored(files: Files) -> None:
     files.write(
         "system/etc/claude-code/managed-settings.json",
         {"allowedMcpServers": {"a": 1}, "deniedMcpServers": "a"},

@@ -41,7 +41,9 @@ SWITCHED_OFF = "disabled in mcp-server-enablement.json"
 
 
 @pytest.mark.parametrize(("host", "name"), HOSTS)
-def test_lists_in_the_settings_disable_servers(host: Host, name: str, tmp_path: Path) -> None:
+def test_server_lists_in_the_settings_of_gemini_disable_servers(
+    host: Host, name: str, tmp_path: Path
+) -> None:
     files = Files(tmp_path, name)
     assert files.why(host, "a") is None
     files.write("home/.{}/settings.json", {"mcp": {"excluded": ["a"]}})
@@ -50,11 +52,13 @@ def test_lists_in_the_settings_disable_servers(host: Host, name: str, tmp_path: 
     files.write("home/.{}/settings.json", {"mcp": {"allowed": ["c"]}})
     assert [files.why(host, one) for one in "abc"] == [NOT_ALLOWED, EXCLUDED, None]
     files.write("system/etc/{}-cli/settings.json", {"mcp": {"allowed": ["a"]}})
-    assert [files.why(host, one) for one in "ac"] == [None, NOT_ALLOWED], "the strongest counts"
+    assert [files.why(host, one) for one in "ac"] == [None, NOT_ALLOWED], (
+        "system settings take precedence"
+    )
 
 
 @pytest.mark.parametrize(("host", "name"), HOSTS)
-def test_settings_that_are_not_lists_are_ignored(host: Host, name: str, tmp_path: Path) -> None:
+def test_server_lists_of_another_type_are_ignored(host: Host, name: str, tmp_path: Path) -> None:
     files = Files(tmp_path, name)
     files.write("home/.{}/settings.json", {"mcp": {"excluded": "a", "allowed": "b"}})
     files.write("project/.{}/settings.json", {"mcp": ["a"]})
@@ -72,7 +76,7 @@ def test_settings_that_are_not_lists_are_ignored(host: Host, name: str, tmp_path
         ({"b": {"enabled": False}}, "a", False),
     ],
 )
-def test_the_enablement_file_disables_servers(
+def test_a_server_disabled_in_the_enablement_file_is_disabled(
     tmp_path: Path, state: Any, server: str, off: bool
 ) -> None:
     files = Files(tmp_path, "gemini")
@@ -96,7 +100,7 @@ def test_gemini_files_depend_on_the_platform(platform: str, home: str, system: s
     assert last.path.endswith("system-defaults.json")
 
 
-def test_extension_files_are_read(tmp_path: Path) -> None:
+def test_servers_in_extension_files_of_gemini_are_read(tmp_path: Path) -> None:
     files = Files(tmp_path, "gemini")
     files.write("home/.{}/extensions/one/gemini-extension.json", {})
     found = [one.path for one in GEMINI.places(files.machine, ConfigReader())]

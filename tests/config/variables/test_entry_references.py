@@ -55,7 +55,7 @@ def found(**more: Any) -> FoundServer:
         ("A=1\r\nB=2", "1"),
     ],
 )
-def test_value_in_a_dotenv_line_is_read(line: str, value: str) -> None:
+def test_the_value_of_a_variable_is_read_from_a_dotenv_line(line: str, value: str) -> None:
     assert read_dotenv(line)["A"] == value
 
 
@@ -75,7 +75,7 @@ def test_dotenv_lines_without_a_variable_are_ignored(line: str) -> None:
         ("/x", "/x", "/x"),
     ],
 )
-def test_paths_are_relative_to_the_project_or_the_file(
+def test_referenced_paths_are_relative_to_the_project_or_the_file(
     path: str, in_project: str, beside: str
 ) -> None:
     assert (absolute(found(), path), file_beside(found(), path)) == (in_project, beside)
@@ -112,7 +112,7 @@ def test_files_of_other_hosts_are_not_opened_on_windows() -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_an_entry_refers_to_a_limited_number_of_files(extra: int) -> None:
+def test_the_number_of_files_an_entry_may_refer_to_is_limited(extra: int) -> None:
     names = {f"V{n}": f"{{file:/f{n}}}" for n in range(ENTRY_FILES.value + extra)}
     one = found(entry=MCPStdioServerConfig(command="x", env=names))
     hits = ENTRY_FILES.hits
@@ -124,14 +124,14 @@ def test_an_entry_refers_to_a_limited_number_of_files(extra: int) -> None:
     assert ENTRY_FILES.hits == hits + extra
 
 
-def test_given_inputs_override_defaults() -> None:
+def test_given_inputs_override_the_defaults_of_an_entry() -> None:
     one = found(needs_input=(Input(id="x", default="d"), Input(id="y"), Input(id="z", default="e")))
     scope = scope_of(one, {"A": "1"}, {"x": "given"})
     assert scope.inputs == {"x": "given", "z": "e"}
     assert (scope.home, scope.workspace) == ("/h", "/p")
 
 
-def test_all_strings_in_a_value_are_found() -> None:
+def test_all_strings_in_a_nested_value_are_found() -> None:
     assert sorted(texts_in({"a": ["b", 1, ("c",)], "d": None})) == ["a", "b", "c", "d"]
     raw = {"command": "x", "env": {"A": "1", "B": ["2", {"c": "3"}], "D": 4}, "args": ["y"]}
     assert list(values_of(raw)) == ["1", "2", "3"]

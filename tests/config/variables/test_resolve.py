@@ -91,7 +91,9 @@ def text(host: str, value: str, env: Mapping[str, str] = ENV, **more: Any) -> st
         ("mcporter", "${A} ${B:-b} $env:A $A", "1 b 1 $A"),
     ],
 )
-def test_variables_are_resolved_as_in_their_program(host: str, value: str, expected: str) -> None:
+def test_variables_are_resolved_with_the_syntax_of_their_program(
+    host: str, value: str, expected: str
+) -> None:
     assert text(host, value) == expected
 
 
@@ -106,7 +108,7 @@ def test_mcporter_rejects_unset_variables() -> None:
         text("mcporter", "${B}")
 
 
-def test_all_strings_of_a_remote_entry_are_expanded() -> None:
+def test_variables_in_all_strings_of_a_remote_entry_are_expanded() -> None:
     entry = {
         "type": "http",
         "url": "https://${A}.example/mcp",
@@ -194,7 +196,7 @@ def test_an_input_has_its_default_until_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("value", ["${config:a.b}", "${command:x.y}"])
-def test_editor_variables_are_rejected(value: str) -> None:
+def test_variables_that_only_an_editor_can_resolve_are_rejected(value: str) -> None:
     with pytest.raises(ConfigError, match="has a value only inside the editor"):
         text("vscode", value)
 
@@ -245,7 +247,7 @@ def test_a_line_break_in_a_header_is_rejected() -> None:
 
 
 @pytest.mark.covers("CFG-10")
-def test_values_may_be_commands_variable_names_or_literals() -> None:
+def test_environment_values_of_fairlead_may_be_commands_variable_names_or_literals() -> None:
     entry = {"command": "x", "env": {"C": "!echo out; echo err >&2", "N": "TOKEN", "L": "TOKENS"}}
     for host in ("fairlead", "omp"):
         made = resolve(found(entry, host), {**ENV, "PATH": os.environ["PATH"]}).entry
@@ -273,7 +275,7 @@ def test_a_failing_command_omits_only_its_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("CFG-10")
-def test_a_command_that_times_out_is_killed_with_its_children(
+def test_a_value_command_that_times_out_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(secret_commands, "LIMIT", 0.3)
@@ -283,7 +285,7 @@ def test_a_command_that_times_out_is_killed_with_its_children(
     assert "no result within 0.3 seconds" in made.warnings[0]
 
 
-def test_a_command_with_endless_output_fails(
+def test_a_value_command_with_endless_output_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(secret_commands, "LIMIT", 0.5)
@@ -293,21 +295,21 @@ def test_a_command_with_endless_output_fails(
 
 
 @pytest.mark.covers("CFG-10")
-def test_output_of_a_command_is_cached(tmp_path: Path) -> None:
+def test_the_output_of_a_value_command_is_cached(tmp_path: Path) -> None:
     entry = {"command": "x", "env": {"C": f"!echo x >> {tmp_path}/runs; echo done"}}
     for _ in range(3):
         resolve(found(entry), {"PATH": os.environ["PATH"]}, trust=Trust(tmp_path / "t"))
     assert (tmp_path / "runs").read_text() == "x\n"
 
 
-def test_a_command_is_expanded_by_the_shell_and_does_not_inherit_own_settings() -> None:
+def test_a_value_command_is_expanded_by_the_shell_without_fairleads_variables() -> None:
     env = {"PATH": os.environ["PATH"], "V": "$(echo pwned)", "FAIRLEAD_KEY": "k"}
     entry = {"command": "x", "env": {"C": '!echo "${V}|${FAIRLEAD_KEY:-none}"'}}
     made = resolve(found(entry), env).entry
     assert made.env == {"C": "$(echo pwned)|none"}  # type: ignore[union-attr]
 
 
-def test_a_variable_never_becomes_a_command(tmp_path: Path) -> None:
+def test_the_value_of_a_variable_is_never_run_as_a_command(tmp_path: Path) -> None:
     entry = {"command": "x", "env": {"C": "${EVIL}", "D": "EVIL"}}
     made = resolve(found(entry), {"EVIL": f"!touch {tmp_path}/evil"}).entry
     assert made.env["C"].startswith("!touch")  # type: ignore[union-attr]
@@ -317,7 +319,7 @@ def test_a_variable_never_becomes_a_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "key"), [("claude-code", "headersHelper"), ("codex", "http_headers_helper")]
 )
-def test_a_helper_prints_headers_and_sees_no_credentials(
+def test_a_header_helper_provides_headers_without_access_to_credentials(
     monkeypatch: pytest.MonkeyPatch, host: str, key: str
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
@@ -329,7 +331,7 @@ def test_a_helper_prints_headers_and_sees_no_credentials(
 
 
 @pytest.mark.parametrize("script", ["echo nonsense", "echo '[]'", "echo '{\"a\": 1}'", "exit 1"])
-def test_a_helper_that_fails_is_a_warning(script: str) -> None:
+def test_a_header_helper_that_fails_causes_a_warning(script: str) -> None:
     entry = {"url": "https://x", "headers": {"X": "1"}, "headersHelper": script}
     made = resolve(found(entry, "claude-code"), ENV)
     assert made.entry.headers == {"X": "1"}  # type: ignore[union-attr]
@@ -389,14 +391,14 @@ def test_messages_hide_the_values_of_an_entry() -> None:
     assert "hunter22" not in str(caught.value)
 
 
-# Properties of the variables themselves
+# Property tests of variables
 
 TEXTS = st.text(alphabet="${}:-%AB_envfile/secrets.! \n")
 VALUES = st.dictionaries(st.sampled_from(["A", "B", "AB", "_"]), st.text(alphabet="${}AB%!"))
 
 
 @given(st.sampled_from(sorted(DIALECTS)), TEXTS, VALUES)
-def test_any_text_is_resolved_or_a_config_error(
+def test_resolving_any_text_returns_a_value_or_raises_a_config_error(
     dialect: str, value: str, env: dict[str, str]
 ) -> None:
     scope = VariableScope(env=env, read_file=lambda path: "file")
@@ -409,7 +411,9 @@ def test_any_text_is_resolved_or_a_config_error(
 
 
 @given(st.sampled_from(["fairlead", "claude", "omp", "mcporter"]), st.text(), st.text())
-def test_a_value_is_substituted_unchanged(dialect: str, value: str, around: str) -> None:
+def test_the_value_of_a_variable_is_substituted_unchanged(
+    dialect: str, value: str, around: str
+) -> None:
     around = around.replace("$", "")
     scope = VariableScope(env={"A": value})
     assert substitute(f"{around}${{A}}{around}", dialect, scope) == f"{around}{value}{around}"
@@ -462,7 +466,7 @@ def test_a_file_of_a_project_is_used_with_its_approved_content(tmp_path: Path) -
     ],
     ids=["looked up", "as it is", "by its name"],
 )
-def test_warnings_contain_no_values(more: dict[str, Any]) -> None:
+def test_warnings_of_resolution_contain_no_values(more: dict[str, Any]) -> None:
     one = found({"command": "x"}, env_file="/none/${TOKEN}/env", **more)
     [warning] = resolve(one, ENV).warnings
     assert "s3cret" not in warning

@@ -56,7 +56,9 @@ def scope(**more: Any) -> VariableScope:
         ("continue", "${{ secrets.NONE }}", "${{ secrets.NONE }}"),
     ],
 )
-def test_variables_are_replaced(dialect: str, text: str, expected: str) -> None:
+def test_variables_are_replaced_in_the_syntax_of_each_program(
+    dialect: str, text: str, expected: str
+) -> None:
     assert substitute(text, dialect, scope()) == expected
 
 
@@ -111,7 +113,7 @@ def test_text_that_the_program_would_reject_is_rejected(
         ("continue", "${{ secrets.NONE }}", [], ["NONE"]),
     ],
 )
-def test_used_and_missing_values_are_recorded(
+def test_substitution_records_used_and_missing_variables(
     dialect: str, text: str, used: list[tuple[str, str]], missing: list[str]
 ) -> None:
     one = scope()
@@ -119,7 +121,7 @@ def test_used_and_missing_values_are_recorded(
     assert (list(one.used), list(one.missing)) == (used, missing)
 
 
-def test_substituted_values_are_not_expanded() -> None:
+def test_variables_in_substituted_values_are_not_expanded() -> None:
     assert substitute("${A}", "fairlead", scope(env={"A": "${B}", "B": "2"})) == "${B}"
 
 

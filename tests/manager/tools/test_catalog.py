@@ -97,7 +97,7 @@ def test_a_renamed_tool_gets_its_name_back_when_the_other_is_removed(
     assert catalog.build([spaced]) == [first]
 
 
-def test_a_server_that_guesses_an_assigned_name_causes_no_clash() -> None:
+def test_tool_names_stay_unique_if_a_server_guesses_an_assigned_name() -> None:
     wanted = {"mcp_my_server_x": [("my server", "x"), ("my_server", "x")]}
     guessed = assign_names(wanted)["my server", "x"]
     evil = listed("my", guessed.removeprefix("mcp_my_"))
@@ -113,7 +113,7 @@ def test_invalid_definitions_of_tools_are_left_out() -> None:
 
 
 @pytest.mark.covers("DEC-20")
-def test_the_server_of_a_tool_does_not_depend_on_a_name_prefix() -> None:
+def test_tools_are_assigned_to_their_servers_regardless_of_name_prefixes() -> None:
     catalog = ToolCatalog(call, about)
     catalog.build([listed("a", "b_c"), listed("a_b", "c", "a_c")])
     owners = {

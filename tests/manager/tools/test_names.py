@@ -1,4 +1,4 @@
-"""Names for the tools of many servers."""
+"""Tests of unique names for the tools of many servers."""
 
 import re
 
@@ -20,12 +20,14 @@ from fairlead.protocol.targets.unique_names import MAX_NAME, assign_names, tool_
         ("日本", "🙂", "mcp____"),
     ],
 )
-def test_names_are_plain_and_contain_the_server_once(server: str, tool: str, name: str) -> None:
+def test_tool_names_have_plain_characters_and_contain_the_server_once(
+    server: str, tool: str, name: str
+) -> None:
     assert tool_names(server, [tool]) == [name]
 
 
 @pytest.mark.covers("HST-50")
-def test_long_names_end_in_a_stable_hash() -> None:
+def test_long_tool_names_end_in_a_stable_hash() -> None:
     names = tool_names("server", ["t" * 100, "t" * 101])
     assert [len(name) for name in names] == [MAX_NAME, MAX_NAME]
     assert names == tool_names("server", ["t" * 100, "t" * 101])
@@ -40,7 +42,7 @@ def test_the_tool_with_an_unchanged_name_keeps_it_in_a_clash() -> None:
 
 
 @pytest.mark.covers("HST-51")
-def test_a_suffix_that_is_already_taken_is_not_assigned() -> None:
+def test_a_name_suffix_that_is_already_used_is_not_assigned() -> None:
     wanted = {"mcp_a_b_x": [("a b", "x"), ("a_b", "x")]}
     guessed = assign_names(wanted)["a b", "x"]
     names = assign_names(wanted, taken={guessed})

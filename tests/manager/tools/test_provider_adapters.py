@@ -53,7 +53,7 @@ async def test_content_blocks_are_converted_to_text_and_images() -> None:
     ]
 
 
-async def test_a_proxy_times_out_and_fails_without_its_tool() -> None:
+async def test_a_proxy_tool_returns_an_error_on_timeout_or_if_its_tool_is_gone() -> None:
     class Slow(Tool):
         async def execute(self, arguments: Any = None) -> ToolResult:
 

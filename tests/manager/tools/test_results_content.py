@@ -55,7 +55,7 @@ def test_the_content_of_a_result_is_converted_for_the_model(
     assert (made.details.server_name, made.details.mcp_tool_name) == ("s", "t")
 
 
-def test_the_details_of_a_result_are_kept_for_the_host() -> None:
+def test_the_details_of_a_result_contain_all_parts_of_the_response() -> None:
     made = result_from_response(
         {"content": [text("a")], "structuredContent": [1], "_meta": {"k": 1}}, **ABOUT
     )
@@ -68,7 +68,7 @@ def test_the_details_of_a_result_are_kept_for_the_host() -> None:
     assert result_from_response({"_meta": 1}, **ABOUT).details.meta is None
 
 
-def test_a_failed_call_is_an_error_result() -> None:
+def test_a_failed_tool_call_becomes_an_error_result() -> None:
     made = result_from_error("gone", **ABOUT)
     assert (made.content, made.text) == ([text("MCP error: gone")], "MCP error: gone")
     assert (made.details.is_error, made.details.raw_content) == (True, [])

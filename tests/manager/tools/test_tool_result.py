@@ -129,7 +129,7 @@ def test_arguments_are_sent_unchanged_except_forbidden_nulls(
 
 
 @pytest.mark.covers("HST-57")
-def test_the_path_of_a_tool_names_its_origin() -> None:
+def test_the_path_of_a_tool_contains_its_server_and_program() -> None:
     assert tool(said("")).path == "mcp:s via Claude Code"
 
     async def call(*_: Any, **__: Any) -> Any: ...
@@ -179,7 +179,7 @@ async def test_tools_and_calls_are_converted_to_the_formats_of_providers() -> No
 
 
 @pytest.mark.covers("HST-41")
-async def test_if_binding_fails_the_previous_tools_stay() -> None:
+async def test_the_previous_tools_stay_bound_if_binding_fails() -> None:
     class Registry:
         def __init__(self) -> None:
             self.names: list[str] = []
@@ -211,7 +211,7 @@ async def test_if_binding_fails_the_previous_tools_stay() -> None:
 
 
 @pytest.mark.covers("HST-04")
-async def test_without_mcp_no_configuration_is_read() -> None:
+async def test_a_session_with_mcp_disabled_has_no_manager_and_no_tools() -> None:
     async with await create_tool_session(enable_mcp=False) as session:
         assert session.mcp_manager is None
         assert session.mcp_tools == []

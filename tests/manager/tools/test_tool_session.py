@@ -1,4 +1,4 @@
-"""Tools of an agent's session: bound, replaced and unbound."""
+"""Tests of binding, replacing and unbinding the tools of an agent's session."""
 
 import asyncio
 from collections.abc import Callable
@@ -71,7 +71,7 @@ async def test_a_session_follows_its_manager_and_unbinds_all_tools(owned: bool) 
     assert (session.mcp_tools, manager.listeners, manager.closed) == ([], [], int(owned))
 
 
-async def test_if_a_tool_cannot_be_bound_the_previous_tools_stay() -> None:
+async def test_the_previous_tools_stay_bound_if_a_tool_cannot_be_bound() -> None:
     registry = Registry()
     async with ToolSession(None, registry=registry) as session:
         await session.refresh_mcp_tools([tool("a"), tool("b")])
@@ -150,7 +150,7 @@ def test_parameters_are_always_an_object_with_properties(schema: Any, parameters
     assert tool("t", inputSchema=schema).parameters == parameters
 
 
-def test_a_valid_schema_is_used_unchanged() -> None:
+def test_a_valid_input_schema_is_used_unchanged_as_parameters() -> None:
     schema = {"type": "object", "properties": {"a": {}}}
     assert tool("t", inputSchema=schema).parameters is schema
 

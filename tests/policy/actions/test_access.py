@@ -75,7 +75,7 @@ async def test_allow_patterns_do_not_apply_to_messages_of_servers() -> None:
         assert (await server.answer_to(asked))["result"] == ACCEPT
 
 
-async def test_decisions_are_cached_per_direction() -> None:
+async def test_a_cached_decision_applies_only_to_its_direction() -> None:
     access = Allow(["a"], deny_methods=[SAMPLING])
     async with scene(interceptors=[access]) as place:
         client, server = await opened(place)

@@ -34,7 +34,7 @@ async def opened(place: Scene) -> tuple[Client, Server]:
     return client, server
 
 
-async def test_each_decision_is_logged_as_one_line(tmp_path: Path) -> None:
+async def test_each_decision_is_audited_as_one_line(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     audit = Audit(str(file), notifications=True)
     rules = RuleSet.of_data(
@@ -137,7 +137,7 @@ async def test_malformed_frame_is_logged_redacted_and_cut(
     async with scene(interceptors=[Audit()]) as place:
         client, server = await opened(place)
         for end in (client, server):
-            end.send(f"stray words, password={SECRET} " + "x" * 5000)
+            end.send(f"not a message, password={SECRET} " + "x" * 5000)
             end.send(f'{{"jsonrpc":"2.0","id":9,"token":"{SECRET}","method":7}}')
         server.tell("notifications/vendor")
         await client.method("notifications/vendor")
@@ -148,7 +148,7 @@ async def test_malformed_frame_is_logged_redacted_and_cut(
     assert SECRET not in caplog.text
 
 
-async def test_messages_pass_although_the_audit_log_cannot_be_written(
+async def test_messages_pass_even_if_the_audit_log_cannot_be_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = Path("/dev/full")
@@ -165,11 +165,11 @@ async def test_messages_pass_although_the_audit_log_cannot_be_written(
     assert os.strerror(errno.ENOSPC) in caplog.text
 
 
-# Secrets in every place
+# Secrets in all parts of a message
 
 
 def planted() -> Any:
-    """A server that leaks secrets in every possible place."""
+    """A server whose results, errors and notifications contain secrets."""
     server = make("leaky")
 
     @server.tool()
@@ -186,7 +186,7 @@ def planted() -> Any:
 @pytest.mark.covers("OBS-05", "OBS-08")
 @pytest.mark.parametrize("kind", ["relay", "gateway"])
 @pytest.mark.parametrize("version", BOTH)
-async def test_planted_secrets_appear_in_no_line_and_no_log(
+async def test_secrets_appear_in_no_audit_line_and_no_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, version: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -194,7 +194,7 @@ async def test_planted_secrets_appear_in_no_line_and_no_log(
 
     async def careless(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.target is not None and exchange.target.endswith("who"):
-            raise ValueError(f"it said {SECRET}: {exchange.message}")
+            raise ValueError(f"unexpected value {SECRET}: {exchange.message}")
         return await proceed(exchange)
 
     interceptors = [
@@ -255,7 +255,7 @@ def _whole(record: logging.LogRecord) -> str:
     return text
 
 
-async def test_lines_are_written_to_the_logger_without_a_path(
+async def test_an_audit_without_a_path_writes_its_lines_to_the_logger(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "fairlead.audit")

@@ -64,7 +64,7 @@ class Lines:
     ],
     ids=str,
 )
-async def test_the_outcome_of_a_request_is_recorded(
+async def test_an_audit_line_contains_the_outcome_of_the_request(
     answer: Any, decision: str, more: dict[str, Any]
 ) -> None:
     line = await Lines().pass_on(exchange(params=CALL, address="10.0.0.1", principal="ann"), answer)
@@ -83,7 +83,7 @@ async def test_the_outcome_of_a_request_is_recorded(
     }
 
 
-async def test_notifications_are_recorded_on_request() -> None:
+async def test_notifications_are_audited_only_if_the_option_is_set() -> None:
     told = exchange("notifications/x", request=False)
     assert await Lines().pass_on(told, None) is None
     assert (await Lines(notifications=True).pass_on(told, None))["decision"] == "passed"
@@ -96,7 +96,7 @@ async def test_notification_is_logged_as_dropped_only_if_an_action_drops_it(
     lines = Lines(notifications=True)
 
     async def behind(one: Exchange) -> None:
-        inner = with_whole_params(one, UNSET)  # a copy, as interceptors make them
+        inner = with_whole_params(one, UNSET)  # interceptors may replace the exchange by a copy
         (inner.drop if drops else inner.note)("dropped: no")
 
     assert await lines.audit(exchange("notifications/x", request=False), behind) is None
@@ -124,7 +124,7 @@ async def test_notification_is_logged_as_dropped_only_if_an_action_drops_it(
     ],
     ids=str,
 )
-async def test_params_of_invalid_requests_are_recorded(
+async def test_the_payloads_option_selects_requests_that_are_audited_with_params(
     payloads: Any, answer: Any, kept: bool
 ) -> None:
     line = await Lines(payloads=payloads).pass_on(exchange(params=CALL), answer)
@@ -153,7 +153,7 @@ async def test_params_are_redacted_before_they_are_cut() -> None:
         Audit(max_payload=-1)
 
 
-async def test_texts_are_cut_at_five_hundred_characters() -> None:
+async def test_audited_reasons_are_cut_at_five_hundred_characters() -> None:
     line = await Lines().pass_on(exchange(params=CALL), RpcError(-1, "x y " * 200))
     assert len(line["reason"]) < 560
 
@@ -164,7 +164,7 @@ async def test_at_most_twenty_resources_of_a_subscription_are_listed() -> None:
     assert (await Lines().pass_on(asked))["targets"] == uris[:20]
 
 
-async def test_lines_are_appended_to_a_file_until_close(tmp_path: Path) -> None:
+async def test_audit_lines_are_appended_to_the_file_until_close(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_text("before\n")
     audit = Audit("audit.jsonl", folder=str(tmp_path))
@@ -177,7 +177,7 @@ async def test_lines_are_appended_to_a_file_until_close(tmp_path: Path) -> None:
     assert (path.read_text().count("\n"), audit.lost) == (2, 1)
 
 
-async def test_a_failed_write_does_not_stop_the_message(
+async def test_a_message_passes_even_if_its_audit_line_cannot_be_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def full(line: bytes) -> None:
@@ -201,7 +201,9 @@ def frame(raw: bytes, **about: Any) -> MalformedFrame:
 @pytest.mark.parametrize(
     ("payloads", "kept"), [("never", False), ("offending", True), ("always", True)]
 )
-def test_a_malformed_frame_is_recorded(payloads: Any, kept: bool) -> None:
+def test_a_malformed_frame_is_audited_with_its_text_unless_payloads_is_never(
+    payloads: Any, kept: bool
+) -> None:
     lines = Lines(payloads=payloads)
     lines.audit.on_malformed(frame(b"nonsense", address="10.0.0.1"))
     line = json.loads(lines.raw[-1])
@@ -230,13 +232,13 @@ def test_a_malformed_frame_is_recorded(payloads: Any, kept: bool) -> None:
         (b"x\xff", "x\ufffd"),
     ],
 )
-def test_a_malformed_frame_is_redacted_and_cut(raw: bytes, shown: str) -> None:
+def test_text_of_an_audited_malformed_frame_is_redacted_and_cut(raw: bytes, shown: str) -> None:
     lines = Lines(payloads="always", max_payload=40 if raw.startswith(b"{") else 10)
     lines.audit.on_malformed(frame(raw))
     assert json.loads(lines.raw[-1])["frame"] == shown
 
 
-async def test_close_releases_the_file_descriptor(tmp_path: Path) -> None:
+async def test_closing_an_audit_releases_the_file_descriptor(tmp_path: Path) -> None:
     audit = Audit("audit.jsonl", folder=str(tmp_path))
     number = audit._file
     assert number is not None
@@ -247,7 +249,7 @@ async def test_close_releases_the_file_descriptor(tmp_path: Path) -> None:
         os.fstat(number)
 
 
-async def test_lost_lines_are_reported_once_a_minute(
+async def test_lost_audit_lines_are_reported_once_a_minute(
     virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(line: bytes) -> None:

@@ -47,7 +47,7 @@ async def test_results_are_cached_for_their_ttl(answer: bytes, kept: bool) -> No
     assert await asks(cache, behind)
 
 
-async def test_a_request_with_other_params_reaches_the_server() -> None:
+async def test_a_request_with_other_params_is_not_answered_from_the_cache() -> None:
     behind = Behind(answered(ttlMs=1000))
     cache = Cache(clock=Clock())
     assert await asks(cache, behind)
@@ -88,7 +88,7 @@ def test_cache_limits_must_be_positive(settings: dict[str, int]) -> None:
         Cache(**settings)
 
 
-async def test_the_oldest_results_are_evicted() -> None:
+async def test_the_oldest_cached_results_are_evicted_at_the_limits() -> None:
     answer = answered(ttlMs=1000)
     cache, behind = Cache(2, clock=Clock()), Behind(answer)
     for cursor in ("1", "2", "3"):
@@ -105,7 +105,9 @@ async def test_the_oldest_results_are_evicted() -> None:
     ("changed", "asked_again"),
     [("a://b", True), ("a://b/c", True), ("a://", True), ("a://x", False)],
 )
-async def test_an_updated_resource_is_read_again(changed: str, asked_again: bool) -> None:
+async def test_update_of_a_resource_drops_cached_results_of_it_and_its_parts(
+    changed: str, asked_again: bool
+) -> None:
     behind = Behind(json.dumps({"contents": [], "ttlMs": 1000}).encode())
     cache = Cache(clock=Clock())
     read: dict[str, Any] = {"method": "resources/read", "params": {"uri": "a://b"}}
@@ -146,7 +148,7 @@ async def test_size_of_the_cache_includes_results_and_keys(room: int, kept: int)
     assert (len(cache), cache._size) == (kept, kept * each)
 
 
-async def test_evicted_results_free_their_size() -> None:
+async def test_removed_results_no_longer_count_towards_the_size_of_the_cache() -> None:
     clock, behind = Clock(), Behind(answered(ttlMs=1000))
     cache = Cache(clock=clock)
     changed = exchange("notifications/tools/list_changed", way=DOWN, request=False)
@@ -163,7 +165,7 @@ async def test_evicted_results_free_their_size() -> None:
     assert await asks(cache, behind)
 
 
-async def test_a_result_in_flight_during_a_change_of_views_is_not_cached() -> None:
+async def test_result_requested_before_views_changed_is_not_cached() -> None:
     cache = Cache(clock=Clock())
 
     async def behind(asked: Exchange) -> Answer:
@@ -174,7 +176,7 @@ async def test_a_result_in_flight_during_a_change_of_views_is_not_cached() -> No
     assert len(cache) == 0
 
 
-async def test_lifetime_of_a_result_counts_from_its_request() -> None:
+async def test_the_ttl_of_a_result_starts_with_its_request() -> None:
     clock = Clock()
     cache = Cache(clock=clock)
 

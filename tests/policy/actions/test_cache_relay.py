@@ -91,7 +91,7 @@ async def test_a_private_result_is_returned_only_to_its_principal(shared: bool) 
         ),
     ],
 )
-async def test_a_change_notification_drops_results(
+async def test_a_change_notification_drops_the_cached_results_it_affects(
     method: str, params: Any, note: str, about: Any
 ) -> None:
     cache = Cache()
@@ -119,7 +119,7 @@ async def test_a_result_requested_before_a_change_is_not_cached() -> None:
         assert len(cache) == 0
 
 
-async def test_the_size_of_a_cache_is_limited() -> None:
+async def test_entries_and_bytes_of_a_cache_are_limited() -> None:
     cache = Cache(max_entries=2, max_bytes=400)
     async with scene("stateless", interceptors=[cache]) as place:
         client, server = await ends(place)

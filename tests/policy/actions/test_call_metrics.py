@@ -35,11 +35,11 @@ def counted(outcome: Any, method: str = "tools/call", params: Any = None) -> dic
     ],
     ids=str,
 )
-def test_the_outcome_of_a_call_is_counted(outcome: Any, errors: dict[str, int]) -> None:
+def test_failed_calls_are_counted_by_kind_of_failure(outcome: Any, errors: dict[str, int]) -> None:
     assert counted(outcome)["errors"] == errors
 
 
-def test_error_flag_counts_only_in_results_of_tool_calls() -> None:
+def test_is_error_counts_as_a_failure_only_in_results_of_tool_calls() -> None:
     assert counted(b'{"isError":true}', "prompts/get")["errors"] == {}
 
 
@@ -59,7 +59,7 @@ def test_tools_and_prompts_are_counted_by_name(
     assert (series["method"], series.get("name") or "") == (shown, name)
 
 
-def test_notifications_are_not_counted() -> None:
+def test_notifications_are_not_counted_as_calls() -> None:
     metrics = Metrics()
     told = exchange("notifications/x", request=False)
     assert Measuring(metrics).before(told) == (told, None)

@@ -7,12 +7,14 @@ from tests.support.single_exchange import Behind, exchange
 
 
 @pytest.mark.parametrize(("seconds", "jitter"), [(-0.1, 0.0), (0.0, -0.1)])
-def test_negative_delay_is_rejected(seconds: float, jitter: float) -> None:
+def test_a_delay_of_negative_seconds_is_rejected(seconds: float, jitter: float) -> None:
     with pytest.raises(ValueError, match="must be at least 0"):
         Delay(seconds, jitter)
 
 
-async def test_a_delay_varies_by_its_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_delay_varies_by_at_most_its_jitter_and_is_never_negative(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:

@@ -14,12 +14,14 @@ from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.parametrize("settings", [{"chance": -0.1}, {"chance": 1.1}, {"seconds": -0.1}])
-def test_chance_and_seconds_are_validated(settings: dict[str, Any]) -> None:
+def test_chance_outside_of_0_to_1_and_negative_seconds_are_rejected(
+    settings: dict[str, Any],
+) -> None:
     with pytest.raises(ValueError, match=r"`chance`|`seconds`"):
         Fault("drop", **settings)
 
 
-async def test_a_fault_with_chance_zero_never_happens() -> None:
+async def test_a_fault_with_chance_zero_never_occurs() -> None:
     assert await Fault("error", 0.0)(exchange(), Behind()) == b"{}"
     with pytest.raises(RpcError, match="Injected fault"):
         await Fault("error", 1.0)(exchange(), Behind())

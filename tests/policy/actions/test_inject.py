@@ -42,7 +42,7 @@ async def test_injected_arguments_replace_given_ones_or_only_add_missing_ones(
         ("tools/call", {"name": "t", "arguments": "text"}),
     ],
 )
-async def test_messages_without_arguments_pass_unchanged(method: str, params: Any) -> None:
+async def test_inject_leaves_messages_without_arguments_unchanged(method: str, params: Any) -> None:
     asked, behind = exchange(method, params), Behind()
     assert await Inject({"a": 1})(asked, behind) == b"{}"
     assert behind.seen == [asked]
@@ -57,7 +57,7 @@ async def test_messages_without_arguments_pass_unchanged(method: str, params: An
         ({"accept": "x", "mcp-param-a": "1"}, {"accept": "x"}),
     ],
 )
-async def test_headers_that_repeat_arguments_are_removed(headers: Any, left: Any) -> None:
+async def test_inject_removes_headers_that_repeat_arguments(headers: Any, left: Any) -> None:
     asked, behind = exchange("tools/call", {"name": "t"}), Behind()
     asked.transport = msgspec.structs.replace(asked.transport, headers=headers)
     await Inject({"a": 1})(asked, behind)

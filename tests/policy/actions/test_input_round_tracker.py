@@ -80,7 +80,7 @@ async def test_an_unknown_request_state_counts_as_a_new_call() -> None:
             {"name": "x", "arguments": {"requestState": "s", "n": 1}},
         ):
             assert await refused(client, claimed)
-        # The valid state still counts, but only once.
+        # The valid state is still accepted, but only once.
         true = {**CALL, **GIVEN, "requestState": "s"}
         assert await told(place, client, true, DONE) == DONE
         assert await refused(client, true)

@@ -20,7 +20,9 @@ from tests.support.single_exchange import Behind, exchange
         ({"resultType": "other"}, True, {"resultType": "other"}),
     ],
 )
-async def test_a_mocked_result_is_returned(result: Any, stateless: bool, expected: Any) -> None:
+async def test_a_mocked_result_is_returned_without_calling_the_server(
+    result: Any, stateless: bool, expected: Any
+) -> None:
     asked, behind = exchange(stateless=stateless), Behind()
     answer = await Mock(result)(asked, behind)
     assert answer is not None
@@ -36,7 +38,9 @@ async def test_a_mocked_result_is_returned(result: Any, stateless: bool, expecte
         ({"code": -5, "data": None}, "Refused", None),
     ],
 )
-async def test_a_mocked_error_is_raised(error: dict[str, Any], message: str, data: Any) -> None:
+async def test_a_mocked_error_is_raised_without_calling_the_server(
+    error: dict[str, Any], message: str, data: Any
+) -> None:
     asked = exchange()
     with pytest.raises(RpcError) as refused:
         await Mock(error=error)(asked, Behind())
@@ -55,7 +59,7 @@ async def test_mocked_notification_is_not_forwarded() -> None:
     [{}, {"code": "x"}, {"code": True}, {"code": 1, "message": 2}, {"code": 1, "odd": 1}],
     ids=str,
 )
-def test_an_invalid_error_is_rejected(error: dict[str, Any]) -> None:
+def test_an_invalid_mocked_error_is_rejected(error: dict[str, Any]) -> None:
     why = "^`error` must have an integer `code` and may have a string `message` and `data`$"
     with pytest.raises(ValueError, match=why):
         Mock(error=error)

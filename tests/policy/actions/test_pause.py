@@ -64,7 +64,7 @@ def with_params(desk: HoldDesk, number: int) -> None:
         ("request", [with_params], ["request"], {"n": 1}, True, ["changed"]),
     ],
 )
-async def test_a_request_or_its_response_is_held(
+async def test_when_selects_whether_a_request_its_response_or_both_are_held(
     when: Any, decide: list[Decide], phases: list[str], answer: Any, passed: bool, did: list[str]
 ) -> None:
     desk, behind = HoldDesk(), Behind(b'{"n":1}')
@@ -85,7 +85,7 @@ async def test_a_request_or_its_response_is_held(
 @pytest.mark.parametrize(
     ("decide", "message"), [(resume, "its own"), (block, "no"), (with_result, None)]
 )
-async def test_an_error_is_held_as_a_response(decide: Decide, message: str | None) -> None:
+async def test_an_error_response_is_held_like_a_result(decide: Decide, message: str | None) -> None:
     async def refuses(exchange: Exchange) -> Answer:
         raise RpcError(5, "its own")
 
@@ -106,7 +106,7 @@ async def test_an_error_is_held_as_a_response(decide: Decide, message: str | Non
         ("answer", [], [], True),
     ],
 )
-async def test_a_notification_has_no_response_to_hold(
+async def test_a_notification_is_held_unless_only_responses_are_selected(
     when: Any, decide: list[Decide], phases: list[str], passed: bool
 ) -> None:
     desk, behind = HoldDesk(), Behind(None)

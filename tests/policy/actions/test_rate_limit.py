@@ -24,14 +24,14 @@ def allowed(limit: RateLimit, asked: Exchange) -> bool:
     "settings",
     [{"rate": 0}, {"rate": -1}, {"rate": 1, "burst": -1}, {"rate": 1, "burst": 0.5}],
 )
-def test_invalid_rates_are_rejected(settings: dict[str, Any]) -> None:
+def test_invalid_rate_burst_and_empty_per_are_rejected(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="`rate` must be greater than 0"):
         RateLimit(**settings)
     with pytest.raises(ValueError, match="`per` must not be empty"):
         RateLimit(1, per=[])
 
 
-def test_tokens_are_restored_over_time() -> None:
+def test_tokens_are_restored_at_the_rate_up_to_the_burst() -> None:
     clock = Clock()
     limit = RateLimit(2, 3, clock=clock)
     assert [allowed(limit, exchange()) for _ in range(4)] == [True, True, True, False]
@@ -47,7 +47,7 @@ def test_default_burst_is_the_number_of_requests_per_second(rate: float, burst: 
     assert [allowed(limit, exchange()) for _ in range(burst + 1)] == [True] * burst + [False]
 
 
-def test_an_error_names_the_time_to_wait() -> None:
+def test_rate_limit_error_contains_the_seconds_until_the_next_token() -> None:
     clock = Clock()
     limit = RateLimit(2, 1, clock=clock)
     asked = exchange()
@@ -111,14 +111,16 @@ def test_each_client_identity_tool_or_session_has_its_own_bucket(
         assert allowed(limit, exchange(**other))
 
 
-def test_the_oldest_buckets_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recently_used_buckets_are_evicted_at_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(rate_module, "FEW", 1)
     monkeypatch.setattr(rate_module, "MAX_BUCKETS", 2)
     limit = RateLimit(1, 2, clock=Clock())
     for who in ("a", "b", "a", "c"):
         assert allowed(limit, exchange(principal=who))
     assert len(limit._full_at) == 2
-    assert not allowed(limit, exchange(principal="a"))  # used last, so it was kept
+    assert not allowed(limit, exchange(principal="a"))  # most recently used, so it was not evicted
     assert [allowed(limit, exchange(principal="b")) for _ in range(3)] == [True, True, False]
 
 
@@ -133,7 +135,9 @@ def test_the_oldest_buckets_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 @pytest.mark.parametrize("method", ["tools/call", "prompts/get"])
-def test_long_names_share_a_bucket(method: str, name: str, other: str, shared: bool) -> None:
+def test_names_longer_than_256_characters_share_a_bucket(
+    method: str, name: str, other: str, shared: bool
+) -> None:
     limit = RateLimit(1, 1, per="tool", methods=(method,), clock=Clock())
     assert allowed(limit, exchange(method, {"name": name}))
     assert allowed(limit, exchange(method, {"name": other})) is not shared
@@ -169,5 +173,5 @@ def test_the_least_recently_used_bucket_is_evicted(monkeypatch: pytest.MonkeyPat
     assert RATE_BUCKETS.hits == hits
     assert allowed(limit, exchange(params={"name": "d"}))
     assert RATE_BUCKETS.hits == hits + 1
-    assert not allowed(limit, exchange(params={"name": "a"})), "used twice, and not forgotten"
+    assert not allowed(limit, exchange(params={"name": "a"})), "both tokens of the bucket are used"
     assert "b" not in limit._full_at

@@ -34,7 +34,7 @@ def params(passed: Exchange) -> Any:
         ("both", DOWN, True, True),
     ],
 )
-def test_secrets_are_redacted_for_the_selected_side(
+def test_secrets_are_redacted_in_messages_to_the_selected_side(
     to: Any, way: Any, there: bool, back: bool
 ) -> None:
     asked = exchange("x", SECRET, way=way)
@@ -56,7 +56,7 @@ def test_secrets_are_redacted_for_the_selected_side(
         }
 
 
-def test_messages_without_secrets_pass_unchanged_and_unnoted() -> None:
+def test_messages_without_secrets_pass_unchanged_and_get_no_note() -> None:
     asked = exchange("x", {"a": 1})
     redact = Redact(to="both")
     passed, after = redact.before(asked)
@@ -71,7 +71,7 @@ def test_messages_without_secrets_pass_unchanged_and_unnoted() -> None:
     assert redact.before(exchange("x"))[0].message.params is msgspec.UNSET
 
 
-def test_results_and_errors_are_noted_once_each() -> None:
+def test_each_redacted_result_or_error_adds_one_note() -> None:
     asked = exchange("x", {})
     _, after = Redact().before(asked)
     assert after is not None
@@ -96,6 +96,8 @@ def test_results_and_errors_are_noted_once_each() -> None:
     ],
     ids=["nothing", "names", "keep", "patterns", "values", "known"],
 )
-def test_names_of_secrets_can_be_configured(options: Any, member: str, kept: bool) -> None:
+def test_secrets_can_be_configured_by_name_pattern_or_value(
+    options: Any, member: str, kept: bool
+) -> None:
     passed, _ = Redact(to="server", **options).before(exchange("x", {member: "hunter2-hunter2"}))
     assert ("hunter2" in str(params(passed))) is kept

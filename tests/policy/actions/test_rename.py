@@ -9,7 +9,7 @@ from fairlead.policy.actions import Rename
 from tests.support.single_exchange import DOWN, Behind, exchange
 
 
-def test_duplicate_new_names_are_rejected() -> None:
+def test_two_items_cannot_be_given_the_same_new_name() -> None:
     with pytest.raises(ValueError, match="same new name"):
         Rename({"a": "x", "b": "x"})
 
@@ -47,7 +47,7 @@ async def test_completions_are_forwarded_with_the_original_names() -> None:
         assert behind.seen[-1] is asked
 
 
-async def test_lists_show_the_new_names() -> None:
+async def test_lists_contain_the_new_names_of_renamed_tools() -> None:
     rename = Rename({"old": "new"})
     listed = b'{"tools":[{"name":"old","x":1},{"name":"other"},5],"nextCursor":"2"}'
     asked = exchange("tools/list", {})
@@ -62,7 +62,9 @@ async def test_lists_show_the_new_names() -> None:
 
 
 @pytest.mark.parametrize(("method", "what"), [("tools/call", "tool"), ("prompts/get", "prompt")])
-async def test_an_old_name_is_unknown_and_a_renamed_call_is_noted(method: str, what: str) -> None:
+async def test_a_call_by_the_old_name_is_rejected_and_a_renamed_call_gets_a_note(
+    method: str, what: str
+) -> None:
     rename = Rename({"old": "new"})
     for spelled in ("old", "OLD"):
         with pytest.raises(RpcError, match=f": Unknown {what}: {spelled}$") as refused:
@@ -79,7 +81,7 @@ async def test_an_old_name_is_unknown_and_a_renamed_call_is_noted(method: str, w
     assert behind.seen[-1] is other
 
 
-async def test_a_renamed_list_is_noted() -> None:
+async def test_a_list_with_renamed_tools_gets_a_note() -> None:
     asked = exchange("tools/list", {})
     answer = await Rename({"old": "new"})(asked, Behind(b'{"tools":[{"name":"old"},1]}'))
     assert bytes(answer or b"") == b'{"tools":[{"name":"new"},1]}'

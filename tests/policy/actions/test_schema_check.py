@@ -44,7 +44,7 @@ async def test_arguments_are_validated_against_the_listed_schema() -> None:
             await client.answer_to(marker)
             return answer
 
-        assert "result" in await call({"n": "no list has passed yet"})
+        assert "result" in await call({"n": "no tool list was received yet"})
         await listed(client, server, {"name": "count", "inputSchema": SCHEMA})
         assert "result" in await call({"n": 3})
         error = (await call({"n": "swordfish", "word": "tuna-fish", "more": 1}))["error"]
@@ -74,7 +74,9 @@ async def test_calls_of_unlisted_tools_can_be_refused() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "told"), [(9, 9), (10, 10), (11, 10)])
-async def test_an_error_names_at_most_ten_problems(wrong: int, told: int) -> None:
+async def test_the_error_of_an_invalid_call_lists_at_most_ten_problems(
+    wrong: int, told: int
+) -> None:
     check = SchemaCheck()
     numbers = {f"n{number}": {"type": "integer"} for number in range(20)}
     tool = {"name": "count", "inputSchema": {"type": "object", "properties": numbers}}

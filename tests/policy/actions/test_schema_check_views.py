@@ -43,7 +43,7 @@ async def refused(check: SchemaCheck, name: str = "add", given: Any = None, **ab
 
 async def test_arguments_must_match_the_listed_schema() -> None:
     check = SchemaCheck()
-    assert await refused(check) == "", "no list was seen yet"
+    assert await refused(check) == "", "no tool list was received yet"
     await learn(check, "add")
     assert await refused(check) == "Invalid arguments: a"
     assert await refused(check, given={"a": "x"}) == "Invalid arguments: a"
@@ -52,7 +52,7 @@ async def test_arguments_must_match_the_listed_schema() -> None:
     assert await refused(check, way=DOWN) == "", "only requests to a server are checked"
 
 
-async def test_unknown_tools_may_be_refused() -> None:
+async def test_calls_of_unlisted_tools_are_refused_if_so_configured() -> None:
     check = SchemaCheck("refuse")
     assert await refused(check) == "Unknown tool: add"
     await learn(check, "add")
@@ -60,7 +60,7 @@ async def test_unknown_tools_may_be_refused() -> None:
     assert await refused(check, "other", {"a": 1}) == "Unknown tool: other"
 
 
-async def test_list_is_dropped_after_a_change_notification() -> None:
+async def test_tool_list_is_dropped_after_a_change_notification() -> None:
     check = SchemaCheck()
     await learn(check, "add")
     told = Behind(None)
@@ -77,7 +77,7 @@ async def test_tool_lists_are_kept_per_client_and_server() -> None:
     assert await refused(check, principal="ann", server="t") == ""
 
 
-async def test_later_page_extends_the_list_and_a_first_page_replaces_it() -> None:
+async def test_a_later_page_extends_the_tool_list_and_a_first_page_replaces_it() -> None:
     check = SchemaCheck()
     await learn(check, "add")
     await learn(check, "sub", params={"cursor": "2"})
@@ -89,14 +89,14 @@ async def test_later_page_extends_the_list_and_a_first_page_replaces_it() -> Non
 
 
 @pytest.mark.parametrize("answer", [None, b"[]", b'{"tools":1}', b"{}"])
-async def test_an_invalid_list_is_ignored(answer: bytes | None) -> None:
+async def test_an_invalid_tool_list_does_not_replace_the_known_one(answer: bytes | None) -> None:
     check = SchemaCheck()
     await learn(check, "add")
     await check(exchange("tools/list"), Behind(answer))
     assert await refused(check) != ""
 
 
-async def test_the_oldest_list_is_evicted(
+async def test_the_least_recently_stored_tool_list_is_evicted_at_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(schema_check, "MAX_VIEWS", 2)
@@ -111,7 +111,7 @@ async def test_the_oldest_list_is_evicted(
 
 
 @pytest.mark.parametrize(("extra", "known"), [(0, [True, True]), (1, [False, True])])
-async def test_total_size_of_the_kept_lists_is_limited(
+async def test_total_size_of_the_stored_tool_lists_is_limited(
     monkeypatch: pytest.MonkeyPatch, extra: int, known: list[bool]
 ) -> None:
     monkeypatch.setattr(CHECKED_SCHEMAS_BYTES, "value", 2 * len(tools("add")) - extra)
@@ -135,7 +135,7 @@ async def test_total_size_of_the_kept_lists_is_limited(
     ],
     ids=["no fit", "unknown", "twice"],
 )
-async def test_refusal_is_noted_in_the_exchange(
+async def test_the_reason_of_a_refusal_is_noted_in_the_exchange(
     name: str, arguments: bytes, why: str, note: str
 ) -> None:
     check = SchemaCheck("refuse")
@@ -149,14 +149,14 @@ async def test_refusal_is_noted_in_the_exchange(
 
 
 @pytest.mark.parametrize("spelled", ["ADD", "add"])
-async def test_another_spelling_is_validated_against_the_same_schema(spelled: str) -> None:
+async def test_arguments_are_validated_for_any_spelling_of_the_tool_name(spelled: str) -> None:
     check = SchemaCheck("refuse")
     await learn(check, "add")
     assert await refused(check, spelled, {"a": "x"}) == "Invalid arguments: a"
     assert await refused(check, spelled, {"a": 1}) == ""
 
 
-async def test_tool_with_an_invalid_schema_can_be_called() -> None:
+async def test_tool_with_an_invalid_schema_can_still_be_called() -> None:
     check = SchemaCheck("refuse")
     odd = json.dumps(
         {"tools": [{"name": "a", "inputSchema": 5}, {"name": "b"}, 7, {"inputSchema": {}}]}

@@ -13,7 +13,7 @@ PARAMS = {"name": "x"}  # 13 bytes
 
 
 @pytest.mark.parametrize(("limit", "passes"), [(0, True), (13, True), (12, False)])
-def test_params_over_the_limit_are_refused(limit: int, passes: bool) -> None:
+def test_a_message_with_params_over_the_size_limit_is_refused(limit: int, passes: bool) -> None:
     asked = exchange(params=PARAMS)
     action = SizeLimit(params=limit)
     if passes:
@@ -44,7 +44,7 @@ def test_message_without_params_is_never_too_large() -> None:
         (RpcError(-1, "long" * 10), True),
     ],
 )
-def test_results_over_the_limit_are_refused(outcome: Any, passes: bool) -> None:
+def test_a_result_over_the_size_limit_is_refused(outcome: Any, passes: bool) -> None:
     asked = exchange(params=PARAMS)
     _, after = SizeLimit(result=2).before(asked)
     assert after is not None
@@ -60,6 +60,6 @@ def test_results_over_the_limit_are_refused(outcome: Any, passes: bool) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"params": -1}, {"result": -1}])
-def test_negative_limits_are_rejected(settings: dict[str, int]) -> None:
+def test_negative_size_limits_are_rejected(settings: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="^`params` and `result` must be at least 0, not "):
         SizeLimit(**settings)

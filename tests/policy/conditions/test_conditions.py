@@ -1,4 +1,4 @@
-"""Tests of conditions: matches, decisions by the key alone, and mistakes."""
+"""Tests of conditions: matches, decisions by the message key alone, and mistakes."""
 
 from typing import Any
 
@@ -79,15 +79,15 @@ def facts(asked: Exchange | None = None, **more: Any) -> Facts:
     ],
     ids=str,
 )
-def test_a_condition_matches_messages(condition: Any, expected: bool) -> None:
+def test_a_condition_matches_requests_by_their_properties(condition: Any, expected: bool) -> None:
     asked = exchange(params=CALL, address="10.0.0.1", server="notes")
     made = compiled(condition)
     assert made.holds(facts(asked)) is expected
     known = made.known(key_of(asked))
-    assert known in (None, expected), "the result by the key is never contradicted"
+    assert known in (None, expected), "the decision by key alone equals the full evaluation"
     if not expected:
         return
-    assert made.index_hooks(key_of(asked)) != (), "a condition that can hold has hooks"
+    assert made.index_hooks(key_of(asked)) != (), "a condition that matches has index hooks"
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,14 @@ def test_a_condition_matches_messages(condition: Any, expected: bool) -> None:
     ],
     ids=str,
 )
-def test_some_conditions_are_decided_without_the_target(condition: Any, known: bool | None) -> None:
+def test_conditions_on_method_kind_and_direction_are_decided_by_the_message_key(
+    condition: Any, known: bool | None
+) -> None:
     key = MessageKey("tools/call", Direction.CLIENT_TO_SERVER, True, ANY)
     assert compiled(condition).known(key) is known
 
 
-def test_a_condition_matches_the_kind_of_a_response() -> None:
+def test_kind_condition_distinguishes_results_and_errors() -> None:
     failed = RpcError(-1, "no")
     response, error = (
         compiled({"kind": "response"}, answers=True),
@@ -130,7 +132,7 @@ def test_a_condition_matches_the_kind_of_a_response() -> None:
     assert (response.holds(facts(error=failed)), error.holds(facts(error=failed))) == (False, True)
 
 
-def test_a_condition_matches_members_of_a_response() -> None:
+def test_result_and_error_conditions_match_members_of_a_response() -> None:
     answered = facts(answer=b'{"content":[{"text":"secret"}]}')
     assert compiled({"result": {"content.*.text": "secret"}}, answers=True).holds(answered)
     failed = facts(error=RpcError(-5, "no", {"a": 1}))
@@ -216,7 +218,9 @@ FEW = 'must be "request" or "notification" or "response" or "error"'
     ],
     ids=str,
 )
-def test_mistakes_are_reported_with_their_location(raw: Any, where: Any, why: str | None) -> None:
+def test_mistakes_in_conditions_are_reported_with_their_location(
+    raw: Any, where: Any, why: str | None
+) -> None:
     mistakes: list[tuple[Any, str]] = []
     made = compile_condition(raw, (), lambda *one: mistakes.append(one), answers=False)
     assert len(mistakes) == 1
@@ -226,7 +230,7 @@ def test_mistakes_are_reported_with_their_location(raw: Any, where: Any, why: st
     assert isinstance(made.holds(facts()), bool)
 
 
-def test_the_empty_condition_always_holds() -> None:
+def test_an_empty_condition_matches_every_message() -> None:
     always = ALWAYS
     key = key_of(exchange(params=CALL))
     assert (always.known(key), always.index_hooks(key), always.holds(facts())) == (True, None, True)
@@ -247,5 +251,5 @@ def test_the_empty_condition_always_holds() -> None:
         ("tool", False),
     ],
 )
-def test_keys_and_kinds_are_found_at_any_depth(raw: Any, expected: bool) -> None:
+def test_keys_and_kinds_are_found_in_nested_conditions(raw: Any, expected: bool) -> None:
     assert names(raw, "tool", kinds=("error", "response")) is expected

@@ -44,7 +44,7 @@ HOLDS: list[tuple[str, Any, list[Any], list[Any]]] = [
 @pytest.mark.parametrize(
     ("operator", "wanted", "good", "bad"), HOLDS, ids=[f"{one[0]}-{one[1]}" for one in HOLDS]
 )
-def test_an_operator_matches_values(
+def test_each_operator_matches_the_expected_values(
     operator: str, wanted: Any, good: list[Any], bad: list[Any]
 ) -> None:
     test = compare({operator: wanted})
@@ -52,7 +52,7 @@ def test_an_operator_matches_values(
     assert [test([value]) for value in bad] == [False] * len(bad)
 
 
-def test_every_operator_is_tested_here() -> None:
+def test_every_operator_has_test_values() -> None:
     assert {one[0] for one in HOLDS} == OPERATORS.keys()
 
 
@@ -71,13 +71,13 @@ def test_every_operator_is_tested_here() -> None:
         ("greater", 1, [0, 2], True),
     ],
 )
-def test_any_value_may_match_an_operator_but_none_may_match_a_negated_one(
+def test_one_matching_value_satisfies_an_operator_and_violates_a_negated_one(
     operator: str, wanted: Any, values: list[Any], expected: bool
 ) -> None:
     assert compare({operator: wanted})(values) is expected
 
 
-def test_all_operators_of_a_map_must_hold() -> None:
+def test_all_operators_in_a_map_must_match() -> None:
     test = compare({"at_least": 1, "less": 3})
     assert [test([value]) for value in (0, 1, 2, 3)] == [False, True, True, False]
 
@@ -111,7 +111,7 @@ def test_all_operators_of_a_map_must_hold() -> None:
         ),
     ],
 )
-def test_invalid_operands_are_rejected(
+def test_invalid_operands_of_operators_are_rejected(
     operators: dict[str, Any], text: str, operator: str | None
 ) -> None:
     with pytest.raises(InvalidTest) as refused:
@@ -133,7 +133,9 @@ def test_an_invalid_regular_expression_is_rejected() -> None:
         ({"not": "a"}, "b", "a"),
     ],
 )
-def test_a_name_test_is_a_pattern_a_list_or_a_map(wanted: Any, good: str, bad: str) -> None:
+def test_a_name_test_may_be_a_pattern_a_list_or_a_map_of_operators(
+    wanted: Any, good: str, bad: str
+) -> None:
     assert (name_test(wanted)([good]), name_test(wanted)([bad])) == (True, False)
 
 
@@ -145,7 +147,7 @@ def test_a_name_test_is_a_pattern_a_list_or_a_map(wanted: Any, good: str, bad: s
         (1, "expected a string, a list of strings or a map of operators"),
     ],
 )
-def test_name_test_of_another_type_is_rejected(wanted: Any, text: str) -> None:
+def test_a_name_test_of_any_other_type_is_rejected(wanted: Any, text: str) -> None:
     with pytest.raises(InvalidTest) as refused:
         name_test(wanted)
     assert str(refused.value) == text
@@ -155,7 +157,7 @@ def test_name_test_of_another_type_is_rejected(wanted: Any, text: str) -> None:
     ("wanted", "good", "bad"),
     [(1, 1, 2), ("a*", "a*", "ab"), ([1, 2], 2, 3), ({"less": 1}, 0, 1)],
 )
-def test_a_plain_value_is_a_test_for_equality(wanted: Any, good: Any, bad: Any) -> None:
+def test_a_plain_value_matches_only_equal_values(wanted: Any, good: Any, bad: Any) -> None:
     assert (value_test(wanted)([good]), value_test(wanted)([bad])) == (True, False)
 
 
@@ -163,7 +165,7 @@ def test_a_plain_value_is_a_test_for_equality(wanted: Any, good: Any, bad: Any) 
     ("value", "expected"),
     [({"equals": 1}, True), ({"equals": 1, "x": 1}, False), ({}, False), ("equals", False)],
 )
-def test_a_map_of_operators_has_no_other_keys(value: Any, expected: bool) -> None:
+def test_a_map_with_keys_other_than_operators_is_not_a_test(value: Any, expected: bool) -> None:
     assert is_test(value) is expected
 
 
@@ -186,5 +188,5 @@ def test_a_map_of_operators_has_no_other_keys(value: Any, expected: bool) -> Non
         ([{"a": 1}], "0.a", [1]),
     ],
 )
-def test_values_are_found_at_a_path(value: Any, path: str, found: list[Any]) -> None:
+def test_find_returns_all_values_at_a_path(value: Any, path: str, found: list[Any]) -> None:
     assert find(value, tuple(path.split("."))) == found

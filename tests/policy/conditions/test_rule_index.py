@@ -121,7 +121,7 @@ def test_the_index_finds_exactly_the_matching_rules(several: list[dict[str, Any]
         return b"{}"
 
     async def judge() -> None:
-        for given_one in [*EXCHANGES, *EXCHANGES]:  # the second time from the cache
+        for given_one in [*EXCHANGES, *EXCHANGES]:  # the second lookup uses the cache
             exchange = msgspec.structs.replace(given_one, did=[])
             await rules(exchange, proceed)
             acted = [note.removeprefix("rule: ") for note in exchange.did or ()]

@@ -26,7 +26,7 @@ from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.wire import Request
 from tests.support.examples import examples
 
-# Few words, so that conditions often match.
+# A small vocabulary, so that conditions often match.
 words = st.sampled_from(["a", "b", "ab", "a.b", "0", "1", "*"])
 plain = st.one_of(words, st.sampled_from([0, 1, 1.0, True, False, None, 2.5]))
 trees = st.recursive(
@@ -126,7 +126,7 @@ def test_indexed_rules_act_as_if_each_were_evaluated(
     async def proceed(exchange: Exchange) -> Answer:
         return b"{}"
 
-    for _ in range(2):  # the second time from the cache
+    for _ in range(2):  # the second lookup uses the cache
         exchange = exchange_of({"name": "ab", **params}, headers, principal)
         facts = Facts(exchange, lambda _: None)
         expected = [rule.name for rule in rules.rules if rule.condition.holds(facts)]
@@ -199,7 +199,7 @@ KINDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_hundred_rules_that_do_not_match_cost_little_more_than_one(kind: str) -> None:
+def test_two_hundred_rules_that_do_not_match_take_little_longer_than_one(kind: str) -> None:
     params = {"name": "echo", "arguments": {"text": "The quick brown fox jumps over the lazy dog"}}
     headers = {"host": "example.com", "accept": "*/*"}
 

@@ -22,7 +22,7 @@ from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.wire import Notification, Request
 from tests.support.examples import examples
 
-# A few words, so that conditions and messages often match.
+# A small vocabulary, so that conditions and messages often match.
 NAMES = ["a", "B", "a.b", "1", "01", "*", "ß", "é", "e\u0301", "١", "²", ""]
 PLAIN: list[Any] = [*(0, 1, 1.0, 2, -1, 1e300, True, False, None), *("1", "a", "A", "ab", "ß", "*")]
 values = st.recursive(
@@ -171,7 +171,7 @@ def test_the_index_finds_every_rule_about_a_message(
         return b"{}"
 
     async def judge() -> None:
-        for one in [*messages, *messages]:  # the second time from the cache
+        for one in [*messages, *messages]:  # the second lookup uses the cache
             exchange = msgspec.structs.replace(one, did=[])
             facts = Facts(exchange, rules.server_of)
             meant = [rule.name for rule in rules.rules if rule.condition.holds(facts)]

@@ -1,4 +1,4 @@
-"""Tests of target tests: any form matches to restrict, every form must match to permit."""
+"""Tests of target tests: a restriction matches any form, a permission requires all."""
 
 from typing import Any
 
@@ -65,13 +65,13 @@ def test_restrictions_match_any_target_and_permissions_require_all(
     assert other((PLAIN, tool("write"))) is both
 
 
-def test_negated_test_is_the_negation_of_the_test_in_the_other_mode() -> None:
+def test_negating_a_test_switches_between_strict_and_loose_matching() -> None:
     several = (PLAIN, tool("write"))
     assert target_test({"not": "read"}, strict=False)(several) is True
     assert target_test({"not": "read"}, strict=True)(several) is False
 
 
-def test_unclear_target_is_always_restricted_and_never_permitted() -> None:
+def test_restrictions_match_an_unclear_target_and_permissions_do_not() -> None:
     unclear = (tool("x", unclear=True),)
     assert target_test("read", strict=False)(unclear) is True
     assert target_test("x", strict=True)(unclear) is False
@@ -79,7 +79,7 @@ def test_unclear_target_is_always_restricted_and_never_permitted() -> None:
 
 
 @pytest.mark.parametrize("wanted", [1, [], {"odd": 1}, {}])
-def test_invalid_tests_are_rejected(wanted: Any) -> None:
+def test_invalid_target_and_server_tests_are_rejected(wanted: Any) -> None:
     with pytest.raises(InvalidTest):
         target_test(wanted, strict=False)
     with pytest.raises(InvalidTest):
@@ -95,7 +95,9 @@ def test_invalid_tests_are_rejected(wanted: Any) -> None:
         ((), False, False),
     ],
 )
-def test_a_server_test_matches_servers(servers: tuple[str, ...], loose: bool, strict: bool) -> None:
+def test_a_strict_server_test_requires_that_all_servers_match(
+    servers: tuple[str, ...], loose: bool, strict: bool
+) -> None:
     assert server_test("a", strict=False)(servers) is loose
     assert server_test("a", strict=True)(servers) is strict
 

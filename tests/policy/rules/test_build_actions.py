@@ -38,7 +38,7 @@ do = { blok = "so that there is another mistake" }
 
 
 @pytest.mark.covers("GTW-09")
-def test_unusable_files_are_reported_with_their_location(tmp_path: Path) -> None:
+def test_actions_with_unusable_files_are_reported_with_their_location(tmp_path: Path) -> None:
     (tmp_path / "rules.toml").write_text(RULES)
     done = fairlead("rules", "check", "rules.toml", cwd=tmp_path)
     assert done.returncode == 1
@@ -70,7 +70,7 @@ def test_files_that_do_not_exist_yet_are_valid(tmp_path: Path) -> None:
         "  - do: [{audit: new.jsonl}, {audit: old.jsonl}, audit, {record: new/folder/tape}]\n"
         "  - {name: held, do: {record: live}}\n"
     )
-    with TapeWriter(tmp_path / "live"):  # the tape may be recorded under the same rules already
+    with TapeWriter(tmp_path / "live"):  # a tape that is being recorded is valid
         done = fairlead("rules", "check", str(file))
     assert done.returncode == 0, done.stderr
     assert not {"new.jsonl", "new"} & set(os.listdir(tmp_path))
@@ -125,7 +125,7 @@ def test_a_writable_file_in_a_read_only_directory_is_valid() -> None:
 
 
 def test_a_dry_run_does_not_check_files(tmp_path: Path) -> None:
-    """Rules of another machine can be tried: nothing is written, so no directory is needed."""
+    """A dry run writes nothing, so it works with rules whose directories do not exist here."""
     (tmp_path / "rules.toml").write_text('[[rules]]\ndo = { audit = "/no/such/folder/a.jsonl" }\n')
     with TapeWriter(tmp_path / "one"):
         pass
@@ -133,7 +133,9 @@ def test_a_dry_run_does_not_check_files(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_open_file_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_already_open_is_not_checked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     file = tmp_path / "rules.json"

@@ -94,11 +94,13 @@ def test_an_invalid_value_is_reported_with_the_expected_type(
         ),
     ],
 )
-def test_a_missing_or_unknown_option_is_reported(given: Any, where: Place, why: str) -> None:
+def test_a_missing_or_unknown_option_of_an_action_is_reported(
+    given: Any, where: Place, why: str
+) -> None:
     assert make("thing", given) == (None, [(where, why)])
 
 
-def test_every_invalid_option_is_reported() -> None:
+def test_every_invalid_option_of_an_action_is_reported() -> None:
     made, told = make("thing", {"nothing": 1, "count": "x", "on": 3})
     assert made is None
     assert [where for where, _ in told] == [("do", "nothing"), ("do", "count"), ("do", "on")]
@@ -141,7 +143,9 @@ def test_context_values_are_passed_to_factories_that_accept_them() -> None:
 @pytest.mark.parametrize(
     ("error", "why"), [(ValueError("odd"), "`bad`: odd"), (OSError("full"), "`bad`: full")]
 )
-def test_an_error_of_a_factory_is_reported(error: Exception, why: str) -> None:
+def test_an_exception_of_an_action_factory_is_reported_as_a_mistake(
+    error: Exception, why: str
+) -> None:
     def bad() -> InterceptorBase:
         raise error
 
@@ -170,7 +174,7 @@ def test_actions_can_be_given_as_a_name_a_map_or_a_list(raw: Any, found: Any) ->
     ("raw", "where"),
     [({}, ("do",)), ([], ("do",)), (5, ("do",)), (None, ("do",)), (["a", 5], ("do", 1))],
 )
-def test_an_invalid_action_is_reported(raw: Any, where: Place) -> None:
+def test_a_value_that_is_not_an_action_is_reported(raw: Any, where: Place) -> None:
     told: list[Any] = []
     parse_actions(raw, ("do",), lambda *one: told.append(one))
     assert told == [(where, 'expected an action, such as "block" or { delay = 2 }')]
@@ -185,7 +189,7 @@ def test_an_invalid_action_is_reported(raw: Any, where: Place) -> None:
         ({"a": "y" * 61}, f"x (a: {'y' * 60}…)"),
     ],
 )
-def test_an_action_is_shown_with_its_options(options: dict[str, Any], shown: str) -> None:
+def test_the_text_of_an_action_contains_its_options(options: dict[str, Any], shown: str) -> None:
     plain = Plain()
     assert str(Action("x", options, plain, plain, plain)) == shown
 

@@ -122,7 +122,9 @@ def test_both_eras_are_evaluated_and_invalid_entries_skipped(tmp_path: Path) -> 
     ]
 
 
-def test_servers_and_the_client_of_a_session_apply_to_all_its_messages(tmp_path: Path) -> None:
+def test_dry_run_uses_the_server_of_a_message_and_the_transport_of_its_session(
+    tmp_path: Path,
+) -> None:
     file = rules(
         tmp_path,
         {"name": "search", "when": {"server": "search"}, "do": "block"},
@@ -139,7 +141,7 @@ def test_servers_and_the_client_of_a_session_apply_to_all_its_messages(tmp_path:
     assert found == [(1, ["web"], "passed"), (2, ["search"], "blocked"), (3, ["rest"], "passed")]
 
 
-def test_a_file_with_mistakes_is_rejected(tmp_path: Path) -> None:
+def test_a_dry_run_rejects_a_rule_file_with_mistakes(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match="unknown action"):
         list(dry_run_tape(rules(tmp_path, {"do": "nothing"}), []))
 
@@ -168,7 +170,7 @@ async def test_the_principal_is_read_from_the_tape(tmp_path: Path) -> None:
     assert calls == ["passed", "passed", "blocked", "blocked"]
 
 
-def test_messages_wait_for_their_responses_up_to_a_limit(
+def test_number_of_requests_that_wait_for_their_response_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = rules(tmp_path, {"name": "late", "when": {"result": {"n": 1}}, "do": {"mock": "x"}})
@@ -182,7 +184,7 @@ def test_messages_wait_for_their_responses_up_to_a_limit(
     judged = [(1, "changed"), (2, "changed")]
     assert [(one.seq, one.outcome) for one in dry_run_tape(file, tape)] == judged
     monkeypatch.setattr(dry_run, "MAX_WAITING", 1)
-    # The first one is evaluated before its response is known.
+    # The first request is evaluated before its response is known.
     assert [(one.seq, one.outcome) for one in dry_run_tape(file, tape)] == [
         (1, "passed"),
         (2, "changed"),
@@ -190,7 +192,7 @@ def test_messages_wait_for_their_responses_up_to_a_limit(
 
 
 @pytest.mark.parametrize(("room", "outcome"), [(0, "changed"), (-1, "passed")])
-def test_total_size_of_waiting_messages_is_limited(
+def test_total_size_of_requests_that_wait_for_their_response_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, outcome: str
 ) -> None:
     file = rules(tmp_path, {"name": "late", "when": {"result": {"n": 1}}, "do": {"mock": "x"}})
@@ -204,7 +206,7 @@ def test_total_size_of_waiting_messages_is_limited(
         )
     ]
     tape = [
-        *done,  # evaluated, so its size does not count
+        *done,  # already evaluated, so its size does not count
         entry(7, 0, {"id": 7, **call}),
         entry(8, 0, {"id": 8, **call}),
         entry(9, 0, {"id": 7, "result": {"n": 1}}, DOWN),
@@ -219,15 +221,15 @@ class Note(InterceptorBase):
     pure = True
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
-        exchange.note("rule: of thumb")
+        exchange.note("rule: not a name")
         return await proceed(exchange)
 
 
-def test_a_note_of_an_action_is_not_taken_for_a_rule(tmp_path: Path) -> None:
+def test_a_note_that_starts_with_rule_is_not_mistaken_for_a_rule_name(tmp_path: Path) -> None:
     file = rules(tmp_path, {"name": "one", "do": "note"})
     tape = [entry(1, 0, {"method": "tools/call", "params": {"name": "x"}})]
     (found,) = dry_run_tape(file, tape, {"note": Note})
-    assert (found.rules, found.did) == (["one"], ["rule: of thumb"])
+    assert (found.rules, found.did) == (["one"], ["rule: not a name"])
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_a_note_of_an_action_is_not_taken_for_a_rule(tmp_path: Path) -> None:
         ({"delay": 5}, {"id": 1}, None, "passed", None),
     ],
 )
-def test_the_outcome_of_a_message_is_reported(
+def test_dry_run_reports_the_outcome_of_each_action(
     tmp_path: Path, do: Any, message: Any, answer: Any, outcome: str, reason: str | None
 ) -> None:
     file = rules(tmp_path, {"name": "one", "do": do})
@@ -257,7 +259,7 @@ def test_the_outcome_of_a_message_is_reported(
         assert found.did == ["would delay (seconds: 5.0)"]
 
 
-def test_the_oldest_sessions_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_sessions_of_a_dry_run_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dry_run, "MAX_SESSIONS", 2)
     several: dict[str, int] = {}
     for name in ("a", "b", "b"):

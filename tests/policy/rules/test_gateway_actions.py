@@ -213,7 +213,7 @@ def test_a_lock_rejects_an_unknown_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("GTW-09")
-async def test_a_changed_rule_continues_its_tape(
+async def test_a_changed_rule_continues_recording_on_the_same_tape(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "rules.json"
@@ -261,7 +261,7 @@ def open_files(folder: Path) -> list[str]:
     return sorted(name for name in names if name.startswith(str(folder)))
 
 
-def test_closed_rules_keep_no_tape_open(tmp_path: Path) -> None:
+def test_closing_a_rule_set_closes_its_tapes(tmp_path: Path) -> None:
     do = {"record": str(tmp_path / "a")}
     rules = RuleSet.of_data(
         {"rules": [{"when": {"tool": "x"}, "do": do}]}, actions=gateway_actions()
@@ -271,7 +271,7 @@ def test_closed_rules_keep_no_tape_open(tmp_path: Path) -> None:
     assert open_files(tmp_path) == []
 
 
-def test_actions_of_refused_rules_are_closed() -> None:
+def test_actions_are_closed_if_their_rule_set_is_rejected() -> None:
     closed: list[str] = []
 
     class Holding:

@@ -13,7 +13,7 @@ import yaml
 from fairlead.policy.rules import RulesError, RuleSet, read_rules
 
 TOML = """\
-about = "what may be done here"
+about = "rules for the file server"
 on_failure = "fail_open"
 
 [[rules]]
@@ -41,7 +41,7 @@ when = { headers = { x-team = "core" } }
 do = "allow"
 """
 DATA: dict[str, Any] = {
-    "about": "what may be done here",
+    "about": "rules for the file server",
     "on_failure": "fail_open",
     "rules": [
         {
@@ -264,7 +264,7 @@ def test_actions_created_only_to_check_a_file_are_closed(
     rules = RuleSet.of_file(file)
     opened = sys.modules["fl_opens"].opened
     assert len(opened) == 2
-    os.mknod(tmp_path / "socket", stat.S_IFSOCK | 0o600)  # detected only by opening it
+    os.mknod(tmp_path / "socket", stat.S_IFSOCK | 0o600)  # reported only when the file is opened
     for place, why in (
         ("no/such/file", "directory .*/no/such does not exist"),
         ("socket", "No such device"),

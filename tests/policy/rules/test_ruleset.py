@@ -121,7 +121,9 @@ CALL = {"name": "fs_read", "arguments": {"path": "/etc/passwd", "n": 3, "tags": 
         ([{"tool": "fs_*"}, {"not": {"identity": "bob"}}], True),
     ],
 )
-async def test_rules_apply_by_their_conditions(when: Any, holds: bool) -> None:
+async def test_a_rule_applies_only_to_messages_that_match_its_condition(
+    when: Any, holds: bool
+) -> None:
     rule = {"when": {"all": [{"method": "tools/call"}, when]}, "do": "block"}
     async with ruled(rule, principal=lambda: "ann") as (client, server):
         assert await blocked(client, server, "tools/call", CALL) is holds
@@ -220,7 +222,7 @@ async def test_rules_about_responses_act_on_responses() -> None:
         assert (await call("quiet", "a flower"))["result"] == {"n": 0}
 
 
-async def test_an_action_sees_the_methods_in_also() -> None:
+async def test_schema_check_in_a_rule_for_a_tool_also_receives_tool_lists() -> None:
     schema = {"type": "object", "required": ["n"]}
     async with ruled({"when": {"tool": "x"}, "do": "check"}) as (client, server):
         assert not await blocked(client, server, "tools/call", {"name": "x"})
@@ -229,7 +231,9 @@ async def test_an_action_sees_the_methods_in_also() -> None:
         server.reply(await server.method("tools/list"), {"tools": tools})
         await client.answer_to(listing)
         assert await blocked(client, server, "tools/call", {"name": "x"})
-        assert not await blocked(client, server, "tools/call", {"name": "y"}), "not by this rule"
+        assert not await blocked(client, server, "tools/call", {"name": "y"}), (
+            "the rule applies only to tool x"
+        )
 
 
 @pytest.mark.covers("GTW-06", "GTW-09")
@@ -264,7 +268,7 @@ async def test_rules_of_a_gateway_distinguish_servers_over_http(version: str) ->
             assert await client.read_resource("one://fixed")
             with pytest.raises(RpcError, match="nor two"):
                 await client.read_resource("two://fixed")
-            if version == HANDSHAKE:  # in the other era, logs are sent only on request
+            if version == HANDSHAKE:  # the stateless era sends logs only if they are requested
                 await client.set_log_level("info")
                 await client.call_tool("two_speak", {"text": "swordfish!"})
                 assert await heard.get() == "[REDACTED]!"
@@ -273,7 +277,7 @@ async def test_rules_of_a_gateway_distinguish_servers_over_http(version: str) ->
                 await client.call_tool("secret", {})
 
 
-async def test_user_defined_actions_can_be_named() -> None:
+async def test_user_defined_actions_can_be_used_in_rules() -> None:
     class Holding:
         def __init__(self, desk: list[str], seconds: float = 1.0) -> None:
             self._desk, self._seconds = desk, seconds
@@ -386,7 +390,7 @@ async def test_a_changed_file_applies_from_the_next_message_on(
         assert not await blocked(client, server, "tools/call", {"name": "y"}), "another limit"
 
 
-async def test_a_removed_rule_closes_its_file(tmp_path: Path) -> None:
+async def test_removing_a_rule_closes_its_audit_file(tmp_path: Path) -> None:
     file, audit = tmp_path / "rules.toml", tmp_path / "audit.jsonl"
     file.write_text('[[rules]]\nname = "a"\ndo = { audit = "audit.jsonl" }\n')
     rules = RuleSet.of_file(file)
@@ -403,7 +407,7 @@ async def test_a_removed_rule_closes_its_file(tmp_path: Path) -> None:
     assert not audit.exists(), "a file with mistakes has no effect"
 
 
-def test_many_rules_that_do_not_match_cost_little() -> None:
+def test_two_hundred_rules_that_do_not_match_take_at_most_20_microseconds() -> None:
     """Two hundred rules of all kinds take at most 20 µs per message, with a margin for a busy
     machine.
     """

@@ -152,7 +152,7 @@ async def test_approval_at_one_endpoint_applies_to_other_endpoints(
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_another_name_does_not_bypass_the_lock(version: str) -> None:
+async def test_a_changed_tool_is_locked_under_all_its_names(version: str) -> None:
     server = MCPServer("red", rate_limit_rate=0)
     server.tool(name="add", description="Add numbers.")(lambda: "sum")
     async with (
@@ -173,7 +173,9 @@ async def test_another_name_does_not_bypass_the_lock(version: str) -> None:
                 await client.call_tool("plus", {})
 
 
-def test_a_changed_lock_file_is_reloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_file_watcher_reloads_a_changed_file_after_its_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [100.0]
     monkeypatch.setattr("fairlead.policy.tool_lock.lock_file.time.monotonic", lambda: now[0])
     path = tmp_path / "lock.json"
@@ -201,7 +203,7 @@ def test_a_changed_lock_file_is_reloaded(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("seconds", "read"), [(0.49, False), (0.5, True)])
-def test_a_lock_file_is_checked_twice_a_second(
+def test_a_changed_lock_file_is_reloaded_after_half_a_second(
     tmp_path: Path, virtual_time: VirtualTime, seconds: float, read: bool
 ) -> None:
     path = tmp_path / "tools.lock"

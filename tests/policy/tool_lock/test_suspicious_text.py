@@ -1,4 +1,4 @@
-"""Tests of the detection of text in a tool that may address the model and escape a reviewer."""
+"""Tests of finding text in a tool that addresses the model or is invisible to a reviewer."""
 
 from typing import Any
 
@@ -68,12 +68,14 @@ def test_suspicious_text_in_a_description_is_found(text: str, found: list[str]) 
     ],
     ids=ascii,
 )
-def test_finding_has_the_path_of_the_text(tool: dict[str, Any], where: str) -> None:
+def test_each_finding_contains_the_path_of_the_suspicious_text(
+    tool: dict[str, Any], where: str
+) -> None:
     assert find_suspicious_text(tool) == [f"{where}: 1 hidden characters (U+200B)"]
 
 
 @pytest.mark.parametrize(("count", "found"), [(19, 19), (20, 20), (21, 20)])
-def test_at_most_twenty_findings_are_reported(count: int, found: int) -> None:
+def test_at_most_twenty_suspicious_texts_of_a_tool_are_reported(count: int, found: int) -> None:
     assert len(find_suspicious_text({"enum": ["\u200b"] * count})) == found
 
 

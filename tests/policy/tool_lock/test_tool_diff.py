@@ -70,7 +70,7 @@ def test_annotations_that_are_not_an_object_are_a_difference() -> None:
     assert difference_of(locked({**TOOL, "annotations": [1]}), TOOL) is not None
 
 
-def test_a_long_difference_is_cut() -> None:
+def test_a_difference_with_too_many_lines_is_cut() -> None:
     tools = [{"name": "new", "inputSchema": {str(n): n for n in range(300)}}]
     (found,) = compare_tools(LockedServer({}), tools)
     assert (found.name, found.kind, len(found.lines)) == ("new", "new", DIFFERENCE_LINES.value + 1)
@@ -124,14 +124,14 @@ def test_only_the_part_around_the_difference_of_long_lines_is_shown() -> None:
     )
 
 
-def test_a_line_is_cut_at_its_limit() -> None:
+def test_a_line_of_a_difference_is_cut_at_the_length_limit() -> None:
     longest, hits = DIFFERENCE_TEXT.value, DIFFERENCE_TEXT.hits
     assert tool_diff._cut("x" * longest) == "x" * longest
     assert tool_diff._cut("x" * (longest + 1)) == "x" * longest + f"… ({longest + 1} characters)"
     assert DIFFERENCE_TEXT.hits == hits + 1
 
 
-def test_the_number_of_lines_is_limited() -> None:
+def test_the_number_of_lines_of_a_difference_is_limited() -> None:
     most, hits = DIFFERENCE_LINES.value, DIFFERENCE_LINES.hits
     few = tool_diff._lines({}, {"a": list(range(most - 4))})
     assert (len(few), DIFFERENCE_LINES.hits) == (most, hits)

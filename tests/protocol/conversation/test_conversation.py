@@ -144,14 +144,16 @@ def test_server_agrees_to_the_requested_revision(revision: Revision) -> None:
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("version", ["2026-07-28", "2099-01-01", "1.0"])
-def test_the_server_answers_other_versions_with_its_newest_handshake(version: str) -> None:
+def test_the_server_answers_unsupported_versions_with_its_newest_handshake_revision(
+    version: str,
+) -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     event = us.receive(introduction(0, version))
     assert isinstance(event, RequestReceived)
     assert event.caller.revision is NEWEST_HANDSHAKE
 
 
-def test_requests_before_the_handshake_are_refused_with_the_supported_versions() -> None:
+def test_requests_before_the_handshake_are_refused_with_a_list_of_supported_versions() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     event = us.receive(Request(1, "tools/list"))
     assert refusal(event) == (1, -32602)
@@ -243,7 +245,7 @@ def test_ungated_client_may_send_any_request() -> None:
 
 
 @pytest.mark.covers("PRO-01", "PRO-07")
-def test_the_client_becomes_active_with_initialized() -> None:
+def test_a_client_becomes_active_when_it_sends_initialized() -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     request = us.request("initialize", {"protocolVersion": "2025-11-25"})
     assert us.state is SessionState.UNINITIALIZED
@@ -316,7 +318,7 @@ def test_equal_ids_of_both_sides_do_not_collide() -> None:
 
 
 @pytest.mark.covers("PRO-18")
-def test_many_requests_are_in_flight_each_way_and_end_in_any_order() -> None:
+def test_requests_in_flight_in_both_directions_may_end_in_any_order() -> None:
     us = server(roots={})
     ours = [us.request("roots/list").id for _ in range(5)]
     theirs = [asked(us.receive(Request(n, "tools/list"))).id for n in range(1, 6)]
@@ -375,7 +377,7 @@ def test_requests_of_both_eras_may_alternate() -> None:
 
 
 @pytest.mark.covers("PRO-20", "RPC-11")
-def test_incomplete_stateless_request_is_refused() -> None:
+def test_stateless_request_with_incomplete_metadata_is_refused() -> None:
     us = server()
     half = Request(1, "tools/list", raw({"_meta": {VERSION: "2026-07-28"}}))
     assert refusal(us.receive(half)) == (1, -32602)
@@ -403,11 +405,11 @@ def test_stateless_request_with_the_id_of_the_handshake_can_be_cancelled() -> No
     assert us.receive(cancellation(0)) == RequestCancelled(0, "", cancellation(0))
 
 
-# Own requests.
+# Requests sent by this side.
 
 
 @pytest.mark.covers("RPC-09")
-def test_ids_are_integers_from_1_and_never_reused() -> None:
+def test_request_ids_are_integers_from_1_and_never_reused() -> None:
     us = client()
     first = us.request("tools/list")
     us.receive(Success(first.id, Raw(b"{}")))
@@ -504,7 +506,7 @@ def test_server_sends_no_requests_before_the_handshake() -> None:
 
 
 @pytest.mark.covers("RPC-12")
-def test_second_response_is_unmatched() -> None:
+def test_a_second_response_to_a_request_is_unmatched() -> None:
     us = client()
     answer = Success(us.request("tools/list").id, Raw(b"{}"))
     assert us.receive(answer) == ResponseReceived(answer)
@@ -545,7 +547,7 @@ def test_error_without_an_id_is_unmatched(absent: bool) -> None:
 # Cancellation.
 
 
-def test_cancelled_request_gets_no_response() -> None:
+def test_a_request_that_the_peer_cancelled_gets_no_response() -> None:
     us = server()
     us.receive(Request(1, "tools/call"))
     bored = cancellation(1, reason="bored")
@@ -636,7 +638,7 @@ def test_progress_is_matched_with_a_pending_request(revision: Revision) -> None:
     assert isinstance(us.receive(progress(1)), UnmatchedMessage)
 
 
-def test_server_receives_progress() -> None:
+def test_a_server_accepts_progress_of_its_requests() -> None:
     us = server(sampling={})
     us.request("sampling/createMessage", track=True)
     assert us.receive(progress(1)) == ProgressReceived(1, progress(1))
@@ -735,7 +737,7 @@ def test_ungated_client_accepts_requests_of_the_server_after_initialize() -> Non
     assert asked(us.receive(question)) == question
 
 
-# The end.
+# Closing a conversation.
 
 
 @pytest.mark.covers("PRO-07")
@@ -776,7 +778,7 @@ def test_closing_a_conversation_returns_its_pending_requests() -> None:
 
 @pytest.mark.covers("PRO-07")
 @pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
-def test_closed_conversation_stays_closed(revision: Revision) -> None:
+def test_a_closed_conversation_cannot_be_reopened(revision: Revision) -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     us.request("initialize")
     us.closed()
@@ -841,7 +843,7 @@ def test_a_session_of_the_client_is_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize("odd", [b"null", b"5", b"[" * 100_000, b'{"n":' + b"9" * 5000 + b"}"])
-def test_session_leaves_out_unreadable_declarations(odd: bytes) -> None:
+def test_session_omits_undecodable_capabilities_and_server_info(odd: bytes) -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     us.set_agreement(Agreement(revision=NEWEST, capabilities=odd, server_info=odd))
     assert (us.session.server_info, us.session.server_capabilities) == (None, None)
@@ -902,14 +904,14 @@ NOTES = st.sampled_from(
 
 
 class Talk(RuleBasedStateMachine):
-    """Conversation with a peer that sends anything, compared with a simple model."""
+    """State machine test: a peer sends arbitrary messages; a simple model predicts the state."""
 
     @initialize(role=st.sampled_from(ConversationRole), gated=st.booleans(), strings=st.booleans())
     def begin(self, role: ConversationRole, gated: bool, strings: bool) -> None:
         format_: Any = "string" if strings else "integer"
         self.us = Conversation(role, US, gated=gated, id_format=format_, principal=ANONYMOUS)
-        self.waiting: set[RequestId] = set()  # own requests without an outcome
-        self.used: set[RequestId] = set()  # all own requests
+        self.waiting: set[RequestId] = set()  # sent requests without an outcome
+        self.used: set[RequestId] = set()  # all sent requests
         self.owed: set[RequestId] = set()  # requests of the peer without a response
 
     def receive(self, message: Message) -> None:

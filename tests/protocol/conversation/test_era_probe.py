@@ -51,12 +51,14 @@ def refused(*supported: str) -> Failure:
     ("versions", "both"),
     [(["2026-07-28"], False), (["2025-11-25", "2026-07-28", "2099-01-01"], True)],
 )
-def test_shared_stateless_version_is_used(versions: list[str], both: bool) -> None:
+def test_a_stateless_version_that_both_sides_support_is_used(
+    versions: list[str], both: bool
+) -> None:
     agreement = Agreement(revision=NEWEST, offers_handshake=both)
     assert judge_discover(offer(*versions)) == agreement
 
 
-def test_agreement_keeps_the_description_of_the_server() -> None:
+def test_agreement_contains_the_description_of_the_server() -> None:
     answer = Success(
         1,
         Raw(
@@ -74,7 +76,7 @@ def test_agreement_keeps_the_description_of_the_server() -> None:
 
 
 @pytest.mark.parametrize("meta", [None, 5, [], {}])
-def test_server_info_is_optional(meta: Any) -> None:
+def test_the_server_info_in_a_discover_result_is_optional(meta: Any) -> None:
     assert judge_discover(offer("2026-07-28", _meta=meta)) == Agreement(revision=NEWEST)
 
 
@@ -171,12 +173,12 @@ anything = st.recursive(
 
 @settings(deadline=None)
 @given(anything, st.integers(-32800, -31900))
-def test_any_response_has_a_verdict(value: Any, code: int) -> None:
+def test_every_response_to_discover_has_a_verdict(value: Any, code: int) -> None:
     for answer in (result(value), failure(1, code, "no", value)):
         assert isinstance(judge_discover(answer), Agreement | NeedsHandshake | Incompatible)
 
 
-def test_deeply_nested_responses_have_a_verdict() -> None:
+def test_a_deeply_nested_response_to_discover_has_a_verdict() -> None:
     deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert isinstance(judge_discover(Success(1, Raw(deep))), NeedsHandshake)
     error = b'{"code":-32022,"message":"no","data":%b}' % deep
@@ -213,7 +215,7 @@ def test_initialize_result_requires_only_a_version() -> None:
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("version", ["2099-01-01", "1.0", "", "2026-07-28"])
-def test_unsupported_version_fails_the_handshake(version: str) -> None:
+def test_an_unsupported_version_of_the_server_fails_the_handshake(version: str) -> None:
     with pytest.raises(RemoteProtocolError, match="requires protocol version") as caught:
         judge_initialize(result({"protocolVersion": version}))
     assert caught.value.code == -32602
@@ -245,7 +247,9 @@ def test_client_error_status_means_a_handshake(status: int) -> None:
     ],
     ids=str,
 )
-def test_failures_that_do_not_depend_on_the_era_give_no_verdict(error: FairleadError) -> None:
+def test_http_and_connection_errors_that_occur_in_both_eras_give_no_verdict(
+    error: FairleadError,
+) -> None:
     assert judge_lost_probe(error) is None
 
 
@@ -263,7 +267,7 @@ def test_unreadable_or_missing_response_means_a_handshake() -> None:
         (ConnectFailed("x"), False),
     ],
 )
-def test_some_http_statuses_may_mean_a_server_of_http_sse(
+def test_only_http_statuses_400_404_and_405_suggest_the_http_sse_transport(
     error: FairleadError, expected: bool
 ) -> None:
     assert means_http_sse(error) is expected

@@ -16,7 +16,7 @@ NEW, OPENING = SessionState.UNINITIALIZED, SessionState.INITIALIZING
 
 
 @pytest.mark.parametrize("method", ["initialize", "server/discover", "ping"])
-def test_a_client_may_send_requests_that_open_a_conversation(method: str) -> None:
+def test_a_client_may_send_handshake_requests_and_pings_before_the_handshake(method: str) -> None:
     check_before_handshake(method, NEW, is_client=True, gated=True)
 
 
@@ -30,7 +30,7 @@ def test_a_client_may_send_requests_that_open_a_conversation(method: str) -> Non
         ("ping", SessionState.CLOSED, False, False, INVALID_REQUEST),
     ],
 )
-def test_a_request_that_comes_too_early_or_too_late_is_refused(
+def test_requests_before_the_handshake_or_after_closing_are_refused(
     method: str, state: SessionState, is_client: bool, gated: bool, code: int
 ) -> None:
     with pytest.raises(LocalProtocolError) as caught:

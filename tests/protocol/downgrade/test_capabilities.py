@@ -1,4 +1,4 @@
-"""Tests of capabilities in the form of the revision of a peer."""
+"""Tests of capabilities downgraded to the revision of a peer."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of elicitation and sampling in the form of the revision of a client."""
+"""Tests of elicitation and sampling requests downgraded to the revision of a client."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_a_form_is_converted_for_the_first_revision_with_forms() -> None:
     assert params_for(V2025_11_25, "elicitation/create", FORM) == FORM
 
 
-def test_invalid_choices_are_unchanged() -> None:
+def test_invalid_choices_of_a_form_field_are_left_unchanged() -> None:
     def asked(question: object) -> Any:
         form = {"message": "?", "requestedSchema": {"properties": {"q": question}}}
         return params_for(V2025_06_18, "elicitation/create", form)["requestedSchema"]["properties"][
@@ -126,7 +126,7 @@ def test_result_of_a_sampled_tool_is_downgraded_like_a_tool_result() -> None:
     assert newest["tools"] == [TOOLS[1]]
 
 
-def test_a_sampled_message_of_several_blocks_has_no_older_form() -> None:
+def test_a_sampled_message_of_several_blocks_cannot_be_downgraded() -> None:
     several = {"role": "assistant", "model": "m", "content": [TEXT, TEXT]}
     assert result_for(V2025_11_25, "sampling/createMessage", several) == several
     with pytest.raises(DowngradeError, match="one block of content"):

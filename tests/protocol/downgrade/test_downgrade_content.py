@@ -1,4 +1,4 @@
-"""Tests of content blocks and tools in the form of the revision of a client."""
+"""Tests of content blocks and tools downgraded to the revision of a client."""
 
 import json
 from typing import Any
@@ -57,7 +57,7 @@ def test_block_without_a_type_becomes_text() -> None:
     assert blocks_for(V2025_11_25, {"type": 3}) == [{"type": "text", "text": note}]
 
 
-def test_invalid_content_is_unchanged() -> None:
+def test_invalid_content_is_not_changed_by_a_downgrade() -> None:
     assert result_for(V2024_11_05, "tools/call", {"content": 3}) == {"content": 3}
     assert blocks_for(V2024_11_05, 3, None, "text") == [3, None, "text"]
 
@@ -102,7 +102,7 @@ def test_structured_output_is_an_object_before_the_stateless_revisions(revision:
     ("value", "text"),
     [(b"null", "null"), (b'["\\u00e9",1.50]', '["\\u00e9",1.50]'), (b'"\xff"', '"�"')],
 )
-def test_removed_structured_value_becomes_text(value: bytes, text: str) -> None:
+def test_structured_content_that_is_removed_becomes_text(value: bytes, text: str) -> None:
     result = downgrade_result("tools/call", b'{"structuredContent":%s}' % value, V2025_11_25)
     assert json.loads(result) == {"content": [{"type": "text", "text": text}]}
 

@@ -1,4 +1,4 @@
-"""Tests of params in the form of the revision of a peer."""
+"""Tests of params downgraded to the revision of a peer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests of results in the form of the revision of a peer, with all other parts unchanged."""
+"""Tests of results downgraded to the revision of a peer, with all other members unchanged."""
 
 import json
 from typing import Any
@@ -63,7 +63,7 @@ def test_result_without_changes_is_not_decoded(method: str, kind: type[Raw]) -> 
 
 @pytest.mark.parametrize("revision", Revision)
 @pytest.mark.parametrize("value", [b"", b"[]", b"7", b"{", b'{"\xff":1}', b"[" * 100_000])
-def test_values_other_than_objects_are_unchanged(value: bytes, revision: Revision) -> None:
+def test_results_that_are_not_objects_are_unchanged(value: bytes, revision: Revision) -> None:
     for method in [*RESULTS, "initialize", "x/y"]:
         assert downgrade_result(method, value, revision) is value
     for method in [*PARAMS, "x/y"]:
@@ -116,7 +116,7 @@ def test_only_a_complete_result_can_be_downgraded(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_stateless_keys_of_meta_are_removed(revision: Revision) -> None:
+def test_stateless_keys_of_meta_are_removed_for_handshake_revisions(revision: Revision) -> None:
     meta = {"io.modelcontextprotocol/serverInfo": SERVER, "traceparent": "00-1-2-01"}
     assert result_for(revision, "x/y", {"_meta": meta}) == {"_meta": {"traceparent": "00-1-2-01"}}
     assert params_for(revision, "notifications/tools/list_changed", TAG) == {}
@@ -151,7 +151,7 @@ def test_upgrade_adds_the_members_of_stateless_results() -> None:
         }
 
 
-def test_upgrade_keeps_existing_members() -> None:
+def test_upgrading_a_result_keeps_its_existing_members() -> None:
     whole = Raw(encoded({**CACHED, "tools": []}))
     assert upgrade_result("tools/list", whole, server_info=encoded({"name": "other"})) is whole
     assert upgrade_result("x/y", whole, server_info=None) is whole

@@ -1,4 +1,4 @@
-"""Tests of the capabilities of a client in the form for a server of the other era."""
+"""Tests of converting the capabilities of a client for a server of the other era."""
 
 import json
 from typing import Any
@@ -86,7 +86,7 @@ def test_input_capabilities_and_roots_of_a_client_are_recognized(
     [caller._remembered, for_handshake_server, for_stateless_server],
     ids=["asked", "handshake", "stateless"],
 )
-def test_number_of_cached_declarations_is_limited(remembering: Any) -> None:
+def test_the_number_of_cached_capability_declarations_is_limited(remembering: Any) -> None:
     remembering.cache_clear()
     for number in range(257):
         remembering(b'{"n":%d}' % number)

@@ -1,4 +1,4 @@
-"""Tests of schemas: refused ones, the number of their paths, and limits of explanations."""
+"""Tests of rejected schemas, the number of paths in a schema, and limits of explanations."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def doubled(levels: int) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_paths_to_one_position_are_counted(schema: Any, paths: int) -> None:
+def test_schema_paths_that_apply_to_one_value_are_counted(schema: Any, paths: int) -> None:
     found = _Paths(schema)
     assert (found.at_once(), found.unknown) == (paths, False)
 
@@ -78,7 +78,7 @@ def test_paths_to_one_position_are_counted(schema: Any, paths: int) -> None:
     ],
     ids=str,
 )
-def test_unresolvable_references_are_detected(schema: Any) -> None:
+def test_unresolvable_references_in_a_schema_are_detected(schema: Any) -> None:
     assert _Paths(schema).unknown is True
     with pytest.raises(ValueError, match=r"cannot be determined|are not followed|.*"):
         SchemaValidator(schema, foreign=True)
@@ -129,14 +129,16 @@ def test_depth_of_explained_values_depends_on_the_number_of_paths(
         ([[[1]]], 3, (3, 4)),
     ],
 )
-def test_the_depth_and_size_of_a_value(value: Any, deepest: int, extent: tuple[int, int]) -> None:
+def test_extent_returns_the_depth_and_size_of_a_value(
+    value: Any, deepest: int, extent: tuple[int, int]
+) -> None:
     assert _extent(value, deepest) == extent
 
 
 # Limits
 
 
-def test_a_foreign_schema_has_a_limited_size() -> None:
+def test_the_size_of_a_foreign_schema_is_limited() -> None:
     fits = {"description": "x" * (SCHEMA_BYTES.value - len('{"description":""}'))}
     SchemaValidator(fits, foreign=True)
     larger = {"description": fits["description"] + "x"}
@@ -147,7 +149,7 @@ def test_a_foreign_schema_has_a_limited_size() -> None:
     SchemaValidator(larger)
 
 
-def test_a_foreign_schema_has_a_limited_number_of_patterns() -> None:
+def test_the_number_of_patterns_in_a_foreign_schema_is_limited() -> None:
     def patterns(count: int) -> dict[str, Any]:
         return {"properties": {f"p{n}": {"pattern": "a"} for n in range(count)}}
 
@@ -159,7 +161,7 @@ def test_a_foreign_schema_has_a_limited_number_of_patterns() -> None:
     SchemaValidator(patterns(SCHEMA_PATTERNS.value + 1))
 
 
-def test_a_schema_has_a_limited_number_of_paths() -> None:
+def test_the_number_of_paths_in_a_schema_is_limited() -> None:
     SchemaValidator({"allOf": [{"const": n} for n in range(SCHEMA_PATHS.value - 1)]})
     hits = SCHEMA_PATHS.hits
     with pytest.raises(ValueError, match="^the references of the schema lead to too many paths$"):
@@ -179,7 +181,7 @@ def test_invalid_schema_is_refused_with_the_position() -> None:
         SchemaValidator(deep)
 
 
-def test_external_reference_is_not_followed() -> None:
+def test_an_external_reference_in_a_schema_is_not_followed() -> None:
     with pytest.raises(ValueError, match="example.com"):
         SchemaValidator({"$ref": "https://example.com/s"})
 
@@ -196,7 +198,7 @@ def test_patterns_with_look_around_are_checked_in_own_schemas_only() -> None:
     assert [foreign.is_valid(text) for text in ("a", "b")] == [True, True]
 
 
-def test_only_unsupported_patterns_are_removed() -> None:
+def test_only_unsupported_patterns_are_removed_from_a_foreign_schema() -> None:
     schema = {
         "allOf": [
             {"pattern": LOOKS_BACK},
@@ -231,7 +233,7 @@ def test_members_of_unsupported_pattern_properties_are_accepted(
 # Errors
 
 
-def test_errors_are_listed_for_small_values() -> None:
+def test_each_error_of_a_small_value_is_listed() -> None:
     validator = SchemaValidator({"items": {"type": "integer"}})
     assert validator.errors([1]) == []
     errors = validator.errors(["a", 1, "b"])

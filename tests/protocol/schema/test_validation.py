@@ -52,13 +52,13 @@ def problems(schema: dict[str, Any], value: Any, **options: Any) -> list[tuple[s
         ),
     ],
 )
-def test_problems_are_named_by_field(
+def test_each_problem_is_reported_with_its_field(
     schema: dict[str, Any], value: Any, expected: list[tuple[str, str, Any]]
 ) -> None:
     assert problems(schema, value) == expected
 
 
-def test_a_problem_of_the_whole_value_has_the_name_of_the_value() -> None:
+def test_a_problem_of_the_whole_value_is_reported_under_the_given_name() -> None:
     assert problems({"type": "object"}, 1, root="result")[0][0] == "result"
 
 
@@ -92,7 +92,7 @@ def test_union_is_explained_by_the_branch_of_the_right_type(
 # Values that are too large to explain
 
 
-def test_invalid_members_of_a_large_value_are_named() -> None:
+def test_invalid_members_of_a_large_value_are_listed() -> None:
     many = ["x"] * (EXPLAINED_VALUES.value + 1)
     schema = {
         "properties": {"a": {"items": {"type": "integer"}}, "b": {}, "c": {"$ref": "#/$defs/n"}},
@@ -125,14 +125,14 @@ def test_at_most_a_thousand_problems_are_counted() -> None:
     assert len(problems({"properties": {}, "additionalProperties": False}, names)) == 1000
 
 
-def test_members_are_checked_until_there_are_enough_problems() -> None:
+def test_members_are_checked_until_the_limit_of_problems_is_reached() -> None:
     many = ["x"] * (EXPLAINED_VALUES.value + 1)
     wrong = {f"n{n}": {"items": {"type": "integer"}} for n in range(PROBLEMS.value + 5)}
     found = problems({"properties": wrong}, dict.fromkeys(wrong, many))
     assert len(found) == PROBLEMS.value
 
 
-def test_at_most_twenty_problems_are_shown() -> None:
+def test_a_message_shows_at_most_twenty_problems() -> None:
     errors = [FieldError(f"f{n}", "wrong") for n in range(PROBLEMS.value)]
     assert bounded(errors) == errors
     hits = PROBLEMS.hits

@@ -16,19 +16,19 @@ from fairlead.protocol.targets.uri_forms import uri_forms
 RUN = "\u0316\u0301" * 2000
 
 
-def test_ordinary_text_is_normalised() -> None:
+def test_ordinary_text_is_unicode_normalised() -> None:
     assert nfkc("ｆile") == "file"
     assert nfkc("plain") == "plain"
     assert nfkc("e" + "\u0301" * 30) == unicodedata.normalize("NFKC", "e" + "\u0301" * 30)
 
 
 @pytest.mark.parametrize("mark", ["\u0301", "\uff9e", "\uff9f", "\u0f73", "\u0f75", "\u0f81"])
-def test_too_many_marks_in_a_row_are_not_normalised(mark: str) -> None:
+def test_too_many_combining_marks_in_a_row_are_not_normalised(mark: str) -> None:
     assert nfkc("a" + mark * 31) is None
     assert nfkc("a" + mark * 30 + "b" + mark * 30) is not None
 
 
-def test_all_characters_that_become_marks_are_listed() -> None:
+def test_all_characters_that_decompose_into_combining_marks_are_listed() -> None:
     """Every character that decomposes into marks counts as a mark."""
     for number in range(0x110000):
         character = chr(number)
@@ -37,7 +37,7 @@ def test_all_characters_that_become_marks_are_listed() -> None:
             assert nfkc("a" + character * 31) is None, hex(number)
 
 
-def test_marks_beyond_the_limit_are_removed() -> None:
+def test_combining_marks_beyond_the_limit_are_removed() -> None:
     assert without_long_mark_runs("a" + "\u0301" * 100 + "b") == "a" + "\u0301" * 30 + "b"
     assert without_long_mark_runs("a" * 100) == "a" * 100
     assert list(_words("é" + "\u0301" * 5000 + " word"))[-1] == "word"

@@ -35,7 +35,7 @@ def allowed(pattern: str, uri: str) -> bool:
     return Patterns([pattern]).allow(resource(uri))
 
 
-# URIs, one by one
+# Single URIs
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_unclear_uri_is_denied_and_never_allowed() -> None:
         "\u00fc.",
     ],
 )
-def test_normalising_takes_linear_time(part: str) -> None:
+def test_normalising_a_uri_takes_linear_time(part: str) -> None:
     uri = "file:///" + part * (TARGET_LENGTH.value // len(part))
     began = time.process_time()
     normalize_uri(uri[: TARGET_LENGTH.value])
@@ -156,7 +156,7 @@ def test_normalising_takes_linear_time(part: str) -> None:
     assert time.process_time() - began < 0.5
 
 
-# URIs, generated: servers as they are known to read them
+# Generated URIs, compared with the way known servers resolve them
 
 Reading = Callable[[str], str]
 READINGS: list[Reading] = [
@@ -218,7 +218,7 @@ def test_allowed_uri_stays_in_the_allowed_folder(uri: str) -> None:
 
 @settings(max_examples=examples(500))
 @given(st.one_of(uris, st.text(max_size=40), st.text("%2ef5./\\?#:@ａ", max_size=30)))
-def test_normalising_twice_changes_nothing(text: str) -> None:
+def test_normalising_a_normal_form_changes_nothing(text: str) -> None:
     assert normalize_uri(normalize_uri(text)) == normalize_uri(text)
     assert normalize_name(normalize_name(text)) == normalize_name(text)
     forms = uri_forms(text)
@@ -257,7 +257,9 @@ texts = st.text("ab*?[]!-/.%2Fe:", max_size=12)
 
 @settings(max_examples=examples(1000))
 @given(st.lists(texts, max_size=3), texts)
-def test_an_allow_is_never_wider_than_the_text_as_sent(patterns: list[str], text: str) -> None:
+def test_an_allow_pattern_matches_only_if_it_matches_the_text_as_sent(
+    patterns: list[str], text: str
+) -> None:
     as_sent = any(fnmatchcase(text, pattern) for pattern in patterns)
     for target in (resource(text), Target("tool", text, text)):
         assert as_sent or not Patterns(patterns).allow(target)
@@ -291,7 +293,7 @@ def test_a_deny_applies_to_every_spelling_of_a_name(name: str) -> None:
     assert Patterns(["erase"]).allow(Target("tool", name, name)) is (name == "erase")
 
 
-def test_names_that_only_look_alike_are_different() -> None:
+def test_names_with_similar_looking_letters_are_different() -> None:
     cyrillic = "er\u0430se"
     assert name_forms(cyrillic) == (cyrillic,)
     assert not Patterns(["erase"]).deny(Target("tool", cyrillic, cyrillic))
@@ -315,7 +317,7 @@ def test_allow_matches_only_names_that_the_operator_controls() -> None:
     assert not Patterns(["notes_erase"]).allow(ERASE)
 
 
-def test_key_is_the_same_for_every_name_of_an_item() -> None:
+def test_target_key_is_the_same_for_every_spelling_of_an_item() -> None:
     other = Target("tool", "ERASE", "ERASE", "notes", "notes_ERASE")
     assert ERASE.key == other.key
     assert ERASE.key != Target("tool", "erase", "erase", "other").key
@@ -361,7 +363,7 @@ def test_targets_are_read_from_the_params_of_a_message(
     assert named(method, params) == [(*one, False) for one in kinds]
 
 
-def test_missing_params_have_no_targets() -> None:
+def test_a_message_without_params_has_no_targets() -> None:
     for method in ("tools/call", "completion/complete", "subscriptions/listen"):
         assert targets_of(method, read_params_head(UNSET), UNSET) == ()
 

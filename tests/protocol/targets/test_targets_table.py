@@ -46,7 +46,7 @@ def plain(kind: TargetKind, name: str) -> Target:
         ),
     ],
 )
-def test_targets_of_all_kinds_of_messages(
+def test_each_message_has_the_expected_targets(
     method: str, params: bytes, targets: tuple[Target, ...]
 ) -> None:
     raw = Raw(params)
@@ -69,12 +69,14 @@ def test_a_message_without_params_has_no_targets(method: str) -> None:
         ("ping", ParamsHead(), None),
     ],
 )
-def test_target_in_the_head_of_params(method: str, head: ParamsHead, target: str | None) -> None:
+def test_target_is_the_name_or_uri_in_the_head_of_params(
+    method: str, head: ParamsHead, target: str | None
+) -> None:
     assert target_of(method, head) == target
 
 
 @pytest.mark.parametrize(("uri", "limit"), [("a:{}", 1000), ("a:%20{}", 100)])
-def test_a_message_has_a_limited_number_of_targets(uri: str, limit: int) -> None:
+def test_the_number_of_targets_of_a_message_is_limited(uri: str, limit: int) -> None:
     hits = TARGETS.hits
     for number, refused in ((limit, False), (limit + 1, True)):
         uris = [uri.format(one) for one in range(number)]
@@ -124,7 +126,7 @@ def test_key_identifies_a_target_in_any_spelling(
     assert target.key == key
 
 
-def test_deny_needs_one_form_and_allow_needs_every_form() -> None:
+def test_deny_matches_any_form_of_a_target_and_allow_requires_all_forms() -> None:
     target = Target("resource", "x:%61", "x:%61")
     assert target.any_form("x:a".__eq__)
     assert not target.any_form("x:b".__eq__)
@@ -169,7 +171,7 @@ def test_deny_needs_one_form_and_allow_needs_every_form() -> None:
         (["file:///d/*"], plain("resource", "file:///d"), False, False),
     ],
 )
-def test_patterns_deny_and_allow_targets(
+def test_each_pattern_denies_and_allows_the_expected_targets(
     patterns: list[str], target: Target, denied: bool, allowed: bool
 ) -> None:
     several = Patterns(patterns)
@@ -177,7 +179,7 @@ def test_patterns_deny_and_allow_targets(
     assert bool(several) is bool(patterns)
 
 
-def test_allow_may_compare_given_names() -> None:
+def test_allow_compares_the_given_names_instead_of_those_of_the_target() -> None:
     assert Patterns(["erase"]).allow(RENAMED, ("erase",))
     assert not Patterns(["wipe"]).allow(RENAMED, ("erase",))
     assert not Patterns(["wipe"]).allow(RENAMED, ())

@@ -38,7 +38,7 @@ def test_a_merged_name_starts_with_the_server_in_plain_characters(
     assert one(server, name) == merged
 
 
-def test_long_name_ends_in_a_stable_hash() -> None:
+def test_a_long_merged_name_ends_in_a_stable_hash() -> None:
     name = one("server", "t" * 100)
     assert len(name) == MAX_NAME
     assert re.search(r"_[0-9a-f]{8}$", name)
@@ -55,7 +55,7 @@ def test_two_equal_merged_names_both_get_a_suffix() -> None:
     assert names["a", "b_c"] != names["a_b", "c"]
 
 
-def test_predicted_suffix_is_not_assigned() -> None:
+def test_a_tool_named_like_the_merged_name_of_another_does_not_replace_it() -> None:
     rivals = [("a", "b_c"), ("a_b", "c")]
     foreseen = merge_names(rivals)["a_b", "c"]
     crook = ("a", foreseen.removeprefix("a_"))
@@ -102,7 +102,7 @@ def test_names_for_models_start_with_mcp_and_the_server(server: str, tool: str, 
     assert tool_names(server, [tool]) == [name]
 
 
-def test_long_name_for_models_has_a_hash_suffix() -> None:
+def test_a_long_tool_name_for_models_has_a_hash_suffix() -> None:
     [name] = tool_names("a", ["b" * 59])
     assert len(name) == MAX_NAME
     assert re.fullmatch("mcp_a_b+_[0-9a-f]{8}", name)

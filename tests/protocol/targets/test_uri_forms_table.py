@@ -95,7 +95,7 @@ def test_uri_over_the_length_limit_has_no_forms() -> None:
     assert TARGET_LENGTH.hits == hits + 2
 
 
-def test_a_uri_with_too_many_forms_counts_as_a_hit_of_the_limit() -> None:
+def test_a_uri_with_too_many_forms_is_rejected_and_counted() -> None:
     hits = TARGET_FORMS.hits
     assert uri_forms("file:///" + "%2525/../a\\b//c%2f．/" * 8 + "?x/../y#z/..") is None
     assert TARGET_FORMS.hits == hits + 1

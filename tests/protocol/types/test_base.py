@@ -34,7 +34,7 @@ EMPTY_SCHEMA = Raw(b'{"type":"object"}')
 # Encoding.
 
 
-def test_unset_members_are_not_encoded() -> None:
+def test_unset_members_of_a_struct_are_not_encoded() -> None:
     assert encode(CacheableResult()) == Raw(b"{}")
     assert encode(CacheableResult(cache_scope="")) == Raw(b'{"cacheScope":""}')
 
@@ -53,11 +53,11 @@ def test_schemas_keep_every_keyword_in_its_place() -> None:
     assert decode(sent, Tool).input_schema == schema
 
 
-def test_type_of_content_is_encoded() -> None:
+def test_the_type_of_a_content_block_is_encoded() -> None:
     assert bytes(encode(TextContent(text="a"))) == b'{"type":"text","text":"a"}'
 
 
-def test_numbers_keep_their_type() -> None:
+def test_integers_and_floats_keep_their_type() -> None:
     for text in (b'{"priority":1}', b'{"priority":0.5}'):
         assert bytes(encode(decode(text, Annotations))) == text
 
@@ -65,7 +65,7 @@ def test_numbers_keep_their_type() -> None:
 # Decoding.
 
 
-def test_unknown_members_are_ignored() -> None:
+def test_unknown_members_are_ignored_by_the_decoder() -> None:
     assert decode(b'{"ttlMs":1,"later":[1]}', CacheableResult) == CacheableResult(ttl_ms=1)
 
 
@@ -90,7 +90,7 @@ def test_null_is_absent_where_null_is_invalid() -> None:
     assert result == CallToolResult(content=[Raw(b"null")])
 
 
-def test_null_is_absent_in_content() -> None:
+def test_null_members_of_content_blocks_count_as_absent() -> None:
     sent = Raw(b'{"type":"image","data":"","mimeType":"image/png","annotations":null}')
     assert decode_content(sent) == ImageContent(data="", mime_type="image/png")
     inner = Raw(b'{"type":"resource","resource":{"uri":"u","text":"t","blob":null}}')
@@ -108,7 +108,7 @@ def test_null_is_absent_in_content() -> None:
         (b"null", "Expected `object`, got `null`"),
     ],
 )
-def test_error_names_the_invalid_member(sent: bytes, reason: str) -> None:
+def test_decode_error_contains_the_path_of_the_invalid_member(sent: bytes, reason: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=reason):
         decode(sent, Tool)
 
@@ -134,10 +134,10 @@ def test_type_of_a_result_is_checked_when_it_is_decoded() -> None:
         decode(b'{"resultType":"complete"}', InputRequiredResult)
 
 
-# Decoding lists.
+# Lists, decoded item by item.
 
 
-def test_one_invalid_item_does_not_affect_the_others() -> None:
+def test_an_invalid_item_in_a_list_does_not_affect_the_others() -> None:
     good = Tool(name="a", input_schema=EMPTY_SCHEMA)
     page = msgspec.json.decode(
         b'[{"name":"a","inputSchema":{"type":"object"}},{"name":1},7,'
@@ -172,7 +172,7 @@ def test_content_is_encoded_and_decoded_unchanged(text: str, mime_type: str) -> 
         assert decode_content(encode(block)) == block
 
 
-def test_content_of_an_unknown_type_is_kept() -> None:
+def test_content_of_an_unknown_type_is_kept_unchanged() -> None:
     raw = Raw(b'{"type":"hologram","beams":[1,2]}')
     block = decode_content(raw)
     assert isinstance(block, UnknownContent)
@@ -183,7 +183,7 @@ def test_content_of_an_unknown_type_is_kept() -> None:
     ("raw", "type_"),
     [(b'{"type":"image"}', "image"), (b'{"text":"a"}', None), (b"3", None), (b'"\xff', None)],
 )
-def test_invalid_content_is_kept(raw: bytes, type_: str | None) -> None:
+def test_invalid_content_is_kept_as_unknown_content(raw: bytes, type_: str | None) -> None:
     block = decode_content(Raw(raw))
     assert isinstance(block, UnknownContent)
     assert (block.raw, block.type) == (Raw(raw), type_)

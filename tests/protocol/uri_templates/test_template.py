@@ -52,7 +52,7 @@ def test_values_of_an_expanded_template_are_matched(template: str, a: str, b: st
     assert parsed.match(expand(template, values)) == values
 
 
-def test_reserved_variables_take_slashes() -> None:
+def test_variables_of_reserved_expansion_match_slashes() -> None:
     template = UriTemplate("file:///{+path}")
     assert template.match("file:///a/b%20c.txt") == {"path": "a/b c.txt"}
     assert UriTemplate("x://{+path}/{name}").match("x://a/b/c") == {"path": "a/b", "name": "c"}
@@ -77,7 +77,7 @@ def test_reserved_variables_take_slashes() -> None:
         ("note://a{?größe}", "note://a?gr%c3%b6%c3%9fe=3", {"größe": "3"}),
     ],
 )
-def test_literals_match_as_characters_and_as_escapes(
+def test_literals_of_a_template_match_as_characters_and_as_escapes(
     template: str, uri: str, values: dict[str, str]
 ) -> None:
     assert UriTemplate(template).match(uri) == values
@@ -95,7 +95,9 @@ def test_literals_match_as_characters_and_as_escapes(
         ("note://ü/{id}", "note://ü/" + "7" * 100_000),
     ],
 )
-def test_other_characters_and_escapes_of_ascii_do_not_match(template: str, uri: str) -> None:
+def test_similar_characters_and_escaped_ascii_letters_do_not_match_literals(
+    template: str, uri: str
+) -> None:
     assert UriTemplate(template).match(uri) is None
 
 
@@ -115,7 +117,7 @@ def test_query_parameters_may_be_in_any_order_or_missing() -> None:
     assert template.optional == {"q", "limit"}
 
 
-def test_other_uris_do_not_match() -> None:
+def test_uris_that_differ_from_the_template_do_not_match() -> None:
     template = UriTemplate("users://{id}/profile")
     assert template.match("users://1/2/profile") is None
     assert template.match("users:///profile") is None
@@ -136,7 +138,7 @@ def test_other_uris_do_not_match() -> None:
         ("x://{+a}{+b}{+c}{+d}", "must separate its variables"),
     ],
 )
-def test_invalid_templates_are_refused(template: str, why: str) -> None:
+def test_invalid_uri_templates_are_rejected(template: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         UriTemplate(template)
 
@@ -169,7 +171,7 @@ async def read(wire: Any, uri: str, era: str) -> dict[str, Any]:
 
 @pytest.mark.covers("PRO-35", "SRV-15")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_templates_are_listed_and_read(era: str) -> None:
+async def test_resource_templates_of_a_server_are_listed_and_read(era: str) -> None:
     async with wire_to(server_of_users()) as wire:
         params: Any = {"_meta": META}
         if era == "handshake":
@@ -235,7 +237,7 @@ async def test_variables_are_converted_to_the_types_of_parameters() -> None:
         assert (await text("x://red/m"))["message"] == "size: must be one of s, l"
 
 
-def test_functions_and_templates_must_agree() -> None:
+def test_parameters_of_a_function_must_equal_the_variables_of_its_template() -> None:
     server = MCPServer("s")
     with pytest.raises(TypeError, match="no variable for b"):
         server.resource("x://{a}")(lambda a, b: a)
@@ -306,7 +308,7 @@ async def test_resource_and_prompt_may_request_input() -> None:
             assert str(value) in str(done)
 
 
-def test_a_template_has_a_limited_number_of_variables() -> None:
+def test_the_number_of_variables_in_a_template_is_limited() -> None:
     most, hits = TEMPLATE_VARIABLES.value, TEMPLATE_VARIABLES.hits
     text = "x:" + "".join(f"/{{v{number}}}" for number in range(most))
     assert len(UriTemplate(text).variables) == most

@@ -14,7 +14,7 @@ from fairlead.recording.compare.json_diff import JsonDifference, read_path
 from fairlead.recording.tape import TapeReader, TapeWriter
 
 UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
-Said = tuple[str, int, int]  # a tool, its argument, and its result
+Said = tuple[str, int, int]  # each call: the tool, its argument, and its result
 
 SAID = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 2)), max_size=8)
 
@@ -52,7 +52,7 @@ def plain(found: list[TapeDifference]) -> list[tuple[int | None, int | None, lis
 
 
 @given(SAID, SAID)
-def test_tapes_differ_if_their_messages_differ(
+def test_comparison_finds_differences_only_if_the_recorded_calls_differ(
     tmp_path_factory: Any, first: list[Said], second: list[Said]
 ) -> None:
     folder = tmp_path_factory.mktemp("tapes")
@@ -61,7 +61,7 @@ def test_tapes_differ_if_their_messages_differ(
     assert bool(found) == (first != second)
 
 
-def test_added_entries_are_distinguished_from_changed_ones(tmp_path: Path) -> None:
+def test_a_comparison_distinguishes_added_and_changed_entries(tmp_path: Path) -> None:
     said: list[Said] = [("a", n % 3, n % 2) for n in range(50)]
     one = write(tmp_path / "one", said)
     other = write(

@@ -26,7 +26,7 @@ def test_a_value_does_not_differ_from_itself(value: Any) -> None:
     assert list(json_differences(value, value)) == []
 
 
-def test_every_difference_has_a_path() -> None:
+def test_json_differences_have_the_path_and_both_values() -> None:
     recorded = {"a": [1, {"b": 2}], "c": 1, "d": True}
     given_ = {"a": [1, {"b": 3}, 4], "d": 1, "e": None}
     assert list(json_differences(recorded, given_)) == [
@@ -38,7 +38,7 @@ def test_every_difference_has_a_path() -> None:
     ]
 
 
-def test_ignored_paths_are_not_compared() -> None:
+def test_differences_at_ignored_paths_are_not_reported() -> None:
     one = {"content": [{"text": "a", "at": 1}, {"text": "b", "at": 2}], "at": 3}
     two = {"content": [{"text": "x", "at": 4}, {"text": "y", "at": 5}], "at": 6}
     assert found(one, two, "content.*.text", "at") == ["content.0.at", "content.1.at"]

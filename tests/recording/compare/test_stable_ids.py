@@ -1,4 +1,4 @@
-"""Tests of the descriptions that replace ids and are equal in every recording."""
+"""Tests of replacing ids by descriptions that are the same in every recording."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from fairlead.recording.compare.compare_tapes import StableIds, with_stable_ids
 from tests.support.tape_entries import DOWN, UP, entry
 
 
-def test_ids_are_replaced_by_descriptions() -> None:
+def test_ids_are_replaced_by_descriptions_of_their_requests() -> None:
     cancelled = {"method": "notifications/cancelled", "params": {"requestId": 2}}
     messages = [
         entry({"method": "tools/call", "id": 1, "params": {"name": "add"}}, session="a"),

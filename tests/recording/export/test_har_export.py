@@ -43,7 +43,7 @@ def archive(info: TapeInfo, *entries: TapeEntry) -> dict[str, Any]:
     return dict(json.loads(b"".join(har_text(info, entries)))["log"])
 
 
-def test_an_entry_has_a_request_a_response_and_a_time() -> None:
+def test_archive_entry_has_a_request_a_response_and_a_duration() -> None:
     info = TapeInfo(began=10.0, fairlead="1.2", about={"url": "https://x.example/mcp"})
     log = archive(
         info,

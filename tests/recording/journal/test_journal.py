@@ -42,7 +42,9 @@ async def test_exchanges_of_a_relay_are_recorded_with_their_outcome() -> None:
         server.reply(await server.method("tools/call"), {"content": [], "isError": True})
         await client.answer_to(bad)
         no = client.ask("prompts/get", {"name": "greet"})
-        server.refuse(await server.method("prompts/get"), -32602, f"Bearer {SECRET} is no prompt")
+        server.refuse(
+            await server.method("prompts/get"), -32602, f"Bearer {SECRET} is not a prompt"
+        )
         await client.answer_to(no)
         server.ask("sampling/createMessage", {"messages": [], "maxTokens": 1}, "s1")
         client.reply(await client.method("sampling/createMessage"), {"role": "assistant"})
@@ -74,11 +76,11 @@ async def test_exchanges_of_a_relay_are_recorded_with_their_outcome() -> None:
     assert journal.pending == 0
 
 
-async def test_notes_of_interceptors_are_recorded() -> None:
+async def test_notes_of_interceptors_are_recorded_in_the_journal() -> None:
     class Refuse:
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             exchange = msgspec.structs.replace(exchange)
-            exchange.note("looked at it")
+            exchange.note("a note of the interceptor")
             if exchange.target == "no":
                 raise RpcError(-32000, "not here")
             return await proceed(exchange)
@@ -87,7 +89,7 @@ async def test_notes_of_interceptors_are_recorded() -> None:
     async with scene(interceptors=[Journaling(journal), Refuse()]) as place:
         client = await place.session()
         assert (await client.answer_to(client.ask("tools/call", {"name": "no"})))["error"]
-    assert journal.records()[-1].did == ("looked at it",)
+    assert journal.records()[-1].did == ("a note of the interceptor",)
 
 
 def filled(journal: Journal, count: int, params: bytes = b"{}") -> None:
@@ -96,7 +98,7 @@ def filled(journal: Journal, count: int, params: bytes = b"{}") -> None:
         journal.end(record, "ok")
 
 
-def test_the_oldest_entries_are_evicted() -> None:
+def test_journal_evicts_the_oldest_entries_by_number_and_size() -> None:
     journal = Journal(max_entries=10)
     filled(journal, 25)
     assert [one.target for one in journal.records()] == [str(n) for n in range(15, 25)]
@@ -109,7 +111,7 @@ def test_the_oldest_entries_are_evicted() -> None:
     assert by_size.get(100) is not None
 
 
-def test_an_evicted_entry_that_ends_later_takes_no_memory() -> None:
+def test_the_result_of_an_evicted_journal_entry_is_not_kept() -> None:
     journal = Journal(max_entries=3)
     begun = [journal.begin(UP, "request", "tools/call", params=b"[1,2]") for _ in range(8)]
     empty = journal.size
@@ -123,7 +125,7 @@ def test_an_evicted_entry_that_ends_later_takes_no_memory() -> None:
     assert journal.pending == 0
 
 
-def test_only_the_size_of_a_large_message_is_kept() -> None:
+def test_a_journal_keeps_only_the_size_of_a_large_message() -> None:
     journal = Journal(longest=100)
     filled(journal, 1, b'"%s"' % (b"x" * 500))
     [record] = journal.records()
@@ -234,7 +236,7 @@ async def test_a_watcher_receives_earlier_and_new_records(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["/mcp?access_token=abcdef123456", "https://u:pass1234@x/y"])
-def test_secrets_in_targets_are_redacted(text: str) -> None:
+def test_secrets_in_targets_are_redacted_in_journal_records(text: str) -> None:
     journal = Journal()
     begun = journal.begin(UP, "request", "resources/read", target=text)
     record = journal.get(begun.id)

@@ -73,7 +73,7 @@ def test_entries_are_evicted_by_size_except_the_last_one() -> None:
     assert journal.dropped == 3
 
 
-def test_a_later_result_counts_towards_the_limit() -> None:
+def test_the_result_of_a_pending_entry_counts_towards_the_size_limit() -> None:
     journal = Journal(max_bytes=3000)
     first = journal.begin(UP, "request", "m")
     second = journal.begin(UP, "request", "m")
@@ -87,7 +87,7 @@ def test_a_later_result_counts_towards_the_limit() -> None:
     assert kept(journal) == [2]
 
 
-def test_records_are_found_by_id() -> None:
+def test_journal_records_are_found_by_id_until_they_are_evicted() -> None:
     journal = Journal(max_entries=3)
     assert journal.get(1) is None
     for number in range(5):
@@ -102,7 +102,7 @@ def test_records_are_found_by_id() -> None:
     assert found.method == "m/3"
 
 
-def test_only_requests_count_as_pending() -> None:
+def test_notifications_do_not_count_as_pending_exchanges() -> None:
     journal = Journal()
     entry = journal.begin(UP, "request", "m")
     journal.begin(UP, "notification", "n")
@@ -177,12 +177,12 @@ async def test_a_waiting_reader_is_notified_of_hanging_requests(
     now[0] = 10.1
     journal.begin(UP, "request", "young")
     assert [record.method for record in await reader.wait(5.0)] == ["slow"]
-    journal.flag_hanging()  # only once
+    journal.flag_hanging()  # flagged only once
     assert await reader.wait(0) == []
     reader.close()
 
 
-# A journal is bounded, and none of its readers sees a secret.
+# Limits and redaction of a journal
 
 
 SECRET = "hunter2-hunter2"
@@ -216,7 +216,7 @@ def test_a_duplicate_name_does_not_hide_a_secret(raw: bytes) -> None:
         msgspec.json.decode(clean)
 
 
-def test_messages_without_secrets_stay_unchanged() -> None:
+def test_recorded_messages_without_secrets_stay_unchanged() -> None:
     raw = b'{ "about": "tokens", "n": 1.50, "list": [{"a": 1}, {"a": 2}] }'
     assert Redactor().message(raw) is raw
 
@@ -273,7 +273,7 @@ async def test_a_slow_watcher_sees_no_secret_of_requests_that_end_meanwhile(tmp_
 
 
 @given(st.sampled_from([{"token": SECRET}, [f"token={SECRET}"], f"token={SECRET}"]))
-def test_secrets_in_ids_are_redacted(request_id: Any) -> None:
+def test_secrets_in_request_ids_are_redacted(request_id: Any) -> None:
     journal = Journal()
     overheard = LineObserver(journal)
     line = {"jsonrpc": "2.0", "id": request_id, "method": "x", "params": {}}
@@ -295,7 +295,7 @@ def _size_of(count: int, keep: Any) -> int:
         tracemalloc.stop()
 
 
-def test_a_short_value_does_not_keep_its_long_message_in_memory() -> None:
+def test_recording_short_params_does_not_keep_the_whole_message_in_memory() -> None:
     journal = Journal()
     around = b'{"jsonrpc":"2.0","id":1,%b"method":"x","params":{"a":1}}' % (b" " * (1 << 20))
 

@@ -89,7 +89,7 @@ def test_response_to_an_unknown_id_is_recorded_separately(
     assert (stray.dir, stray.request_id, stray.session) == (DOWN, shown, "s1")
 
 
-def test_ids_of_both_sides_are_independent() -> None:
+def test_equal_ids_of_client_and_server_requests_are_distinguished() -> None:
     journal = observe((UP, ASK), (DOWN, {"id": 1, "method": "ping"}), (UP, {"id": 1, "result": {}}))
     assert [(one.dir, one.state) for one in journal.records()] == [(UP, "pending"), (DOWN, "ok")]
 
@@ -107,7 +107,7 @@ def test_requests_with_the_same_id_are_answered_in_order() -> None:
     ]
 
 
-def test_ids_of_invalid_types_are_matched() -> None:
+def test_a_response_is_matched_even_if_its_id_has_an_invalid_type() -> None:
     journal = observe((UP, {"id": [1], "method": "a"}), (DOWN, {"id": [1], "result": {}}))
     assert states(journal) == [("request", "ok")]
 

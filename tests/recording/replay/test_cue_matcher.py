@@ -108,13 +108,13 @@ def test_repeated_calls_match_the_recorded_ones_in_turn_and_then_the_last_again(
     assert found(matcher, method, params) == 3
 
 
-def test_redacted_calls_are_found_in_the_order_of_the_tape(tmp_path: Path) -> None:
+def test_redacted_calls_are_matched_in_the_order_of_the_tape(tmp_path: Path) -> None:
     plain = call("login", arguments={"password": "x"})
     matcher = TolerantMatcher(script(tmp_path, ("tools/call", HIDDEN), plain))
     assert [found(matcher, *plain) for _ in range(3)] == [1, 2, 2]
 
 
-def test_notifications_and_requests_are_distinguished(tmp_path: Path) -> None:
+def test_a_request_does_not_match_a_recorded_notification(tmp_path: Path) -> None:
     cues = script(tmp_path, ("notifications/x", {"a": 1}), ("notifications/x", HIDDEN), notes=True)
     matcher = TolerantMatcher(cues)
     assert found(matcher, "notifications/x", {"a": 1}) is None
@@ -137,12 +137,12 @@ def test_a_strict_matcher_requires_the_order_and_the_params_of_the_tape(tmp_path
     )
     matcher = StrictMatcher(cues)
     assert matcher.expected() == "initialize"
-    assert found(matcher, *call("a", arguments={"x": 1})) is None  # too early
+    assert found(matcher, *call("a", arguments={"x": 1})) is None  # not yet expected
     assert found(matcher, "initialize", {"clientInfo": {"name": "another"}}) == 1
     assert matcher.expected() == "tools/call a"
-    assert found(matcher, *call("a", arguments={"x": 2})) is None  # the client may try again
+    assert found(matcher, *call("a", arguments={"x": 2})) is None  # the client may retry
     assert found(matcher, *call("a", arguments={"x": 1}, extra=1)) is None
-    assert found(matcher, "initialize", {}) == 1  # a relay sends an introduction of its own
+    assert found(matcher, "initialize", {}) == 1  # relays send their own `initialize`
     assert [cue.used for cue in cues] == [True, False, False, False]
     assert found(matcher, *call("a", arguments={"x": 1}, _meta={"y": 1})) == 2
     assert found(matcher, *call("login", arguments={"password": 1}, more=1)) is None

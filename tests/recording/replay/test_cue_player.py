@@ -113,7 +113,7 @@ async def test_response_is_returned_after_the_notifications_recorded_before_it(
     assert edge.told == [("notifications/x", {"n": 1})]
 
 
-async def test_call_without_steps_after_its_response_has_no_rest(tmp_path: Path) -> None:
+async def test_rest_is_none_if_no_step_follows_the_response(tmp_path: Path) -> None:
     (cue,) = script(tmp_path, up(id=1, method="a"), down(id=1, result={}))
     playing, _ = player(cue)
     await playing.play_until_response()
@@ -200,7 +200,7 @@ async def test_played_progress_has_the_token_of_the_current_client(tmp_path: Pat
     ("related", "peer", "told", "sent"),
     [(1, True, 1, 0), (None, True, 0, 1), (None, False, 1, 0), (1, False, 1, 0)],
 )
-async def test_unrelated_messages_are_sent_on_the_connection(
+async def test_notifications_unrelated_to_the_call_are_sent_on_the_connection(
     tmp_path: Path, related: int | None, peer: bool, told: int, sent: int
 ) -> None:
     (cue,) = script(
@@ -215,7 +215,7 @@ async def test_unrelated_messages_are_sent_on_the_connection(
     assert (len(edge.told), len(client.sent)) == (told, sent)
 
 
-async def test_an_unrelated_request_has_no_timeout(tmp_path: Path) -> None:
+async def test_a_server_request_unrelated_to_a_call_has_no_timeout(tmp_path: Path) -> None:
     (cue,) = script(
         tmp_path,
         up(method="notifications/initialized"),

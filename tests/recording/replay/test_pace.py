@@ -18,7 +18,7 @@ async def turns() -> None:
     ("speed", "seconds", "took"),
     [(None, 5, 0), (1, 5, 5), (2, 5, 2.5), (0.5, 5, 10), (1, 0, 0), (1, -1, 0)],
 )
-async def test_the_speed_scales_waiting_times(
+async def test_the_speed_divides_the_recorded_waiting_times(
     virtual_time: VirtualTime, speed: float | None, seconds: float, took: float
 ) -> None:
     begun = virtual_time.now
@@ -27,12 +27,12 @@ async def test_the_speed_scales_waiting_times(
 
 
 @pytest.mark.parametrize("speed", [0, -1, float("inf"), float("nan")])
-def test_a_speed_must_be_positive_and_finite(speed: float) -> None:
+def test_a_replay_speed_must_be_positive_and_finite(speed: float) -> None:
     with pytest.raises(ValueError, match="^`speed` must be a finite number greater than 0, not "):
         Pace(speed)
 
 
-async def test_steps_are_taken_one_by_one() -> None:
+async def test_each_step_releases_one_message() -> None:
     pace = Pace(stepped=True)
     tasks = [asyncio.ensure_future(pace.wait(0)) for _ in range(4)]
     await turns()
@@ -46,7 +46,7 @@ async def test_steps_are_taken_one_by_one() -> None:
     pace.step(5)
     await turns()
     assert pace.waiting == 0
-    for _ in range(2):  # two steps were left
+    for _ in range(2):  # two of the granted steps were unused
         await pace.wait(0)
     last = asyncio.ensure_future(pace.wait(0))
     await turns()
@@ -55,7 +55,7 @@ async def test_steps_are_taken_one_by_one() -> None:
     await last
 
 
-async def test_a_pause_holds_all_messages_except_steps() -> None:
+async def test_a_paused_replay_sends_one_message_per_step() -> None:
     pace = Pace()
     pace.pause()
     tasks = [asyncio.ensure_future(pace.wait(0)) for _ in range(3)]

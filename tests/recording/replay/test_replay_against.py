@@ -61,7 +61,7 @@ async def test_replay_against_the_recorded_server_differs_only_in_volatile_value
     await record(tmp_path / "one", program, version)
     async with asyncio.timeout(LIMIT):
         report = await replay_tape(tmp_path / "one", program)
-        # The tool returns its process id, which differs.
+        # The tool returns its process id, which differs in each run.
         assert set(wrong(report)) <= {"tools/call who", "tools/call ask"}
         assert wrong(report)["tools/call who"][0] == "result.content.0.text"
         assert "tools/call who: different response" in str(report)
@@ -87,7 +87,7 @@ async def test_replay_against_another_server_over_http_reports_differences(
     assert any(what == "resources/read red://fixed" for what in wrong(report))
 
 
-async def test_notifications_are_compared_on_request(tmp_path: Path) -> None:
+async def test_a_replay_compares_notifications_if_requested(tmp_path: Path) -> None:
     await record(tmp_path / "one", make("red"))
     async with asyncio.timeout(LIMIT):
         report = await replay_tape(tmp_path / "one", make("red"), notifications=True)
@@ -225,7 +225,7 @@ async def test_report_states_that_a_redacted_request_was_sent_without_its_secret
 # +
 
 
-def test_long_values_are_cut_in_reports() -> None:
+def test_long_values_are_cut_in_replay_reports() -> None:
     assert _cut("x" * 10_000) == "x" * 10_000
     assert _cut("x" * 10_001) == "x" * 10_000 + "… (10001 characters)"
     assert _cut([1, 2]) == [1, 2]

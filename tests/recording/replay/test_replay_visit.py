@@ -309,7 +309,7 @@ def test_recorded_result_or_error_of_the_client_is_sent_again() -> None:
 
 
 @pytest.mark.parametrize(("effort", "found"), [(12, True), (11, False)])
-def test_expensive_alignments_are_skipped(effort: int, found: bool) -> None:
+def test_alignments_over_the_effort_limit_are_skipped(effort: int, found: bool) -> None:
     # Two items, of which one occurs four times: 2 * (2 + 4) steps.
     assert (aligned("ab", "aaaa", effort) is not None) is found
 
@@ -332,7 +332,7 @@ def test_many_equal_items_are_aligned_within_the_limit() -> None:
         ("ab", "cd", (0, 0)),
     ],
 )
-def test_equal_items_at_both_ends_are_counted(
+def test_same_ends_counts_equal_items_at_the_start_and_the_end(
     first: str, second: str, ends: tuple[int, int]
 ) -> None:
     assert same_ends(first, second) == ends

@@ -30,7 +30,7 @@ def test_the_same_request_has_the_same_identity() -> None:
         assert other.said != one.said
 
 
-def test_different_requests_may_have_the_same_target() -> None:
+def test_different_requests_with_the_same_target_have_different_identities() -> None:
     one, other = identity({"name": "a", "extra": 1}), identity({"name": "a", "extra": 2})
     assert one.said != other.said
     assert one.target == other.target != one.said

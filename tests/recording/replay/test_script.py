@@ -64,7 +64,7 @@ def test_params_that_are_not_an_object_are_read_as_empty(tmp_path: Path) -> None
     assert cue.params == {}
 
 
-def test_steps_belong_to_the_call_that_they_name(tmp_path: Path) -> None:
+def test_notifications_are_steps_of_the_call_that_they_refer_to(tmp_path: Path) -> None:
     token = {"_meta": {"progressToken": "t"}}
     first, second = cues(
         tmp_path,
@@ -72,7 +72,7 @@ def test_steps_belong_to_the_call_that_they_name(tmp_path: Path) -> None:
         up(id=2, method="b"),
         down(method="notifications/progress", params={"progressToken": "t"}),
         down(related=1, method="notifications/message"),
-        down(method="notifications/message"),  # belongs to the latest message
+        down(method="notifications/message"),  # a step of the latest message
         down(id=1, result={}),
         down(method="notifications/progress", params={"progressToken": "t"}),  # after the response
         down(method="notifications/progress", params={"progressToken": "other"}),
@@ -105,7 +105,7 @@ def test_responses_to_and_cancellations_of_server_requests_are_steps(tmp_path: P
     ]
 
 
-def test_call_has_the_position_of_its_cancellation(tmp_path: Path) -> None:
+def test_the_position_of_a_cancellation_is_recorded_with_its_call(tmp_path: Path) -> None:
     first, second = cues(
         tmp_path,
         up(id=1, method="a"),
@@ -113,7 +113,7 @@ def test_call_has_the_position_of_its_cancellation(tmp_path: Path) -> None:
         up(method="notifications/cancelled", params={"requestId": 1}),
         up(method="notifications/cancelled", params={"requestId": 5}),
         up(method="notifications/cancelled"),
-        down(id=3, method="roots/list"),  # of the call that is not cancelled
+        down(id=3, method="roots/list"),  # during the call that is not cancelled
     )
     assert (first.cancelled, second.cancelled) == (3, None)
     assert [steps(first), steps(second)] == [[], [("ask", 6)]]
@@ -129,7 +129,7 @@ def test_call_has_the_position_of_its_cancellation(tmp_path: Path) -> None:
     ],
     ids=["question", "log", "change"],
 )
-def test_a_message_without_a_reference_belongs_to_the_pending_request_unless_it_is_a_change(
+def test_list_changes_are_not_assigned_to_the_pending_request(
     tmp_path: Path, said: dict[str, Any], of_the_first: bool
 ) -> None:
     first, ping = cues(
@@ -199,7 +199,9 @@ def test_delays_between_steps_are_never_negative(tmp_path: Path) -> None:
     assert cue.steps[0].after == 0.0
 
 
-def test_the_number_of_messages_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_messages_of_a_replayed_tape_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scripts, "MOST", 3)
     lines = [up(id=n, method="a") for n in range(4)]
     assert len(cues(tmp_path, *lines[:3])) == 3
@@ -235,7 +237,7 @@ def test_progress_is_tracked_for_pending_and_recently_answered_requests(
         (None, INTERNAL_ERROR, "The recorded response cannot be decoded", False),
     ],
 )
-def test_an_error_is_read_from_a_tape(
+def test_a_recorded_error_is_read_or_replaced_by_an_internal_error(
     raw: bytes | None, code: int, message: str, whole: bool
 ) -> None:
     given = None if raw is None else Raw(raw)

@@ -62,7 +62,7 @@ def write(path: Path, said: list[dict[str, Any]]) -> None:
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("recorded", [True, False], ids=["stateless tape", "handshake tape"])
 @pytest.mark.parametrize("version", [NEWEST.value, NEWEST_HANDSHAKE.value])
-async def test_a_tape_on_which_both_eras_were_tried_serves_both(
+async def test_a_tape_whose_client_tried_both_eras_serves_clients_of_both(
     tmp_path: Path, recorded: bool, version: str
 ) -> None:
     write_tape(tmp_path / "tried", stateless=recorded)
@@ -131,7 +131,7 @@ def introduction(path: Path, *said: dict[str, Any]) -> dict[str, Any] | None:
         ),
     ],
 )
-def test_capabilities_follow_from_the_recorded_requests(
+def test_synthetic_capabilities_are_derived_from_the_recorded_requests(
     tmp_path: Path, method: str, more: dict[str, Any], capabilities: dict[str, Any]
 ) -> None:
     found = introduction(tmp_path, {"id": 1, "method": method, "params": {**meta(), **more}})
@@ -141,7 +141,9 @@ def test_capabilities_follow_from_the_recorded_requests(
     assert found["_meta"][SERVER_INFO_KEY] == {"name": "tape", "version": "0"}
 
 
-def test_capabilities_and_server_info_follow_from_the_recorded_responses(tmp_path: Path) -> None:
+def test_synthetic_capabilities_and_server_info_are_derived_from_the_recorded_responses(
+    tmp_path: Path,
+) -> None:
     server = {SERVER_INFO_KEY: {"name": "notes", "version": "1"}}
     found = introduction(
         tmp_path,

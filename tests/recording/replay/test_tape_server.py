@@ -50,7 +50,7 @@ def lighthouse() -> MCPServer:
 
     @server.tool()
     async def fail() -> str:
-        raise ValueError("out of oil")
+        raise ValueError("the lamp is broken")
 
     @server.resource("log://today")
     async def today() -> str:
@@ -79,7 +79,7 @@ class Keeper:
         signal = await client.call(
             "signal", {"text": "SOS"}, on_progress=lambda p, *_: self.progress.append(p)
         )
-        # Without sessions a tool restarts after each elicitation, and so does its progress.
+        # In the stateless era, a tool and its progress start again after each elicitation.
         seen += [signal.text, sorted(set(self.progress)), self.asked]
         seen.append((await client.call("fail")).is_error)
         seen.append([part.text for part in await client.read("log://today")])
@@ -204,7 +204,7 @@ async def test_subscription_to_a_tape_without_notifications_is_acknowledged_and_
     await record(tmp_path / "one", STATELESS)
     cues = [cue for cue in load_script(tmp_path / "one") if cue.method != "subscriptions/listen"]
     player = TapeServer(cues)
-    # The relay subscribes on behalf of clients that cannot.
+    # The relay subscribes on behalf of clients whose era has no subscriptions.
     relay = player.for_both_eras()
     async with relay.running(), joined(relay, HANDSHAKE, Keeper()) as client:
         assert (await client.call("turn")).text == "1"
@@ -216,7 +216,9 @@ async def test_subscription_to_a_tape_without_notifications_is_acknowledged_and_
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("version", BOTH)
-async def test_an_elicitation_belongs_to_the_pending_call(tmp_path: Path, version: str) -> None:
+async def test_an_elicitation_is_played_during_the_pending_call(
+    tmp_path: Path, version: str
+) -> None:
     """A tap does not know to which request an elicitation belongs."""
     asked = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {}}}
     answer = {"content": [{"type": "text", "text": "blue"}]}
@@ -276,7 +278,7 @@ async def test_notifications_are_sent_after_the_recorded_message(
             before = [method for method, _ in ears.drain() if "resources/updated" in method]
             await client.call("touch", {"uri": "red://fixed"})
             heard = await ears.hear("notifications/resources/updated", uri="red://fixed")
-            if version == HANDSHAKE:  # in the other era, it must be requested
+            if version == HANDSHAKE:  # the stateless era must request it
                 await client.call("grow", {"tool": "more"})
                 await ears.hear("notifications/tools/list_changed")
             return [*before, heard["uri"]]

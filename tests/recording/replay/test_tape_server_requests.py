@@ -63,7 +63,7 @@ async def refusal(server: TapeServer, method: str, params: Any = None, **about: 
     ],
     ids=["result", "error", "odd", "nothing"],
 )
-async def test_a_request_gets_the_recorded_response(
+async def test_a_request_to_a_tape_server_gets_the_recorded_response(
     tmp_path: Path, answer: Any, expected: Any
 ) -> None:
     server = TapeServer(tape(tmp_path, *call(1, "a", answer)))
@@ -107,7 +107,9 @@ async def test_missed_requests_are_remembered_up_to_a_limit(
     assert server.missed == ["tools/call 'x'", "tools/call 'y'"]
 
 
-async def test_the_introduction_follows_from_the_recorded_requests(tmp_path: Path) -> None:
+async def test_a_tape_without_an_introduction_answers_discover_from_the_recorded_requests(
+    tmp_path: Path,
+) -> None:
     server = TapeServer(tape(tmp_path, *call(1, "tools/call", {"result": {}}, **META)))
     found = await ask(server, "server/discover", stateless=True)
     assert found["capabilities"] == {"tools": {}}
@@ -141,7 +143,7 @@ async def test_strict_sessions_are_played_in_the_recorded_order(
 
 
 @pytest.mark.parametrize(("seq", "begun"), [(1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
-async def test_seek_continues_with_the_session_of_the_entry(
+async def test_strict_playback_continues_in_the_session_of_the_sought_entry(
     tmp_path: Path, seq: int, begun: int
 ) -> None:
     # The last requests of the sessions are the entries 3 and 7, their responses 4 and 8.
@@ -201,7 +203,7 @@ async def test_notifications_are_played_in_the_background_until_the_server_close
     await asyncio.sleep(0)
 
 
-async def test_steps_after_the_response_are_played(tmp_path: Path) -> None:
+async def test_steps_after_the_response_are_played_in_the_background(tmp_path: Path) -> None:
     told: list[str] = []
 
     class Edge(NullReplyPath):
@@ -228,7 +230,7 @@ async def test_disconnection_of_a_client_during_playback_is_not_an_error() -> No
     await serving._quietly(fails())
 
 
-def test_soon_calls_the_function_immediately_if_there_are_no_clients(tmp_path: Path) -> None:
+def test_soon_calls_its_function_immediately(tmp_path: Path) -> None:
     server = TapeServer(tape(tmp_path, *call(1, "a", {"result": {}})))
     done: list[int] = []
     server.soon(lambda: done.append(1))

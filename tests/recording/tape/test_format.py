@@ -32,12 +32,12 @@ def test_the_command_of_a_tape_may_be_a_list_or_a_string(
         ({"type": "http", "url": "http://localhost/mcp"}, {"url": "http://localhost/mcp"}),
     ],
 )
-def test_metadata_describe_the_recorded_server(
+def test_metadata_of_a_tape_contain_the_command_or_url_of_the_server(
     server: dict[str, Any], about: dict[str, Any]
 ) -> None:
     assert about_entry(read_entry(server)) == about
     assert about_entry(None) == {}
 
 
-def test_a_tape_is_named_without_its_suffix() -> None:
+def test_the_name_of_a_tape_excludes_its_suffix() -> None:
     assert base_of("x/a.tape.jsonl") == base_of(Path("x/a")) == "x/a"

@@ -65,13 +65,13 @@ def warnings(reader: TapeReader) -> list[str]:
         ),
     ],
 )
-def test_problems_of_a_tape_are_reported(
+def test_damaged_and_incomplete_tapes_are_reported(
     tmp_path: Path, lines: list[str], info: dict[str, Any], expected: list[str]
 ) -> None:
     assert warnings(tape(tmp_path, *lines, **info)) == expected
 
 
-def test_a_missing_or_invalid_companion_is_reported(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_companion_file_of_a_tape_is_reported(tmp_path: Path) -> None:
     reader = tape(tmp_path, line(1), about="")
     assert reader.troubles == ["t.tape.json is missing: details of the recording are unknown"]
     assert reader.info.status == "cut"
@@ -97,7 +97,7 @@ def test_a_tape_of_another_version_is_rejected(tmp_path: Path) -> None:
         ("parts", 0),
     ],
 )
-def test_metadata_with_an_implausible_value_is_not_used(
+def test_metadata_with_an_invalid_value_are_replaced_by_defaults(
     tmp_path: Path, member: str, value: float
 ) -> None:
     reader = tape(tmp_path, line(1), name="x", **{member: value})
@@ -108,7 +108,7 @@ def test_metadata_with_an_implausible_value_is_not_used(
 # Pages
 
 
-def test_entries_are_read_in_pages(tmp_path: Path) -> None:
+def test_entries_of_a_tape_are_read_in_pages(tmp_path: Path) -> None:
     reader = tape(tmp_path, *[line(number) for number in range(1, 6)])
     size = len(line(1))
     page = read_page(reader, limit=2)
@@ -129,7 +129,7 @@ def test_entries_are_read_in_pages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["x", "1", "1-x", "-1", "1-", "1-" + "9" * 19, "١-0"])
-def test_invalid_positions_are_rejected(tmp_path: Path, place: str) -> None:
+def test_invalid_tape_positions_are_rejected(tmp_path: Path, place: str) -> None:
     with pytest.raises(ValueError, match="invalid tape position .*: expected PART-OFFSET$"):
         read_page(tape(tmp_path, line(1)), place)
 

@@ -43,7 +43,7 @@ def test_secret_is_found_with_and_without_a_prefix_such_as_bearer() -> None:
     assert "abc" in secrets_in([], {"AUTH_TOKEN": "Bearer abc"})
 
 
-def test_passwords_of_urls_are_found_in_both_forms() -> None:
+def test_passwords_in_urls_are_found_encoded_and_decoded() -> None:
     found = secrets_in([], {"DATABASE": "postgres://u:p%40ss@h/db", "OTHER": "u:p2@h"})
     assert {"p%40ss", "p@ss"} <= set(found)
     assert "p2" not in found
@@ -65,7 +65,7 @@ def test_passwords_of_urls_are_found_in_both_forms() -> None:
         ),
     ],
 )
-def test_secrets_of_an_entry_are_found(
+def test_secrets_in_a_configuration_entry_are_found(
     entry: dict[str, Any], found: set[str], unknown: set[str]
 ) -> None:
     secrets = set(secrets_of(entry))

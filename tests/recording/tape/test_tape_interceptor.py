@@ -123,14 +123,14 @@ async def test_stateless_requests_and_notifications_of_subscriptions_are_recorde
 class Meddle:
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "tools/call":
-            exchange.note("looked at it")
+            exchange.note("a note of the interceptor")
         if "secret" in exchange.method:
             exchange.note("blocked")
             raise RpcError(-32001, "not here")
         return await proceed(exchange)
 
 
-async def test_notes_of_interceptors_are_recorded(tmp_path: Path) -> None:
+async def test_notes_of_interceptors_are_recorded_on_the_tape(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "one")
     async with scene(interceptors=[Recorder(tape), Meddle()]) as place:
         client = await place.session()
@@ -144,7 +144,7 @@ async def test_notes_of_interceptors_are_recorded(tmp_path: Path) -> None:
     entries = read_tape(tmp_path / "one")[3:]
     assert [(t[1], e.did, e.stopped) for t, e in zip(told(entries), entries, strict=True)] == [
         ("tools/call", None, False),
-        ("result", ["looked at it"], False),
+        ("result", ["a note of the interceptor"], False),
         ("notifications/secret", ["blocked"], True),
         ("vendor/secret", None, False),
         ("error", ["blocked"], False),
@@ -156,7 +156,7 @@ class Change:
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "notifications/gone":
-            exchange.drop("dropped: it is")
+            exchange.drop("dropped: not allowed")
             return None
         if "vendor" not in exchange.method:
             return await proceed(exchange)
@@ -191,11 +191,11 @@ async def test_recorder_around_other_interceptors_records_messages_as_clients_se
         if not e.stopped
     ]
     assert seen == [{"n": 1}, {"n": 2 if around else 1}, {"n": 4}]
-    assert [e.did for e in entries if e.stopped] == ([] if around else [["dropped: it is"]])
+    assert [e.did for e in entries if e.stopped] == ([] if around else [["dropped: not allowed"]])
     assert entries[-2].did == ["changed"]
 
 
-async def test_sessions_are_labelled_and_secrets_redacted(tmp_path: Path) -> None:
+async def test_recorded_sessions_have_labels_and_their_secrets_are_redacted(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "one", about={"url": "http://me:hunter22@h/?api_key=hunter22"})
     async with scene(interceptors=[Recorder(tape)]) as place:
         clients = [await place.session(), await place.session()]
@@ -286,7 +286,7 @@ async def test_secrets_of_every_origin_are_redacted(tmp_path: Path, version: str
         assert b"mcp-session-id" not in file.read_bytes().lower()
 
 
-# Secrets outside of messages.
+# Secrets outside messages
 
 
 @pytest.mark.parametrize(

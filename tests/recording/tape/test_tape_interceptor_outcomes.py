@@ -68,7 +68,7 @@ def entries(recorder: Recorder) -> list[Any]:
         (KeyboardInterrupt(), None, None),
     ],
     ids=[
-        *("bytes", "raw", "nothing", "refused", "as it came", "failed"),
+        *("bytes", "raw", "nothing", "refused", "raw error", "failed"),
         *("cancelled", "odd reason", "no reason", "interrupted"),
     ],
 )
@@ -114,7 +114,7 @@ def test_notification_that_was_not_forwarded_is_marked_as_stopped(
 
 
 @pytest.mark.parametrize("stopped", [True, False])
-def test_response_to_a_cancelled_request_is_stopped_unless_the_cancellation_was(
+def test_response_is_marked_as_stopped_if_the_cancellation_was_forwarded(
     recorder: Recorder, stopped: bool
 ) -> None:
     asked = exchange("tools/call", {})
@@ -152,7 +152,7 @@ def test_request_that_passes_the_recorder_twice_is_recorded_once(recorder: Recor
     assert len(entries(recorder)) == 2
 
 
-def test_stateless_requests_are_sessions_of_their_own(recorder: Recorder) -> None:
+def test_each_stateless_request_is_recorded_as_its_own_session(recorder: Recorder) -> None:
     for _ in range(2):
         _, after = recorder.before(exchange("x", {}))
         assert after is not None
@@ -160,7 +160,7 @@ def test_stateless_requests_are_sessions_of_their_own(recorder: Recorder) -> Non
     assert [entry.session for entry in entries(recorder)] == ["r1", "r1", "r2", "r2"]
 
 
-def test_a_failed_write_leaves_no_pending_request(
+def test_a_failed_write_leaves_no_pending_request_in_the_recorder(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any, **__: Any) -> None:
@@ -198,7 +198,9 @@ def test_recorder_around_other_interceptors_records_each_direction_once(recorder
         (b"{}", None),
     ],
 )
-def test_the_subscription_of_a_notification_is_found(params: bytes, found: Any) -> None:
+def test_the_subscription_id_of_a_notification_is_read_from_its_meta(
+    params: bytes, found: Any
+) -> None:
     assert recording._subscription(Notification("x", Raw(params))) == found
     assert recording._subscription(Notification("x")) is None
 

@@ -40,8 +40,10 @@ def recorder(tmp_path: Path) -> Recorder:
     return Recorder(TapeWriter(tmp_path / "one"))
 
 
-@pytest.mark.parametrize("capabilities", [None, ASKED], ids=["led by hand", "in a task"])
-async def test_a_cancellation_is_recorded_once(recorder: Recorder, capabilities: Any) -> None:
+@pytest.mark.parametrize("capabilities", [None, ASKED], ids=["without a task", "in a task"])
+async def test_the_cancellation_of_a_request_is_recorded_once(
+    recorder: Recorder, capabilities: Any
+) -> None:
     async with scene(interceptors=[recorder]) as place:
         client = await place.session(capabilities)
         server = await place.server()
@@ -172,7 +174,7 @@ async def test_server_request_with_the_id_of_a_client_request_is_recorded_separa
     for about in asked:
         assert said.count(("result", about, False)) >= 1
     [call] = [about for kind, about, _ in said if kind == "tools/call"]
-    assert call in asked, "otherwise the test shows nothing"
+    assert call in asked, "one server request has the id of the call"
 
 
 @pytest.mark.parametrize("version", BOTH)

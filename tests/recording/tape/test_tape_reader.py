@@ -76,7 +76,7 @@ def test_progress_is_assigned_to_its_pending_request_after_many_other_requests(
         params = {"progressToken": f"t{n}", "progress": 1}
         said.append(("server_to_client", {"method": "notifications/progress", "params": params}))
 
-    ask(0)  # pending all the time
+    ask(0)  # never answered, so it stays pending
     for n in range(1, 40):
         ask(n)
         said.append(("server_to_client", {"id": n, "result": {}}))
@@ -106,7 +106,7 @@ def test_an_index_drops_requests_that_were_answered_long_ago(
     finally:
         tracemalloc.stop()
     assert len(found) == COUNT // 2
-    assert peak - held < COUNT * 20 + (300 << 10), "the buffer, and little else"
+    assert peak - held < COUNT * 20 + (300 << 10), "only the read buffer is allocated temporarily"
 
 
 def write_numbers(base: Path, *numbers: int) -> TapeReader:

@@ -51,7 +51,7 @@ TAPE = [
         ({"first": 99}, []),
     ],
 )
-def test_entries_are_selected_and_responses_go_with_their_requests(
+def test_responses_are_selected_with_their_requests(
     choice: dict[str, Any], numbers: list[int]
 ) -> None:
     lines = [(SPOT, b"", one) for one in TAPE]
@@ -68,7 +68,7 @@ def test_reading_ends_when_no_further_entry_can_match() -> None:
             yield SPOT, b"", one
 
     list(select_lines(lines(), EntrySelection(last=4)))
-    assert read[-1] == 8, "the answer to number 4 is number 7"
+    assert read[-1] == 8, "entry 7 is the response to entry 4"
 
 
 class Tapes:
@@ -120,14 +120,14 @@ def test_a_tape_is_trimmed_in_place_with_its_parts(tapes: Tapes) -> None:
     assert [one.seq for one in TapeReader(tapes.folder / "long")] == [1]
 
 
-def test_an_empty_selection_writes_nothing(tapes: Tapes) -> None:
+def test_trimming_to_an_empty_selection_is_an_error_and_writes_no_file(tapes: Tapes) -> None:
     reader = tapes.write("long", [1])
     with pytest.raises(ConfigError, match="matches: nothing was written$"):
         trim(reader, EntrySelection(first=9), tapes.folder / "short")
     assert not (tapes.folder / "short.tape.jsonl").exists()
 
 
-def test_an_empty_tape_stays_empty(tapes: Tapes) -> None:
+def test_trimming_an_empty_tape_keeps_it_empty(tapes: Tapes) -> None:
     assert trim(tapes.write("long", []), EntrySelection(), tapes.folder / "short") == 0
 
 

@@ -41,7 +41,7 @@ def test_a_tape_is_rotated_and_its_first_and_last_parts_are_kept(tmp_path: Path)
     assert len(reader.parts) == 3
     assert reader.info.parts > 3
     assert all(part.stat().st_size <= 1000 for part in reader.parts)
-    with TapeWriter(tmp_path / "one") as tape:  # record again with the same name
+    with TapeWriter(tmp_path / "one") as tape:  # a second recording with the same name
         tape.write(note(7), UP)
     assert numbers(tmp_path / "one") == [7]
     assert len(files_of(str(tmp_path / "one"))) == 2
@@ -265,7 +265,7 @@ def test_a_companion_that_cannot_be_written_leaves_no_temporary_file(
     assert numbers(tmp_path / "one") == [1]
 
 
-def test_all_properties_of_a_message_are_recorded(tmp_path: Path) -> None:
+def test_a_tape_entry_has_all_properties_of_its_message(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one", redactor=None) as tape:
         tape.write(note(1), UP, session="s")
         tape.write(
@@ -287,7 +287,7 @@ def test_all_properties_of_a_message_are_recorded(tmp_path: Path) -> None:
     assert 0 <= first.at <= second.at < 60
 
 
-def test_losses_are_reported_once_a_minute(
+def test_messages_that_cannot_be_recorded_are_reported_once_a_minute(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

@@ -9,7 +9,7 @@ from tests.support.raw_server_client import wire_to
 PAGE = Path(__file__).parents[3] / "docs" / "authoring.md"
 
 
-async def test_the_code_on_the_page_runs() -> None:
+async def test_the_code_on_the_authoring_page_runs() -> None:
     names: dict[str, Any] = {"__name__": "page"}
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     exec(compile("\n".join(blocks), str(PAGE), "exec", dont_inherit=True), names)

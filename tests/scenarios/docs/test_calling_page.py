@@ -26,7 +26,7 @@ def snippets() -> list[CodeType]:
     return [compile(source, f"calling.md[{i}]", "exec", flags) for i, source in enumerate(found)]
 
 
-async def test_every_snippet_runs(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_every_snippet_on_the_calling_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     for code in snippets():
         done = eval(code, names)  # a snippet with `await` evaluates to a coroutine
@@ -81,7 +81,7 @@ async def test_every_member_named_on_the_page_exists() -> None:
         ) or (name == "UnknownContent"), name
 
 
-def test_the_defaults_on_the_page_are_correct() -> None:
+def test_the_defaults_on_the_calling_page_are_correct() -> None:
     defaults = {field.name: field.default for field in fields(MCPClientConfig)}
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| ([^|]+) \|", PAGE.read_text(), re.MULTILINE)
     checked = 0
@@ -98,7 +98,7 @@ def test_the_defaults_on_the_page_are_correct() -> None:
     assert checked == sum(isinstance(d, int | float) for d in defaults.values())
 
 
-def test_public_methods_have_docstrings() -> None:
+def test_public_methods_of_a_client_have_docstrings() -> None:
     for name, member in inspect.getmembers(MCPClient):
         kind = inspect.isfunction(member) or isinstance(member, property)
         if kind and not name.startswith("_"):

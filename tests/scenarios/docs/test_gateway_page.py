@@ -42,7 +42,7 @@ def environment(person: Person) -> dict[str, str]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page uses curl")
-def test_every_command_runs_as_shown(person: Person) -> None:
+def test_every_command_on_the_gateway_page_runs_as_shown(person: Person) -> None:
     files_into(person)
     up, gateway = (block.split() for block in blocks('sh title="in one terminal"'))
     assert up == ["fairlead", "up"]
@@ -83,7 +83,7 @@ def test_the_command_for_programs_prints_json(person: Person) -> None:
         assert [one["name"] for one in up.report()["servers"]] == ["harbour", "notebook"]
 
 
-def test_the_embedded_gateway_runs(person: Person) -> None:
+def test_the_embedded_gateway_on_the_page_runs(person: Person) -> None:
     files_into(person)
     done = subprocess.run(
         [sys.executable, "embedded.py"],

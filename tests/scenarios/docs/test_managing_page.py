@@ -27,7 +27,7 @@ def blocks(kind: str) -> list[str]:
     return found
 
 
-def test_every_command_runs_as_shown(person: Person) -> None:
+def test_every_command_on_the_managing_page_runs_as_shown(person: Person) -> None:
     for title in ("server.py", "agent.py"):
         [program] = blocks(f'python title="{title}"')
         (person.project / title).write_text(program)

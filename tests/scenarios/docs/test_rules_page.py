@@ -27,7 +27,7 @@ def test_rule_files_on_the_page_are_valid(tmp_path: Path) -> None:
         made.close()
 
 
-def test_tables_on_the_page_are_complete() -> None:
+def test_tables_on_the_rules_page_list_every_action_condition_and_key() -> None:
     section = PAGE.split("## Actions")[1]
     told = {
         row[0]: set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row[1])))

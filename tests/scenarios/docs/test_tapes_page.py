@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "tapes.md"
 LIMIT = 60.0
 
 
-def test_every_command_runs_as_shown(tmp_path: Path) -> None:
+def test_every_command_on_the_tapes_page_runs_as_shown(tmp_path: Path) -> None:
     text = PAGE.read_text()
     [notes] = re.findall(r'```python title="notes.py"\n(.*?)```', text, re.DOTALL)
     (tmp_path / "notes.py").write_text(notes)

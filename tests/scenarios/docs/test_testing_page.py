@@ -51,7 +51,7 @@ def test_a_synchronous_test_runs_without_a_plugin() -> None:
     page()["test_prices"]()
 
 
-async def test_a_snapshot_detects_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_snapshot_example_detects_a_removed_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names, file = page(), tmp_path / "tools.json"
     check, server = names["check_snapshot"], names["server"]
     await check(server, file)

@@ -23,7 +23,7 @@ TEXT = (ROOT / "docs" / "tutorial.md").read_text()
 TOKENS = {"ALICE_TOKEN": "a1ice", "BOB_TOKEN": "b0b"}
 
 
-def test_commands_on_the_page_work(person: Person) -> None:
+def test_commands_of_the_tutorial_work(person: Person) -> None:
     prepare(person)
     for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL):
         done = shell(person, block)

@@ -456,7 +456,7 @@ async def test_a_disconnect_cancels_the_call_of_a_client(front: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("front", ["memory", "http"])
-async def test_ended_sessions_leave_no_objects(front: str) -> None:
+async def test_ended_sessions_of_a_gateway_leave_no_objects_in_memory(front: str) -> None:
     async with contextlib.AsyncExitStack() as stack:
         red = await stack.enter_async_context(serving_http(make("red")))
         gateway = await stack.enter_async_context(Gateway())

@@ -90,7 +90,7 @@ async def test_tokens_rules_pools_and_audit_work_together(tmp_path: Path, versio
         (["identity", "tool"], [False, False, True, False]),
     ],
 )
-async def test_calls_are_counted_for_each_client_identity_tool_or_session(
+async def test_rate_limits_count_calls_per_client_identity_tool_or_session(
     per: Any, limited: list[bool]
 ) -> None:
     async with (

@@ -294,7 +294,7 @@ GUARDS: tuple[Callable[[], Interceptor], ...] = (
 
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("end", ["answered", "refused", "cancelled", "blocked"])
-async def test_no_call_leaves_reference_cycles(end: str) -> None:
+async def test_a_call_leaves_no_reference_cycles_in_memory(end: str) -> None:
     """The objects of a call are freed when it ends, without the garbage collector."""
     async with between(*(make() for make in GUARDS)) as (here, client, server):
 

@@ -143,7 +143,7 @@ async def run(manager: MCPManager, name: str, arguments: Any = None) -> str:
 
 
 @pytest.mark.covers("HST-10", "HST-11")
-async def test_every_server_is_in_the_mapping_of_its_state(tmp_path: Path) -> None:
+async def test_every_server_is_listed_under_its_state(tmp_path: Path) -> None:
     seen: set[tuple[str, str]] = set()
 
     def look(*_: object) -> None:

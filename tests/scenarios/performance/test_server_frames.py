@@ -54,7 +54,7 @@ print(json.dumps(messages), file=sys.stderr)
 
 
 @pytest.mark.parametrize("era", ["handshake", "handshake with metadata", "stateless"])
-async def test_a_warm_call_enters_few_frames(era: str) -> None:
+async def test_a_warm_call_of_a_coroutine_tool_enters_few_frames(era: str) -> None:
     frames = await frames_of_warm_call(era, "echo")
     files = {file for file, _ in frames}
     assert 10 < len(frames) <= MOST_FRAMES, frames

@@ -29,7 +29,7 @@ def rules() -> RuleSet:
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("where", ["server", "client"])
-async def test_rules_apply_in_a_server_and_in_a_client(
+async def test_rules_work_as_interceptors_of_a_server_and_of_a_client(
     tmp_path: Path, where: str, version: str
 ) -> None:
     file = tmp_path / "audit.jsonl"

@@ -41,7 +41,9 @@ class Noted:
     ("overwrite", "seen"),
     [(True, {"a": 9, "c": 3, "big": 1.50}), (False, {"a": 1, "c": 3, "big": 1.50})],
 )
-async def test_arguments_are_injected(overwrite: bool, seen: dict[str, Any]) -> None:
+async def test_injected_arguments_override_given_ones_only_with_overwrite(
+    overwrite: bool, seen: dict[str, Any]
+) -> None:
     noted, inject = Noted(), Inject({"a": 9, "c": 3}, overwrite=overwrite)
     async with scene(interceptors=[noted, inject]) as place:
         client, server = await opened(place)
@@ -120,7 +122,9 @@ async def test_a_gateway_applies_changes_of_names_arguments_and_results(version:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_changes_apply_over_http_and_a_server_endpoint_keeps_its_names(version: str) -> None:
+async def test_renames_apply_only_at_the_merged_endpoint_and_injected_arguments_at_both(
+    version: str,
+) -> None:
     interceptors = [Rename({"one_speak": "say"}), Inject({"text": "injected"})]
     gateway = Gateway(interceptors=interceptors)
     async with asyncio.timeout(LIMIT), serving(make("one")) as behind, gateway:
@@ -187,7 +191,7 @@ async def test_a_mocked_result_has_the_form_of_the_callers_era() -> None:
             Mock(**wrong)
 
 
-async def test_a_mocked_error_has_its_data() -> None:
+async def test_a_mocked_error_contains_its_data_or_the_source() -> None:
     error = {
         "code": -32042,
         "message": "Look here",
@@ -217,7 +221,7 @@ class _Calls:
         return await proceed(exchange)
 
 
-async def test_a_delay_keeps_the_order_of_messages() -> None:
+async def test_delayed_messages_stay_in_order() -> None:
     noted = Noted()
     async with scene(interceptors=[noted, _Calls(Delay(0.05))]) as place:
         client, server = await opened(place)
@@ -230,7 +234,7 @@ async def test_a_delay_keeps_the_order_of_messages() -> None:
     assert noted.did == ["delayed 0.05 s"]
 
 
-async def test_faults_have_their_documented_effect() -> None:
+async def test_each_fault_has_its_documented_effect_on_both_ends() -> None:
     async with scene(interceptors=[_Calls(Fault("duplicate"))]) as place:
         client, server = await opened(place)
         client.tell("notifications/vendor", {"n": 1})

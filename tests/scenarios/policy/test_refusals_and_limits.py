@@ -26,7 +26,7 @@ async def opened(place: Scene, capabilities: Any = None) -> tuple[Client, Server
     return client, server
 
 
-async def test_only_allowed_requests_are_forwarded() -> None:
+async def test_only_allowed_requests_are_forwarded_to_the_server() -> None:
     allow = Allow(["fs_*", "file:///ok/*"], ["*_delete"], deny_methods=["prompts/*"])
     async with scene(interceptors=[allow]) as place:
         client, server = await opened(place)
@@ -117,7 +117,7 @@ async def test_a_rate_limited_request_gets_a_retry_time(
         assert "result" in await answered(server, client, call)
 
 
-async def test_identities_have_separate_buckets() -> None:
+async def test_client_identities_have_separate_rate_limit_buckets() -> None:
     who = iter(["ann", "bob"])
     rate = RateLimit(0.001, 1, per="identity")
     async with scene(interceptors=[rate], principal=lambda: next(who)) as place:
@@ -181,6 +181,6 @@ async def test_a_time_limit_does_not_convert_the_timeout_of_another_component() 
         lambda: SizeLimit(result=-1),
     ],
 )
-def test_invalid_limits_are_rejected(made: Callable[[], object]) -> None:
+def test_invalid_limits_of_actions_are_rejected(made: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="`"):
         made()

@@ -309,7 +309,7 @@ def test_every_content_block_of_the_examples_is_decoded(value: Struct) -> None:
     assert decode_content(encode(value)) == value
 
 
-def test_closed_schemas_reject_unknown_members() -> None:
+def test_published_schemas_that_are_closed_reject_unknown_members() -> None:
     tool = EXAMPLES[1][1]
     check("2025-11-25", "Tool", tool)
     with pytest.raises(jsonschema_rs.ValidationError):

@@ -178,7 +178,7 @@ def test_a_tape_of_a_newer_version_is_rejected(shelf: Shelf) -> None:
     assert "version 2" in refused.err
 
 
-def test_unknown_members_are_preserved(shelf: Shelf) -> None:
+def test_commands_preserve_unknown_members_of_tape_entries(shelf: Shelf) -> None:
     tape = changed(lambda some: [one.update(later={"a": [1.50]}) for one in some])
     shelf.put("odd", tape, json.dumps({**ABOUT, "later": 1}).encode())
     done = shelf.uses("odd")

@@ -307,7 +307,7 @@ async def test_a_server_request_without_a_response_times_out() -> None:
         await client.method("notifications/cancelled")
 
 
-async def test_closing_ends_every_pending_call() -> None:
+async def test_closing_a_relay_ends_every_pending_call() -> None:
     async with scene() as place:
         client = await place.session()
         server = await place.server()

@@ -262,7 +262,7 @@ async def test_an_error_of_the_relay_names_its_source() -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_broken_stream_is_resumed() -> None:
+async def test_a_relay_resumes_a_broken_stream_of_its_server() -> None:
     desk = Desk()
     target = MCPServer("behind")
 

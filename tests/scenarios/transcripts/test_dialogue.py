@@ -38,7 +38,9 @@ def test_an_invalid_line_is_an_error(tmp_path: Path) -> None:
         ("*", 17, False),
     ],
 )
-def test_values_match_with_their_types(expected: object, received: object, same: bool) -> None:
+def test_expected_values_match_only_values_of_the_same_type(
+    expected: object, received: object, same: bool
+) -> None:
     assert matches(expected, received) is same
 
 

@@ -157,7 +157,9 @@ async def test_lists_of_every_server_are_compared_for_a_host_that_only_lists(
 
 
 @pytest.mark.parametrize("reason", ["lazy", "share", "changing"])
-async def test_lists_are_not_compared_without_need(tmp_path: Path, reason: str) -> None:
+async def test_lists_of_lazy_shared_or_changing_servers_start_no_extra_process(
+    tmp_path: Path, reason: str
+) -> None:
     log = ServerLog(tmp_path)
     entry = log.entry("notes", varying=VARYING, changing_lists=reason == "changing")
     settings = {"share": "all"} if reason == "share" else {}

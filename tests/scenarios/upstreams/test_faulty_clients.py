@@ -31,7 +31,9 @@ both_endpoints = pytest.mark.parametrize("endpoint", ENDPOINTS)
 
 
 @both_endpoints
-async def test_invented_capabilities_start_no_process(tmp_path: Path, endpoint: str) -> None:
+async def test_clients_with_invented_capabilities_start_no_process(
+    tmp_path: Path, endpoint: str
+) -> None:
     log = ServerLog(tmp_path)
     async with asyncio.timeout(LIMIT), gateway_for({"notes": log.entry("notes")}) as served:
         for n in range(ROUNDS):

@@ -81,7 +81,7 @@ async def test_lists_of_plain_clients_cause_no_further_request(tmp_path: Path) -
         assert {name: log.counts(name) for name in HEALTHY} == dict.fromkeys(HEALTHY, ONCE)
 
 
-async def test_a_change_of_one_list_is_fetched_once(tmp_path: Path) -> None:
+async def test_a_changed_list_is_requested_once(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     servers = {name: log.entry(name) for name in ("one", "two")}
     async with (

@@ -133,7 +133,7 @@ async def test_forty_users_share_one_process_of_a_stateless_server(
         await until(lambda: len(log.running()) == 1)
 
 
-async def test_forty_users_share_one_process_with_share_all(tmp_path: Path) -> None:
+async def test_forty_users_share_one_process_with_the_setting_share_all(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with forty_users(log, "elicitation", share="all") as clients:
         pids = await asyncio.gather(*(client.pid() for client in clients))

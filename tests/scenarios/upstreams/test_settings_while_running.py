@@ -56,7 +56,7 @@ async def edited_file(person: Person, log: ServerLog, **settings: Any) -> AsyncI
     ids=lambda settings: "-".join(f"{k}={v}" for k, v in settings.items()),
 )
 @pytest.mark.parametrize("place", ["file", "server"])
-async def test_an_edited_setting_restarts_nothing(
+async def test_editing_a_setting_restarts_no_process(
     tmp_path: Path, person: Person, settings: dict[str, Any], place: str
 ) -> None:
     log = ServerLog(tmp_path)

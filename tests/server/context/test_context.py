@@ -56,7 +56,7 @@ async def test_context_describes_the_caller_and_the_request() -> None:
         ([1], "The response to roots is malformed"),
     ],
 )
-async def test_malformed_roots_response_is_rejected(answer: Any, words: str) -> None:
+async def test_a_malformed_response_to_roots_list_is_rejected(answer: Any, words: str) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -109,7 +109,7 @@ async def test_file_resource_is_read_as_text_or_as_bytes(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error", None])
-async def test_log_level_depends_on_the_context_method(level: str | None) -> None:
+async def test_each_log_method_of_a_context_sends_messages_of_its_level(level: str | None) -> None:
     server = MCPServer("s")
 
     @server.tool()

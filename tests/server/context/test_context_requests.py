@@ -91,7 +91,7 @@ async def test_url_elicitation_sends_the_user_to_a_page() -> None:
     )
 
 
-async def test_roots_of_the_client_are_listed() -> None:
+async def test_a_context_returns_the_roots_of_the_client() -> None:
     edge = Edge({"roots": [{"uri": "file:///a"}]})
     assert await context_of(edge).roots() == [{"uri": "file:///a"}]
     assert edge.asked == [("roots/list", {})]
@@ -127,7 +127,7 @@ def choice(context: Context) -> Any:
     ],
     ids=["form", "only URLs", "URL", "only forms", "tools", "tool choice", "sampling", "roots"],
 )
-async def test_requests_need_a_declared_capability(
+async def test_requests_to_a_client_require_its_declared_capability(
     ask: Callable[[Context], Any], can: Any, missing: str
 ) -> None:
     edge = Edge({})
@@ -138,7 +138,7 @@ async def test_requests_need_a_declared_capability(
     assert edge.asked == []
 
 
-async def test_unreachable_client_raises_cannot_ask() -> None:
+async def test_a_request_to_an_unreachable_client_raises_cannot_ask() -> None:
     edge = Edge(fails=LocalProtocolError("no stream is open", code=-32600))
     context = context_of(edge)
     with pytest.raises(CannotAsk, match="^no stream is open$") as refused:
@@ -178,7 +178,7 @@ async def test_session_receives_log_messages_at_or_above_its_level(
     assert edge.told == [("notifications/message", {"level": level, "data": "x"}) for level in told]
 
 
-async def test_step_runs_each_time_outside_of_rounds() -> None:
+async def test_a_step_runs_each_time_if_the_call_has_no_rounds() -> None:
     done: list[int] = []
 
     async def later(number: int, *, more: int) -> int:
@@ -196,11 +196,11 @@ async def test_step_runs_each_time_outside_of_rounds() -> None:
     [(None, {}), ({"name": "t"}, {}), ({"_meta": {"a/b": 1}}, {"a/b": 1})],
     ids=["no params", "none", "some"],
 )
-async def test_meta_of_a_request_is_returned_unchanged(params: Any, meta: Any) -> None:
+async def test_a_context_returns_the_meta_of_its_request_unchanged(params: Any, meta: Any) -> None:
     assert context_of(Edge(), params=params).meta == meta
 
 
-async def test_context_names_the_principal() -> None:
+async def test_a_context_contains_the_principal_of_its_caller() -> None:
     given = exchange(principal="ann", info=b'{"name":"c"}', stateless=False)
     context = Context(given, state="shared")
     assert (context.principal, context.client, context.state) == ("ann", "c", "shared")
@@ -230,14 +230,14 @@ async def test_a_resource_of_the_server_is_read_on_behalf_of_the_caller() -> Non
     assert inner.transport.headers == {"x-correlation-id": context.correlation_id}
 
 
-async def test_reading_a_resource_requires_a_server() -> None:
+async def test_reading_a_resource_requires_a_context_with_a_server() -> None:
     with pytest.raises(RpcError) as refused:
         await Context(exchange()).read_resource("r://1")
     assert refused.value.code == -32602
     assert refused.value.message == "Cannot read r://1: this context has no server"
 
 
-async def test_waiting_thread_is_released_when_the_call_is_over() -> None:
+async def test_a_waiting_thread_is_released_when_its_call_ends() -> None:
     context, begun = Context(exchange()), asyncio.Event()
 
     async def forever() -> None:
@@ -257,7 +257,7 @@ async def test_waiting_thread_is_released_when_the_call_is_over() -> None:
         context.check_cancelled()
 
 
-async def test_wait_returns_the_result_of_the_awaitable() -> None:
+async def test_context_wait_returns_the_result_of_the_awaitable() -> None:
     context = Context(exchange())
 
     async def fail() -> None:
@@ -272,7 +272,7 @@ async def test_wait_returns_the_result_of_the_awaitable() -> None:
             await asyncio.to_thread(context.wait, fail())
 
 
-async def test_a_call_whose_task_is_cancelled_is_cancelled() -> None:
+async def test_a_context_is_cancelled_while_its_task_is_being_cancelled() -> None:
     task = asyncio.current_task()
     assert task is not None
     context = Context(exchange())

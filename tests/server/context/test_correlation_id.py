@@ -26,7 +26,7 @@ from fairlead.wire import Request
     ],
     ids=["none", "other", "empty", "short", "longest", "too long", "two lines"],
 )
-def test_id_of_the_client_is_used_if_it_is_safe_to_log(
+def test_the_correlation_id_of_a_client_is_used_if_it_is_safe_to_log(
     headers: Mapping[str, str] | None, kept: bool
 ) -> None:
     caller = Caller(NEWEST, True, ANONYMOUS)

@@ -41,7 +41,9 @@ def accepted(content: Any) -> Raw:
     ],
     ids=["schema", "text for a number", "record", "plain", "text for a plain number", "choice"],
 )
-def test_response_that_matches_the_schema_is_converted(kind: Any, content: Any, data: Any) -> None:
+def test_an_elicitation_response_that_matches_the_schema_is_converted(
+    kind: Any, content: Any, data: Any
+) -> None:
     answer = ElicitationForm(kind).read(accepted(content))
     assert (answer.action, answer.data) == ("accept", data)
 
@@ -58,7 +60,9 @@ def test_response_that_matches_the_schema_is_converted(kind: Any, content: Any, 
     ],
     ids=["wrong", "missing", "not a number", "record", "infinite", "empty"],
 )
-def test_response_that_does_not_match_the_schema_is_rejected(kind: Any, content: Any) -> None:
+def test_an_elicitation_response_that_does_not_match_the_schema_is_rejected(
+    kind: Any, content: Any
+) -> None:
     with pytest.raises(RpcError) as refused:
         ElicitationForm(kind).read(accepted(content))
     assert refused.value.code == -32602
@@ -71,7 +75,7 @@ def test_declined_or_cancelled_response_has_no_data(action: str) -> None:
     assert (answer.action, answer.data) == (action, None)
 
 
-def test_invalid_schema_is_rejected() -> None:
+def test_an_invalid_schema_of_a_form_is_rejected() -> None:
     with pytest.raises(TypeError, match="invalid JSON Schema of a form"):
         ElicitationForm({"type": "no such type"})
 
@@ -144,7 +148,7 @@ class Settings(msgspec.Struct):
     ],
     ids=["plain", "struct", "typed dict", "schema"],
 )
-def test_form_schema_has_plain_fields(kind: Any, schema: dict[str, Any]) -> None:
+def test_the_schema_of_a_form_has_only_primitive_fields(kind: Any, schema: dict[str, Any]) -> None:
     assert ElicitationForm(kind).schema == schema
 
 
@@ -159,7 +163,7 @@ def test_form_schema_has_plain_fields(kind: Any, schema: dict[str, Any]) -> None
     ],
     ids=["record", "list", "union", "mapping", "nested"],
 )
-def test_nested_types_are_rejected(kind: Any, field: str) -> None:
+def test_forms_with_nested_types_are_rejected(kind: Any, field: str) -> None:
     with pytest.raises(TypeError) as refused:
         ElicitationForm(kind)
     assert str(refused.value) == (
@@ -185,7 +189,7 @@ def test_numbers_in_texts_must_be_finite(text: str, finite: bool | None) -> None
 @pytest.mark.parametrize(
     "answer", [b"{", b"[]", b"{}", b'{"action":"maybe"}', b'{"action":"accept","content":[]}']
 )
-def test_malformed_response_is_rejected(answer: bytes) -> None:
+def test_a_malformed_elicitation_response_is_rejected(answer: bytes) -> None:
     with pytest.raises(RpcError, match="The response does not match the requested schema: "):
         ElicitationForm(bool).read(Raw(answer))
 

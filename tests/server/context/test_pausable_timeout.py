@@ -29,14 +29,14 @@ class Clock:
         self.expired.append(self._now.now - self._begun)
 
 
-async def test_timeout_expires_once(virtual_time: VirtualTime) -> None:
+async def test_a_timeout_expires_only_once(virtual_time: VirtualTime) -> None:
     clock = Clock(virtual_time)
     clock.start()
     await asyncio.sleep(20)
     assert clock.expired == [5]
 
 
-async def test_pauses_do_not_count_and_may_overlap(virtual_time: VirtualTime) -> None:
+async def test_paused_time_does_not_count_towards_a_timeout(virtual_time: VirtualTime) -> None:
     clock = Clock(virtual_time)
     clock.start()
     await asyncio.sleep(2)
@@ -78,7 +78,7 @@ async def test_timeout_without_time_left_expires_immediately(virtual_time: Virtu
     assert clock.expired == [2]
 
 
-async def test_stopped_timeout_does_not_resume(virtual_time: VirtualTime) -> None:
+async def test_a_stopped_timeout_cannot_be_resumed(virtual_time: VirtualTime) -> None:
     clock = Clock(virtual_time)
     clock.timeout.stop()
     clock.start()

@@ -169,7 +169,7 @@ async def test_step_runs_once_in_a_call_with_two_rounds() -> None:
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_elicitation_can_be_declined(action: str) -> None:
+async def test_a_declined_or_cancelled_elicitation_is_returned_to_the_handler(action: str) -> None:
     server, _ = shop()
     async with line_to(server) as line:
         first = await line.call("order", {"what": "tea"})
@@ -260,7 +260,7 @@ async def test_handler_can_request_sampling_and_roots_in_rounds() -> None:
         assert last["content"][0]["text"] == "hi2"
 
 
-async def test_foreign_and_tampered_states_are_rejected() -> None:
+async def test_modified_request_states_and_states_of_other_calls_are_rejected() -> None:
     server, seen = shop()
     async with line_to(server) as line:
         first = await line.call("order", {"what": "tea"})
@@ -352,7 +352,7 @@ async def test_handler_with_rounds_sends_requests_in_the_handshake_era() -> None
         result = json.loads(bytes((await line.next()).result))
         text = result["content"][0]["text"]
         assert text == "Order(size='small', count=1) False charged for tea"
-    assert seen == ["start", "charged"]  # ran once
+    assert seen == ["start", "charged"]  # the step ran once
 
 
 async def test_missing_capability_of_a_session_is_an_error_result() -> None:
@@ -420,14 +420,14 @@ def test_sealing_keys_can_be_rotated_and_shared(monkeypatch: pytest.MonkeyPatch)
             KeyRing.from_environment()
 
 
-def test_equal_values_have_the_same_digest() -> None:
+def test_values_that_are_equal_in_json_have_the_same_digest() -> None:
     assert canonical({"b": 1.0, "a": [True, None]}) == b'{"a":[true,null],"b":1}'
     assert digest({"a": 1, "b": 2.5}) == digest({"b": 2.5, "a": 1.0})
     assert digest({"a": 1}) != digest({"a": True})
     assert digest("1") != digest(1)
 
 
-def test_nested_forms_are_rejected() -> None:
+def test_a_request_for_a_nested_form_is_rejected() -> None:
     class Nested(msgspec.Struct):
         inner: Order
 
@@ -527,7 +527,7 @@ async def test_round_ends_after_all_concurrent_requests_are_recorded() -> None:
     }
 
 
-async def test_size_of_the_state_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_size_of_a_request_state_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = rounds_of({"name": "t", "arguments": {}})
     rounds.steps["a"] = msgspec.Raw(b'"x"')
     size = len(json.loads(rounds.result({}))["requestState"])
@@ -558,7 +558,7 @@ async def test_size_of_the_state_is_limited(monkeypatch: pytest.MonkeyPatch) -> 
     ],
     ids=["whole", "negative", "half", "safe", "large", "small", "lists", "objects"],
 )
-def test_equal_numbers_have_the_same_canonical_form(value: Any, text: bytes) -> None:
+def test_equal_numbers_have_the_same_canonical_json(value: Any, text: bytes) -> None:
     assert canonical(value) == text
     assert digest(value) == digest(msgspec.json.decode(text))
     assert len(digest(value)) == 32

@@ -137,7 +137,7 @@ async def test_context_result_and_log_have_the_same_correlation_id(
     assert record.exc_info is not None
     if given == "trace-7":
         assert error["correlation_id"] == await call("names") == given
-    else:  # missing, or could forge lines of the log
+    else:  # missing ids, and ids that could forge log lines
         assert len(error["correlation_id"]) == 16
 
 
@@ -151,7 +151,7 @@ async def test_malformed_message_is_rejected_and_logged(caplog: pytest.LogCaptur
 
 
 @pytest.mark.covers("SRV-16")
-async def test_errors_of_interceptors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_raised_by_interceptors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def guard(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.target == "denied":
             raise RpcError(-32602, "not for you")

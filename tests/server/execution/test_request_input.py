@@ -23,7 +23,9 @@ RESOURCE = ("resources/read", {"uri": "r://greeting"})
         ("a.b.c", {"a": {"b": {"c": {}}}}),
     ],
 )
-def test_a_missing_capability_is_named(capability: str, required: Any) -> None:
+def test_the_error_for_a_missing_capability_contains_the_required_capabilities(
+    capability: str, required: Any
+) -> None:
     error = missing_capability(CannotAsk("no", capability=capability))
     assert (error.code, error.message) == (-32021, "no")
     assert error.data == {"requiredCapabilities": required}
@@ -95,4 +97,6 @@ async def test_cancelled_request_does_not_request_input(
         async with asyncio.timeout(5):
             await begun.wait()
         wire.send("notifications/cancelled", {"requestId": 1})
-        await wire.ask("tools/list", {"_meta": META}, id=2)  # No response was sent before.
+        await wire.ask(
+            "tools/list", {"_meta": META}, id=2
+        )  # The cancelled request was not answered before this response.

@@ -58,7 +58,9 @@ def server_with_tools(**settings: Any) -> MCPServer:
     [({}, "none"), ({"arguments": None}, "none"), ({"arguments": {"text": "a"}}, "a")],
     ids=["absent", "null", "given"],
 )
-async def test_arguments_may_be_absent(name: str, params: dict[str, Any], text: str) -> None:
+async def test_a_tool_without_required_parameters_may_be_called_without_arguments(
+    name: str, params: dict[str, Any], text: str
+) -> None:
     answer = await call(server_with_tools(), name, **params)
     assert answer["result"]["content"] == [{"type": "text", "text": text}]
 
@@ -82,7 +84,7 @@ async def test_an_inline_tool_may_have_a_context() -> None:
 
 
 @pytest.mark.parametrize("name", ["inline", "waiting", "threaded"])
-async def test_size_of_a_result_is_limited(name: str) -> None:
+async def test_the_size_of_a_tool_result_is_limited(name: str) -> None:
     whole = await call(server_with_tools(), name, arguments={"text": "x" * 1000})
     size = len(json.dumps(whole["result"], separators=(",", ":")))
     fits = server_with_tools(max_message_bytes=size)
@@ -95,7 +97,7 @@ async def test_size_of_a_result_is_limited(name: str) -> None:
 
 
 @pytest.mark.parametrize("length", [198, 199])
-async def test_long_invalid_values_are_shortened(length: int) -> None:
+async def test_long_invalid_arguments_are_shortened_in_the_error(length: int) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -108,7 +110,7 @@ async def test_long_invalid_values_are_shortened(length: int) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "late"), [(0.5, False), (4.9, False), (5.1, True)])
-async def test_timeout_of_a_tool_is_enforced(
+async def test_a_tool_that_exceeds_its_timeout_returns_an_error(
     virtual_time: VirtualTime, seconds: float, late: bool
 ) -> None:
     server = MCPServer("s", per_tool_timeouts={"slow": 5})
@@ -156,7 +158,7 @@ async def test_tool_that_ignores_its_timeout_is_detached_after_a_second(
     assert runner.metrics["abandoned_tasks"] == 0
 
 
-async def test_number_of_detached_tools_is_limited(
+async def test_the_number_of_detached_tool_calls_is_limited(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.server.execution.tool_runner.MOST_LEFT", 1)
@@ -191,7 +193,9 @@ async def test_cancelled_error_raised_by_a_tool_is_an_error_result() -> None:
     assert problem(await call(server, "broken"))["message"].startswith("CancelledError")
 
 
-async def test_rate_limit_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_repeated_refusals_by_the_rate_limit_are_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     server = server_with_tools(rate_limit_rate=0.001, rate_limit_burst=1)
     assert "isError" not in (await call(server, "inline"))["result"]
     for name in ("inline", "waiting", "inline"):
@@ -346,7 +350,7 @@ def test_each_event_loop_has_its_own_timer() -> None:
         asyncio.run(both())
 
 
-async def test_runner_works_without_a_server() -> None:
+async def test_a_tool_runner_works_without_a_server() -> None:
     runner = ToolRunner(MCPServerConfig(max_message_bytes=0, log_level="ERROR", input_timeout=3))
     context = runner.context(exchange())
     assert (context.state, context.correlation_id) == (None, context.correlation_id)
@@ -451,7 +455,7 @@ async def test_inline_tool_with_a_context_is_answered_inline() -> None:
             assert ("over max_message_bytes (300)" in text) is not fits
 
 
-def test_size_of_an_inline_result_is_limited() -> None:
+def test_the_size_of_the_result_of_an_inline_tool_is_limited() -> None:
     entry = tool_from_function(lambda: "x", name="t", inline=True)
     size = len(b'{"content":[{"type":"text","text":"x"}]}')
     for limit, fits in ((size, True), (size - 1, False)):

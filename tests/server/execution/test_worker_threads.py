@@ -70,14 +70,14 @@ async def test_abandoned_threads_are_counted_replaced_and_bounded(
 
 
 @pytest.mark.covers("SRV-27")
-async def test_threads_and_waiting_functions_are_limited() -> None:
+async def test_the_number_of_threads_and_waiting_functions_is_limited() -> None:
     workers, stuck = WorkerThreads(limit=2, queue=3), Stuck()
     tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(5)]
     await until(lambda: workers.metrics["busy"] == 5)
     assert workers.metrics["threads"] == 2
     with pytest.raises(MCPToolError, match="5 synchronous calls are running or waiting"):
         await workers.run(lambda: "too many")
-    tasks[4].cancel()  # Not started, so it never will be, and no thread is abandoned.
+    tasks[4].cancel()  # The function was not started, so it never runs, and no thread is abandoned.
     stuck.let_go.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert results[:4] == [None] * 4
@@ -183,7 +183,7 @@ async def test_call_is_rejected_and_not_counted_if_no_thread_can_start(
     assert await workers.run(int, "5") == 5
 
 
-async def test_existing_threads_run_the_job_if_no_more_can_start(
+async def test_existing_threads_run_a_function_if_no_thread_can_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     workers, stuck = WorkerThreads(), Stuck()
@@ -203,7 +203,7 @@ async def test_existing_threads_run_the_job_if_no_more_can_start(
         assert (await first, await second) == (None, 5)
 
 
-async def test_waiting_job_runs_when_another_is_abandoned() -> None:
+async def test_a_waiting_function_runs_when_a_running_one_is_abandoned() -> None:
     workers, stuck = WorkerThreads(limit=1), Stuck()
     first = asyncio.create_task(workers.run(stuck))
     await until(lambda: stuck.begun.acquire(blocking=False))
@@ -219,7 +219,7 @@ async def test_waiting_job_runs_when_another_is_abandoned() -> None:
     await until(lambda: workers.metrics["busy"] == 0)
 
 
-async def test_thread_is_a_daemon_and_is_reused() -> None:
+async def test_worker_threads_are_daemons_and_are_reused() -> None:
     workers = WorkerThreads(limit=2)
     first = await workers.run(threading.current_thread)
     assert (first.daemon, first.name) == (True, "fairlead-worker")
@@ -227,7 +227,7 @@ async def test_thread_is_a_daemon_and_is_reused() -> None:
     assert await workers.run(threading.current_thread) is first
 
 
-async def test_exceptions_of_every_kind_reach_the_caller() -> None:
+async def test_exceptions_of_every_kind_in_a_worker_thread_reach_the_caller() -> None:
     workers = WorkerThreads(limit=1)
 
     def fail(error: BaseException) -> None:
@@ -249,7 +249,7 @@ async def test_function_sees_the_context_variables_of_its_caller() -> None:
 
 
 @pytest.mark.parametrize(("limit", "queue"), [(1, 0), (2, 1)])
-async def test_overload_error_names_the_number_of_calls(
+async def test_overload_error_contains_the_number_of_running_and_waiting_calls(
     limit: int, queue: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     workers, stuck = WorkerThreads(limit=limit, queue=queue), Stuck()
@@ -265,7 +265,7 @@ async def test_overload_error_names_the_number_of_calls(
     await asyncio.gather(*tasks)
 
 
-def test_result_for_a_closed_loop_is_dropped() -> None:
+def test_the_result_of_a_thread_is_dropped_if_its_event_loop_is_closed() -> None:
     workers, stuck = WorkerThreads(limit=1), Stuck()
 
     async def leave() -> None:
@@ -291,7 +291,7 @@ async def test_default_limits_are_32_threads_and_a_queue_of_1024() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_finished_function_is_not_abandoned() -> None:
+async def test_cancelling_a_call_does_not_abandon_a_finished_thread() -> None:
     workers = WorkerThreads(limit=1)
     task = asyncio.create_task(workers.run(int, "5"))
     await asyncio.sleep(0)

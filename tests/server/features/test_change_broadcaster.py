@@ -32,7 +32,7 @@ def told(kind: str, tag: Any = None, **params: Any) -> dict[str, Any]:
 
 @pytest.mark.covers("SRV-12", "PRO-16")
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_sessions_are_notified_of_changed_lists_once_per_iteration(version: str) -> None:
+async def test_sessions_are_notified_of_changed_lists_once_per_loop_iteration(version: str) -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         capabilities = (await wire.greet(version))["capabilities"]
@@ -109,7 +109,7 @@ async def test_session_is_notified_of_subscribed_resources() -> None:
         assert (await wire.ask("resources/subscribe", {}))["error"]["code"] == -32602
 
 
-async def test_subscriptions_of_one_session_are_limited() -> None:
+async def test_the_number_of_subscriptions_of_one_session_is_limited() -> None:
     server = MCPServer("s")
     server.resource("n://{number}")(lambda number: number)
     async with wire_to(server) as wire:
@@ -159,7 +159,7 @@ async def test_unsupported_filters_are_left_out_of_the_acknowledgement() -> None
 
 
 @pytest.mark.covers("PRO-23")
-async def test_stopping_server_sends_results_to_its_listeners() -> None:
+async def test_a_stopping_server_sends_final_results_to_its_listeners() -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         wanted = {"notifications": {"toolsListChanged": True}, "_meta": META}
@@ -174,7 +174,7 @@ async def test_stopping_server_sends_results_to_its_listeners() -> None:
         await ending
 
 
-async def test_listeners_of_one_connection_are_limited() -> None:
+async def test_the_number_of_listen_requests_of_one_connection_is_limited() -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         wanted = {"notifications": {"toolsListChanged": True}, "_meta": META}

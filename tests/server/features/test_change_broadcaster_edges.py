@@ -69,7 +69,7 @@ async def test_broadcaster_without_listeners_only_calls_followers() -> None:
     await broadcaster.end()
 
 
-def test_closed_event_loop_is_removed() -> None:
+def test_listeners_of_a_closed_event_loop_are_removed() -> None:
     broadcaster = ChangeBroadcaster()
 
     async def join() -> None:
@@ -183,7 +183,7 @@ async def test_changes_are_merged_and_sent_within_a_few_loop_iterations() -> Non
     ],
     ids=["lists", "not offered", "not wanted", "resources", "no resources", "nothing"],
 )
-async def test_supported_filters_are_acknowledged(
+async def test_only_supported_filters_of_a_subscription_are_acknowledged(
     wanted: Any, capabilities: Any, honoured: Any
 ) -> None:
     broadcaster = ChangeBroadcaster()
@@ -294,7 +294,7 @@ async def test_session_receives_later_changes_after_a_failed_notification() -> N
     assert session.told == [("resources/list_changed", None)]
 
 
-async def test_second_initialize_releases_the_subscriptions() -> None:
+async def test_a_second_initialize_releases_the_subscriptions_of_the_session() -> None:
     held: list[HeldUris] = []
 
     class Quota(SubscriptionQuota):

@@ -11,7 +11,7 @@ from tests.support.in_memory_client import client_of
 
 
 @pytest.mark.covers("SRV-06", "SRV-33")
-async def test_prompts_are_listed_and_rendered(version: str) -> None:
+async def test_prompts_are_listed_and_rendered_in_every_revision(version: str) -> None:
     server = MCPServer("s")
     server.register_prompt(
         "greet",
@@ -68,7 +68,9 @@ async def test_prompt_may_be_synchronous_or_asynchronous() -> None:
 
 
 @pytest.mark.covers("SRV-04", "SRV-05", "SRV-32")
-async def test_resources_are_listed_and_read(version: str, tmp_path: Path) -> None:
+async def test_resources_are_listed_and_read_in_every_revision(
+    version: str, tmp_path: Path
+) -> None:
     server = MCPServer("s")
     (tmp_path / "a file.md").write_text("# hé")
     (tmp_path / "x.bin").write_bytes(b"\0\1\2")

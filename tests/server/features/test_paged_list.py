@@ -1,4 +1,4 @@
-"""Tests of paged lists and of warming up."""
+"""Tests of paged lists and of the warm-up of a server."""
 
 import base64
 import subprocess
@@ -23,7 +23,7 @@ def server(*, warm_up: bool) -> MCPServer:
 
 
 @pytest.mark.covers("SRV-14")
-async def test_lists_are_encoded_before_the_first_request() -> None:
+async def test_warm_up_encodes_the_lists_before_the_first_request() -> None:
     warm = server(warm_up=True)
     assert len(warm.registry.listing._pages) == 0
     async with wire_to(warm) as wire:
@@ -129,12 +129,14 @@ def pages(made: PagedList[Entry]) -> list[list[str]]:
     [("", [[]]), ("a", [["a"]]), ("ab", [["a", "b"]]), ("abc", [["a", "b"], ["c"]])],
     ids=["none", "one", "two", "three"],
 )
-def test_list_is_split_into_pages(names: str, expected: list[list[str]]) -> None:
+def test_a_list_is_split_into_pages_of_the_configured_size(
+    names: str, expected: list[list[str]]
+) -> None:
     assert pages(listing(*names)) == expected
 
 
 @pytest.mark.parametrize("offset", ["0", "-1", "4", "x", ""])
-def test_unknown_cursor_is_rejected(offset: str) -> None:
+def test_a_list_request_with_an_unknown_cursor_is_rejected(offset: str) -> None:
     cursor = base64.urlsafe_b64encode(offset.encode()).decode()
     for given in (cursor, "not base64!"):
         with pytest.raises(RpcError) as refused:
@@ -153,7 +155,7 @@ def test_cursor_at_the_end_of_a_shortened_list_returns_an_empty_page() -> None:
         made.page(cursor, NEWEST)
 
 
-def test_change_calls_listeners_and_invalidates_pages() -> None:
+def test_a_change_of_a_list_calls_listeners_and_drops_encoded_pages() -> None:
     made, told = listing("a"), list[str]()
     made.listeners.append(lambda: told.append("changed"))
     made.warm_up(NEWEST, NEWEST_HANDSHAKE)

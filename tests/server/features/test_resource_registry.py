@@ -78,7 +78,9 @@ def test_resources_and_templates_have_separate_lists() -> None:
     ],
     ids=["fixed", "missing", "unused", "no parameter"],
 )
-def test_variables_must_match_the_parameters(uri: str, function: Any, problem: str) -> None:
+def test_variables_of_a_uri_template_must_match_the_parameters_of_the_function(
+    uri: str, function: Any, problem: str
+) -> None:
     resources = Resources(10)
     with pytest.raises(TypeError) as refused:
         register(resources, function, uri)
@@ -101,7 +103,7 @@ def test_function_may_have_optional_parameters_beside_the_variables() -> None:
         register(resources, lambda a: a, "r://{a}")
 
 
-def test_most_specific_resource_is_found() -> None:
+def test_the_most_specific_matching_resource_or_template_is_used() -> None:
     resources = Resources(10)
     for uri in ("r://{a}", "r://{a}/{b}", "r://{a}/fixed", "r://x"):
         register(resources, lambda **every: str(every), uri) if "{" in uri else register(
@@ -153,7 +155,7 @@ def test_file_is_read_as_text_if_it_is_utf8(
     assert entry.provider() == content
 
 
-def test_directory_is_not_a_file_resource(tmp_path: Path) -> None:
+def test_a_directory_cannot_be_read_as_a_file_resource(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is not a file$"):
         file_resource(str(tmp_path))
     with pytest.raises(FileNotFoundError, match="No such file"):

@@ -57,7 +57,7 @@ def test_subscriptions_are_limited_per_session_per_client_and_in_total() -> None
 
 
 @pytest.mark.usefixtures("small")
-def test_released_quota_can_be_used_again() -> None:
+def test_ended_subscriptions_release_their_quota() -> None:
     quota = SubscriptionQuota()
     one, two = quota.held("a"), quota.held("a")
     for uri in ("u1", "u2"):
@@ -76,7 +76,7 @@ def test_released_quota_can_be_used_again() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_listen_streams_have_separate_limits() -> None:
+def test_listen_streams_have_limits_per_client_and_in_total() -> None:
     quota = SubscriptionQuota()
     edges = [object() for _ in range(5)]
     with quota.listening("a", edges[0], 1):
@@ -97,7 +97,7 @@ def test_listen_streams_have_separate_limits() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_rejected_stream_uses_no_quota() -> None:
+def test_a_rejected_listen_stream_uses_no_quota() -> None:
     quota = SubscriptionQuota()
     with pytest.raises(RpcError) as error, quota.listening("a", object(), 4):
         pass
@@ -107,7 +107,7 @@ def test_rejected_stream_uses_no_quota() -> None:
         assert quota.uris.counts == {"a": 3}
 
 
-def test_counts_match_the_held_subscriptions() -> None:
+def test_quota_counts_match_the_open_subscriptions() -> None:
     quota = SubscriptionQuota()
     one, two = quota.held("a"), quota.held("a")
     for uri in ("u1", "u2"):

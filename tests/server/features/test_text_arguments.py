@@ -1,4 +1,4 @@
-"""Tests of functions that are called with texts: conversion, choices and descriptions."""
+"""Tests of functions with text arguments: conversion, completion choices and descriptions."""
 
 import enum
 from typing import Annotated, Any, Literal
@@ -161,7 +161,7 @@ class Numbers(enum.Enum):
     ],
     ids=["text", "bool", "enum", "literal", "noted", "optional", "null first", "union", "list"],
 )
-def test_choices_of_enumerable_types(kind: Any, choices: Any) -> None:
+def test_enumerable_types_have_completion_choices(kind: Any, choices: Any) -> None:
     def function(value: str) -> None: ...
 
     function.__annotations__["value"] = kind
@@ -184,7 +184,7 @@ class Note:
     ],
     ids=["texts", "two notes", "empty", "text and note", "nothing"],
 )
-def test_last_annotation_describes_a_parameter(
+def test_the_last_of_several_annotations_describes_a_parameter(
     notes: Any, title: str | None, description: str | None
 ) -> None:
     def function(value: str) -> None: ...
@@ -213,11 +213,11 @@ def test_text_is_converted_directly_or_from_json(kind: Any, text: str, value: An
 
 
 @pytest.mark.parametrize("text", ["inf", "-Infinity", "nan"])
-def test_number_must_be_finite(text: str) -> None:
+def test_a_text_argument_that_is_not_a_finite_number_is_rejected(text: str) -> None:
     with pytest.raises(RpcError, match=f"share: '{text}' is not a number"):
         TextSignature(everything).arguments({"name": "x", "share": text}, None)
 
 
-def test_context_is_passed_to_its_parameter() -> None:
+def test_the_context_of_a_prompt_is_passed_to_its_parameter() -> None:
     given = TextSignature(everything).arguments({"name": "x"}, "the context")  # type: ignore[arg-type]
     assert given == {"name": "x", "context": "the context"}

@@ -30,7 +30,7 @@ def call(name: Any, *, stateless: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
-async def test_result_ends_with_the_members_of_the_era(stateless: bool) -> None:
+async def test_stateless_results_end_with_the_members_of_their_era(stateless: bool) -> None:
     calls = calls_of()
     for name, text in (("inline", "at once"), ("threaded", "in a thread")):
         expected = {
@@ -48,7 +48,7 @@ async def test_result_ends_with_the_members_of_the_era(stateless: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["unknown", None, 5], ids=["unknown", "absent", "no text"])
-def test_unknown_tool_is_rejected(name: Any) -> None:
+def test_a_call_of_an_unknown_tool_is_rejected(name: Any) -> None:
     calls = calls_of()
     with pytest.raises(RpcError) as refused:
         calls.call(call(name))

@@ -132,7 +132,7 @@ def test_coroutine_function_cannot_be_inline() -> None:
 
 
 @pytest.mark.parametrize("hinted", [True, False], ids=["annotated", "given"])
-def test_results_with_a_schema_are_converted(hinted: bool) -> None:
+def test_results_of_a_tool_with_an_output_schema_are_converted(hinted: bool) -> None:
     def place() -> Any: ...
 
     if hinted:
@@ -218,7 +218,7 @@ def test_output_schema_may_be_given_as_an_argument() -> None:
     ],
     ids=["list", "number", "array", "broken", "title", "output"],
 )
-def test_invalid_schema_is_rejected(schema: Any, problem: str) -> None:
+def test_an_invalid_schema_or_tool_object_is_rejected(schema: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=f"^{problem}"):
         tool_from_schema("t", schema, lambda: None, None)
 

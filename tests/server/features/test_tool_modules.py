@@ -70,7 +70,7 @@ def test_marked_function_is_returned_unchanged() -> None:
 
 
 @pytest.mark.covers("SRV-50", "SRV-51", "SRV-52")
-async def test_modules_are_loaded_and_failing_ones_are_skipped(
+async def test_tool_modules_that_fail_to_import_are_skipped(
     modules: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = MCPToolRegistry()
@@ -143,7 +143,7 @@ server.run()
     assert b"hello from fd 1" in done.stderr
 
 
-def test_stdout_is_restored(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stdout_is_restored_after_modules_are_imported(capfd: pytest.CaptureFixture[str]) -> None:
     with stdout_to_stderr():
         print("printed")
         os.write(1, b"written\n")
@@ -236,7 +236,7 @@ async def test_error_names_the_missing_modules_of_a_tool(
     assert error["suggestion"] == f"pip install {' '.join(missing)}"
 
 
-def test_only_marked_functions_are_tools(
+def test_only_functions_marked_as_tools_are_registered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     @mcp_tool
@@ -275,7 +275,7 @@ def test_only_marked_functions_are_tools(
     ids=["nothing", "no description", "deprecated", "everything"],
 )
 @pytest.mark.parametrize("schema", [None, {"type": "object"}], ids=["hints", "schema"])
-def test_mark_becomes_the_description_of_a_tool(
+def test_a_tool_mark_sets_the_description_and_meta_of_the_tool(
     monkeypatch: pytest.MonkeyPatch, mark: Any, description: str | None, meta: Any, schema: Any
 ) -> None:
     def function() -> None:

@@ -1,4 +1,4 @@
-"""Tests of the tool registry: alone, in a server and as a replacement."""
+"""Tests of the tool registry: alone, in a server, and replaced in a server."""
 
 import asyncio
 import json
@@ -56,7 +56,7 @@ async def test_invalid_calls_are_rejected_with_every_problem() -> None:
 
 
 @pytest.mark.covers("SRV-18")
-def test_same_tool_can_be_registered_twice_but_not_another_with_its_name() -> None:
+def test_another_tool_with_a_registered_name_is_rejected() -> None:
     registry = MCPToolRegistry()
     first = registry.register(double)
     assert registry.register(double) is first
@@ -158,7 +158,7 @@ def test_has_inline_is_set_by_the_first_inline_tool() -> None:
     assert registry.has_inline is True
 
 
-def test_validate_call_checks_the_arguments() -> None:
+def test_validate_call_checks_the_tool_name_and_the_arguments() -> None:
     registry = MCPToolRegistry()
     registry.register(double)
     with pytest.raises(MCPToolError) as caught:

@@ -124,14 +124,16 @@ async def test_endpoints_can_be_added_and_removed() -> None:
     [(b"abc", "abc"), (b"a" * 129, "a" * 128), (b"\xff", None)],
     ids=["short", "too long", "not ascii"],
 )
-async def test_correlation_id_is_echoed(given: bytes, returned: str | None) -> None:
+async def test_the_response_contains_the_correlation_id_of_the_request(
+    given: bytes, returned: str | None
+) -> None:
     async with application() as app:
         for path in ("/mcp", "/other"):
             reply = await ask(app, path, "POST", (b"x-correlation-id", given))
             assert reply.headers.get("x-correlation-id") == returned
 
 
-async def test_other_paths_require_the_same_authentication() -> None:
+async def test_paths_other_than_the_endpoint_require_the_same_authentication() -> None:
     async with application(auth_token="secret") as app:
         for path in ("/mcp", "/other", "/sse"):
             refused = await ask(app, path, "GET")
@@ -227,7 +229,9 @@ async def lifespan(app: HttpApp) -> list[dict[str, Any]]:
         ),
     ],
 )
-async def test_lifespan_events_are_answered(fails: str | None, told: list[dict[str, Any]]) -> None:
+async def test_asgi_lifespan_events_are_answered(
+    fails: str | None, told: list[dict[str, Any]]
+) -> None:
     @contextlib.asynccontextmanager
     async def open_all(server: MCPServer) -> AsyncIterator[None]:
         if fails == "start":
@@ -294,7 +298,7 @@ async def test_request_interrupted_by_the_shutdown_is_answered_with_503() -> Non
     assert reply.body == b"503 Service Unavailable: the server is shutting down\n"
 
 
-async def test_slow_body_is_rejected() -> None:
+async def test_a_body_that_arrives_too_slowly_is_answered_with_408() -> None:
     app = HttpApp(MCPServer("s"), HttpSettings(), pages=Pages(BodyTimeout()))
     async with app.running():
         reply = await ask(app, "/page", "POST")
@@ -405,7 +409,7 @@ async def test_first_websocket_starts_the_server() -> None:
     assert opened == ["opened", "closed"]
 
 
-async def test_running_opens_and_closes_the_server() -> None:
+async def test_running_an_application_opens_and_closes_its_server() -> None:
     opened: list[str] = []
 
     @contextlib.asynccontextmanager

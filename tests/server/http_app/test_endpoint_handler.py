@@ -18,7 +18,7 @@ async def test_base_class_defines_no_hooks_and_needs_no_start() -> None:
         assert state is None
 
 
-async def test_base_class_cannot_attach_clients() -> None:
+async def test_the_endpoint_handler_base_class_cannot_attach_clients() -> None:
     handler, nothing = EndpointHandler(), None
     with pytest.raises(NotImplementedError):
         handler.attach(nothing, ANONYMOUS)  # type: ignore[arg-type]

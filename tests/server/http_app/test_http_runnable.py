@@ -72,7 +72,7 @@ async def test_run_http_serves_the_application_and_calls_the_end_hook(
     assert runnable.ended == [app for app, _, _ in runs]
 
 
-async def test_base_class_cannot_create_an_application() -> None:
+async def test_the_http_runnable_base_class_cannot_create_an_application() -> None:
     with pytest.raises(NotImplementedError):
         HttpRunnable().create_http_app()
     assert HttpRunnable.port == 8080

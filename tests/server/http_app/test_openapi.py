@@ -22,7 +22,7 @@ def api_of(*tools: dict[str, Any], root: str = "", **config: Any) -> dict[str, A
     ],
     ids=["name", "title", "instructions"],
 )
-def test_document_has_the_name_of_its_server(config: Any, info: Any) -> None:
+def test_the_openapi_document_has_the_name_of_its_server(config: Any, info: Any) -> None:
     api = api_of(**config)
     assert (api["openapi"], api["info"], api["paths"]) == ("3.1.0", info, {})
     assert "servers" not in api
@@ -55,7 +55,9 @@ def test_operation_has_the_title_and_description_of_its_tool(
     [({}, False), ({"required": []}, False), ({"required": ["a"]}, True)],
     ids=["none", "empty", "some"],
 )
-def test_body_is_required_if_an_argument_is_required(schema: Any, required: bool) -> None:
+def test_the_body_of_an_operation_is_required_if_an_argument_is_required(
+    schema: Any, required: bool
+) -> None:
     operation = api_of({"name": "t", "inputSchema": schema})["paths"]["/tools/t/call"]["post"]
     assert operation["requestBody"] == {
         "required": required,
@@ -75,7 +77,7 @@ def test_operation_ids_are_unique_and_valid_names() -> None:
     }
 
 
-def test_response_has_the_output_schema_of_its_tool() -> None:
+def test_the_response_of_an_operation_has_the_output_schema_of_its_tool() -> None:
     output = {"type": "object", "title": "Out"}
     paths = api_of({"name": "a"}, {"name": "b", "outputSchema": output})["paths"]
     plain, structured = (

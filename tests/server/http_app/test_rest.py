@@ -24,7 +24,7 @@ async def call(web: Web, tool: str, arguments: Any, **headers: str) -> Any:
 
 
 @pytest.mark.covers("SRV-42")
-async def test_list_contains_the_entries_of_all_pages() -> None:
+async def test_a_rest_list_contains_the_entries_of_all_pages() -> None:
     server = MCPServer("many", page_size=10, rate_limit_rate=0)
     for n in range(25):
         server.tool(name=f"tool_{n}")(lambda: "x")
@@ -37,7 +37,7 @@ async def test_list_contains_the_entries_of_all_pages() -> None:
 
 
 @pytest.mark.covers("SRV-42")
-async def test_health_names_the_server() -> None:
+async def test_health_page_contains_the_server_name() -> None:
     async with serving(make_server()) as web:
         health = (await web.get(at(web, "/health"))).json
         assert health["status"] == "ok"
@@ -302,7 +302,7 @@ async def test_a_tool_is_called_by_its_path(
         assert found["error"]["code"] == code
 
 
-async def test_size_of_the_body_is_limited() -> None:
+async def test_the_size_of_a_rest_request_body_is_limited() -> None:
     api = Api(small_server(), max_body=20)
     fits = await api.call("/tools/a/call", b'{"text":"12345678"}  '[:20])
     assert fits.status == 200
@@ -354,7 +354,7 @@ async def test_openapi_document_has_the_mount_path() -> None:
     assert "servers" not in json.loads((await api.get("/openapi.json")).body)
 
 
-async def test_interceptors_see_principal_and_transport() -> None:
+async def test_interceptors_see_the_principal_and_transport_of_rest_calls() -> None:
     seen: list[Exchange] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:

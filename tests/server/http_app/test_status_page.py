@@ -62,7 +62,7 @@ def test_a_page_shows_resources_and_prompts() -> None:
     assert text.count("<table>") == 1
 
 
-def test_an_operation_describes_a_tool() -> None:
+def test_an_openapi_operation_describes_one_tool() -> None:
     output = {"type": "object"}
     tools = [
         {"name": "a.b", "inputSchema": {"required": ["x"]}, "description": "does it"},

@@ -60,7 +60,7 @@ def test_a_file_is_not_replaced_by_a_socket(tmp_path: Path) -> None:
     ("family", "host", "shown"),
     [(socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::1", "[::1]")],
 )
-def test_a_url_names_the_address(family: int, host: str, shown: str) -> None:
+def test_a_url_contains_the_listening_address_and_port(family: int, host: str, shown: str) -> None:
     with socket.socket(family) as listening:
         try:
             listening.bind((host, 0))
@@ -71,7 +71,7 @@ def test_a_url_names_the_address(family: int, host: str, shown: str) -> None:
         assert url_of(listening, "/mcp", tls=True) == f"https://{shown}:{port}/mcp"
 
 
-def test_exposed_address_is_rejected() -> None:
+def test_an_address_reachable_from_other_machines_is_rejected_without_a_token() -> None:
     with pytest.raises(ConfigError) as refused:
         bind("0.0.0.0", 0, None, HttpSettings(), insecure=False)
     assert str(refused.value).startswith(
@@ -90,7 +90,7 @@ def test_error_names_the_port_that_is_in_use() -> None:
     assert str(refused.value) == f"Cannot listen on 127.0.0.1:{port}: Address already in use"
 
 
-def test_insecure_allows_an_exposed_address(tmp_path: Path) -> None:
+def test_the_insecure_option_allows_an_exposed_address(tmp_path: Path) -> None:
     with bind("0.0.0.0", 0, None, HttpSettings(), insecure=True) as listening:
         assert listening.getsockname()[0] == "0.0.0.0"
     with bind("0.0.0.0", 0, None, HttpSettings(auth_token="t"), insecure=False) as listening:

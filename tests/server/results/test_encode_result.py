@@ -96,7 +96,7 @@ def coded(data: bytes) -> str:
         (CallToolResult(content=[]), [text("")]),
     ],
 )
-def test_values_become_content_blocks(value: Any, blocks: list[Any]) -> None:
+def test_return_values_of_each_type_become_content_blocks(value: Any, blocks: list[Any]) -> None:
     assert blocks_of(value) == blocks
 
 
@@ -158,7 +158,7 @@ def test_media_can_be_read_from_files(tmp_path: Path) -> None:
     ]
 
 
-def test_invalid_media_are_rejected(tmp_path: Path) -> None:
+def test_invalid_media_in_a_result_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Image(path=tmp_path / "none.png")
     with pytest.raises(TypeError, match="Audio requires exactly one of data and path"):
@@ -168,13 +168,13 @@ def test_invalid_media_are_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("SRV-29")
-def test_value_without_a_json_form_is_rejected() -> None:
+def test_a_return_value_without_a_json_form_is_rejected() -> None:
     with pytest.raises(TypeError, match="a value of type object has no JSON form"):
         as_content([object()])
 
 
 @pytest.mark.covers("SRV-29")
-def test_large_result_is_encoded_completely() -> None:
+def test_a_large_result_is_encoded_completely() -> None:
     size = 20_000_000
     (block,) = blocks_of(bytes(size))
     assert len(base64.b64decode(block["resource"]["blob"])) == size

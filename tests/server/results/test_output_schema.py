@@ -135,7 +135,7 @@ def refusal(entry: ToolEntry, value: Any) -> str:
         Limited,
     ],
 )
-def test_objects_have_an_output_schema(kind: Any) -> None:
+def test_return_types_that_are_json_objects_have_an_output_schema(kind: Any) -> None:
     assert schema_of(tool(returning(kind)))["type"] == "object"
 
 
@@ -274,7 +274,7 @@ def test_invalid_value_is_an_error_that_names_the_field(
 
 
 @pytest.mark.covers("SRV-29")
-def test_invalid_wrapped_value_is_named_result() -> None:
+def test_the_error_of_an_invalid_wrapped_value_names_the_field_result() -> None:
     assert refusal(tool(returning(list[int]), True), [1, "x"]) == (
         "result.1: Expected `int`, got `str`"
     )
@@ -306,7 +306,7 @@ def test_validation_of_a_result_runs_no_user_code() -> None:
 
 
 @pytest.mark.covers("SRV-02")
-def test_type_without_a_schema_is_rejected() -> None:
+def test_a_return_type_without_a_schema_is_rejected() -> None:
     with pytest.raises(TypeError, match="function: output_schema=True requires a return"):
         tool(returning(...), True)
     for entry in (lambda: tool(returning(complex), True), lambda: tool(returning(...), complex)):
@@ -399,7 +399,7 @@ def test_later_changes_of_a_schema_have_no_effect() -> None:
         entry.decode(msgspec.Raw(b'{"n":"x"}'))
 
 
-def test_external_references_are_not_followed() -> None:
+def test_external_references_in_a_schema_are_not_followed() -> None:
     with pytest.raises(ValueError, match="not followed"):
         tool_from_schema("t", {"$ref": "file:///etc/passwd"}, lambda: None, None)
 
@@ -411,7 +411,7 @@ def test_header_annotations_in_a_given_schema_are_validated() -> None:
         tool_from_schema("t", schema, lambda r: r, None)
 
 
-def test_handlers_may_be_asynchronous() -> None:
+def test_handlers_of_tools_with_a_given_schema_may_be_asynchronous() -> None:
     async def handler(n: int) -> int:
         return n
 

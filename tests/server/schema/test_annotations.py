@@ -59,7 +59,7 @@ def test_limit_that_is_not_a_number_is_rejected() -> None:
         read_notes([Note(ge="x")])
 
 
-def test_annotations_become_one_meta() -> None:
+def test_several_annotations_are_merged_into_one_msgspec_meta() -> None:
     assert with_meta(int, ()) is int
     noted = with_meta(int, (Gt(0), "how many", Note(json_schema_extra={"a": 1})))
     meta = msgspec.Meta(gt=0, description="how many", extra_json_schema={"a": 1})

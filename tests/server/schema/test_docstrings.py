@@ -62,5 +62,7 @@ REST = """Do it.
         (":param a: x\n\n  y", {"a": "x"}),
     ],
 )
-def test_parameter_descriptions_are_found(doc: str, texts: dict[str, str]) -> None:
+def test_parameter_descriptions_are_found_in_docstrings_of_each_style(
+    doc: str, texts: dict[str, str]
+) -> None:
     assert parameter_texts(doc) == texts

@@ -77,7 +77,7 @@ def test_converter_accepts_numbers_in_texts_unless_it_is_strict() -> None:
         convert("5", True)
 
 
-def test_value_of_another_type_is_rejected() -> None:
+def test_require_type_rejects_a_value_of_another_type() -> None:
     given = {"a": 1}
     assert require_type(given, dict) is given
     with pytest.raises(TypeError, match="^expected dict, got list$"):

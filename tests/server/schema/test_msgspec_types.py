@@ -72,5 +72,5 @@ def test_annotations_of_other_libraries_are_found_at_any_depth(kind: Any, expect
         ),
     ],
 )
-def test_types_are_converted_for_msgspec(kind: Any, expected: Any) -> None:
+def test_types_with_foreign_annotations_are_converted_for_msgspec(kind: Any, expected: Any) -> None:
     assert to_msgspec_type(kind) == expected

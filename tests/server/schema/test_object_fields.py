@@ -68,7 +68,7 @@ NONE = msgspec.NODEFAULT
     ],
     ids=["struct", "dataclass", "typed dict", "partial dict", "int", "list", "instance"],
 )
-def test_fields_of_classes_are_listed(kind: Any, fields: list[Field] | None) -> None:
+def test_the_fields_of_each_kind_of_class_are_listed(kind: Any, fields: list[Field] | None) -> None:
     assert object_fields(kind) == fields
 
 

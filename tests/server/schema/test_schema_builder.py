@@ -201,7 +201,7 @@ BOX = {
         "typed dict",
     ],
 )
-def test_types_have_schemas(kind: Any, schema: dict[str, Any]) -> None:
+def test_each_type_has_the_expected_schema(kind: Any, schema: dict[str, Any]) -> None:
     assert schema_of(kind) == schema
 
 
@@ -320,7 +320,9 @@ FAILS = object()
         (Tree, [], True, FAILS),
     ],
 )
-def test_values_are_converted_from_json(kind: Any, value: Any, strict: bool, made: Any) -> None:
+def test_values_are_converted_from_json_to_the_declared_type(
+    kind: Any, value: Any, strict: bool, made: Any
+) -> None:
     convert = SchemaBuilder().of(kind).convert
     if made is FAILS:
         with pytest.raises((ValueError, TypeError, msgspec.ValidationError)):

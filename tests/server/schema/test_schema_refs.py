@@ -21,7 +21,9 @@ DECIMAL = {"type": "string", "format": "decimal"}
         ({"properties": {"a": {"$ref": "#/$defs/A"}}}, None),
     ],
 )
-def test_reference_names_a_definition(schema: dict[str, Any], name: str | None) -> None:
+def test_only_a_reference_to_a_definition_returns_its_name(
+    schema: dict[str, Any], name: str | None
+) -> None:
     assert referenced_name(schema) == name
 
 
@@ -37,7 +39,7 @@ def test_reference_names_a_definition(schema: dict[str, Any], name: str | None) 
         ({"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A"}]}, ["A", "A"]),
     ],
 )
-def test_references_are_found_at_any_depth(schema: Any, names: list[str]) -> None:
+def test_references_to_definitions_are_found_at_any_depth(schema: Any, names: list[str]) -> None:
     assert list(references(schema)) == names
 
 

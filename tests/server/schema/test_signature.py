@@ -194,12 +194,12 @@ def problems_of(function: Callable[..., Any], json: str) -> list[tuple[str, str]
         ),
     ],
 )
-def test_types_have_schemas(kind: Any, schema: dict[str, Any]) -> None:
+def test_each_parameter_type_has_the_expected_schema(kind: Any, schema: dict[str, Any]) -> None:
     assert schema_of(kind) == schema
 
 
 @pytest.mark.covers("SRV-30")
-def test_classes_become_definitions() -> None:
+def test_parameter_classes_become_schema_definitions() -> None:
     def function(a: Color, b: Place, c: Circle, d: Point, e: Person) -> None: ...
 
     schema = Signature(function).schema
@@ -357,7 +357,9 @@ def test_every_problem_is_reported_and_converted_strings_are_accepted(extra: Any
         (int, '"1.5"', ("value", '"1.5" is not of type "integer"')),
     ],
 )
-def test_problems_name_the_field(kind: Any, json: str, problem: tuple[str, str]) -> None:
+def test_each_argument_problem_contains_its_field(
+    kind: Any, json: str, problem: tuple[str, str]
+) -> None:
     with pytest.raises(InvalidArguments) as caught:
         read(kind, json)
     (error,) = caught.value.errors
@@ -441,12 +443,12 @@ def test_parameter_without_a_schema_is_rejected_with_a_remedy(kind: Any) -> None
 
 
 @pytest.mark.covers("SRV-30")
-def test_limit_without_a_json_form_is_rejected() -> None:
+def test_a_parameter_limit_without_a_json_form_is_rejected() -> None:
     with pytest.raises(TypeError, match="parameter 'value': ge="):
         signature_of(Annotated[datetime.date, pydantic.Field(ge=datetime.date(2026, 1, 1))])
 
 
-def test_unresolvable_annotation_is_rejected() -> None:
+def test_a_function_with_an_unresolvable_annotation_is_rejected() -> None:
     def function(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(TypeError, match="cannot be resolved"):
@@ -493,7 +495,7 @@ def test_sizes_and_patterns_apply_on_the_slow_path(kind: Any, good: str, bad: st
 
 
 @pytest.mark.covers("SRV-30")
-def test_descriptions_and_limits_of_fields_are_kept() -> None:
+def test_the_schema_contains_descriptions_and_limits_of_fields() -> None:
     defs = signature_of(Label | Noted).schema["$defs"]
     assert defs["Label"] == {
         "title": "Label",
@@ -614,7 +616,7 @@ REST = """Do it.
 
 @pytest.mark.covers("SRV-30")
 @pytest.mark.parametrize("doc", [GOOGLE, NUMPY, REST])
-def test_docstrings_describe_parameters(doc: str) -> None:
+def test_parameters_are_described_by_the_docstring(doc: str) -> None:
     assert parameter_texts(doc) == {
         "city": "Where it rains.",
         "days": "How many: at most 7.",
@@ -685,7 +687,7 @@ def test_the_context_is_found_by_its_annotation() -> None:
         assert context_parameter({"a": kind, "return": Context}, Context) is None
 
 
-def test_error_names_the_unresolvable_annotation() -> None:
+def test_the_error_contains_the_unresolvable_annotation() -> None:
     def function(a: int, b: "Unknown | int") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     def returning() -> "Unknown": ...  # type: ignore[name-defined]  # noqa: F821
@@ -716,7 +718,7 @@ def test_number_in_a_text_must_be_finite(kind: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("json", "value"), [("1", 1.0), ('"1.5"', 1.5), ('"1e3"', 1000.0), ('"\\u0031"', 1.0)]
 )
-def test_finite_numbers_in_texts_are_converted(json: str, value: float) -> None:
+def test_finite_numbers_in_strings_are_converted(json: str, value: float) -> None:
     assert read(float, json) == value
 
 
@@ -780,7 +782,7 @@ def test_arguments_are_passed_by_position_or_by_name() -> None:
 
 
 @pytest.mark.parametrize("default", [[1], {"a": 1}, {1}, bytearray(b"a")])
-def test_mutable_default_is_copied(default: Any) -> None:
+def test_a_mutable_default_is_copied_for_each_call(default: Any) -> None:
     signature = signature_of(Any, default)
     first, second = signature.decode(b"{}").value, signature.decode(b"{}").value
     assert first == second == default
@@ -789,7 +791,7 @@ def test_mutable_default_is_copied(default: Any) -> None:
 
 
 @pytest.mark.parametrize("default", [None, "a", 5, 1.5, (1,), frozenset({1}), Path("x")])
-def test_other_defaults_are_not_copied(default: Any) -> None:
+def test_immutable_defaults_are_not_copied(default: Any) -> None:
     assert signature_of(Any, default).decode(b"{}").value is default
 
 
@@ -811,19 +813,19 @@ def test_signature_has_the_place_and_the_return_annotation() -> None:
     assert Signature(bare).schema["properties"] == {"a": {}}
 
 
-def test_an_unresolved_annotation_is_explained() -> None:
+def test_error_explains_unresolved_annotations() -> None:
     def function(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(TypeError) as refused:
         Signature(function)
     assert str(refused.value) == (
-        f"{__name__}.test_an_unresolved_annotation_is_explained.<locals>.function: the annotation "
+        f"{__name__}.test_error_explains_unresolved_annotations.<locals>.function: the annotation "
         "'Nowhere' of parameter 'value' cannot be resolved: name 'Nowhere' is not defined. Import "
         "or define it before the function, and not only for type checkers"
     )
 
 
-def test_slow_path_reports_all_problems() -> None:
+def test_the_slow_decoding_path_reports_all_problems() -> None:
     def function(a: Circle | Box, b: Annotated[Path, pydantic.Field(max_length=3)]) -> None: ...
 
     assert sorted(problems_of(function, '{"a":5,"b":"abcd","c":1}')) == [
@@ -833,7 +835,7 @@ def test_slow_path_reports_all_problems() -> None:
     ]
 
 
-def test_default_may_come_from_a_factory() -> None:
+def test_a_default_value_may_come_from_a_factory() -> None:
     made = pydantic.Field(default_factory=lambda: ["a"])
 
     def function(tags: list[str] = made) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 __all__ = ["other_users"]
 
-FIRST_PERSON = 1000  # lower user ids belong to the system
+FIRST_PERSON = 1000  # lower user ids belong to system accounts
 NOBODY = 65534
 _NO_LOGIN = ("nologin", "false", "sync", "shutdown", "halt")
 
@@ -28,7 +28,7 @@ def other_users() -> list[str]:
         try:
             person = getpwuid(uid)
         except (KeyError, OSError):
-            continue  # a user of a container, or a deleted one
+            continue  # the user id belongs to a container or a deleted account
         shell = os.path.basename(person.pw_shell)
         if (
             person.pw_uid not in (os.getuid(), os.geteuid(), NOBODY)

@@ -65,7 +65,7 @@ def _holder(port: int) -> str | None:
                     words = file.read(2000).replace(b"\0", b" ").decode("utf-8", "replace")
                 return safe(f"process {process} ({shortened(words.strip(), 80)})")
         except OSError:
-            continue  # owned by another user, or just ended
+            continue  # the process belongs to another user, or has just ended
     return None
 
 

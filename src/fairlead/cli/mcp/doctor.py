@@ -209,7 +209,7 @@ def _plain(
     }
 
 
-# One server
+# Checking one server
 
 
 def run_test(argv: Sequence[str]) -> int:

@@ -109,7 +109,7 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
         _refuse("a server with a URL", header=options.header, type=options.type)
         entry: dict[str, Any] = {"command": command[0], "args": command[1:]}
         cwd = options.cwd
-        # The user's own file applies in every folder, where a relative path would be another one.
+        # The user's file applies in every folder, so a relative path would be ambiguous.
         if cwd is not None and not options.project and "${" not in cwd:
             cwd = os.path.abspath(cwd)
         entry |= {"env": read_pairs(options.env, "--env"), "cwd": cwd}

@@ -65,7 +65,7 @@ def _write(options: Namespace, targets: Mapping[str, ConnectTarget]) -> int:
     known: dict[str, Any] = {}
     if options.names or failed or targets.keys() != tools.keys() or _is_alone(targets):
         try:
-            known = dict(read_lock(options.output).servers)  # keep all other servers
+            known = dict(read_lock(options.output).servers)  # keeps the locks of other servers
         except ConfigError as exc:
             # A missing lock file is created. An invalid one is reported, because it would be
             # overwritten.

@@ -138,7 +138,7 @@ def _meant_by(name: str) -> list[str]:
         bare = lines.name.removesuffix(_ENDINGS[0])
         if bare.startswith(_in_names(name)):
             when = _WHEN.search(bare)
-            with contextlib.suppress(OSError):  # deleted meanwhile
+            with contextlib.suppress(OSError):  # the tape was deleted meanwhile
                 dated.append((when[1] if when else "", lines.stat().st_mtime, bare))
     found = [bare for _, _, bare in sorted(dated, reverse=True)]
     return [bare for bare in found if _WHEN.sub("", bare) == _in_names(name)] or found

@@ -49,7 +49,7 @@ class CodeFiles:
                 try:
                     facts = os.stat(path)
                 except OSError:
-                    continue  # just removed
+                    continue  # the file was just removed
                 found[path] = facts.st_mtime_ns, facts.st_size
                 if len(found) >= MOST:
                     return found

@@ -178,7 +178,7 @@ class _Supervisor:
             if process is None:
                 try:
                     process = await self._start()
-                except OSError as exc:  # out of memory or descriptors: may be temporary
+                except OSError as exc:  # out of memory or descriptors, perhaps temporarily
                     print_message("worker", f"cannot start a process: {exc.strerror}", "31")
                     await asyncio.sleep(BACKOFF[-1])
                     continue

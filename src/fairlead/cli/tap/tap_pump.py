@@ -126,7 +126,7 @@ def _copy(
                 written += os.write(sink, memoryview(chunk)[written:])
     except OSError:
         with contextlib.suppress(OSError):
-            close_source()  # the sink is closed: the writer must notice
+            close_source()  # the sink is closed; close the source, so that its writer gets an error
     with contextlib.suppress(OSError):
         close_sink()
 

@@ -108,7 +108,7 @@ def _length(line: str) -> int:
 
 def format_duration(seconds: float) -> str:
     """Return a duration with a unit."""
-    if seconds < 0.9995:  # larger values would round to 1000 ms
+    if seconds < 0.9995:  # larger values would be rounded to 1000 ms
         return f"{seconds * 1000:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
 

@@ -121,7 +121,7 @@ class SubscriptionMixin(ListMixin):
         for uri in tuple(self._listening.uris):
             try:
                 await self.request("resources/subscribe", {"uri": uri}, retry=False)
-            # Other resources may still exist.
+            # The error concerns one resource only.
             except RpcError as exc:
                 log.warning("no longer subscribed to %s: %s", uri, exc)
 

@@ -170,7 +170,7 @@ def _tell(
 ) -> None:
     try:
         waiting = listener(*news)
-    # The callback is code of the user.
+    # The callback is user code and may raise anything.
     except Exception:
         log.exception("a listener failed")
     else:
@@ -182,6 +182,6 @@ async def _one_after_another(calls: list[Awaitable[None]]) -> None:
     for call in calls:
         try:
             await call
-        # The callback is code of the user.
+        # The callback is user code and may raise anything.
         except Exception:
             log.exception("a listener failed")

@@ -154,7 +154,7 @@ class _Part:
         self._delay = delay
         self._missed = missed
         self._changing = changing
-        self._ended = False  # ended by the server, so that changes are missed
+        self._ended = False  # True if the server ended the request, so that changes are missed
         self._stream: _Stream | None = None
         self._opening: _Stream | None = None  # replaces `_stream` once the server acknowledges it
         self._follower: asyncio.Task[None] | None = None
@@ -297,7 +297,7 @@ class _Stream:
         finally:
             acknowledged.cancel()
         if self.task.done():
-            self.result()  # rejected, or ended at once
+            self.result()  # the request was rejected or ended at once
         elif not self.acknowledged.is_set():
             log.warning("the server does not acknowledge the subscription; listening anyway")
 

@@ -43,7 +43,7 @@ class Reconnector:
     ) -> None:
         """`make` creates another transport to the server; None disables reconnecting."""
         self.generation = 0
-        self.health: dict[str, Any] | None = None  # result of the last check
+        self.health: dict[str, Any] | None = None  # result of the last health check
         self._client = client
         self._make = make
         self._renewing = asyncio.Lock()

@@ -89,7 +89,7 @@ class ClientInputRounds(Struct):
         """Answer all input requests concurrently. If one fails, cancel the others."""
         what = f"An input request of {method}"
         asked = {key: decode_or_raise(raw, InputRequest, what) for key, raw in questions.items()}
-        # Checked first, so that the user is not asked in vain.
+        # Checked before the user is asked, because the call fails without these capabilities.
         for question in asked.values():
             missing = self.answers.missing(question.method)
             if missing is not None:
@@ -120,7 +120,7 @@ class ClientInputRounds(Struct):
         except RpcError as exc:
             why = exc.message
             cause: Exception = exc
-        # The callback is code of the user.
+        # The callback is user code and may raise anything.
         except Exception as exc:
             log.exception("the callback for %s failed", question.method, extra={ABOUT: given})
             why, cause = str(exc) or type(exc).__name__, exc

@@ -106,7 +106,7 @@ class UrlElicitations(Struct):
                 action = await self._ask(page)
             except RpcError as exc:
                 raise UrlElicitationRequired(refusal, exc.message) from exc
-            # The callback is code of the user.
+            # The callback is user code and may raise anything.
             except Exception as exc:
                 log.exception("the callback for a page failed", extra={ABOUT: page})
                 why = str(exc) or type(exc).__name__

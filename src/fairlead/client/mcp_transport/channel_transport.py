@@ -192,7 +192,7 @@ class ChannelTransport(MCPTransport):
                 return to_json(await self.on_request(exchange.method, given))
         except FairleadError:
             raise
-        # `on_request` is code of the user; its failure is an error response.
+        # `on_request` is user code; an exception becomes an error response.
         except Exception as exc:
             log.exception("on_request failed for %s", exchange.method, extra={ABOUT: given})
             code = getattr(exc, "code", INTERNAL_ERROR)

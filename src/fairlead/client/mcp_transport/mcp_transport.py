@@ -45,7 +45,7 @@ class RequestOptions:
     timeout: float | None = None  # seconds; 0 means no limit
     signal: AbortSignal | None = None
     on_progress: OnProgress | None = None
-    headers: Mapping[str, str] | None = None  # if the transport has headers
+    headers: Mapping[str, str] | None = None  # sent only by transports that have headers
     on_sent: Callable[[RequestId], None] | None = None  # called with the id of the request
 
 

@@ -29,7 +29,7 @@ class NotificationQueue(WorkQueue[Notification | Awaitable[None]]):
 
     def __init__(self, before: int = 100, behind: int = 1000) -> None:
         super().__init__(_size, before, QUEUED_NOTIFICATION_BYTES.value)
-        self.paused = True  # until there is a listener
+        self.paused = True  # True until there is a listener
         self._before = before
         self._behind = behind
         self._listener: NotificationListener | None = None

@@ -114,7 +114,7 @@ class ConfigFile:
         self._switch(name, on=True)
 
     def disable(self, name: str) -> None:
-        """Disable a server, whichever file configures it."""
+        """Disable a server, regardless of the file that configures it."""
         self._switch(name, on=False)
 
     def _switch(self, name: str, *, on: bool) -> None:

@@ -53,7 +53,7 @@ def read_file(path: str) -> bytes | None:
         raise ConfigError(_why(exc), path=path, line=1) from None
     finally:
         os.close(descriptor)
-    if len(content) > MAX_SIZE:  # the file grew, or reports no size (procfs)
+    if len(content) > MAX_SIZE:  # the file has grown, or its size is not reported (procfs)
         raise ConfigError(f"larger than {MAX_SIZE >> 20} MiB", path=path, line=1)
     return content
 

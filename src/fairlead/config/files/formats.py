@@ -85,7 +85,7 @@ def parse(
 def _decode(path: str, content: bytes) -> str:
     encoding = "utf-8-sig"
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        encoding = "utf-16"  # written by PowerShell
+        encoding = "utf-16"  # PowerShell writes UTF-16 with a byte order mark
     elif b"\0" in content:
         raise ConfigError("the file is binary", path=path, line=1)
     try:
@@ -117,7 +117,7 @@ def _plain(path: str, value: Any, strict: bool, depth: int = 0) -> Any:
             raise ConfigError("a value is binary or a set: use a string or a list", path=path)
         # Sorted, because the order of a set changes with each run.
         return b64encode(value).decode() if isinstance(value, bytes) else sorted(map(str, value))
-    if isinstance(value, date | time):  # includes datetime
+    if isinstance(value, date | time):  # `datetime` is a subclass of `date`
         return value if strict else value.isoformat()
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise ConfigError("a number is too large", path=path)

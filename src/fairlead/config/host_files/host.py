@@ -1,4 +1,4 @@
-"""Descriptions of host programs: their files, their variable syntax, their switches."""
+"""Descriptions of host programs: files, variable syntax and settings that disable servers."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeAlias

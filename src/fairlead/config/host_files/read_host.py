@@ -1,4 +1,4 @@
-"""All servers of one host program, from whichever of its files exist."""
+"""All servers of one host program, read from those of its files that exist."""
 
 import logging
 import re

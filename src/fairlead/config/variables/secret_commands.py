@@ -69,10 +69,10 @@ def _run(found: FoundServer, command: str, env: Mapping[str, str]) -> str:
         shell=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # may contain the secret
+        stderr=subprocess.DEVNULL,  # stderr is discarded, because it may contain the secret
         env=dict(env),
         cwd=folder,
-        # A session of its own, so that the processes it starts can be killed with it.
+        # A new session, so that the processes that the command starts can be killed with it.
         start_new_session=os.name == "posix",
     )
     restore_descriptor_limit(process.pid)

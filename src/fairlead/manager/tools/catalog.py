@@ -21,7 +21,7 @@ Listed = tuple[str, list[dict[str, Any]], bool]
 
 
 class ToolCatalog:
-    """Creates tools from definitions. An unchanged tool stays the same object."""
+    """Catalog of tools, created from definitions. An unchanged tool stays the same object."""
 
     def __init__(self, call: CallTool, about: Callable[[str], Mapping[str, Any]]) -> None:
         """`call` calls a tool. `about` returns the properties that all tools of a server share."""

@@ -17,14 +17,14 @@ log = logging.getLogger("fairlead.manager")
 
 
 class ToolRegistry(Protocol):
-    """The tools of a host's model."""
+    """Interface of the registry in which a host keeps the tools of its model."""
 
     def add(self, tool: Any) -> None: ...
     def remove(self, name: str) -> None: ...
 
 
 class _Tools:
-    """A registry for hosts that provide none."""
+    """A registry in memory, for hosts without their own registry."""
 
     def __init__(self) -> None:
         self.tools: dict[str, Any] = {}
@@ -101,7 +101,7 @@ class ToolSession:
         try:
             for name in bound:
                 self.registry.remove(name)
-        except Exception:  # the registry is code of the host
+        except Exception:  # the registry is code of the host and may raise anything
             log.exception("the tools could not be unbound")
         if self.mcp_manager is not None and self._owned:
             await self.mcp_manager.close()
@@ -115,13 +115,13 @@ class ToolSession:
     def _changed(self, tools: list[MCPTool]) -> None:
         """Bind new tools, of a server that connected late or changed its list."""
         if self._binding is not None:
-            self._binding.cancel()  # the task in progress binds outdated tools
+            self._binding.cancel()  # cancel the task in progress, because it binds outdated tools
         self._binding = asyncio.get_running_loop().create_task(self._rebind(tools))
 
     async def _rebind(self, tools: list[MCPTool]) -> None:
         try:
             await self.refresh_mcp_tools(tools)
-        except Exception:  # the registry is code of the host
+        except Exception:  # the registry is code of the host and may raise anything
             log.exception("the tools could not be replaced; the previous ones stay bound")
 
 

@@ -193,7 +193,7 @@ class Audit(InterceptorBase):
         raw = single_line(to_json({**self._texts.value(kept), **payload}))
         try:
             self._write(raw)
-        # A full disk must not stop the traffic, and `write` is code of the user.
+        # A full disk must not block messages, and `write` is user code that may raise anything.
         except Exception as exc:
             self.lost += 1
             now = time.monotonic()
@@ -224,7 +224,7 @@ def _named(exchange: Exchange) -> dict[str, Any]:
 
 
 def _session_label(exchange: Exchange) -> str | None:
-    """Return a label that is constant for the session; the id itself grants access."""
+    """Return a label that is constant for the session; the id itself is a secret."""
     found = exchange.edge.session.session_id
     return None if found is None else hashlib.sha256(found.encode()).hexdigest()[:12]
 
@@ -234,7 +234,7 @@ def _to_log(line: bytes) -> None:
 
 
 def _did_not_fit(exchange: Exchange, answer: Answer) -> bool:
-    """Return True if a tool reports invalid arguments: in its result, not as an error."""
+    """Return True if the result of a tool reports invalid arguments."""
     if exchange.method != "tools/call" or answer is None:
         return False
     raw = bytes(answer)

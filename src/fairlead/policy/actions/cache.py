@@ -96,7 +96,7 @@ class Cache(InterceptorBase):
         return answer
 
     def views_changed(self) -> None:
-        """Drop all entries: views are applied behind the cache."""
+        """Drop all entries, because they were filtered by the previous views."""
         for method in self._news:
             self._news[method] += 1  # results in flight must not be stored either
         self._kept.clear()

@@ -42,7 +42,7 @@ class Fault(InterceptorBase):
         self._kind: FaultKind = kind
         self._chance = chance
         self._seconds = seconds
-        # A generator of its own, so that `seed` makes a run reproducible.
+        # A separate random generator, so that `seed` makes a run reproducible.
         self._random = random.Random(seed)
         self._ending = BackgroundTasks()
 
@@ -55,7 +55,7 @@ class Fault(InterceptorBase):
         match self._kind:
             case "drop":
                 if asked:
-                    await asyncio.Event().wait()  # until the caller times out or cancels
+                    await asyncio.Event().wait()  # wait until the caller times out or cancels
                 return None
             case "duplicate":
                 await proceed(exchange)

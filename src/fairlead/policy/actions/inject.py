@@ -27,7 +27,7 @@ class Inject(InterceptorBase):
             return await proceed(exchange)
         old = members_of_params(exchange.head.arguments)
         if old is None:
-            return await proceed(exchange)  # Not an object: the server reports the error.
+            return await proceed(exchange)  # not an object; the server reports the error
         new = {**old, **self._arguments} if self._overwrite else {**self._arguments, **old}
         exchange.note(f"injected: {', '.join(sorted(self._arguments))}")
         return await proceed(_without_copies(with_params(exchange, arguments=new)))

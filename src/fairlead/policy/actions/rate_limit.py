@@ -111,7 +111,7 @@ class RateLimit(SyncInterceptor):
                     return exchange, rounds.until(key, exchange, left)
                 after = rounds.until(key, exchange, MAX_ROUNDS)
             full_at = self._full_at.get(key, now)
-            # `max()` costs a call for every request.
+            # A comparison instead of `max()`, which would add a function call to every request.
             if full_at < now:
                 full_at = now
             if full_at - now > self._most:
@@ -175,7 +175,7 @@ def _tool(exchange: Exchange) -> Hashable:
     if plain and type(name) is str and exchange.message.method == "tools/call":
         return _spelled(name) if len(name) <= LONGEST else _LONG_NAMES
     targets = exchange.targets
-    if len(targets) == 1:  # A tuple for the common case of one target would only cost time.
+    if len(targets) == 1:  # Creating a tuple in the common case of one target would cost time.
         return targets[0].key if len(targets[0].own) <= LONGEST else _LONG_NAMES
     if sum(len(one.own) for one in targets) > LONGEST:
         return _LONG_NAMES

@@ -27,5 +27,5 @@ class TimeLimit(InterceptorBase):
                 return await proceed(exchange)
         except TimeoutError:
             if not limit.expired():
-                raise  # a timeout of an inner call, not this one
+                raise  # the timeout of an inner call expired, not this one
         raise blocked_error(exchange, f"No response within {self._seconds:g} s", INTERNAL_ERROR)

@@ -129,7 +129,7 @@ class ToolLock(InterceptorBase):
             members = msgspec.json.decode(answer, type=dict[str, Raw])
             tools = msgspec.json.decode(answer, type=_Tools).tools
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return answer  # Not a list of tools; the client reports the error.
+            return answer  # The result is not a list of tools; the client reports the error.
         except RecursionError:
             raise own_error(
                 INTERNAL_ERROR, "The tools are nested too deeply to be checked"
@@ -145,7 +145,7 @@ class ToolLock(InterceptorBase):
             tool: Mapping[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
             return raw
-        except RecursionError:  # A client may be able to decode what this process cannot check.
+        except RecursionError:  # A client may decode a definition that cannot be checked here.
             return None
         whose = self._whose(exchange, str(tool.get("name")))
         if whose is None:
@@ -212,7 +212,7 @@ class ToolLock(InterceptorBase):
     # Calls
 
     async def _check_call(self, exchange: Exchange, name: str) -> None:
-        # Routing would also wait for the tool, but it happens after this check.
+        # Routing also waits for the tool, but runs after this check.
         if self._wait is not None:
             await self._wait(exchange, name)
         whose = self._whose(exchange, name)

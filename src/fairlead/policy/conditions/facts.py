@@ -142,7 +142,7 @@ def _decoded(raw: Any, code: int) -> Any:
         value = _decode(raw)
     except RecursionError:
         raise own_error(code, "The message is nested too deeply") from None
-    # for example a number out of range, which other programs may accept
+    # for example a number out of range, which the receiver may accept
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise own_error(code, "The message has a value that cannot be decoded") from None
     # A relay forwards each member of the params only once. Nested objects are forwarded as they

@@ -76,7 +76,7 @@ def compare(operators: dict[str, Any]) -> Test:
 
 
 def _require_json(wanted: Any) -> None:
-    """Reject dates, which TOML and YAML have and JSON does not: the test could never hold."""
+    """Reject dates: TOML and YAML have them, JSON does not, so the test could never match."""
     for one in wanted if isinstance(wanted, list) else (wanted,):
         if isinstance(one, date | time):
             raise InvalidTest("a date must be a string in quotes: JSON has no dates")

@@ -67,7 +67,7 @@ def most_selective(several: Sequence[Hooks]) -> Hooks:
 
 def _weight(hooks: tuple[IndexHook, ...]) -> tuple[int, int, int]:
     if not hooks:
-        return -1, 0, 0  # the condition never holds
+        return -1, 0, 0  # the condition never matches
     worst = max(("equal", "like", "there").index(hook.hint.kind) for hook in hooks)
     return worst, sum(hook.source in _DECODED for hook in hooks), len(hooks)
 

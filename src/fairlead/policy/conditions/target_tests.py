@@ -33,7 +33,7 @@ def target_test(wanted: Any, *, strict: bool) -> TargetTest:
     Raises:
         InvalidTest: The value is none of these.
     """
-    name_test(wanted)  # raises InvalidTest; the test itself is not used
+    name_test(wanted)  # called only to raise InvalidTest; its result is not used
     if not isinstance(wanted, dict):
         patterns = Patterns([wanted] if isinstance(wanted, str) else wanted)
         return _combined(patterns.allow if strict else patterns.deny, strict=strict)

@@ -37,7 +37,7 @@ _SHOWN: Final = 60  # characters of an option's value that messages and listings
 
 
 class Action(Struct, frozen=True):
-    """One action of a rule."""
+    """One action of a rule and its interceptor."""
 
     name: str
     options: Mapping[str, Any]

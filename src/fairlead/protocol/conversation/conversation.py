@@ -105,7 +105,7 @@ class Conversation:
         self._session_id = session_id
         self.principal = principal  # identity of the peer
         self._last_id = 0
-        self._waiting: set[RequestId] = set()  # own requests without a response
+        self._waiting: set[RequestId] = set()  # sent requests without a response
         self._owed: set[RequestId] = set()  # requests of the peer that this end has not answered
         # An `initialize` in progress is never cancelled. There are two ids, because each side
         # numbers its own requests and both may be equal.
@@ -358,7 +358,7 @@ class Conversation:
         if request_id not in self._waiting:
             return None
         self._waiting.discard(request_id)
-        # The specification forbids to cancel `initialize`.
+        # The specification forbids cancelling `initialize`.
         if request_id == self._sent_initialize:
             return None
         body = to_json({"requestId": request_id, "reason": reason})

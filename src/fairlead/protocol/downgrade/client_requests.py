@@ -114,7 +114,8 @@ def _sampling_tools(revision: Revision) -> Edit | None:
 
 def _sampling_message(revision: Revision) -> Rewrite | None:
     return edit_object(
-        without({"_meta": revision.sampling_tools}),  # introduced by the same revision as tools
+        # `_meta` was introduced by the same revision as tools in sampling.
+        without({"_meta": revision.sampling_tools}),
         within("content", rewrite_sampling_content(revision)),
     )
 

@@ -12,7 +12,7 @@ from .known_members import implementation_members, meta_members
 __all__ = ["downgrade_params"]
 
 
-_ANY: Final = ""  # key for methods without an entry of their own
+_ANY: Final = ""  # key for methods that are not in the table
 
 
 def downgrade_params(method: str, params: Encoded, revision: Revision) -> Encoded:

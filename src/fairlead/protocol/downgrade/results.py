@@ -43,7 +43,7 @@ __all__ = ["CACHEABLE", "downgrade_result", "upgrade_result"]
 CACHEABLE: Final = frozenset(row.name for row in METHODS if row.cacheable)
 """Methods whose results have a time to live, in the stateless revisions."""
 
-_ANY: Final = ""  # key for methods without an entry of their own
+_ANY: Final = ""  # key for methods that are not in the table
 
 
 def downgrade_result(method: str, result: Encoded, revision: Revision) -> Encoded:

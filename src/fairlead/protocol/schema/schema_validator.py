@@ -309,7 +309,7 @@ class _Paths:
         return frozenset(found)
 
     def _add(self, schema: Any) -> int:
-        # By identity: equal schemas at different places have different paths.
+        # Compared by identity, because equal schemas at different places have different paths.
         number = self._numbers.get(id(schema))
         if number is None:
             number = self._numbers[id(schema)] = len(self._nodes)

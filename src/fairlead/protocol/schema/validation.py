@@ -157,7 +157,7 @@ def _unexpected(name: str) -> str:
     return f"Additional properties are not allowed ({quoted(name)} was unexpected)"
 
 
-COUNTED = 1_000  # problems; a longer list has no use
+COUNTED = 1_000  # maximum number of problems that are counted
 UNKNOWN = "does not match; the value is too large or nested too deeply to locate the mistake"
 
 

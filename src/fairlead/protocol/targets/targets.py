@@ -150,7 +150,7 @@ def targets_of(method: str, head: ParamsHead, params: Params) -> tuple[Target, .
     assert isinstance(name, str)
     named = (_plain_target(_KINDS.get(method, "other"), name),)
     if isinstance(uri, str) and method not in _KINDS:
-        # A server may use either of them.
+        # A server may use either the name or the URI.
         return (*named, _plain_target("resource", uri))
     return named
 

@@ -27,7 +27,8 @@ class Journaling(SyncInterceptor):
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._clock = journal.clock
-        self._labels: dict[int, str] = {}  # by the id of the peer, until the peer is collected
+        # labels by the id of the peer, until the peer is garbage-collected
+        self._labels: dict[int, str] = {}
         self._numbers = itertools.count(1)
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
@@ -82,7 +83,7 @@ class Journaling(SyncInterceptor):
 
     def _label(self, edge: object) -> str | None:
         if not isinstance(edge, Peer):
-            return None  # a stateless request
+            return None  # a stateless request has no session
         label = self._labels[id(edge)] = f"s{next(self._numbers)}"
         # The label must not outlive the peer: Python may give its id to another object.
         finalize(edge, self._labels.pop, id(edge), None).atexit = False

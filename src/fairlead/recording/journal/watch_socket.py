@@ -110,7 +110,7 @@ async def announce_journal(
         task = asyncio.current_task()
         assert task is not None
         try:
-            # Errors of one watcher, and too many of them, must not disturb the observed process.
+            # Errors of watchers, and too many watchers, must not affect the observed process.
             with contextlib.suppress(OSError, RuntimeError, asyncio.CancelledError):
                 reader = speaking[task] = journal.follow()
                 await _speak(journal, hello, reader, writer)
@@ -208,4 +208,4 @@ def _connect(path: Path, timeout: float | None = None) -> BinaryIO:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
         there.settimeout(timeout)
         there.connect(str(path))
-        return there.makefile("rb")  # keeps the connection open until it is closed itself
+        return there.makefile("rb")  # keeps the connection open until this object is closed

@@ -119,7 +119,7 @@ class StrictMatcher:
         """Return the next recorded call if it matches, else None; the client may try again."""
         cue = self._next()
         if cue is None or cue.method != method or cue.is_request is not request:
-            # A relay sends requests for the introduction of its own, besides those of its clients.
+            # A relay sends its own `initialize` or `server/discover`, besides those of its clients.
             known = (one for one in self._cues if one.method == method in INTRODUCTIONS)
             return next(known, None)
         if method not in INTRODUCTIONS and not _is(cue, comparable_params(params)):

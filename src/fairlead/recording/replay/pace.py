@@ -7,7 +7,7 @@ __all__ = ["Pace"]
 
 
 class Pace:
-    """Clock of a player, which can be paused at any time."""
+    """Pace at which recorded messages are played; it can be paused at any time."""
 
     def __init__(self, speed: float | None = None, *, stepped: bool = False) -> None:
         """Set the speed: 1 is the recorded one, 2 is twice as fast, None does not wait.

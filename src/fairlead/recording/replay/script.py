@@ -84,7 +84,7 @@ class ScriptedCall(RecordedMessage):
     session: str | None
     method: str
     is_request: bool
-    stateless: bool  # sent without a handshake
+    stateless: bool  # the request was sent without a handshake
     asked: RequestIdentity
     steps: list[ScriptedStep] = field(default_factory=list)
     cancelled: int | None = None  # sequence number of the client's cancellation

@@ -45,7 +45,9 @@ _DOWN: Final = Direction.SERVER_TO_CLIENT
 
 # id of the edge, which is valid while the request is pending; direction; id of the request
 _Key: TypeAlias = tuple[int, Direction, RequestId]
-_Place: TypeAlias = tuple[str | None, RequestId | None, str | None]  # session, request, server
+_Place: TypeAlias = tuple[
+    str | None, RequestId | None, str | None
+]  # labels of the session, the request and the server
 
 
 class Recorder(SyncInterceptor):
@@ -67,7 +69,7 @@ class Recorder(SyncInterceptor):
         """
         self.tape = tape
         self._server_of = server_of
-        # sessions by the id of their peer, until the peer is collected
+        # sessions by the id of their peer, until the peer is garbage-collected
         self._known: dict[int, _Session] = {}
         self._sessions, self._requests = itertools.count(1), itertools.count(1)
         self._under_way: dict[_Key, _Asked] = {}

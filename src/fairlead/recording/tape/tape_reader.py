@@ -94,7 +94,7 @@ class TapeReader:
     ) -> Iterator[tuple[LineLocation, bytes, TapeEntry]]:
         """Yield the entries of one part from an offset on; see `lines`."""
         with place.open("rb", buffering=BUFFER) as file:
-            inside = False  # within a line that is too long
+            inside = False  # True within a line that is too long
             file.seek(offset)
             while line := file.readline(MAX_LINE):
                 spot = LineLocation(number, offset, len(line))

@@ -82,7 +82,7 @@ class TapeWriter:
         Path(self._base).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         first = _open(self.path)
         try:
-            hold(first)  # before any part of an older tape is deleted
+            hold(first)  # locked before any part of an older tape is deleted
             for old in parts_of(self._base)[1:]:
                 old.unlink(missing_ok=True)
             os.ftruncate(first, 0)

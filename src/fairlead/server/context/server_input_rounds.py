@@ -37,7 +37,7 @@ class _State(Struct, omit_defaults=True):
 
     method: str
     request: str  # digest of the name or URI and of the arguments
-    principal: str | None = None  # None: anonymous
+    principal: str | None = None  # None for an anonymous caller
     asked: dict[str, str] = {}  # digests of the requests for input of the last round
     answers: dict[str, tuple[str, Raw]] = {}  # digest of the request for input, and its response
     steps: dict[str, Raw] = {}
