@@ -86,7 +86,7 @@ async def test_server_that_dies_during_a_call_fails_only_that_call(servers: Agen
     picture = {"type": "image", "base64": PIXEL, "mime_type": "image/png"}
     assert found["mcp_paint_draw"].content == [picture]
     assert found["mcp_paint_fail"].status == "error"
-    assert found["mcp_paint_fail"].content == "Error: ValueError: out of paint"
+    assert found["mcp_paint_fail"].content == "MCP error: ValueError: out of paint"
 
 
 async def test_tools_of_a_late_server_are_in_the_next_step(servers: AgentServers) -> None:

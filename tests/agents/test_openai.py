@@ -73,7 +73,7 @@ async def test_server_that_dies_during_a_call_fails_only_that_call(servers: Agen
     assert "MCP error" in found["mcp_fragile_die"][0]["text"]
     picture = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"}
     assert found["mcp_paint_draw"] == [picture]
-    assert found["mcp_paint_fail"][0]["text"] == "Error: ValueError: out of paint"
+    assert found["mcp_paint_fail"][0]["text"] == "MCP error: ValueError: out of paint"
     assert result.final_output == "done"
 
 

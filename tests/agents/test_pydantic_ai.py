@@ -65,7 +65,7 @@ async def test_server_that_dies_during_a_call_fails_only_that_call(servers: Agen
     assert "MCP error" in died.content
     (picture,) = drawn.content
     assert (picture.data, picture.media_type) == (base64.b64decode(PIXEL), "image/png")
-    assert (failed.outcome, failed.content) == ("failed", "Error: ValueError: out of paint")
+    assert (failed.outcome, failed.content) == ("failed", "MCP error: ValueError: out of paint")
 
 
 async def test_tools_of_a_late_server_are_in_the_next_step(servers: AgentServers) -> None:

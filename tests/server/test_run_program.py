@@ -95,7 +95,7 @@ class Process:
         self.did: list[Any] = []
         self._left = threading.Event()
 
-    def leave(self) -> None:
+    def leave(self, limit: float) -> None:
         assert threading.current_thread().daemon
         self.did.append("leaves")
         self._left.set()
@@ -164,7 +164,7 @@ async def test_cancelling_a_program_from_outside_propagates() -> None:
     async def main() -> None:
         await asyncio.Event().wait()
 
-    running = asyncio.create_task(program._until_signal(main))
+    running = asyncio.create_task(program._until_signal(main, 5.0))
     await asyncio.sleep(0)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -178,7 +178,7 @@ def test_process_exits_although_a_function_still_runs(
     waited: list[float] = []
     monkeypatch.setattr(program.threading, "Event", lambda: SimpleNamespace(wait=waited.append))
     monkeypatch.setattr(program.os, "_exit", left.append)
-    program._leave_hard()
+    program._leave_hard(5.0)
     assert (waited, left) == ([4.5], [1])
     text = capsys.readouterr().err
     assert text == "fairlead: shutdown timed out; exiting without waiting for running functions\n"

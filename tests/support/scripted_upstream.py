@@ -48,6 +48,7 @@ class ScriptedClient:
 
     def __init__(self) -> None:
         self.connected = True
+        self.protocol_version = "2026-07-28"
         self.closed = 0
         self.server: dict[str, Any] = {"capabilities": {"tools": {}}}
         self.transport = SimpleNamespace(peer=ScriptedPeer(), on_close=None, on_error=None)

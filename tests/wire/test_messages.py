@@ -34,6 +34,7 @@ def test_json_rpc_error_codes_have_named_constants() -> None:
         "INTERNAL_ERROR": -32603,
         "RESOURCE_NOT_FOUND": -32002,
         "URL_ELICITATION_REQUIRED": -32042,
+        "REQUEST_CANCELLED": -32800,
         "HEADER_MISMATCH": -32020,
         "MISSING_CAPABILITY": -32021,
         "UNSUPPORTED_VERSION": -32022,

@@ -292,7 +292,7 @@ def test_connecting_to_a_server_that_prints_only_text_is_an_error() -> None:
     done = fairlead("call", "add", "--", sys.executable, "-c", chatty)
     assert (done.returncode, done.stdout) == (3, "")
     assert "Welcome to the jungle" in done.stderr
-    assert len(done.stderr.splitlines()) < 5
+    assert len(done.stderr.splitlines()) < 10
 
 
 def test_lines_on_stdout_that_are_not_messages_cause_a_warning(tmp_path: Path) -> None:

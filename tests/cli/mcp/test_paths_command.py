@@ -25,6 +25,7 @@ def test_fairlead_home_sets_the_folder_of_all_paths(person: Person) -> None:
         "eras": f"{ours}/cache/eras.json",
         "data": f"{ours}/data",
         "approvals": f"{ours}/data/approvals.json",
+        "logins": f"{ours}/data/auth",
         "tapes": f"{ours}/data/tapes",
         "FAIRLEAD_HOME": ours,
     }

@@ -114,9 +114,10 @@ def test_exit_code_of_a_replay_shows_whether_responses_differ(tape: Path) -> Non
     report = json.loads(done.stdout)
     assert report["same"] is False
     assert report["compared"][-1]["differences"] == [
-        {"path": "result.content.0.text", "recorded": "HELLO", "given": "Hello"}
+        {"path": path, "recorded": "HELLO", "given": "Hello"}
+        for path in ("result.content.0.text", "result.structuredContent.result")
     ]
-    ignore = ("--ignore", "result.content.*.text")
+    ignore = ("--ignore", "result.content.*.text", "--ignore", "result.structuredContent")
     done = fairlead("replay", str(tape), "--against", *ignore, *run_by(file))
     assert done.returncode == 0
 

@@ -96,9 +96,16 @@ def test_tape_diff_reports_the_differences_of_two_tapes(home: dict[str, str], fi
     changes = json.loads(run(home, "tape", "diff", "one", "two", "--json", code=1))
     assert [[d["path"] for d in change["differences"]] for change in changes] == [
         ["params.arguments.text"],
-        ["result.content.0.text"],
+        ["result.content.0.text", "result.structuredContent.result"],
     ]
-    ignored = ("--ignore", "params.arguments", "--ignore", "result.content.*.text")
+    ignored = (
+        "--ignore",
+        "params.arguments",
+        "--ignore",
+        "result.content.*.text",
+        "--ignore",
+        "result.structuredContent",
+    )
     assert "no differences" in run(home, "tape", "diff", "one", "two", *ignored)
     shown = run(home, "tape", "diff", "one", "three", code=1).splitlines()
     assert shown == ["- 8 tools/call shout", "- 9 result"]

@@ -100,10 +100,13 @@ async def test_a_gateway_applies_changes_of_names_arguments_and_results(version:
                 return await self.inner(exchange, proceed)
             return await proceed(exchange)
 
+    text = "hidden"
+    # The tool has an output schema, so its result needs structured content.
+    hidden = {"content": [{"type": "text", "text": text}], "structuredContent": {"result": text}}
     interceptors = [
         Rename({"one_speak": "say"}),
         OnlyFor("one_speak", Inject({"text": "injected"})),
-        OnlyFor("one_secret", Mock("hidden")),
+        OnlyFor("one_secret", Mock(hidden)),
         OnlyFor("one_who", Mock(error={"code": -32055, "message": "nobody"})),
     ]
     async with asyncio.timeout(LIMIT), Gateway(interceptors=interceptors) as gateway:

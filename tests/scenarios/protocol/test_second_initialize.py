@@ -5,10 +5,10 @@ import json
 from typing import Any
 
 import pytest
-from fairlead.protocol.identity.principal import ANONYMOUS
 from msgspec import Raw
 
 from fairlead import Context, MCPServer
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Failure, Notification, Request, Success
 

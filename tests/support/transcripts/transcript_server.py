@@ -12,22 +12,26 @@ def make_server() -> MCPServer:
     waiting: set[int | str] = set()
     nobody_waits = asyncio.Event()
 
-    @server.tool(title="Echo", annotations=ToolAnnotations(read_only_hint=True))
+    @server.tool(
+        title="Echo",
+        annotations=ToolAnnotations(read_only_hint=True),
+        output_schema=False,
+    )
     async def echo(text: str) -> str:
         """Return the text."""
         return text
 
-    @server.tool(inline=True)
+    @server.tool(inline=True, output_schema=False)
     def add(a: int, b: int = 1) -> int:
         """Add two numbers."""
         return a + b
 
-    @server.tool()
+    @server.tool(output_schema=False)
     def fail() -> None:
         """Never works."""
         raise RuntimeError("it broke")
 
-    @server.tool()
+    @server.tool(output_schema=False)
     async def count(to: int, ctx: Context) -> str:
         """Count, and report each step."""
         for step in range(1, to + 1):
@@ -35,7 +39,7 @@ def make_server() -> MCPServer:
             await ctx.log("debug" if step % 2 else "warning", {"step": step}, logger="count")
         return f"counted to {to}"
 
-    @server.tool()
+    @server.tool(output_schema=False)
     async def blocks() -> list[object]:
         """Blocks of several kinds."""
         return [
@@ -45,7 +49,7 @@ def make_server() -> MCPServer:
             ResourceLink(uri="memo://bytes", name="bytes"),
         ]
 
-    @server.tool()
+    @server.tool(output_schema=False)
     async def wait(ctx: Context) -> str:
         """Report progress, then wait until the call is cancelled."""
         waiting.add(ctx.request_id)
@@ -59,7 +63,7 @@ def make_server() -> MCPServer:
                 nobody_waits.set()
         return "never"
 
-    @server.tool()
+    @server.tool(output_schema=False)
     async def was_stopped() -> str:
         """Return once no `wait` call is in progress."""
         async with asyncio.timeout(5):

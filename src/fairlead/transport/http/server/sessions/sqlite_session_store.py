@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # seconds until changes are written again after a failure
 
-log = logging.getLogger("fairlead.sessions")
+log = logging.getLogger("fairlead.transport")
 
 _COLUMNS = StoredSession.__struct_fields__
 _SAVE = (
