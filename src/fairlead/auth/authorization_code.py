@@ -21,7 +21,10 @@ MAX_REDIRECT = 16 << 10  # characters of a redirect URL
 
 
 class AuthorizationAttempt(Struct, frozen=True):
-    """Facts of one attempt that its redirect is compared with."""
+    """One login with an authorization code: the page to open, and what its redirect must match.
+
+    The verifier and the redirect URI are sent with the request for the tokens.
+    """
 
     issuer: str
     client_id: str

@@ -31,7 +31,7 @@ _COMMANDS = {
     "logout": ("delete the login of a server and revoke it", "auth.login"),
     "auth": ("show the stored logins", "auth.login"),
     "proxy": (
-        "connect clients to a server of any transport and revision",
+        "connect clients to a server over any transport and protocol revision",
         "gateway.proxy",
     ),
     "gateway": ("serve many servers as one, configured by a file", "gateway.gateway_command"),

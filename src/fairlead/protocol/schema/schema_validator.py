@@ -60,7 +60,7 @@ class SchemaValidator:
         if paths > SCHEMA_PATHS.value:
             SCHEMA_PATHS.hit()
             raise ValueError("the references of the schema lead to too many paths")
-        # levels of a value up to which problems are explained; computed on first use
+        # maximum depth of a value whose problems are explained; computed on first use
         self._deepest: int | None = None
         try:
             self._validator = _compile(schema, foreign)

@@ -94,7 +94,7 @@ def decode(raw: Raw | bytes, type_: type[T]) -> T:
 
 
 def decode_or_raise(raw: Raw | bytes, type_: type[T], what: str) -> T:
-    """Decode a value that a peer must send; `what` is its name in the error.
+    """Decode a value like `decode`, but raise a protocol error that calls the value `what`.
 
     Raises:
         RemoteProtocolError: The value is not JSON, or not of that type.

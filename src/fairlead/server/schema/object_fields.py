@@ -1,4 +1,4 @@
-"""Fields of classes that are objects in JSON."""
+"""Fields of classes whose instances are JSON objects: structs, dataclasses, typed dicts."""
 
 import dataclasses
 import typing
@@ -22,7 +22,7 @@ class Field(NamedTuple):
 
 
 def object_fields(kind: Any) -> list[Field] | None:
-    """Return the fields of a class that is an object in JSON, otherwise None.
+    """Return the fields of a class whose instances are JSON objects, or None for other types.
 
     Raises:
         TypeError: An annotation of the class cannot be resolved.

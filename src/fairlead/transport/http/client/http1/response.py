@@ -70,7 +70,7 @@ def _kind(packed: bytes) -> int:
     return ZLIB if packed[0] & 15 == 8 else BARE
 
 
-MAX_ERROR_BODY = 1 << 20  # bytes that are read at most from the body of an error response
+MAX_ERROR_BODY = 1 << 20  # bytes of the body of an error response; a longer body is ignored
 MAX_UNREAD = 256 << 10  # bytes of a body that are buffered before reading from the socket is paused
 
 
