@@ -140,7 +140,7 @@ CONNECTIONS_PER_CLIENT = Limit(
     16,
     "items",
     "client",
-    "per server: the least recently used idle connection ends, or the server is reported as busy",
+    "the client's least recently used idle connection to the server closes, or it is busy",
     "RelaySettings.max_connections",
 )
 STORED_SESSIONS = Limit(

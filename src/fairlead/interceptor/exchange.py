@@ -111,7 +111,7 @@ class Exchange(Struct):
     related: RequestId | None = None
     alias: str | None = None  # name of the target as the upstream server knows it
     did: list[str] | None = None  # actions of interceptors, for tapes and journals
-    server: str | None = None  # name of the server, if the endpoint belongs to one of several
+    server: str | None = None  # name of the server at a gateway's endpoint for one (`/mcp/NAME`)
     displayed: str | None = None  # the client's name of the target, if an interceptor replaced it
     # For subscriptions: returns True if the client may be notified about a URI.
     permits: Callable[[str], bool] | None = None

@@ -43,7 +43,7 @@ class ClientSession:
         # Set by `connect`, because the callbacks of the peer refer to the session.
         self.peer: Peer
         self.outbox: PeerOutbox
-        # The connection to the server, in the handshake era only.
+        # Only for clients of the handshake era; the server may be of either era.
         self.connection: UpstreamConnection | None = None
         self.introduction: Raw | None = None  # the params of the client's `initialize`
         self.level: str | None = None  # handshake era: the log level that the client has set

@@ -176,7 +176,7 @@ class RuleSet(InterceptorBase):
             action.hooks.views_changed()
 
     def passes(self, exchange: Exchange) -> bool:
-        """Return True if certainly no rule concerns this message."""
+        """Return True if no rule can apply to this message or its response; False if one may."""
         if self.path is not None and time.monotonic() >= self._look_at:
             self._look()
         found = self._found_for(exchange)

@@ -209,7 +209,7 @@ class ToolCallClientChannel(WebSocketClientChannel):
 
 
 def _params(message: Request | Notification) -> RawMembers:
-    """Return the parameters of a message that was built by this side."""
+    """Return the parameters of a message of our own client, which needs no checks."""
     return {} if isinstance(message.params, UnsetType) else members_of(message.params) or {}
 
 
