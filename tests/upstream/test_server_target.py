@@ -71,7 +71,8 @@ async def test_a_connection_is_opened_for_each_kind_of_entry(
         raise AssertionError
 
     assert await target_for(entry, on_stderr=hear).open() == f"channel of {kind}"
-    about = {"StdioTransport": {"on_stderr": hear}, "HttpTransport": {"http": {"pool_size": 256}}}
+    http = {"pool_size": 256, "authorizer": None}
+    about = {"StdioTransport": {"on_stderr": hear}, "HttpTransport": {"http": http}}
     assert opened == [(kind, about.get(kind, {}))]
 
 
@@ -80,7 +81,7 @@ async def test_variables_of_an_entry_are_resolved_for_each_connection(
 ) -> None:
     dialled: list[Any] = []
 
-    async def dial(entry: Any, on_stderr: Any) -> Any:
+    async def dial(name: str, entry: Any, on_stderr: Any) -> Any:
         dialled.append(entry.command)
 
     async def resolve() -> Any:
