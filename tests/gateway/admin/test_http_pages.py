@@ -102,14 +102,14 @@ async def test_a_gateway_is_ready_once_every_server_has_listed_or_failed() -> No
 
 @pytest.mark.covers("SRV-47")
 async def test_probes_need_no_token_and_details_and_metrics_need_one() -> None:
-    token = {"Authorization": "Bearer secret"}
+    token = {"Authorization": "Bearer token-4711"}
     async with (
         asyncio.timeout(LIMIT),
         Gateway(observing=Observability(metrics=Metrics())) as gateway,
         aiohttp.ClientSession() as web,
     ):
         await gateway.connect({"mute": hanging(), "dead": {"command": "/no/where"}})
-        async with serving(gateway, auth_token="secret") as url:
+        async with serving(gateway, auth_token="token-4711") as url:
             base = url.removesuffix("/mcp")
             assert await get(web, base + "/health") == (200, {"status": "ok"})
             assert await get(web, base + "/ready") == (503, {"ready": False})

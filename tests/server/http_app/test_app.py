@@ -134,11 +134,11 @@ async def test_the_response_contains_the_correlation_id_of_the_request(
 
 
 async def test_paths_other_than_the_endpoint_require_the_same_authentication() -> None:
-    async with application(auth_token="secret") as app:
+    async with application(auth_token="token-4711") as app:
         for path in ("/mcp", "/other", "/sse"):
             refused = await ask(app, path, "GET")
             assert refused.status == 401
-        token = (b"authorization", b"Bearer secret")
+        token = (b"authorization", b"Bearer token-4711")
         assert (await ask(app, "/other", "GET", token)).status == 404
         twice = await ask(app, "/other", "GET", token, token)
         assert twice.status == 400
@@ -151,14 +151,14 @@ async def test_paths_other_than_the_endpoint_require_the_same_authentication() -
 async def test_probes_without_a_token_get_no_details_whatever_their_host(
     host: str, method: str
 ) -> None:
-    app = MCPServer("web").create_http_app(auth_token="secret")
+    app = MCPServer("web").create_http_app(auth_token="token-4711")
     name = (b"host", host.encode())
     async with app.running():
         for path, body in (("/health", {"status": "ok"}), ("/ready", {"ready": True})):
             reply = await ask(app, path, method, name, server=("127.0.0.1", 80))
             assert (reply.status, json.loads(reply.body)) == (200, body)
         assert (await ask(app, "/health", "POST")).status == 401
-        details = await ask(app, "/health", "GET", (b"authorization", b"Bearer secret"))
+        details = await ask(app, "/health", "GET", (b"authorization", b"Bearer token-4711"))
         assert "server" in json.loads(details.body)
 
 
@@ -166,7 +166,7 @@ async def test_probes_without_a_token_get_no_details_whatever_their_host(
     "header", [(b"origin", b"https://evil.example"), (b"sec-fetch-site", b"cross-site")]
 )
 async def test_web_pages_of_other_sites_cannot_probe_a_server(header: tuple[bytes, bytes]) -> None:
-    async with application(auth_token="secret") as app:
+    async with application(auth_token="token-4711") as app:
         for path in ("/health", "/ready"):
             assert (await ask(app, path, "GET", header)).status == 403
 
