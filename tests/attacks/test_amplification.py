@@ -265,17 +265,6 @@ SHAPES: dict[str, Callable[[], tuple[bytes, int]]] = {
         ),
         1,
     ),
-    "a second initialize": lambda: (
-        request(
-            "initialize",
-            {
-                "protocolVersion": "x" * 30_000,
-                "capabilities": {f"c{n}": {} for n in range(2000)},
-                "clientInfo": {"name": "x", "version": "1"},
-            },
-        ),
-        1,
-    ),
     "params that are a list": lambda: (
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[' + b"1," * 30_000 + b"1]}",
         1,
@@ -298,6 +287,18 @@ SHAPES: dict[str, Callable[[], tuple[bytes, int]]] = {
     "a batch of numbers": lambda: (batch([b"1"] * 128), 1),
     "a batch of too much": lambda: (batch([b"1"] * 30_000), 1),
     "a batch of too many": lambda: (batch([request("tools/list")] * 1000), 1),
+    # Last, because it begins a new conversation, which does not support batches.
+    "a second initialize": lambda: (
+        request(
+            "initialize",
+            {
+                "protocolVersion": "x" * 30_000,
+                "capabilities": {f"c{n}": {} for n in range(2000)},
+                "clientInfo": {"name": "x", "version": "1"},
+            },
+        ),
+        1,
+    ),
 }
 
 

@@ -458,7 +458,7 @@ async def test_a_client_that_reads_too_slowly_is_disconnected(
     loop = asyncio.get_running_loop()
     server = make_server()
 
-    @server.tool()
+    @server.tool(output_schema=False)
     async def big() -> str:
         return "x" * 12_000_000
 

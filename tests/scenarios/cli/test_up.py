@@ -36,7 +36,10 @@ async def test_a_demo_of_both_eras_is_served_without_configured_servers(
     person: Person, version: str
 ) -> None:
     with running(person, *ANY) as up:
-        for words in ("no server is configured", "claude mcp add --transport http fairlead "):
+        for words in (
+            "no server is configured",
+            "claude mcp add --scope user --transport http fairlead ",
+        ):
             up.wait_for(words)
         up.wait_for(f"harbour: connected ({NEWEST_HANDSHAKE.value}, 3 tools)")
         up.wait_for(f"notebook: connected ({NEWEST.value}, 6 tools)")
@@ -191,7 +194,7 @@ def test_listening_for_other_machines_requires_a_token(person: Person) -> None:
     with running(person, "up", "--listen", "0.0.0.0:0", env={"FAIRLEAD_AUTH_TOKEN": "t0p"}) as up:
         up.wait_for("notebook: connected")
         assert "t0p" not in up.said
-        assert "Bearer TOKEN" in up.wait_for("Claude Code")
+        assert "Bearer ${FAIRLEAD_TOKEN}" in up.wait_for("Claude Code")
         assert get(up.url, "/health") == (200, '{"status":"ok"}')
         assert get(up.url, "/status")[0] == 401
         assert get(up.url, "/status", authorization="Bearer t0p")[0] == 200
