@@ -510,3 +510,16 @@ def test_structured_content_of_a_complete_result_is_validated() -> None:
         with pytest.raises(MCPToolError) as refused:
             output.convert(value)
         assert refused.value.message == f"The result does not match the output schema: {problem}"
+
+
+async def test_blocks_in_a_list_of_any_values_are_content_and_structured_content() -> None:
+    server = MCPServer("media")
+
+    @server.tool()
+    def mixed() -> list[Any]:
+        return ["a", Image(b"\x89PNG\r\n\x1a\n")]
+
+    async with MCPClient.connect_inprocess(server) as client:
+        result = await client.call_tool("mixed", {})
+    assert [block["type"] for block in result["content"]] == ["text", "image"]
+    assert result["structuredContent"] == {"result": result["content"]}

@@ -18,6 +18,7 @@ from .media import Media, embedded
 __all__ = [
     "EncodedResult",
     "as_content",
+    "blocks_json",
     "error_content",
     "is_block_type",
     "is_result",
@@ -45,6 +46,15 @@ class EncodedResult(Struct, frozen=True, gc=False):
     plain: bool = True
 
 
+def blocks_json(value: Any) -> bytes | None:
+    """Return the content blocks of a list that mixes strings and blocks; None for other values."""
+    if not isinstance(value, list | tuple) or not _is_mixed_content(value):
+        return None
+    return to_json(
+        [{"type": "text", "text": v} if isinstance(v, str) else _block(v) for v in value]
+    )
+
+
 def as_content(value: Any, tail: bytes = b"}", body: bytes | None = None) -> EncodedResult:
     """Encode the return value of a tool (SRV-29).
 
@@ -66,9 +76,8 @@ def as_content(value: Any, tail: bytes = b"}", body: bytes | None = None) -> Enc
         return _whole_result(value, tail)
     if _is_block(value):
         return EncodedResult(b'{"content":%b%b' % (to_json([_block(value)]), tail), False)
-    if isinstance(value, list | tuple) and _is_mixed_content(value):
-        blocks = [{"type": "text", "text": v} if isinstance(v, str) else _block(v) for v in value]
-        return EncodedResult(b'{"content":%b%b' % (to_json(blocks), tail), False)
+    if (blocks := blocks_json(value)) is not None:
+        return EncodedResult(b'{"content":%b%b' % (blocks, tail), False)
     text = str(value) if isinstance(value, str) else (body or json_of(value)).decode()
     return EncodedResult(b'{"content":[{"type":"text","text":%b}]%b' % (to_json(text), tail))
 

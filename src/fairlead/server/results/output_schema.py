@@ -21,6 +21,7 @@ from ..schema.output_schema_builder import OutputSchemaBuilder
 from .encode_result import (
     EncodedResult,
     as_content,
+    blocks_json,
     is_block_type,
     is_result,
     is_result_type,
@@ -70,7 +71,10 @@ class OutputSpec:
         except InvalidArguments as exc:
             raise _unfit(list(exc.errors)) from exc
         except (TypeError, AttributeError) as exc:
-            raise _unfit([FieldError("result", str(exc))]) from exc
+            blocks = self._encode_blocks(value)
+            if blocks is None:
+                raise _unfit([FieldError("result", str(exc))]) from exc
+            body = blocks
         except (msgspec.ValidationError, ValueError, RecursionError) as exc:
             raise _unfit(reasons(exc, "result" if self._wrapped else "", "result")) from exc
         if self._wrapped:
@@ -78,6 +82,14 @@ class OutputSpec:
         content = as_content(value, b',"structuredContent":%b%b' % (body, tail), body)
         # Only the stateless revisions allow other structured values than objects.
         return content if body.startswith(b"{") else EncodedResult(content.result, False)
+
+    def _encode_blocks(self, value: Any) -> bytes | None:
+        """Return the JSON of content blocks if the schema allows them, as that of `list[Any]`."""
+        body = blocks_json(value)
+        if body is None or not self._wrapped:
+            return None
+        structured = msgspec.json.decode(b'{"result":%b}' % body)
+        return None if self._checker.problems(structured) else body
 
     def _whole(self, value: Any, tail: bytes) -> EncodedResult:
         """Validate and encode a complete result. Error results are not validated."""
