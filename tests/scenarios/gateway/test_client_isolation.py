@@ -481,8 +481,12 @@ async def test_ended_sessions_of_a_gateway_leave_no_objects_in_memory(front: str
             return len(gc.get_objects())
 
         await objects_after(20)
-        before = await objects_after(20)
-        after = await objects_after(ROUNDS)
+        # Counted again before failing, because other parts of the process create objects as well.
+        for _ in range(3):
+            before = await objects_after(20)
+            after = await objects_after(ROUNDS)
+            if after - before < ROUNDS:
+                break
         assert after - before < ROUNDS, "each session leaves objects behind"
         member = gateway.members["red"]
         assert not member.replicas._sticky
