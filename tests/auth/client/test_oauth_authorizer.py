@@ -1,6 +1,7 @@
 """Logins and renewals of a client at a real authorization server."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -192,3 +193,22 @@ async def test_logging_out_revokes_and_deletes_the_login() -> None:
             await add(server, again)
         [ended] = store.logins()
         assert ended.ended
+
+
+async def test_a_login_is_not_used_for_another_server_with_its_credential_id() -> None:
+    async with protected() as (provider, server):
+        store = MemoryCredentialStore()
+        mine = {"store": store, "credential_id": "mine"}
+        await add(server, OAuthAuthorizer(server.url, authorize=provider.user(), **mine))
+        async with protected_server(provider.issuer) as other:
+            with pytest.raises(LoginRequired):
+                await add(other, OAuthAuthorizer(other.url, **mine))
+            assert set(other.tokens) == {None}
+
+
+async def test_tokens_are_removed_from_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    async with protected() as (provider, server):
+        await add(server, OAuthAuthorizer(server.url, authorize=provider.user()))
+        token = server.tokens[-1]
+        logging.getLogger("fairlead.auth").warning("sent %s", token)
+        assert caplog.messages[-1] == "sent [REDACTED]"

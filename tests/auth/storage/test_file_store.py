@@ -22,6 +22,7 @@ SERVER = "https://h/mcp"
 LOGIN = StoredLogin(
     owner="alice",
     server=SERVER,
+    url=SERVER,
     issuer="https://as",
     resource=SERVER,
     token_endpoint="https://as/token",

@@ -119,6 +119,7 @@ class LoginFlow:
         return StoredLogin(
             owner=self._target.owner,
             server=self._target.server,
+            url=self._target.url,
             issuer=found.authorization.issuer,
             resource=self._resource(found),
             token_endpoint=_token_endpoint(found.authorization),

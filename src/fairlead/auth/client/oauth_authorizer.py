@@ -9,17 +9,18 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
 
 from ...errors import AuthorizationError, LoginRequired
+from ...observe.log_filter import register_secrets
 from ...transport.http.client.http1.http_client import HttpResponse
 from ..challenge import Challenge, parse_challenges, pick_challenge
 from ..dpop import DpopKey
 from ..guarded_fetch import GuardedFetcher
-from ..metadata import canonical_resource
+from ..metadata import canonical_resource, origin_of
 from ..scopes import ScopeHistory
 from ..storage.credential_store import CredentialStore, MemoryCredentialStore, StoredLogin
 from .interactive_login import LOGIN_TIMEOUT, Authorize, LoginPrompt
@@ -79,7 +80,6 @@ class OAuthAuthorizer:
         self._renewed_after_challenge = 0  # generation
         self._failure: tuple[float, AuthorizationError] | None = None
         self._lock: asyncio.Lock | None = None
-        self.on_wait: Callable[[bool], None] | None = None  # called around a wait for a person
 
     # Methods of RequestAuthorizer
 
@@ -154,8 +154,7 @@ class OAuthAuthorizer:
 
     async def _stored(self) -> StoredLogin | None:
         if not self._loaded:
-            target = self._target
-            found = await asyncio.to_thread(self._store.load, target.owner, target.server)
+            found = await self._newest()
             if not self._loaded:
                 self._adopt(found)
         return self._login
@@ -163,6 +162,10 @@ class OAuthAuthorizer:
     def _adopt(self, login: StoredLogin | None) -> None:
         self._loaded = True
         self._login = login
+        if login is not None:
+            # Registered again for each login, because the log filter reads the values once.
+            secrets = {"token": login.tokens.access_token, "secret": login.tokens.refresh_token}
+            register_secrets(self, lambda: secrets)
         key = None if login is None else login.dpop_key
         self._key = None if key is None else DpopKey(key)
 
@@ -285,10 +288,7 @@ class OAuthAuthorizer:
             if newer is not None and not newer.ended and not wanted:
                 return True
             try:
-                with self._waiting():
-                    login = await self._flow.run(
-                        challenge, previous=newer or previous, scopes=scopes
-                    )
+                login = await self._flow.run(challenge, previous=newer or previous, scopes=scopes)
             except AuthorizationError as exc:
                 self._failure = (time.monotonic(), exc)
                 raise
@@ -307,18 +307,6 @@ class OAuthAuthorizer:
             server=self._url,
             issuer="" if previous is None else previous.issuer,
         )
-
-    @contextlib.contextmanager
-    def _waiting(self):  # type: ignore[no-untyped-def]
-        """Report the wait for a person, so that time limits of requests can be paused."""
-        told = self.on_wait if self._flow.needs_person else None
-        if told is not None:
-            told(True)
-        try:
-            yield
-        finally:
-            if told is not None:
-                told(False)
 
     # Locks and storage
 
@@ -364,7 +352,14 @@ class OAuthAuthorizer:
         return found
 
     async def _newest(self) -> StoredLogin | None:
-        return await asyncio.to_thread(self._store.load, self._target.owner, self._target.server)
+        """Return the stored login, unless it belongs to a server at another origin.
+
+        Any file can name a `credentialId`, so the name alone must not decide who gets the token.
+        """
+        found = await asyncio.to_thread(self._store.load, self._target.owner, self._target.server)
+        if found is None or origin_of(found.url) != origin_of(self._url):
+            return None
+        return found
 
     async def _save(self, login: StoredLogin) -> None:
         # Used even if it cannot be stored, because the old tokens may no longer be valid.

@@ -20,7 +20,8 @@ class StoredLogin(Struct, frozen=True, kw_only=True):
     """Everything that a renewal needs, without another discovery."""
 
     owner: str  # the user of a gateway, or "" for the user of this machine
-    server: str  # the URL of the server, or the configured `credentialId`
+    server: str  # key: the URL of the server, or the configured `credentialId`
+    url: str  # of the server; a token is never sent to another origin
     issuer: str
     resource: str | None
     token_endpoint: str
