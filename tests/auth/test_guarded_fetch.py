@@ -136,7 +136,7 @@ async def test_each_redirect_is_checked() -> None:
 async def test_redirects_of_a_post_are_refused() -> None:
     async with serving() as site:
         site.redirect("/1", "/2")
-        with pytest.raises(AuthorizationError, match="redirects a POST"):
+        with pytest.raises(AuthorizationError, match="redirects of POST requests"):
             await GuardedFetcher(**LOCAL).post_form(f"{site.url}/1", {"secret": "x"})
         assert len(site.requests) == 1
 

@@ -40,7 +40,7 @@ class FetchedDocument(Struct, frozen=True):
 
 
 class FetchBudget:
-    """What one discovery may cost: seconds and requests."""
+    """Limit of the seconds and requests of one discovery."""
 
     def __init__(
         self, seconds: float = DISCOVERY_TIMEOUT, requests: int = DISCOVERY_REQUESTS
@@ -117,7 +117,7 @@ class GuardedFetcher:
             accept = {"Accept": "application/json", **headers}
             found, location = await self._request("POST", url, accept, body)
         if location is not None:
-            raise _problem(url, "it redirects a POST request, which is not followed")
+            raise _problem(url, "redirects of POST requests are not followed")
         return found
 
     def _limit(self, url: str, seconds: float) -> "_FetchLimit":

@@ -112,7 +112,7 @@ async def _without_resource_metadata(
 async def _document(
     fetcher: GuardedFetcher, url: str, budget: FetchBudget
 ) -> dict[str, object] | None:
-    """Return a document, or None if there is none at this place.
+    """Return the document at a URL, or None if the server has no such document.
 
     Raises:
         AuthorizationError: The place cannot be asked now; another place must not be used instead,

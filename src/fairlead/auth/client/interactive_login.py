@@ -56,7 +56,7 @@ Authorize: TypeAlias = Callable[[AuthorizationRequest], Awaitable[str] | str]
 
 
 class LoginPrompt:
-    """What a program shows while a person logs in. The default opens a browser and shows nothing.
+    """Display of a program while a person logs in. The default only opens a browser.
 
     `pasted` may return the redirect as the user pasted it, for machines without a browser.
     """
@@ -76,7 +76,7 @@ class LoginPrompt:
 
 
 def open_browser(url: str) -> bool:
-    """Open a page in the browser of the user; return False if there is none."""
+    """Open a page in the browser of the user; return False if no browser can be opened."""
     import webbrowser
 
     try:

@@ -17,7 +17,7 @@ __all__ = ["CredentialStore", "LoginLock", "MemoryCredentialStore", "StoredLogin
 
 
 class StoredLogin(Struct, frozen=True, kw_only=True):
-    """Everything that a renewal needs, without another discovery."""
+    """Login with all values that a renewal needs, so that it requires no discovery."""
 
     owner: str  # the user of a gateway, or "" for the user of this machine
     server: str  # key: the URL of the server, or the configured `credentialId`
@@ -55,7 +55,7 @@ class CredentialStore(Protocol):
     """
 
     def load(self, owner: str, server: str) -> StoredLogin | None:
-        """Return a login, or None if there is none that can be read."""
+        """Return a login, or None if it is missing or cannot be read."""
 
     def save(self, login: StoredLogin) -> None:
         """Store a login, replacing an older one of the same owner and server."""
