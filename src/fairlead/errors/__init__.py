@@ -36,6 +36,7 @@ from .base_error import FairleadError
 from .mcp_tool_error import MCPErrorCode, MCPToolError
 
 __all__ = [
+    "OUTPUT_HINT",
     "AuthorizationError",
     "CannotAsk",
     "ChannelClosed",
@@ -424,7 +425,7 @@ class CircuitOpenError(FairleadError):
         return f"{what} too often; calls are suspended, try again {when}"
 
 
-_HINT = "a server must write only messages to stdout, and other output to stderr"
+OUTPUT_HINT = "a server must write only messages to stdout, and other output to stderr"
 
 # Names that `docs/requirements.md` prescribes.
 MCPClientError = FairleadError
@@ -433,7 +434,9 @@ ClientClosedError = ChannelClosed
 
 def _with_last_words(message: str, stderr: Sequence[str], output: Sequence[str] = ()) -> str:
     """Return the message, followed by the output and the last lines on stderr of the server."""
-    text = "\n  | ".join([f"{message}:", *output]) + f"\n  hint: {_HINT}" if output else message
+    text = (
+        "\n  | ".join([f"{message}:", *output]) + f"\n  hint: {OUTPUT_HINT}" if output else message
+    )
     if not stderr:
         return text
     return "\n  | ".join([text + ("\n" if output else ". ") + "Last lines on stderr:", *stderr])

@@ -19,7 +19,7 @@ from ...config.stored_logins import authorizer_for, own_credential_store
 from ...errors import AuthorizationError
 from ..framework.client_connection import run_async, silence_warnings
 from ..framework.command_errors import CommandError, UsageError, print_message
-from ..framework.connect_target import ConnectTarget, split_target
+from ..framework.connect_target import split_target
 from ..framework.output import as_json, can_ask, columns, visible, write
 from ..framework.parser import INPUT, JSON, Parser, flag, option, repeated
 from ..framework.server_lookup import named_server
@@ -110,7 +110,7 @@ async def _logout(options: Namespace) -> int:
 async def _entry(options: Namespace) -> MCPServerEntry:
     _, target = split_target([options.server])
     if target.url:
-        return ConnectTarget(url=target.url).entry({}, sse=False)
+        return target.entry({}, sse=False)
     entry = (await named_server(options.server, options)).resolved.entry
     if isinstance(entry, MCPStdioServerConfig):
         raise UsageError(

@@ -4,6 +4,7 @@ import json
 import re
 
 from ...errors import (
+    OUTPUT_HINT,
     ChannelClosed,
     ConfigError,
     ConnectFailed,
@@ -17,9 +18,7 @@ from .command_errors import FAILED, NO_CONNECTION, TIMEOUT, CommandError, UsageE
 from .connect_target import ConnectTarget
 from .output import safe
 
-__all__ = ["WRITES_TEXT", "address_hint", "describe_failure", "http_error", "oauth_hint"]
-
-WRITES_TEXT = "a server must write only messages to stdout, and other output to stderr"
+__all__ = ["address_hint", "describe_failure", "http_error", "oauth_hint"]
 
 
 def describe_failure(
@@ -35,7 +34,7 @@ def describe_failure(
     if isinstance(exc, ConnectFailed) and exc.output:
         return CommandError(
             _sentence(exc),
-            hint=WRITES_TEXT,
+            hint=OUTPUT_HINT,
             details=[safe(line) for line in (*exc.output, *exc.stderr)],
             code=NO_CONNECTION,
         )

@@ -11,6 +11,7 @@ from ...config.found_server import FoundServer
 from ...config.trust import NotApproved
 from ...config.variables.variable_syntax import MissingInput
 from ...errors import (
+    OUTPUT_HINT,
     ChannelClosed,
     ConfigError,
     ConnectFailed,
@@ -23,7 +24,6 @@ from ...transport.stdio.start_error import StartFailed, StartProblem
 from .command_errors import FAILED, CommandError
 from .connect_target import ConnectTarget
 from .describe_failure import (
-    WRITES_TEXT,
     address_hint,
     describe_failure,
     http_error,
@@ -97,7 +97,7 @@ def _remedy(exc: FairleadError, found: FoundServer) -> str:
     if (answer := http_error(exc)) is not None:
         return _for_status(answer, found)
     if isinstance(exc, ConnectFailed) and exc.output:
-        return WRITES_TEXT
+        return OUTPUT_HINT
     if isinstance(exc, RequestTimeout) or isinstance(exc.__cause__, TimeoutError):
         return _for_timeout(entry)
     if not isinstance(exc, ConnectFailed | ChannelClosed):
