@@ -52,9 +52,35 @@ def test_scopes_are_split_without_repetitions() -> None:
 
 def test_dpop_is_preferred_to_bearer() -> None:
     challenges = parse_challenges('Basic realm="x", Bearer a="1", DPoP b="2"')
-    assert pick_challenge(challenges) == Challenge("dpop", (("b", "2"),))
+    assert pick_challenge(challenges) == Challenge("dpop", (("b", "2"), ("a", "1")))
     assert pick_challenge(challenges[:2]) == Challenge("bearer", (("a", "1"),))
     assert pick_challenge(challenges[:1]) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "scopes"),
+    [
+        ('DPoP algs="ES256", Bearer error="insufficient_scope", scope="w"', 2, ("w",)),
+        ('Bearer scope="a", Bearer error="insufficient_scope", scope="w"', 2, ("w",)),
+        ('DPoP error="invalid_token", Bearer error="insufficient_scope", scope="w"', 2, ("w",)),
+        ('Bearer error="invalid_token", DPoP error="use_dpop_nonce"', 1, ()),
+        ('Bearer realm="x", Bearer error="invalid_token", scope="a"', 0, ("a",)),
+        ('Basic error="insufficient_scope", Bearer scope="a"', None, ("a",)),
+    ],
+)
+def test_all_challenges_are_judged(value: str, error: int | None, scopes: tuple[str, ...]) -> None:
+    found = pick_challenge(parse_challenges(value))
+    assert found is not None
+    errors = ("invalid_token", "use_dpop_nonce", "insufficient_scope")
+    assert found.error == (None if error is None else errors[error])
+    assert found.scopes == scopes
+
+
+def test_metadata_urls_of_all_challenges_are_kept() -> None:
+    value = 'Bearer realm="x", Bearer resource_metadata="https://h/y", DPoP resource_metadata="z"'
+    found = pick_challenge(parse_challenges(value))
+    assert found is not None
+    assert found.values("resource_metadata") == ["z", "https://h/y"]
 
 
 def test_the_number_of_challenges_is_limited() -> None:

@@ -108,6 +108,12 @@ async def test_unsafe_urls_are_refused(url: str) -> None:
         await GuardedFetcher(**LOCAL).get(url)
 
 
+@pytest.mark.parametrize("host", ["127%2E0%2E0%2E1", "a b", "a,b", "x" * 64 + "ü"])
+async def test_hosts_with_other_characters_than_those_of_names_are_refused(host: str) -> None:
+    with pytest.raises(AuthorizationError, match="valid host|URL is invalid"):
+        await GuardedFetcher(**LOCAL).get(f"https://{host}/x")
+
+
 async def test_three_redirects_are_followed() -> None:
     async with serving() as site:
         site.redirect("/1", "/2")

@@ -9,10 +9,12 @@ from fairlead.auth.metadata import (
     check_pkce,
     check_resource,
     default_endpoints,
+    is_within,
     read_authorization_server,
     read_protected_resource,
     resource_metadata_urls,
     server_metadata_urls,
+    server_resource,
 )
 from fairlead.errors import AuthorizationError
 
@@ -78,6 +80,33 @@ def test_metadata_of_another_resource_are_refused(resource: str, server: str) ->
         check_resource(resource, server)
 
 
+@pytest.mark.parametrize(
+    ("url", "within"),
+    [
+        ("https://h/a/mcp", True),
+        ("HTTPS://H:443/a/mcp/?x=1", True),
+        ("https://h/a/mcp/b%2Fc", True),
+        ("https://h/a/mcp2", False),
+        ("https://h/a", False),
+        ("https://h/a/mcp/../../b/mcp", False),
+        ("https://h/a/mcp/%2e%2E/%2e./b", False),
+        ("https://h/a/mcp/..%2f..%2Fb", False),
+        ("https://h/a/mcp/..\\..\\b", False),
+        ("https://h/a/mcp/..;/..;x/b", False),
+        ("https://h/a/mcp/%252e%252e/b", False),
+        ("https://[::1/a/mcp", False),
+    ],
+)
+def test_urls_below_a_resource_have_its_path_and_no_dot_segments(url: str, within: bool) -> None:
+    assert is_within(url, "https://h/a/mcp") is within
+
+
+def test_the_error_about_another_resource_contains_no_query() -> None:
+    with pytest.raises(AuthorizationError) as caught:
+        check_resource("https://x/mcp?key=SECRET", "https://h/mcp?key=SECRET")
+    assert "SECRET" not in str(caught.value) + caught.value.server
+
+
 def test_issuers_are_compared_exactly() -> None:
     check_issuer(AuthorizationServer(issuer="https://a"), "https://a")
     for other in ("https://a/", "https://A", "https://a:443"):
@@ -128,3 +157,7 @@ def test_the_default_endpoints_are_at_the_root_of_the_host() -> None:
 )
 def test_canonical_resources(url: str, canonical: str) -> None:
     assert canonical_resource(url) == canonical
+
+
+def test_the_resource_of_a_server_contains_neither_credentials_nor_a_query() -> None:
+    assert server_resource("https://me:secret@H/mcp?key=secret#x") == "https://h/mcp"

@@ -24,6 +24,16 @@ def test_the_challenge_decides_before_the_metadata() -> None:
 
 def test_offline_access_is_requested_only_if_it_is_announced() -> None:
     assert choose_scopes(None, CHALLENGE, None, OFFLINE) == ("c1", "c2", "offline_access")
+    named = ProtectedResource("https://h", ["https://a"], ["offline_access", "r1"])
+    assert choose_scopes(None, None, named, OFFLINE) == ("offline_access", "r1")
+    assert choose_scopes(None, None, named, SERVER) == ("r1",)
+    challenge = Challenge("bearer", (("scope", "c1 offline_access"),))
+    assert choose_scopes(None, challenge, None, SERVER) == ("c1",)
+
+
+def test_offline_access_is_not_requested_alone_or_without_a_user() -> None:
+    assert choose_scopes(None, None, None, OFFLINE) == ()
+    assert choose_scopes(None, CHALLENGE, None, OFFLINE, offline=False) == ("c1", "c2")
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_the_authentication_method_follows_registration_and_metadata(
 def test_basic_credentials_are_form_encoded_before_base64() -> None:
     client = ClientRegistration("a:b", "p/q r")
     fields, headers = client_authentication("client_secret_basic", client)
-    assert fields == {}
+    assert fields == {"client_id": "a:b"}
     # base64 of "a%3Ab:p%2Fq%20r"
     assert headers == {"Authorization": "Basic YSUzQWI6cCUyRnElMjBy"}
 

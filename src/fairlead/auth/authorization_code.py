@@ -1,11 +1,12 @@
-"""The authorization code grant: one attempt from its URL to the checked redirect.
+"""The authorization code grant: one attempt, from its URL to the verified redirect.
 
-Pure: nothing here opens a browser or sends a request. An attempt is used once.
+This module neither opens a browser nor sends requests. Each attempt is used once.
 """
 
 import base64
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Sequence
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -17,11 +18,14 @@ from .metadata import AuthorizationServer
 
 __all__ = ["AuthorizationAttempt", "begin_attempt", "code_of", "pkce_challenge"]
 
-MAX_REDIRECT = 16 << 10  # characters of a redirect URL
+MAX_REDIRECT = 16 << 10  # maximum number of characters of a redirect URL
+# The characters of a URL (RFC 3986, appendix A). The program that opens a URL could interpret
+# others: quotes, backslashes, blanks and control characters.
+_URL = re.compile(r"[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]{1,8192}")
 
 
 class AuthorizationAttempt(Struct, frozen=True):
-    """One login with an authorization code: the page to open, and what its redirect must match.
+    """One login with an authorization code: the page to open, and the values to check later.
 
     The verifier and the redirect URI are sent with the request for the tokens.
     """
@@ -32,9 +36,12 @@ class AuthorizationAttempt(Struct, frozen=True):
     scopes: tuple[str, ...]
     resource: str | None
     state: str
-    verifier: str  # PKCE; only the token request contains it
+    verifier: str  # PKCE code verifier, sent only in the token request
     sends_iss: bool  # the server announced that its redirects contain `iss`
-    url: str  # for the browser of the user
+    url: str  # page to open in the user's browser
+
+    def __repr__(self) -> str:
+        return f"AuthorizationAttempt({self.issuer!r}, {self.client_id!r})"
 
 
 def pkce_challenge(verifier: str) -> str:
@@ -53,7 +60,7 @@ def begin_attempt(
     prompt: str | None = None,
     dpop_thumbprint: str | None = None,
 ) -> tuple[AuthorizationAttempt, dict[str, str]]:
-    """Return a new attempt and its parameters, which a pushed request sends to the server instead.
+    """Return a new attempt, and its parameters for a pushed authorization request.
 
     Raises:
         AuthorizationError: The server has no authorization endpoint that a browser may open.
@@ -102,10 +109,7 @@ def check_browser_url(url: str | None, issuer: str) -> str:
     Raises:
         AuthorizationError: The URL is missing, or its scheme or a character is not allowed.
     """
-    parts = urlsplit(url or "")
-    allowed = parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(parts.hostname))
-    # A space or control character could be interpreted by the program that opens the URL.
-    if not url or not allowed or not parts.hostname or not url.isprintable() or " " in url:
+    if url is None or not _may_open(url):
         raise AuthorizationError(
             f"the authorization server {issuer} has no authorization endpoint that a browser may "
             "open: expected an https URL",
@@ -115,6 +119,17 @@ def check_browser_url(url: str | None, issuer: str) -> str:
     return url
 
 
+def _may_open(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return False
+    allowed = parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
+    # A user name could make another host look like a trusted one.
+    return bool(allowed and host and parts.username is None and _URL.fullmatch(url))
+
+
 def _is_loopback(host: str | None) -> bool:
     return host in ("127.0.0.1", "::1", "localhost")
 
@@ -122,13 +137,17 @@ def _is_loopback(host: str | None) -> bool:
 def code_of(attempt: AuthorizationAttempt, redirect_url: str) -> str:
     """Return the authorization code of a redirect that belongs to an attempt.
 
-    `state` and `iss` are compared first, because an error of another server must not be shown.
+    `state` and `iss` are compared first, because an error from another server must not be shown.
 
     Raises:
         AuthorizationError: The redirect belongs to another attempt or server, has a parameter
             twice, or reports an error of the authorization server.
     """
-    pairs = parse_qsl(urlsplit(redirect_url[:MAX_REDIRECT]).query, keep_blank_values=True)
+    try:
+        query = urlsplit(redirect_url[:MAX_REDIRECT]).query
+    except ValueError as exc:
+        raise _rejected(attempt, "the redirect is not a URL") from exc
+    pairs = parse_qsl(query, keep_blank_values=True)
     found: dict[str, str] = {}
     for name, value in pairs:
         if name in found and name in ("code", "state", "iss", "error"):

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 __all__ = ["Challenge", "format_challenge", "parse_challenges", "pick_challenge"]
 
-MAX_HEADER = 16 << 10  # characters that are parsed; the rest of a longer value is ignored
-MAX_CHALLENGES = 16
+MAX_HEADER = 16 << 10  # maximum number of characters that are parsed; a longer value is cut off
+MAX_CHALLENGES = 16  # maximum number of challenges read from one response
 
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
@@ -16,14 +16,15 @@ _PARAM = re.compile(rf"({_TOKEN})[ \t]*=[ \t]*(?:{_QUOTED}|'([^']*)'|([^\s,]*))"
 _SCHEME = re.compile(rf"({_TOKEN})(?=[ \t,]|$)")
 # A value without `=`, as in `Negotiate TlRMTVNTUAAB` (token68).
 _TOKEN68 = re.compile(r"[A-Za-z0-9\-._~+/]+=*(?=[ \t]*(?:,|$))")
+_HANDLED = {"use_dpop_nonce": 0, "insufficient_scope": 1}
 _ESCAPE = re.compile(r"\\(.)")
 
 
 class Challenge(Struct, frozen=True):
     """One challenge: a scheme in lower case, and its parameters in the order of the header.
 
-    A parameter may occur twice. RFC 9110 forbids it, but servers send it, and the first value may
-    be the wrong one.
+    A parameter may occur twice. RFC 9110 forbids repeated parameters, but some servers send them,
+    and the first value may be the wrong one.
     """
 
     scheme: str
@@ -92,9 +93,19 @@ def _next_comma(text: str, position: int) -> int:
 
 
 def pick_challenge(challenges: Iterable[Challenge]) -> Challenge | None:
-    """Return the challenge that an OAuth client answers: `DPoP` before `Bearer`, or None."""
-    by_scheme = {challenge.scheme: challenge for challenge in reversed(list(challenges))}
-    return by_scheme.get("dpop") or by_scheme.get("bearer")
+    """Return one challenge that an OAuth client answers, or None if it can answer none.
+
+    It has the parameters of all `DPoP` and `Bearer` challenges, because a server may send several.
+    The scheme is `DPoP` if the server offers it.
+    """
+    found = [challenge for challenge in challenges if challenge.scheme in ("dpop", "bearer")]
+    if not found:
+        return None
+    found.sort(key=lambda challenge: challenge.scheme != "dpop")
+    scheme = found[0].scheme
+    # First the errors that a client handles in a way of their own, with their scopes.
+    found.sort(key=lambda challenge: _HANDLED.get(challenge.error or "", len(_HANDLED)))
+    return Challenge(scheme, tuple(param for challenge in found for param in challenge.params))
 
 
 def format_challenge(scheme: str, params: Mapping[str, str]) -> str:

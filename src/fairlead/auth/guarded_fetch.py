@@ -2,36 +2,56 @@
 
 Such a URL may lead into the network of this machine. The address of the connected socket is
 checked before anything is sent, because a lookup before connecting may be answered differently.
-Configured headers of a server are never sent.
+With an HTTP proxy, the proxy resolves the name, so only host names and literal addresses are
+checked. Configured headers of a server are never sent.
 """
 
 import asyncio
 import ipaddress
+import re
+import socket
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
 
 from msgspec import Struct
 
-from ..errors import AuthorizationError, FairleadError, TransportError
+from ..errors import AuthorizationError, FairleadError
 from ..transport.http.client.http1.http_client import HttpClient, HttpClientOptions, HttpResponse
-from ..transport.http.client.http1.url import EndpointUrl, host_of
+from ..transport.http.client.http1.url import EndpointUrl, ascii_host, host_of
 from ..wire import to_json
 from ..wire.json import read_json
 
 __all__ = ["FetchBudget", "FetchedDocument", "GuardedFetcher", "is_public_address"]
 
-MAX_DOCUMENT = 256 << 10  # bytes
+MAX_DOCUMENT = 256 << 10  # bytes of a fetched document at most
 DOCUMENT_TIMEOUT = 10.0  # seconds for one request, redirects included
 DISCOVERY_TIMEOUT = 30.0  # seconds for all requests of one discovery
-DISCOVERY_REQUESTS = 8
-MAX_REDIRECTS = 3
+DISCOVERY_REQUESTS = 8  # maximum number of requests of one discovery
+MAX_REDIRECTS = 3  # maximum number of redirects of one GET request
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# The only allocated range of global IPv6 addresses. `is_global` is True for others as well,
+# such as site-local addresses and IPv4 in the obsolete form `::10.0.0.1`.
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
+_PRIVATE = tuple(
+    ipaddress.ip_network(text)
+    for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+)
+# Metadata services of cloud providers at addresses in private networks.
+_CLOUD_METADATA = frozenset(
+    ipaddress.ip_address(text) for text in ("fd00:ec2::254", "fd20:ce::254")
+)
+# Not public, although `is_global` is True for it before Python 3.12.4.
+_PROTOCOL_ASSIGNMENTS = ipaddress.ip_network("192.0.0.0/24")
+_LOCAL_SUFFIXES = (".localhost", ".local", ".internal")
+# A proxy could decode `%`, so that another name would be looked up than the one checked.
+_HOST = re.compile(r"[a-z0-9._:-]+")
 
 
 class FetchedDocument(Struct, frozen=True):
-    """A response: its status, its headers, and its body if that is a JSON object."""
+    """A response: its status, its headers, and its body if the body is a JSON object."""
 
     url: str
     status: int
@@ -40,7 +60,7 @@ class FetchedDocument(Struct, frozen=True):
 
 
 class FetchBudget:
-    """Limit of the seconds and requests of one discovery."""
+    """Limits on the duration and number of requests of one discovery."""
 
     def __init__(
         self, seconds: float = DISCOVERY_TIMEOUT, requests: int = DISCOVERY_REQUESTS
@@ -89,48 +109,59 @@ class GuardedFetcher:
         """
         seconds = DOCUMENT_TIMEOUT if budget is None else budget.take()
         headers = {"Accept": "application/json"}
-        async with self._limit(url, seconds):
+        async with _FetchLimit(url, seconds):
             for _ in range(MAX_REDIRECTS + 1):
                 found, location = await self._request("GET", url, headers, None)
                 if location is None:
                     return found
-                url = urljoin(url, location)
+                url = _target(url, location)
+                if budget is not None:
+                    budget.take()
         raise _problem(url, "too many redirects")
 
     async def post_form(
-        self, url: str, form: Mapping[str, str], headers: Mapping[str, str] | None = None
+        self,
+        url: str,
+        form: Mapping[str, str],
+        headers: Mapping[str, str] | None = None,
+        *,
+        step: str = "token",
     ) -> FetchedDocument:
-        """POST a form. Redirects are refused, because they would carry secrets elsewhere.
+        """POST a form. Redirects are refused, because they would send secrets to another URL.
+
+        `step` is that of errors.
 
         Raises:
             AuthorizationError: As for `get`.
         """
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
-        return await self._post(url, urlencode(form).encode(), {**kind, **(headers or {})})
+        merged = {**kind, **(headers or {})}
+        return await self._post(url, urlencode(form).encode(), merged, step)
 
-    async def post_json(self, url: str, document: Mapping[str, Any]) -> FetchedDocument:
+    async def post_json(
+        self, url: str, document: Mapping[str, Any], *, step: str = "registration"
+    ) -> FetchedDocument:
         """POST a JSON object; otherwise like `post_form`."""
-        return await self._post(url, to_json(document), {"Content-Type": "application/json"})
+        kind = {"Content-Type": "application/json"}
+        return await self._post(url, to_json(document), kind, step)
 
-    async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> FetchedDocument:
-        async with self._limit(url, DOCUMENT_TIMEOUT):
+    async def _post(
+        self, url: str, body: bytes, headers: Mapping[str, str], step: str
+    ) -> FetchedDocument:
+        async with _FetchLimit(url, DOCUMENT_TIMEOUT, step):
             accept = {"Accept": "application/json", **headers}
             found, location = await self._request("POST", url, accept, body)
-        if location is not None:
-            raise _problem(url, "redirects of POST requests are not followed")
-        return found
-
-    def _limit(self, url: str, seconds: float) -> "_FetchLimit":
-        return _FetchLimit(url, seconds)
+            if location is not None:
+                raise _problem(url, "redirects of POST requests are not followed")
+            return found
 
     async def _request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[FetchedDocument, str | None]:
         """Return the response, and the target if it is a redirect."""
         self._check_url(url)
-        client = HttpClient(
-            EndpointUrl(url), **self._tls, check_address=self._check_address, redirects=0
-        )
+        check = partial(self._check_address, url)
+        client = HttpClient(EndpointUrl(url), **self._tls, check_address=check, redirects=0)
         try:
             reply = await client.open(method, headers, body)
             if reply.status in _REDIRECTS:
@@ -142,30 +173,40 @@ class GuardedFetcher:
     def _check_url(self, url: str) -> None:
         try:
             parts = urlsplit(url)
-            host, _ = parts.hostname, parts.port
+            # A trailing dot only marks the name as absolute.
+            host, _ = ascii_host(parts.hostname or "").rstrip("."), parts.port
         except ValueError as exc:
             raise _problem(url, "the URL is invalid") from exc
         plain = parts.scheme == "http" and self._allow_loopback and _names_loopback(host)
         if parts.scheme != "https" and not plain:
             raise _problem(url, "expected an https URL")
-        if not host or parts.username is not None or parts.fragment or not url.isprintable():
-            raise _problem(url, "the URL must have a host and neither credentials nor a fragment")
+        invalid = not _HOST.fullmatch(host) or not url.isprintable()
+        if invalid or parts.username is not None or parts.fragment:
+            why = "the URL must have a valid host and neither credentials nor a fragment"
+            raise _problem(url, why)
+        # A proxy would connect to these hosts without a check of the address.
+        if (literal := _literal_address(host)) is not None:
+            self._check_address(url, literal)
+        elif host.endswith(_LOCAL_SUFFIXES) and not (self._allow_loopback or self._allow_private):
+            raise _problem(url, "names under .localhost, .local and .internal are not public")
 
-    def _check_address(self, address: str) -> None:
+    def _check_address(self, url: str, address: str) -> None:
         allowed = (
             is_public_address(address)
             or (self._allow_loopback and _is_loopback(address))
             or (self._allow_private and _is_private(address))
         )
         if not allowed:
-            raise TransportError(f"the address {address} is not public", delivered=False)
+            setting = "; `allowPrivate` permits private networks" if _is_private(address) else ""
+            raise _problem(url, f"the address {address} is not public{setting}")
 
 
 class _FetchLimit:
-    """Time limit of a request that turns failures of the transport into authorization errors."""
+    """Context with a time limit, which converts transport failures to authorization errors."""
 
-    def __init__(self, url: str, seconds: float) -> None:
+    def __init__(self, url: str, seconds: float, step: str = "discovery") -> None:
         self._url = url
+        self._step = step
         self._timeout = asyncio.timeout(seconds)
 
     async def __aenter__(self) -> None:
@@ -175,9 +216,16 @@ class _FetchLimit:
         try:
             await self._timeout.__aexit__(kind, error, trace)
         except TimeoutError as exc:
-            raise _problem(self._url, "no response in time") from exc
-        if isinstance(error, FairleadError) and not isinstance(error, AuthorizationError):
-            raise _problem(self._url, str(error)) from error
+            raise self._problem("no response in time") from exc
+        if isinstance(error, AuthorizationError):
+            error.step = self._step
+        elif isinstance(error, FairleadError):
+            raise self._problem(str(error)) from error
+
+    def _problem(self, why: str) -> AuthorizationError:
+        error = _problem(self._url, why, temporary=True)
+        error.step = self._step
+        return error
 
 
 async def _read(url: str, reply: HttpResponse) -> FetchedDocument:
@@ -192,28 +240,53 @@ async def _read(url: str, reply: HttpResponse) -> FetchedDocument:
     return FetchedDocument(url, reply.status, reply.headers, document)
 
 
-def _problem(url: str, why: str) -> AuthorizationError:
-    # The host and the reason, but neither the path, which may contain secrets, nor the response.
+def _target(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError as exc:
+        raise _problem(url, "the redirect is invalid") from exc
+
+
+def _problem(url: str, why: str, *, temporary: bool = False) -> AuthorizationError:
+    # The message omits the path, which may contain secrets, and the response.
     return AuthorizationError(
-        f"cannot fetch from {host_of(url)}: {why}", step="discovery", temporary=True
+        f"cannot fetch from {host_of(url)}: {why}", step="discovery", temporary=temporary
     )
 
 
 def is_public_address(address: str) -> bool:
-    """Return True if an IP address is on the public internet, also inside an IPv6 address."""
-    return all(ip.is_global and not ip.is_multicast for ip in _forms(address))
+    """Return True if an IP address, and any IPv4 address inside it, is public."""
+    return all(
+        ip.is_global
+        and not ip.is_multicast
+        and ip not in _PROTOCOL_ASSIGNMENTS
+        and (ip.version == 4 or ip in _GLOBAL_UNICAST or ip in _NAT64)
+        for ip in _forms(address)
+    )
 
 
 def _is_loopback(address: str) -> bool:
-    return all(ip.is_loopback for ip in _forms(address)[-1:])
+    return all(ip.is_loopback for ip in _forms(address))
 
 
 def _is_private(address: str) -> bool:
-    # Link-local addresses include the metadata services of cloud providers.
+    # Link-local addresses do not count: cloud providers have metadata services there.
     return all(
-        ip.is_private and not (ip.is_link_local or ip.is_loopback or ip.is_unspecified)
-        for ip in _forms(address)[-1:]
+        any(ip in network for network in _PRIVATE) and ip not in _CLOUD_METADATA
+        for ip in _forms(address)
     )
+
+
+def _literal_address(host: str) -> str | None:
+    """Return the address of a host name such as `127.0.0.1`, `127.1` or `0x7f000001`, or None."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return socket.inet_ntoa(socket.inet_aton(host))
+    except (OSError, UnicodeError, ValueError):
+        return "127.0.0.1" if host == "localhost" else None
 
 
 def _forms(address: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
@@ -226,14 +299,14 @@ def _forms(address: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
     if ip in _NAT64:
         inner.append(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
     found = [one for one in inner if one is not None]
-    # A mapped address is IPv4 on the wire, so only the inner one counts.
+    # An IPv4-mapped address is IPv4 on the wire, so only the IPv4 address counts.
     return [*found] if ip.ipv4_mapped is not None else [ip, *found]
 
 
-def _names_loopback(host: str | None) -> bool:
+def _names_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host or "").is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

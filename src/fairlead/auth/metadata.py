@@ -1,10 +1,10 @@
 """Metadata of protected resources (RFC 9728) and authorization servers (RFC 8414, OpenID Connect).
 
-Pure rules: where a document is looked for, and which documents may be used.
+This module does no I/O: it computes metadata URLs and validates documents.
 """
 
 from typing import Annotated
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -19,11 +19,14 @@ __all__ = [
     "check_pkce",
     "check_resource",
     "default_endpoints",
+    "is_within",
     "origin_of",
+    "plain_url",
     "read_authorization_server",
     "read_protected_resource",
     "resource_metadata_urls",
     "server_metadata_urls",
+    "server_resource",
 ]
 
 _RESOURCE_PATH = "/.well-known/oauth-protected-resource"
@@ -31,7 +34,8 @@ _OAUTH_PATH = "/.well-known/oauth-authorization-server"
 _OPENID_PATH = "/.well-known/openid-configuration"
 
 _Url = Annotated[str, Meta(max_length=2048)]
-_Words = Annotated[list[Annotated[str, Meta(max_length=512)]], Meta(max_length=256)]
+# Some providers announce hundreds of scopes.
+_Words = Annotated[list[Annotated[str, Meta(max_length=512)]], Meta(max_length=4096)]
 
 
 class ProtectedResource(Struct, frozen=True):
@@ -41,6 +45,7 @@ class ProtectedResource(Struct, frozen=True):
     authorization_servers: Annotated[list[_Url], Meta(min_length=1, max_length=32)]
     scopes_supported: _Words | None = None
     dpop_bound_access_tokens_required: bool = False
+    dpop_signing_alg_values_supported: _Words | None = None
 
 
 class AuthorizationServer(Struct, frozen=True):
@@ -67,7 +72,7 @@ class AuthorizationServer(Struct, frozen=True):
 
 
 def read_protected_resource(document: object) -> ProtectedResource | None:
-    """Return the metadata in a decoded document, or None if it is something else."""
+    """Return the metadata in a decoded document, or None if the document is not valid metadata."""
     try:
         return msgspec.convert(document, ProtectedResource)
     except msgspec.ValidationError:
@@ -75,7 +80,7 @@ def read_protected_resource(document: object) -> ProtectedResource | None:
 
 
 def read_authorization_server(document: object) -> AuthorizationServer | None:
-    """Return the metadata in a decoded document, or None if it is something else."""
+    """Return the metadata in a decoded document, or None if the document is not valid metadata."""
     try:
         return msgspec.convert(document, AuthorizationServer)
     except msgspec.ValidationError:
@@ -83,7 +88,7 @@ def read_authorization_server(document: object) -> AuthorizationServer | None:
 
 
 def resource_metadata_urls(server_url: str) -> list[str]:
-    """Return the places of a server's metadata if its challenge names none, in order."""
+    """Return the default URLs of a server's resource metadata, in the order to try them."""
     parts = urlsplit(server_url)
     root = urlunsplit((parts.scheme, parts.netloc, _RESOURCE_PATH, "", ""))
     path = parts.path.rstrip("/")
@@ -91,11 +96,19 @@ def resource_metadata_urls(server_url: str) -> list[str]:
 
 
 def server_metadata_urls(issuer: str) -> list[str]:
-    """Return the places of an issuer's metadata, in order.
+    """Return the URLs of an issuer's metadata, in the order in which to try them.
 
-    The root of the host is not asked for an issuer with a path: another tenant may own it.
+    For an issuer with a path, the root of the host is not tried: another tenant may own it.
+
+    Raises:
+        AuthorizationError: The issuer is not a URL.
     """
-    parts = urlsplit(issuer)
+    try:
+        parts = urlsplit(issuer)
+    except ValueError as exc:
+        raise AuthorizationError(
+            f"invalid authorization server {issuer!r}: expected an https URL", step="discovery"
+        ) from exc
     base = urlunsplit((parts.scheme, parts.netloc, "", "", ""))
     path = parts.path.rstrip("/")
     places = [f"{base}{_OAUTH_PATH}{path}", f"{base}{_OPENID_PATH}{path}"]
@@ -103,7 +116,7 @@ def server_metadata_urls(issuer: str) -> list[str]:
 
 
 def default_endpoints(server_url: str) -> AuthorizationServer:
-    """Return the endpoints that 2025-03-26 assumes for servers without any metadata."""
+    """Return the endpoints that revision 2025-03-26 assumes for servers without metadata."""
     base = origin_of(server_url)
     return AuthorizationServer(
         issuer=base,
@@ -121,6 +134,12 @@ def origin_of(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], "", "", ""))
 
 
+def plain_url(url: str) -> str:
+    """Return a URL without credentials, query and fragment, which may contain secrets."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
 def canonical_resource(url: str) -> str:
     """Return the canonical URI of a server: scheme and host in lower case, no fragment.
 
@@ -135,6 +154,11 @@ def canonical_resource(url: str) -> str:
     return urlunsplit((parts.scheme.lower(), place, path, parts.query, ""))
 
 
+def server_resource(url: str) -> str:
+    """Return the canonical URI of a server without credentials and query, which may be secret."""
+    return canonical_resource(plain_url(url))
+
+
 def check_resource(resource: str, server_url: str) -> None:
     """Check that published metadata concern a server: the same origin, and its path or a parent.
 
@@ -143,16 +167,33 @@ def check_resource(resource: str, server_url: str) -> None:
     Raises:
         AuthorizationError: The metadata belong to another resource.
     """
-    named, asked = urlsplit(canonical_resource(resource)), urlsplit(canonical_resource(server_url))
+    if not is_within(server_url, resource):
+        raise AuthorizationError(
+            f"the metadata of {plain_url(server_url)} name another resource: "
+            f"{resource.partition('?')[0]!r}",
+            step="discovery",
+            server=plain_url(server_url),
+        )
+
+
+def is_within(url: str, resource: str) -> bool:
+    """Return True if a URL has the origin of a resource, and its path or a path below it."""
+    try:
+        named, asked = (urlsplit(canonical_resource(one)) for one in (resource, url))
+    except ValueError:
+        return False
     parent = named.path.rstrip("/")
     same = (named.scheme, named.netloc) == (asked.scheme, asked.netloc)
-    within = asked.path.rstrip("/") == parent or asked.path.startswith(f"{parent}/")
-    if not same or not within or named.fragment:
-        raise AuthorizationError(
-            f"the metadata of {server_url} name another resource: {resource!r}",
-            step="discovery",
-            server=server_url,
-        )
+    if not same or asked.path.rstrip("/") == parent:
+        return same
+    return asked.path.startswith(f"{parent}/") and not _has_dot_segments(asked.path)
+
+
+def _has_dot_segments(path: str) -> bool:
+    """Return True if a server could read the path as one outside of its first segments."""
+    decoded = unquote(unquote(path)).replace("\\", "/")
+    # Some servers remove the parameters of a segment, as in `/..;x/`.
+    return any(part.partition(";")[0] in (".", "..") for part in decoded.split("/"))
 
 
 def check_issuer(metadata: AuthorizationServer, issuer: str) -> None:
@@ -171,10 +212,12 @@ def check_issuer(metadata: AuthorizationServer, issuer: str) -> None:
 
 
 def check_pkce(metadata: AuthorizationServer) -> None:
-    """Check that an authorization server supports PKCE with SHA-256, which protects codes.
+    """Check that an authorization server supports PKCE with SHA-256.
+
+    PKCE makes an intercepted authorization code useless.
 
     Raises:
-        AuthorizationError: It does not announce `S256`.
+        AuthorizationError: The server does not announce `S256`.
     """
     if "S256" not in (metadata.code_challenge_methods_supported or ()):
         raise AuthorizationError(

@@ -1,4 +1,4 @@
-"""Which scopes a client requests, and when it requests more."""
+"""Selection of the scopes that a client requests, at first and after a 403."""
 
 from collections.abc import Iterable, Sequence
 
@@ -24,35 +24,40 @@ def choose_scopes(
     challenge: Challenge | None,
     resource: ProtectedResource | None,
     server: AuthorizationServer,
+    *,
+    offline: bool = True,
 ) -> tuple[str, ...]:
     """Return the scopes of a first request; an empty tuple omits the parameter.
 
     Configured scopes are used as they are. Otherwise the challenge decides, then the metadata of
-    the resource. `offline_access` is added only if the authorization server announces it.
+    the resource. `offline_access` is requested only if the authorization server announces it, and
+    not alone; it is not added if `offline` is False.
     """
     if configured is not None:
         return tuple(configured)
     chosen = tuple(challenge.scopes) if challenge is not None else ()
     if not chosen and resource is not None:
         chosen = tuple(resource.scopes_supported or ())
-    if OFFLINE_ACCESS in (server.scopes_supported or ()) and OFFLINE_ACCESS not in chosen:
-        chosen = (*chosen, OFFLINE_ACCESS)
+    if OFFLINE_ACCESS not in (server.scopes_supported or ()):
+        return tuple(scope for scope in chosen if scope != OFFLINE_ACCESS)
+    if chosen and offline and OFFLINE_ACCESS not in chosen:
+        return (*chosen, OFFLINE_ACCESS)
     return chosen
 
 
 class ScopeHistory:
-    """The sets of scopes that were requested, so that none is requested twice in vain.
+    """The sets of scopes that were requested, so that no set is requested twice.
 
     A server that always demands more must not cause endless logins.
     """
 
-    MAX_STEPS = 2  # further authorizations for one resource
+    MAX_STEPS = 2  # maximum number of further authorizations for one resource
 
     def __init__(self) -> None:
         self._asked: set[frozenset[str]] = set()
 
     def step_up(self, held: Iterable[str], needed: Iterable[str]) -> tuple[str, ...] | None:
-        """Return the union to request after a 403, or None if it was requested before."""
+        """Return the scopes to request after a 403; None if they were requested before."""
         union = tuple(dict.fromkeys((*held, *needed)))
         key = frozenset(union)
         if key in self._asked or len(self._asked) >= self.MAX_STEPS:

@@ -1,6 +1,7 @@
-"""Responses of token endpoints (RFC 6749, section 5): tokens, or an error of the server."""
+"""Responses of token endpoints (RFC 6749, section 5): tokens or an error."""
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
@@ -13,21 +14,34 @@ from .scopes import parse_scopes
 __all__ = [
     "ClientRegistration",
     "TokenSet",
+    "UnexplainedRefusal",
     "choose_auth_method",
     "client_authentication",
     "oauth_error",
     "read_registration",
     "read_token_response",
+    "refusal",
+    "seconds_of",
 ]
 
-LONGEST = 10 * 365 * 86400.0  # seconds; a longer lifetime is taken as this one
+LONGEST = 10 * 365 * 86400.0  # seconds; longer lifetimes are reduced to this value
+_LATEST = 1e12  # seconds since 1970
 EARLY = 30.0  # seconds before its expiry that a token counts as expired
 
+# An error code has no spaces. Some servers send sentences, which may quote a secret.
+_CODE = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 _METHODS = ("private_key_jwt", "client_secret_basic", "client_secret_post", "none")
 
 
+class UnexplainedRefusal(AuthorizationError):
+    """A request was refused with a status of 4xx and without an OAuth error.
+
+    Some servers refuse clients in this way whose registration they have deleted.
+    """
+
+
 class TokenSet(Struct, frozen=True):
-    """Tokens as received. `expires_at` is absolute; None means that the server did not say."""
+    """Tokens as received. `expires_at` is a Unix time; None means that it is unknown."""
 
     access_token: str
     token_type: str  # "Bearer" or "DPoP"
@@ -43,29 +57,53 @@ class TokenSet(Struct, frozen=True):
         """Return True unless the access token has certainly expired."""
         return self.expires_at is None or now < self.expires_at
 
+    def __repr__(self) -> str:
+        # The tokens are left out, because tracebacks and failed assertions print values.
+        return f"TokenSet({self.token_type}, {self.scopes}, expires_at={self.expires_at})"
+
 
 class ClientRegistration(Struct, frozen=True):
-    """A client as an authorization server knows it."""
+    """An OAuth client as registered at an authorization server."""
 
     client_id: str
     client_secret: str | None = None
-    auth_method: str | None = None  # None: the metadata of the server decide
-    origin: str = "configured"  # or "document" or "dynamic"; a dynamic one can be replaced
+    auth_method: str | None = None  # None: chosen from the server's metadata
+    origin: str = "configured"  # or "document" or "dynamic"; dynamic registrations can be replaced
     secret_expires_at: float = 0.0  # 0 means never
-    redirect_uri: str | None = None  # as registered; its port is used again
+    redirect_uri: str | None = None  # registered redirect URI, whose port is reused
 
     def is_usable(self, now: float) -> bool:
         return not self.secret_expires_at or now < self.secret_expires_at
 
+    def __repr__(self) -> str:
+        return f"ClientRegistration({self.client_id!r}, origin={self.origin!r})"
+
 
 def oauth_error(document: object) -> tuple[str, str]:
-    """Return `error` and `error_description` of a response, each empty if missing."""
+    """Return `error` and `error_description` of a response, each empty if missing or unusual."""
     if not isinstance(document, dict):
         return "", ""
     code, detail = document.get("error"), document.get("error_description")
     return (
-        code[:100] if isinstance(code, str) else "",
+        code if isinstance(code, str) and _CODE.fullmatch(code) else "",
         detail[:300] if isinstance(detail, str) else "",
+    )
+
+
+def refusal(
+    what: str, document: object, status: int, *, issuer: str, step: str
+) -> AuthorizationError:
+    """Return the error for a response that refuses a request."""
+    # The text of the server may quote the request, and with it a secret: only codes are shown.
+    code, _ = oauth_error(document)
+    unexplained = not code and 400 <= status < 500 and status != 429
+    kind = UnexplainedRefusal if unexplained else AuthorizationError
+    return kind(
+        f"the authorization server {issuer} refused {what}: {code or f'HTTP {status}'}",
+        step=step,
+        issuer=issuer,
+        error=code,
+        temporary=not code and (status == 429 or status >= 500),
     )
 
 
@@ -78,33 +116,33 @@ def read_token_response(
     requested: Sequence[str] = (),
     refresh_token: str | None = None,
     sent_proof: bool = False,
+    must_be_bound: bool = False,
     step: str = "token",
 ) -> TokenSet:
     """Return the tokens of a response.
 
-    `refresh_token` is the one that was used: it stays valid if the response contains no other.
+    `refresh_token` is the token that was used; it stays valid if the response contains no new
+    token. `must_be_bound` refuses tokens that are not bound to a key although a proof was sent.
 
     Raises:
         AuthorizationError: The response reports an error, which servers also send with status 200,
             or contains no usable token.
     """
-    code, _ = oauth_error(document)
-    if code or not 200 <= status < 300 or not isinstance(document, dict):
-        # The text of the server may quote the request, and with it a secret: only codes are shown.
-        shown = code or f"HTTP {status}"
-        raise AuthorizationError(
-            f"the authorization server {issuer} refused the request for a token: {shown}",
-            step=step,
-            issuer=issuer,
-            error=code,
-            temporary=not code and (status == 429 or status >= 500),
-        )
+    if not isinstance(document, dict) or document.get("error") or not 200 <= status < 300:
+        raise refusal("the request for a token", document, status, issuer=issuer, step=step)
     token, kind = document.get("access_token"), document.get("token_type")
     name = {"bearer": "Bearer", "dpop": "DPoP"}.get(kind.lower() if isinstance(kind, str) else "")
     unusable = not isinstance(token, str) or not token.isascii() or not token.isprintable()
     if unusable or " " in str(token) or name is None or (name == "DPoP" and not sent_proof):
         raise AuthorizationError(
             f"the token response of {issuer} contains no usable access token",
+            step=step,
+            issuer=issuer,
+        )
+    if must_be_bound and name != "DPoP":
+        raise AuthorizationError(
+            f"the authorization server {issuer} issued a token that is not bound to a key, but "
+            "the setting `dpop` demands one",
             step=step,
             issuer=issuer,
         )
@@ -120,12 +158,19 @@ def read_token_response(
 
 
 def _expiry(seconds: object, now: float) -> float | None:
-    if isinstance(seconds, str) and seconds.strip().isdigit():
-        seconds = float(seconds)
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+    found = seconds_of(seconds)
+    return None if found is None else now + found
+
+
+def seconds_of(value: object) -> float | None:
+    """Return a lifetime in seconds, limited to ten years, or None if the value is not a number."""
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = float(value)
+    # NaN differs from itself.
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
-    # Also excludes NaN, which compares as False.
-    return now + min(max(float(seconds), 0.0), LONGEST) if seconds == seconds else None
+    # Compared before the conversion, which fails for integers of hundreds of digits.
+    return float(min(max(value, 0), LONGEST))
 
 
 def choose_auth_method(server: AuthorizationServer, client: ClientRegistration) -> str:
@@ -149,7 +194,8 @@ def client_authentication(
     if method == "client_secret_basic":
         # Both are form-encoded before base64 (RFC 6749, section 2.3.1).
         pair = f"{quote(client.client_id, safe='')}:{quote(client.client_secret or '', safe='')}"
-        return {}, {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+        # Servers of the official SDK look up the client by the form, also with this header.
+        return fields, {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
     if method == "client_secret_post":
         return {**fields, "client_secret": client.client_secret or ""}, {}
     if method == "private_key_jwt" and assertion is not None:
@@ -158,28 +204,31 @@ def client_authentication(
     return fields, {}
 
 
-def read_registration(document: object, issuer: str) -> ClientRegistration:
+def read_registration(document: object, issuer: str, status: int = 201) -> ClientRegistration:
     """Return the client of a registration response (RFC 7591, section 3.2.1).
 
     Raises:
-        AuthorizationError: The response contains no client id.
+        AuthorizationError: The response reports an error or contains no client id.
     """
-    found: Mapping[str, object] = document if isinstance(document, dict) else {}
+    usable = isinstance(document, dict) and 200 <= status < 300
+    found: Mapping[str, object] = document if usable else {}  # type: ignore[assignment]
     client_id, secret = found.get("client_id"), found.get("client_secret")
     if not isinstance(client_id, str) or not client_id:
-        code, _ = oauth_error(document)
-        raise AuthorizationError(
-            f"the authorization server {issuer} refused to register this client"
-            + (f": {code}" if code else ""),
-            step="registration",
-            issuer=issuer,
-            error=code,
-        )
+        what = "the registration of this client"
+        raise refusal(what, document, status, issuer=issuer, step="registration")
     method, expires = found.get("token_endpoint_auth_method"), found.get("client_secret_expires_at")
     return ClientRegistration(
         client_id=client_id,
         client_secret=secret if isinstance(secret, str) else None,
         auth_method=method if isinstance(method, str) else None,
         origin="dynamic",
-        secret_expires_at=float(expires) if isinstance(expires, int | float) else 0.0,
+        secret_expires_at=_time_of(expires),
     )
+
+
+def _time_of(value: object) -> float:
+    """Return a Unix time, or 0 for an invalid value; 0 means never."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    # Times in the far future count as never.
+    return float(value) if 0 <= value < _LATEST else 0.0

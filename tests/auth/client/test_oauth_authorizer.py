@@ -14,7 +14,7 @@ from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
 from fairlead.auth.client.oauth_settings import OAuthSettings
 from fairlead.auth.storage.credential_store import MemoryCredentialStore
 from fairlead.errors import AuthorizationError, HttpError, LoginRequired
-from tests.support.oidc_provider import Provider, running_provider, visit
+from tests.support.oidc_provider import Provider, confirm_code, running_provider, visit
 from tests.support.protected_server import ProtectedServer, protected_server
 
 LIMIT = 60.0
@@ -147,12 +147,7 @@ async def test_a_device_code_is_confirmed_on_another_device() -> None:
 class DevicePrompt(LoginPrompt):
     def show_code(self, code: DeviceCode) -> None:
         assert code.complete_url is not None
-        self.confirming = asyncio.ensure_future(confirm(code.complete_url))
-
-
-async def confirm(url: str) -> None:
-    with pytest.raises(AssertionError, match="Sign-in Success|200"):
-        await visit(url, "nowhere:", "alice")
+        self.confirming = asyncio.ensure_future(confirm_code(code.complete_url))
 
 
 async def test_a_browser_redirects_to_the_listener_of_the_program() -> None:

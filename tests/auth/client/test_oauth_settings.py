@@ -13,6 +13,36 @@ def test_a_plain_block_means_the_default_settings(auth: object) -> None:
     assert settings_of_entry(auth, None) == OAuthSettings()
 
 
+@pytest.mark.covers("AUT-01")
+def test_each_member_of_the_blocks_is_read() -> None:
+    auth = {
+        "type": "oauth",
+        "credentialId": "x",
+        "tokenUrl": "https://a/token",
+        "clientId": "a",
+        "clientSecret": "s",
+        "resource": "https://h/mcp",
+    }
+    oauth = {
+        "redirectUri": "http://127.0.0.1:1/back",
+        "callbackPort": 7000,
+        "callbackPath": "/back",
+        "prompt": "login",
+        "scopes": ["x", "y"],
+    }
+    assert settings_of_entry(auth, oauth) == OAuthSettings(
+        token_url="https://a/token",
+        client_id="a",
+        client_secret="s",
+        resource="https://h/mcp",
+        redirect_uri="http://127.0.0.1:1/back",
+        callback_port=7000,
+        callback_path="/back",
+        prompt="login",
+        scopes=["x", "y"],
+    )
+
+
 def test_both_blocks_are_merged() -> None:
     auth = {"type": "oauth", "clientId": "a", "clientSecret": "s", "tokenUrl": "https://a/token"}
     oauth = {"clientId": "b", "callbackPort": 7000, "scopes": "x y", "prompt": "consent"}

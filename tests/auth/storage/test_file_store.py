@@ -42,6 +42,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> CredentialStore:
     return MemoryCredentialStore() if request.param == "memory" else file_store(tmp_path / "auth")
 
 
+@pytest.mark.covers("AUT-05")
 def test_a_stored_login_is_loaded_unchanged(store: CredentialStore) -> None:
     assert store.load("alice", SERVER) is None
     store.save(LOGIN)
@@ -103,6 +104,7 @@ def test_the_end_of_a_process_releases_its_lock(tmp_path: Path) -> None:
         assert lock.try_acquire()
 
 
+@pytest.mark.covers("AUT-05")
 def test_files_contain_no_secrets_and_belong_to_their_owner(tmp_path: Path) -> None:
     folder = tmp_path / "auth"
     file_store(folder).save(LOGIN)
@@ -173,3 +175,27 @@ def test_a_failed_write_keeps_the_stored_login(
         store.save(LOGIN.renewed(TokenSet("t2", "Bearer")))
     assert store.load("alice", SERVER) == LOGIN
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+RESOLVED_TYPES = """
+import sys
+from fairlead.auth.storage.file_store import FileCredentialStore
+
+def profile(frame, event, _):
+    if event == "call" and frame.f_code.co_name == "get_class_annotations":
+        print("resolved", flush=True)
+
+store = FileCredentialStore(sys.argv[1])
+sys.setprofile(profile)
+assert store.load("alice", "https://h/mcp") is not None
+assert store.load_registration("https://as", "http://127.0.0.1/callback") is not None
+"""
+
+
+def test_loading_is_safe_in_several_threads_from_the_first_time(tmp_path: Path) -> None:
+    """msgspec crashes if one thread decodes a type while another one is resolving its fields."""
+    store = file_store(tmp_path)
+    store.save(LOGIN)
+    store.save_registration("https://as", "http://127.0.0.1/callback", LOGIN.client)
+    command = [sys.executable, "-c", RESOLVED_TYPES, str(tmp_path)]
+    assert subprocess.check_output(command, timeout=60) == b""

@@ -1,7 +1,10 @@
 """The key of stored logins, in a file or in the keyring of the system."""
 
+import contextlib
 import sys
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,7 +45,32 @@ def test_the_keyring_of_the_system_is_preferred(
     monkeypatch.setitem(sys.modules, "keyring", Keyring())
     key = SealingKey(tmp_path).value()
     assert SealingKey(tmp_path).value() == key
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["sealing.lock"]
+
+
+class MeetingKeyring(Keyring):
+    """A keyring in which the first two programs that find no key do so at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meeting = threading.Barrier(2, timeout=1.0)
+
+    def get_password(self, service: str, account: str) -> str | None:
+        found = super().get_password(service, account)
+        if found is None:
+            # With a lock, only one program gets here, and the other one finds its key.
+            with contextlib.suppress(threading.BrokenBarrierError):
+                self.meeting.wait()
+        return found
+
+
+def test_programs_that_start_together_create_one_key_in_the_keyring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", MeetingKeyring())
+    with ThreadPoolExecutor(2) as threads:
+        keys = list(threads.map(lambda _: SealingKey(tmp_path).value(), range(2)))
+    assert keys == [SealingKey(tmp_path).value()] * 2
 
 
 def test_an_existing_key_file_is_used_beside_a_keyring(

@@ -1,6 +1,7 @@
-"""Discovery of the authorization server of a protected server (RFC 9728, RFC 8414)."""
+"""Discovery of a protected server's authorization server (RFC 9728, RFC 8414)."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from ..metadata import (
     check_resource,
     default_endpoints,
     origin_of,
+    plain_url,
     read_authorization_server,
     read_protected_resource,
     resource_metadata_urls,
@@ -24,14 +26,16 @@ from ..metadata import (
 
 __all__ = ["DiscoveredServer", "discover", "discover_issuer"]
 
+T = TypeVar("T")
+
 
 class DiscoveredServer(Struct, frozen=True):
     """The authorization server of a resource."""
 
     authorization: AuthorizationServer
-    resource: str  # sent exactly as it was published
-    protected: ProtectedResource | None  # None: a server of 2025-03-26
-    documented: bool = True  # False: default endpoints of 2025-03-26
+    resource: str  # `resource` parameter, exactly as published
+    protected: ProtectedResource | None  # None: the server follows revision 2025-03-26
+    documented: bool = True  # False: the default endpoints of revision 2025-03-26 are used
 
 
 async def discover(
@@ -39,10 +43,12 @@ async def discover(
     server_url: str,
     challenge: Challenge | None,
     known_issuers: Sequence[str] = (),
+    is_registered: Callable[[str], Awaitable[bool]] | None = None,
 ) -> DiscoveredServer:
-    """Find the authorization server of a server.
+    """Find the authorization server of an MCP server.
 
-    `known_issuers` are preferred if the metadata name several issuers.
+    If the metadata name several issuers, the first of `known_issuers` is preferred, then the first
+    issuer for which `is_registered` returns True.
 
     Raises:
         AuthorizationError: No metadata can be used; `temporary` is True if a later attempt may
@@ -53,22 +59,36 @@ async def discover(
     if protected is None:
         return await _without_resource_metadata(fetcher, server_url, budget)
     check_resource(protected.resource, server_url)
-    issuers = protected.authorization_servers
-    issuer = next((one for one in issuers if one in known_issuers), issuers[0])
-    found = await discover_issuer(fetcher, issuer, budget)
+    issuer = await _chosen(protected.authorization_servers, known_issuers, is_registered)
+    try:
+        found = await discover_issuer(fetcher, issuer, budget)
+    except AuthorizationError as exc:
+        exc.issuer = exc.issuer or issuer
+        raise
     return DiscoveredServer(found, protected.resource, protected)
+
+
+async def _chosen(
+    issuers: Sequence[str],
+    known: Sequence[str],
+    is_registered: Callable[[str], Awaitable[bool]] | None,
+) -> str:
+    for issuer in known:
+        if issuer in issuers:
+            return issuer
+    if is_registered is not None and len(issuers) > 1:
+        for issuer in issuers:
+            if await is_registered(issuer):
+                return issuer
+    return issuers[0]
 
 
 async def _protected_resource(
     fetcher: GuardedFetcher, server_url: str, challenge: Challenge | None, budget: FetchBudget
 ) -> ProtectedResource | None:
     named = challenge.values("resource_metadata") if challenge is not None else []
-    for url in dict.fromkeys([*named, *resource_metadata_urls(server_url)]):
-        document = await _document(fetcher, url, budget)
-        found = None if document is None else read_protected_resource(document)
-        if found is not None:
-            return found
-    return None
+    urls = dict.fromkeys([*named, *resource_metadata_urls(server_url)])
+    return await _published(fetcher, urls, read_protected_resource, budget)
 
 
 async def discover_issuer(
@@ -77,53 +97,68 @@ async def discover_issuer(
     """Return the metadata of an issuer.
 
     Raises:
-        AuthorizationError: There are none, or they name another issuer.
+        AuthorizationError: The metadata are missing or name another issuer.
     """
     budget = budget or FetchBudget()
-    for url in server_metadata_urls(issuer):
-        document = await _document(fetcher, url, budget)
-        found = None if document is None else read_authorization_server(document)
-        if found is not None:
-            check_issuer(found, issuer)
-            return found
-    raise AuthorizationError(
-        f"the authorization server {issuer} publishes no metadata",
-        step="discovery",
-        issuer=issuer,
-    )
+    urls = server_metadata_urls(issuer)
+    found = await _published(fetcher, urls, read_authorization_server, budget)
+    if found is None:
+        raise AuthorizationError(
+            f"the authorization server {issuer} publishes no metadata",
+            step="discovery",
+            issuer=issuer,
+        )
+    check_issuer(found, issuer)
+    return found
 
 
 async def _without_resource_metadata(
     fetcher: GuardedFetcher, server_url: str, budget: FetchBudget
 ) -> DiscoveredServer:
-    """Apply the rules of 2025-03-26: the server's own origin is the issuer."""
+    """Apply the rules of revision 2025-03-26: the server's own origin is the issuer."""
     origin = origin_of(server_url)
     resource = canonical_resource(server_url)
-    document = await _document(fetcher, server_metadata_urls(origin)[0], budget)
-    found = None if document is None else read_authorization_server(document)
+    urls = server_metadata_urls(origin)[:1]
+    found = await _published(fetcher, urls, read_authorization_server, budget)
     if found is None:
         return DiscoveredServer(default_endpoints(server_url), resource, None, documented=False)
-    # The issuer of a host may be written with a slash.
+    # The issuer may have a trailing slash after the host.
     if found.issuer.rstrip("/") != origin:
         check_issuer(found, origin)
     return DiscoveredServer(found, resource, None)
 
 
-async def _document(
-    fetcher: GuardedFetcher, url: str, budget: FetchBudget
-) -> dict[str, object] | None:
-    """Return the document at a URL, or None if the server has no such document.
+async def _published(
+    fetcher: GuardedFetcher,
+    urls: Iterable[str],
+    read: Callable[[object], T | None],
+    budget: FetchBudget,
+) -> T | None:
+    """Return the first valid document at one of the URLs, or None if all of them answer 404.
 
     Raises:
-        AuthorizationError: The place cannot be asked now; another place must not be used instead,
-            because it could belong to an older revision or to another party.
+        AuthorizationError: A URL cannot be fetched now, or answers with something else. This must
+            not lead to the endpoints of an older revision, which could belong to another party.
     """
-    found = await fetcher.get(url, budget)
-    if found.status == 429 or found.status >= 500:
-        raise AuthorizationError(
-            f"{urlsplit(url).netloc} responded with HTTP {found.status} to the request for its "
-            "metadata: try again later",
-            step="discovery",
-            temporary=True,
-        )
-    return found.document if 200 <= found.status < 300 else None
+    unusable: AuthorizationError | None = None
+    for url in urls:
+        found = await fetcher.get(url, budget)
+        if found.status == 429 or found.status >= 500:
+            raise AuthorizationError(
+                f"{urlsplit(url).netloc} responded with HTTP {found.status} to the request for its "
+                "metadata: try again later",
+                step="discovery",
+                temporary=True,
+            )
+        document = read(found.document) if 200 <= found.status < 300 else None
+        if document is not None:
+            return document
+        if found.status != 404 and unusable is None:
+            unusable = AuthorizationError(
+                f"{plain_url(url)} responded with HTTP {found.status} and without valid metadata: "
+                "expected a JSON document, or HTTP 404 if there is none",
+                step="discovery",
+            )
+    if unusable is not None:
+        raise unusable
+    return None

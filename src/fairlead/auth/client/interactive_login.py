@@ -1,7 +1,8 @@
-"""Logins with a person: in a browser, by pasting the redirect, or with a code on another device."""
+"""Interactive logins: in a browser, by pasting the redirect, or with a code on another device."""
 
 import asyncio
 import inspect
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
@@ -9,11 +10,17 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from ...errors import AuthorizationError
-from ..authorization_code import AuthorizationAttempt, begin_attempt, code_of, with_query
+from ..authorization_code import (
+    AuthorizationAttempt,
+    begin_attempt,
+    check_browser_url,
+    code_of,
+    with_query,
+)
 from ..dpop import DpopKey
 from ..guarded_fetch import GuardedFetcher
 from ..metadata import AuthorizationServer
-from ..token_response import ClientRegistration, TokenSet, oauth_error
+from ..token_response import ClientRegistration, TokenSet, refusal, seconds_of
 from .loopback_listener import LoopbackListener
 from .oauth_settings import OAuthSettings
 from .token_endpoint import TokenEndpoint
@@ -24,16 +31,22 @@ __all__ = [
     "BrowserLogin",
     "DeviceCode",
     "LoginPrompt",
+    "LoginUnfinished",
     "default_redirect_uri",
 ]
 
-LOGIN_TIMEOUT = 600.0  # seconds for a person to log in
+LOGIN_TIMEOUT = 600.0  # seconds for the user to log in
+BROWSER_TIMEOUT = 2.0  # seconds for a browser to start
 SLOWEST_POLL = 60.0  # seconds between two polls for a device code
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 
+class LoginUnfinished(AuthorizationError):
+    """The login page did not redirect in time, for example because it rejects the client id."""
+
+
 class AuthorizationRequest(Struct, frozen=True):
-    """A page that a person has to visit; the redirect at its end goes to `redirect_uri`."""
+    """A page that the user has to visit; after the login it redirects to `redirect_uri`."""
 
     url: str
     redirect_uri: str
@@ -43,7 +56,7 @@ class AuthorizationRequest(Struct, frozen=True):
 
 
 class DeviceCode(Struct, frozen=True):
-    """A code to enter on a page, on any device."""
+    """A code that the user enters on a web page, on any device."""
 
     user_code: str
     url: str
@@ -51,12 +64,12 @@ class DeviceCode(Struct, frozen=True):
     expires_in: float  # seconds
 
 
-# Returns the URL of the redirect, with its parameters.
+# Returns the redirect URL with its parameters.
 Authorize: TypeAlias = Callable[[AuthorizationRequest], Awaitable[str] | str]
 
 
 class LoginPrompt:
-    """Display of a program while a person logs in. The default only opens a browser.
+    """User interface of a program during a login. The default only opens a browser.
 
     `pasted` may return the redirect as the user pasted it, for machines without a browser.
     """
@@ -66,7 +79,7 @@ class LoginPrompt:
         open_browser(request.url)
 
     async def pasted(self) -> str:
-        """Return a pasted redirect URL; by default it is never pasted."""
+        """Return a redirect URL that the user pasted. The default waits forever."""
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never
 
@@ -76,7 +89,18 @@ class LoginPrompt:
 
 
 def open_browser(url: str) -> bool:
-    """Open a page in the browser of the user; return False if no browser can be opened."""
+    """Open a page in the user's browser; return False if no browser is known to show it.
+
+    A browser in the terminal would block this program until the user closes it.
+    """
+    opened: list[bool] = []
+    thread = threading.Thread(target=lambda: opened.append(_opened(url)), daemon=True)
+    thread.start()
+    thread.join(BROWSER_TIMEOUT)
+    return any(opened)
+
+
+def _opened(url: str) -> bool:
     import webbrowser
 
     try:
@@ -91,7 +115,7 @@ def default_redirect_uri(settings: OAuthSettings) -> str:
 
 
 class BrowserLogin:
-    """One login with an authorization code: from the page to the tokens."""
+    """One login with an authorization code, from the login page to the tokens."""
 
     def __init__(
         self,
@@ -119,7 +143,7 @@ class BrowserLogin:
         redirect_uri: str,
         redirect: Callable[[AuthorizationRequest, str], Awaitable[str]],
     ) -> TokenSet:
-        """Send the person to the page, and exchange the code of the redirect for tokens.
+        """Send the user to the login page, and exchange the code in the redirect for tokens.
 
         `redirect` is called with the request and its state and returns the URL of the redirect.
 
@@ -143,8 +167,9 @@ class BrowserLogin:
             async with asyncio.timeout(LOGIN_TIMEOUT):
                 code = code_of(attempt, await redirect(request, attempt.state))
         except TimeoutError as exc:
-            raise AuthorizationError(
-                f"the login was not completed within {LOGIN_TIMEOUT / 60:.0f} minutes",
+            raise LoginUnfinished(
+                f"the login was not completed within {LOGIN_TIMEOUT / 60:.0f} minutes; if its page "
+                "rejects this program, `fairlead login --new-client` registers it again",
                 step="authorization",
                 issuer=self._server.issuer,
             ) from exc
@@ -155,19 +180,20 @@ class BrowserLogin:
         return "offline_access" in self._scopes and "openid" in self._scopes
 
     async def _pushed(self, endpoint: TokenEndpoint, params: dict[str, str]) -> str | None:
-        """Return the URL for a pushed request (RFC 9126), if the server requires it."""
+        """Push the parameters and return the URL to open (RFC 9126), if the server requires it."""
         place = self._server.pushed_authorization_request_endpoint
         if not self._server.require_pushed_authorization_requests or place is None:
             return None
         assert self._server.authorization_endpoint is not None
-        found = await endpoint.at(place).send(params)
+        found = await endpoint.at(place).send(params, step="authorization")
         uri = (found.document or {}).get("request_uri")
         if not isinstance(uri, str):
-            raise AuthorizationError(
-                f"the authorization server {self._server.issuer} refused the pushed request: "
-                f"{oauth_error(found.document)[0] or f'HTTP {found.status}'}",
-                step="authorization",
+            raise refusal(
+                "the pushed request",
+                found.document,
+                found.status,
                 issuer=self._server.issuer,
+                step="authorization",
             )
         named = {"client_id": params["client_id"], "request_uri": uri}
         return with_query(self._server.authorization_endpoint, named)
@@ -187,7 +213,7 @@ class BrowserLogin:
     async def run_device(
         self, client: ClientRegistration, endpoint: TokenEndpoint, prompt: LoginPrompt
     ) -> TokenSet:
-        """Log in with a code that the person enters on another device (RFC 8628).
+        """Log in with a code that the user enters on another device (RFC 8628).
 
         Raises:
             AuthorizationError: The server has no device endpoint, or the login was refused.
@@ -200,7 +226,8 @@ class BrowserLogin:
                 issuer=self._server.issuer,
             )
         form = {"scope": " ".join(self._scopes), "resource": self._resource}
-        found = await endpoint.at(place).send({"client_id": client.client_id, **form})
+        asked = {"client_id": client.client_id, **form}
+        found = await endpoint.at(place).send(asked, step="authorization")
         device, code, interval = _device_code(found.document, found.status, self._server.issuer)
         prompt.show_code(code)
         form = {"grant_type": _DEVICE_GRANT, "device_code": device, "resource": self._resource}
@@ -226,25 +253,21 @@ def _device_code(document: object, status: int, issuer: str) -> tuple[str, Devic
     device, user = found.get("device_code"), found.get("user_code")
     url, complete = found.get("verification_uri"), found.get("verification_uri_complete")
     if not (isinstance(device, str) and isinstance(user, str) and isinstance(url, str)):
-        raise AuthorizationError(
-            f"the authorization server {issuer} refused the request for a device code: "
-            f"{oauth_error(document)[0] or f'HTTP {status}'}",
-            step="authorization",
-            issuer=issuer,
-        )
-    lifetime, interval = found.get("expires_in"), found.get("interval")
+        what = "the request for a device code"
+        raise refusal(what, document, status, issuer=issuer, step="authorization")
+    lifetime, interval = seconds_of(found.get("expires_in")), seconds_of(found.get("interval"))
     code = DeviceCode(
         user_code=user[:100],
-        url=url[:2048],
-        complete_url=complete[:2048] if isinstance(complete, str) else None,
-        expires_in=float(lifetime) if isinstance(lifetime, int | float) else LOGIN_TIMEOUT,
+        url=check_browser_url(url, issuer),
+        complete_url=check_browser_url(complete, issuer) if isinstance(complete, str) else None,
+        expires_in=LOGIN_TIMEOUT if lifetime is None else lifetime,
     )
-    pause = float(interval) if isinstance(interval, int | float) else 5.0
+    pause = 5.0 if interval is None else interval
     return device, code, min(max(pause, 1.0), SLOWEST_POLL)
 
 
 async def ask_program(authorize: Authorize, request: AuthorizationRequest) -> str:
-    """Return the redirect that a program obtained with its own callback."""
+    """Return the redirect URL that the program's own callback obtained."""
     found = authorize(request)
     return await found if inspect.isawaitable(found) else found
 
@@ -252,7 +275,7 @@ async def ask_program(authorize: Authorize, request: AuthorizationRequest) -> st
 async def ask_person(
     listener: LoopbackListener, prompt: LoginPrompt, request: AuthorizationRequest, state: str
 ) -> str:
-    """Return the redirect that arrives at the listener, or that the user pastes."""
+    """Return the redirect URL that the listener receives or the user pastes."""
     received = asyncio.ensure_future(listener.wait(state))
     prompt.visit(request)
     pasted = asyncio.ensure_future(prompt.pasted())

@@ -4,16 +4,14 @@ The grant decides how tokens are obtained; discovery, registration and the recor
 all grants.
 """
 
-import asyncio
-import time
 from collections.abc import Sequence
 
-import msgspec
 from msgspec import Struct
 
 from ...errors import AuthorizationError
 from ..challenge import Challenge
-from ..dpop import DpopKey
+from ..client_registration import RegisteredClients
+from ..dpop import DpopKey, choose_proof_algorithm
 from ..guarded_fetch import GuardedFetcher
 from ..metadata import AuthorizationServer, canonical_resource, check_pkce
 from ..scopes import choose_scopes
@@ -21,40 +19,48 @@ from ..storage.credential_store import CredentialStore, StoredLogin
 from ..token_response import (
     ClientRegistration,
     TokenSet,
+    UnexplainedRefusal,
     choose_auth_method,
     oauth_error,
-    read_registration,
 )
 from .authorization_discovery import DiscoveredServer, discover
 from .interactive_login import (
     Authorize,
     BrowserLogin,
     LoginPrompt,
+    LoginUnfinished,
     ask_person,
     ask_program,
     default_redirect_uri,
 )
-from .loopback_listener import LoopbackListener
+from .loopback_listener import LoopbackListener, loopback_place
 from .oauth_settings import EnterpriseLogin, OAuthSettings
 from .token_endpoint import TokenEndpoint, read_text
 
-__all__ = ["LoginFlow", "LoginTarget"]
+__all__ = ["UNKNOWN_CLIENT", "LoginFlow", "LoginTarget"]
 
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
 _ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"
 _ID_JAG_PROFILE = "urn:ietf:params:oauth:grant-profile:id-jag"
-# The server no longer knows the client, so a dynamic registration has to be repeated.
-_UNKNOWN_CLIENT = ("invalid_client", "unauthorized_client")
+# Errors after which a dynamic client registration has to be repeated.
+UNKNOWN_CLIENT = ("invalid_client", "unauthorized_client")
+
+
+def is_unknown(client: ClientRegistration, refusal: AuthorizationError) -> bool:
+    """Return True if a refusal may mean that a server has deleted a dynamic registration."""
+    kinds = (UnexplainedRefusal, LoginUnfinished)
+    unknown = refusal.error in UNKNOWN_CLIENT or isinstance(refusal, kinds)
+    return client.origin == "dynamic" and unknown
 
 
 class LoginTarget(Struct, frozen=True):
-    """The login of one owner at one server."""
+    """The server and the owner of a login."""
 
-    url: str  # of the server
+    url: str  # URL of the server
     owner: str = ""
-    server: str = ""  # key in the store
+    server: str = ""  # key of the login in the store
 
 
 class LoginFlow:
@@ -70,6 +76,7 @@ class LoginFlow:
         authorize: Authorize | None = None,
         prompt: LoginPrompt | None = None,
     ) -> None:
+        self.register_again = False  # the next login registers this program again
         self._target = target
         self._settings = settings
         self._store = store
@@ -79,7 +86,7 @@ class LoginFlow:
 
     @property
     def possible(self) -> bool:
-        """True if this program can log in: alone, or with a person that it can ask."""
+        """True if this program can log in: without a user, or with a prompt for the user."""
         interactive = self._settings.grant in ("authorization_code", "device_code")
         return not interactive or self._authorize is not None or self._prompt is not None
 
@@ -94,17 +101,21 @@ class LoginFlow:
         previous: StoredLogin | None = None,
         scopes: Sequence[str] | None = None,
     ) -> StoredLogin:
-        """Log in and return the record. `scopes` replaces the usual choice after a step-up.
+        """Log in and return the record. `scopes` replaces the default scopes, for a step-up.
 
         Raises:
             AuthorizationError: A step failed.
         """
         found = await self._discovered(challenge, previous)
         wanted = choose_scopes(
-            self._settings.scopes, challenge, found.protected, found.authorization
+            self._settings.scopes,
+            challenge,
+            found.protected,
+            found.authorization,
+            offline=self.needs_person,
         )
         wanted = tuple(scopes) if scopes is not None else wanted
-        dpop = DpopKey() if self._binds_tokens(challenge, found) else None
+        dpop = self._new_key(challenge, found)
         match self._settings.grant:
             case "authorization_code" | "device_code":
                 made = await self._with_person(found, wanted, dpop, previous)
@@ -132,7 +143,20 @@ class LoginFlow:
             generation=generation,
         )
 
+    async def forget_registration(self, login: StoredLogin) -> None:
+        """Delete the dynamic registration that a login was made with."""
+        server, bound = AuthorizationServer(issuer=login.issuer), login.dpop_key is not None
+        await self._registered(server, bound=bound).drop(login.client.client_id)
+
     # Discovery
+
+    async def find_issuer(self, challenge: Challenge | None, previous: StoredLogin) -> str:
+        """Return the issuer that the next login would use.
+
+        Raises:
+            AuthorizationError: The discovery failed.
+        """
+        return (await self._discovered(challenge, previous)).authorization.issuer
 
     async def _discovered(
         self, challenge: Challenge | None, previous: StoredLogin | None
@@ -142,7 +166,13 @@ class LoginFlow:
             server = AuthorizationServer(issuer=issuer or place, token_endpoint=place)
             return DiscoveredServer(server, canonical_resource(self._target.url), None)
         known = [name for name in (issuer, previous.issuer if previous else None) if name]
-        found = await discover(self._fetcher, self._target.url, challenge, known)
+
+        async def is_registered(name: str) -> bool:
+            server = AuthorizationServer(issuer=name)
+            held = [await self._registered(server, bound=bound).load() for bound in (False, True)]
+            return any(client is not None for client in held)
+
+        found = await discover(self._fetcher, self._target.url, challenge, known, is_registered)
         self._check_configured_issuer(found.authorization.issuer, previous)
         return found
 
@@ -169,11 +199,30 @@ class LoginFlow:
             return None
         return configured if configured is not None else found.resource
 
-    def _binds_tokens(self, challenge: Challenge | None, found: DiscoveredServer) -> bool:
-        if self._settings.dpop is not None:
-            return self._settings.dpop
-        required = found.protected is not None and found.protected.dpop_bound_access_tokens_required
-        return required or (challenge is not None and challenge.scheme == "dpop")
+    def _new_key(self, challenge: Challenge | None, found: DiscoveredServer) -> DpopKey | None:
+        """Return a key that the tokens will be bound to, or None for bearer tokens."""
+        server, resource = found.authorization, found.protected
+        asked = challenge if challenge is not None and challenge.scheme == "dpop" else None
+        wanted = self._settings.dpop
+        if wanted is None:
+            required = resource is not None and resource.dpop_bound_access_tokens_required
+            wanted = required or asked is not None
+        if not wanted:
+            return None
+        algorithm = choose_proof_algorithm(
+            server.dpop_signing_alg_values_supported,
+            None if resource is None else resource.dpop_signing_alg_values_supported,
+            None if asked is None else (asked.get("algs") or "").split(),
+        )
+        if algorithm is None:
+            raise AuthorizationError(
+                f"{self._target.url} and {server.issuer} accept no common algorithm for DPoP of "
+                "ES256, ES384 or ES512",
+                step="discovery",
+                server=self._target.url,
+                issuer=server.issuer,
+            )
+        return DpopKey(algorithm=algorithm)
 
     # Clients
 
@@ -183,6 +232,9 @@ class LoginFlow:
             return None
         method = "private_key_jwt" if settings.private_key is not None else None
         return ClientRegistration(settings.client_id, settings.client_secret, method)
+
+    def _registered(self, server: AuthorizationServer, *, bound: bool) -> RegisteredClients:
+        return RegisteredClients(self._store, self._fetcher, self._settings, server, bound=bound)
 
     def _endpoint(
         self, server: AuthorizationServer, client: ClientRegistration | None, dpop: DpopKey | None
@@ -197,6 +249,7 @@ class LoginFlow:
             private_key=self._settings.private_key,
             signing_algorithm=self._settings.signing_algorithm,
             dpop=dpop,
+            must_be_bound=self._settings.dpop is True,
         )
         return endpoint, method
 
@@ -221,23 +274,27 @@ class LoginFlow:
             scopes=scopes,
             dpop=dpop,
         )
-        registrations = _Registrations(self._store, self._fetcher, self._settings, server)
+        registrations = self._registered(server, bound=dpop is not None)
+        if self.register_again:
+            await registrations.drop()
+            self.register_again = False
         client = self._configured_client() or await registrations.load()
         for attempt in (1, 2):
             try:
                 return await self._one_login(login, registrations, client, server, dpop)
             except AuthorizationError as exc:
-                stale = client is not None and client.origin == "dynamic"
-                if attempt == 2 or not stale or exc.error not in _UNKNOWN_CLIENT:
+                if attempt == 2 or client is None or not is_unknown(client, exc):
                     raise
-                await registrations.drop()
+                await registrations.drop(client.client_id)
+                if isinstance(exc, LoginUnfinished):
+                    raise  # another page would not help a user who has not noticed this one
                 client = None
         raise AssertionError("the second attempt returns or raises")
 
     async def _one_login(
         self,
         login: BrowserLogin,
-        registrations: "_Registrations",
+        registrations: RegisteredClients,
         client: ClientRegistration | None,
         server: AuthorizationServer,
         dpop: DpopKey | None,
@@ -257,11 +314,16 @@ class LoginFlow:
                 return await ask_program(authorize, request)
 
             return client, method, await login.run(client, endpoint, uri, by_program)
-        listener = LoopbackListener(self._settings.callback_path)
-        fixed = self._settings.callback_port
+        configured = self._settings.redirect_uri
+        place = loopback_place(configured)
+        host, port, path = place or ("127.0.0.1", 0, self._settings.callback_path)
+        listener = LoopbackListener(path, host)
+        fixed = self._settings.callback_port or port
         await listener.start(fixed or _port_of(client), fixed=bool(fixed))
         try:
-            uri = self._settings.redirect_uri or listener.redirect_uri
+            # A loopback redirect without a port gets the one that was free.
+            sent_as_is = configured is not None and (place is None or port > 0)
+            uri = str(configured) if sent_as_is else listener.redirect_uri
             client = client or await registrations.register(uri)
             endpoint, method = self._endpoint(server, client, dpop)
             shown = prompt or LoginPrompt()
@@ -288,7 +350,7 @@ class LoginFlow:
     async def _workload(
         self, found: DiscoveredServer, scopes: Sequence[str], dpop: DpopKey | None
     ) -> tuple[ClientRegistration, str, TokenSet]:
-        """Exchange a JWT of the platform that runs this program; no client is registered."""
+        """Exchange a JWT from the platform that runs this program, without registering a client."""
         if self._settings.assertion is None:
             raise AuthorizationError("the grant jwt_bearer needs an assertion", step="token")
         client = self._configured_client()
@@ -306,7 +368,7 @@ class LoginFlow:
     async def _enterprise(
         self, found: DiscoveredServer, scopes: Sequence[str], dpop: DpopKey | None
     ) -> tuple[ClientRegistration, str, TokenSet]:
-        """Exchange an ID token at the identity provider, and the result at the server's own."""
+        """Exchange an ID token at the identity provider, then its grant for an access token."""
         server, company = found.authorization, self._settings.enterprise
         profiles = server.authorization_grant_profiles_supported
         if company is None or (profiles is not None and _ID_JAG_PROFILE not in profiles):
@@ -347,7 +409,7 @@ class LoginFlow:
         token = (found.document or {}).get("access_token")
         issued = (found.document or {}).get("issued_token_type")
         if code or not isinstance(token, str) or issued != _ID_JAG:
-            # A refusal by the policy of the company never leads to an interactive login.
+            # If the company's policy refuses the exchange, no interactive login is started.
             raise AuthorizationError(
                 "the identity provider refused to issue a token for this server: "
                 f"{code or f'HTTP {found.status}'}",
@@ -366,76 +428,6 @@ class LoginFlow:
                 server=self._target.url,
             )
         return client
-
-
-class _Registrations:
-    """The client of this program at one authorization server, if none is configured."""
-
-    def __init__(
-        self,
-        store: CredentialStore,
-        fetcher: GuardedFetcher,
-        settings: OAuthSettings,
-        server: AuthorizationServer,
-    ) -> None:
-        self._store = store
-        self._fetcher = fetcher
-        self._settings = settings
-        self._server = server
-        # Loopback redirects differ only in their port, which servers ignore (RFC 8252).
-        self._redirect = settings.redirect_uri or f"loopback {settings.callback_path}"
-
-    async def load(self) -> ClientRegistration | None:
-        document = self._settings.client_metadata_url
-        if document is not None and self._server.client_id_metadata_document_supported:
-            return ClientRegistration(document, origin="document", auth_method="none")
-        issuer = self._server.issuer
-        stored = await asyncio.to_thread(self._store.load_registration, issuer, self._redirect)
-        return stored if stored is not None and stored.is_usable(time.time()) else None
-
-    async def drop(self) -> None:
-        issuer = self._server.issuer
-        await asyncio.to_thread(self._store.save_registration, issuer, self._redirect, None)
-
-    async def register(self, redirect_uri: str) -> ClientRegistration:
-        """Register this program dynamically (RFC 7591), once per issuer.
-
-        Raises:
-            AuthorizationError: The server offers no registration, or refuses it.
-        """
-        place, issuer = self._server.registration_endpoint, self._server.issuer
-        if place is None:
-            raise AuthorizationError(
-                f"the authorization server {issuer} offers no registration of clients: register "
-                "one there and configure its `clientId`",
-                step="registration",
-                issuer=issuer,
-            )
-        found = await self._fetcher.post_json(place, self._metadata(redirect_uri))
-        client = read_registration(found.document if found.status < 300 else None, issuer)
-        client = msgspec.structs.replace(client, redirect_uri=redirect_uri)
-        await asyncio.to_thread(self._store.save_registration, issuer, self._redirect, client)
-        return client
-
-    def _metadata(self, redirect_uri: str) -> dict[str, object]:
-        path = self._settings.callback_path
-        uris = [redirect_uri]
-        if self._settings.redirect_uri is None:
-            uris += [f"http://127.0.0.1{path}", f"http://localhost{path}"]
-        supported = self._server.token_endpoint_auth_methods_supported or ["client_secret_basic"]
-        usual = ("none", "client_secret_basic", "client_secret_post")
-        method = next((one for one in usual if one in supported), "none")
-        grants = ["authorization_code", "refresh_token"]
-        if self._settings.grant == "device_code":
-            grants.append("urn:ietf:params:oauth:grant-type:device_code")
-        return {
-            "client_name": self._settings.client_name,
-            "redirect_uris": list(dict.fromkeys(uris)),
-            "grant_types": grants,
-            "response_types": ["code"],
-            "token_endpoint_auth_method": method,
-            "application_type": "native",
-        }
 
 
 def _token_endpoint(server: AuthorizationServer) -> str:

@@ -1,45 +1,54 @@
 """Credentials of an HTTP client: a stored login, renewed when needed, or a new login.
 
-Requests never wait for each other. A lock is held only for a renewal or a login: among the tasks
-of a program by an `asyncio.Lock`, and among threads and processes by the lock of the store.
+Requests never wait for each other. A lock is held only during a renewal or a login. The renewal or
+login runs in a task of its own, which requests of this program share; other processes wait for its
+result.
 """
 
-import asyncio
-import contextlib
 import logging
-import random
+import math
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from ...errors import AuthorizationError, LoginRequired
 from ...observe.log_filter import register_secrets
-from ...transport.http.client.http1.http_client import HttpResponse
+from ...transport.http.client.request_authorizer import AuthorizerBase
 from ..challenge import Challenge, parse_challenges, pick_challenge
 from ..dpop import DpopKey
 from ..guarded_fetch import GuardedFetcher
-from ..metadata import canonical_resource, origin_of
+from ..metadata import server_resource
 from ..scopes import ScopeHistory
 from ..storage.credential_store import CredentialStore, MemoryCredentialStore, StoredLogin
+from ..token_response import EARLY, oauth_error
+from .authorization_discovery import discover_issuer
 from .interactive_login import LOGIN_TIMEOUT, Authorize, LoginPrompt
-from .login_flow import LoginFlow, LoginTarget
+from .login_flow import UNKNOWN_CLIENT, LoginFlow, LoginTarget
+from .login_record import LoginRecord
 from .oauth_settings import OAuthSettings
-from .token_endpoint import TokenEndpoint
+from .shared_attempt import SharedAttempt
+from .token_endpoint import EndpointMissing, TokenEndpoint
 
 __all__ = ["OAuthAuthorizer"]
 
 log = logging.getLogger("fairlead.auth")
 
-LOCK_POLL = 0.02  # seconds between two attempts to lock a login, on average
-# Seconds for which a failed login is not attempted again; every request would start another one.
+# Seconds for which a failed login is not repeated; otherwise every request would start a login.
 FAILURE_PAUSE = 30.0
+RENEWAL_PAUSE = 5.0  # seconds after a failed renewal while the token is still valid
+STORE_TIMEOUT = 1.0  # seconds for a later attempt to store a renewed login
 _NONE: Mapping[str, str] = {}
 
 
-class OAuthAuthorizer:
-    """`RequestAuthorizer` with OAuth 2.1 for one server and one owner."""
+class OAuthAuthorizer(AuthorizerBase):
+    """`RequestAuthorizer` with OAuth 2.1 for one server and one owner.
+
+    It belongs to one event loop. Programs with several event loops create one authorizer for each,
+    with the same store.
+    """
 
     def __init__(
         self,
@@ -53,80 +62,100 @@ class OAuthAuthorizer:
         prompt: LoginPrompt | None = None,
         remedy: str = "",
     ) -> None:
-        """`authorize` or `prompt` lets a person log in; without them a stored login is required.
+        """`authorize` or `prompt` lets a user log in; without them a stored login is required.
 
         `credential_id` is the key of the login in the store, by default the URL of the server.
-        `remedy` tells the user of a program without a prompt how to log in.
+        `remedy` is the hint in errors on how to log in, for programs without a prompt.
         """
-        self._url = url
+        super().__init__()
+        # The metadata of a WebSocket server are served over HTTP at the same host and port.
+        url = self._url = server_resource(_http_url(url))
         self._settings = settings or OAuthSettings()
-        self._store = store if store is not None else MemoryCredentialStore()
-        self._target = LoginTarget(url, owner, credential_id or canonical_resource(url))
+        store = store if store is not None else MemoryCredentialStore()
+        target = LoginTarget(url, owner, credential_id or url)
         host = urlsplit(url).hostname or ""
-        fetcher = GuardedFetcher(
+        self._fetcher = GuardedFetcher(
             allow_loopback=host in ("localhost", "127.0.0.1", "::1"),
             allow_private=self._settings.allow_private,
         )
-        self._fetcher = fetcher
+        self._record = LoginRecord(store, target)
         self._flow = LoginFlow(
-            self._target, self._settings, self._store, fetcher, authorize=authorize, prompt=prompt
+            target, self._settings, store, self._fetcher, authorize=authorize, prompt=prompt
         )
         self._remedy = remedy
         self._login: StoredLogin | None = None
         self._loaded = False
         self._key: DpopKey | None = None
-        self._nonce: str | None = None  # of the server; the token endpoint has its own
+        self._bearer: Mapping[str, str] = _NONE
+        self._fresh_until = 0.0  # time until which `_bearer` can be used as it is
+        # DPoP nonce of the server; the token endpoint has its own nonce
+        self._nonce: str | None = None
         self._steps = ScopeHistory()
         self._renewed_after_challenge = 0  # generation
         self._failure: tuple[float, AuthorizationError] | None = None
-        self._lock: asyncio.Lock | None = None
+        self._logged_in_at = -FAILURE_PAUSE
+        # issuers whose tokens were refused just after a login
+        self._refused_issuers: set[str] = set()
+        self._next_renewal = 0.0
+        self._unstored: StoredLogin | None = None  # renewed, but the store could not be written
+        self._next_write = 0.0
+        self._attempt: SharedAttempt | None = None
 
     # Methods of RequestAuthorizer
 
     def current(self, method: str, url: str) -> Mapping[str, str] | None:
+        # Usual case of each request: a bearer token that is fresh and stored.
+        if time.time() < self._fresh_until and self._unstored is None:
+            return self._bearer
         login = self._login
         if login is None:
             return _NONE if self._loaded else None
-        if not login.tokens.is_fresh(time.time()) and self._can_renew(login):
+        if self._should_renew(login) or self._should_store():
             return None
         return self._headers(login, method, url)
 
     async def prepare(self, method: str, url: str) -> Mapping[str, str]:
-        login = await self._stored()
-        if login is not None and not login.tokens.is_fresh(time.time()) and self._can_renew(login):
-            login = await self._renewed_in_time(login)
+        if self._should_store():
+            await self._store_again()
+        login = await self._fresh_login()
         return _NONE if login is None else self._headers(login, method, url)
 
-    async def challenged(self, reply: HttpResponse, sent: Mapping[str, str]) -> bool:
-        challenge = pick_challenge(parse_challenges(reply.header("www-authenticate")))
-        nonce = reply.header("dpop-nonce")
+    async def challenged(
+        self, status: int, headers: Mapping[str, str], sent: Mapping[str, str]
+    ) -> bool:
+        challenge = pick_challenge(parse_challenges(headers.get("www-authenticate")))
+        nonce = headers.get("dpop-nonce")
         if nonce is not None and nonce != self._nonce:
             self._nonce = nonce
             if challenge is not None and challenge.error == "use_dpop_nonce" and "DPoP" in sent:
                 return True
-        if reply.status == 403 and (challenge is None or challenge.error != "insufficient_scope"):
+        if status == 403 and (challenge is None or challenge.error != "insufficient_scope"):
             return False
-        async with self._tasks():
+        while True:
             login = self._login
-            # Another request obtained a newer token while this one was under way.
+            # Another request obtained a newer token while this request was in progress.
             if login is not None and not _carries(sent, login):
                 return True
-            if reply.status == 403:
-                return await self._step_up(challenge)
-            return await self._replaced(login, challenge)
+            if self._attempt is None:
+                break
+            await self._attempt.join()
+        if status == 403:
+            return await self._begin(lambda attempt: self._step_up(attempt, challenge))
+        return await self._begin(lambda attempt: self._replaced(attempt, login, challenge))
 
-    # For other transports
+    def covers(self, url: str) -> bool:
+        return self._login is None or self._login.covers(_http_url(url))
+
+    # Methods for other transports and for commands
 
     async def access_token(self) -> str | None:
-        """Return a valid access token, for servers that receive it in another way than HTTP.
-
-        Raises:
-            AuthorizationError: The stored login cannot be renewed.
-        """
-        login = await self._stored()
-        if login is not None and not login.tokens.is_fresh(time.time()) and self._can_renew(login):
-            login = await self._renewed_in_time(login)
-        return None if login is None else login.tokens.access_token
+        login = await self._fresh_login()
+        if login is None and not self._flow.needs_person:
+            await self._begin(lambda attempt: self._log_in(attempt, None, None))
+            login = self._login
+        if login is None or login.ended:
+            raise self._login_required("" if login is None else login.issuer)
+        return login.tokens.access_token
 
     async def log_in(self, scopes: Sequence[str] | None = None) -> StoredLogin:
         """Log in now, replacing a stored login.
@@ -134,27 +163,51 @@ class OAuthAuthorizer:
         Raises:
             AuthorizationError: A step failed.
         """
-        async with self._tasks():
-            await self._log_in(None, await self._stored(), scopes, wanted=True)
+        previous = await self._stored()
+        await self._begin(
+            lambda attempt: self._log_in(attempt, None, previous, scopes, wanted=True)
+        )
         assert self._login is not None
         return self._login
 
     async def log_out(self) -> bool:
         """Delete the stored login and revoke its tokens; return False if there was none."""
-        login = await asyncio.to_thread(self._store.load, self._target.owner, self._target.server)
+        login = await self._record.load()
         self._adopt(None)
-        removed = await asyncio.to_thread(
-            self._store.delete, self._target.owner, self._target.server
-        )
+        removed = await self._record.delete()
         if login is not None and login.revocation_endpoint is not None:
             await self._revoke(login, login.revocation_endpoint)
         return removed
+
+    def register_again(self) -> None:
+        """Register this program again at the next login, instead of using its last registration."""
+        self._flow.register_again = True
+
+    # Attempts
+
+    async def _begin(self, work: Callable[[SharedAttempt], Coroutine[Any, Any, bool]]) -> bool:
+        attempt = self._attempt = SharedAttempt(work, self._ended)
+        return await attempt.join()
+
+    def _ended(self) -> None:
+        self._attempt = None
+
+    async def _fresh_login(self) -> StoredLogin | None:
+        """Return the stored login, renewed if it expires soon."""
+        login = await self._stored()
+        if login is None or not self._should_renew(login):
+            return login
+        if self._attempt is not None:
+            await self._attempt.join()
+        else:
+            await self._begin(lambda _: self._renewed_in_time(login))
+        return self._login
 
     # Renewal
 
     async def _stored(self) -> StoredLogin | None:
         if not self._loaded:
-            found = await self._newest()
+            found = await self._record.load()
             if not self._loaded:
                 self._adopt(found)
         return self._login
@@ -168,29 +221,40 @@ class OAuthAuthorizer:
             register_secrets(self, lambda: secrets)
         key = None if login is None else login.dpop_key
         self._key = None if key is None else DpopKey(key)
+        self._fresh_until = 0.0
+        if login is not None and login.tokens.token_type == "Bearer":
+            expires = login.tokens.expires_at
+            self._bearer = {"Authorization": f"Bearer {login.tokens.access_token}"}
+            self._fresh_until = math.inf if expires is None else expires - EARLY
+
+    def _should_renew(self, login: StoredLogin) -> bool:
+        now = time.time()
+        if login.tokens.is_fresh(now) or not self._can_renew(login):
+            return False
+        return not login.tokens.is_valid(now) or time.monotonic() >= self._next_renewal
 
     def _can_renew(self, login: StoredLogin) -> bool:
         if login.ended:
             return False
         return login.tokens.refresh_token is not None or not self._flow.needs_person
 
-    async def _renewed_in_time(self, login: StoredLogin) -> StoredLogin | None:
-        """Renew a token before it expires; a failure matters only if it has expired already."""
-        async with self._tasks():
-            if self._login is not login:
-                return self._login
-            try:
-                return await self._renew(login, None)
-            except AuthorizationError as exc:
-                if login.tokens.is_valid(time.time()):
-                    log.warning("cannot renew the token for %s yet: %s", self._host, exc)
-                    return login
+    async def _renewed_in_time(self, login: StoredLogin) -> bool:
+        """Renew a token before it expires; a failure is raised only if it has expired already."""
+        try:
+            await self._renew(login, None)
+        except AuthorizationError as exc:
+            if not login.tokens.is_valid(time.time()):
                 raise
+            self._next_renewal = time.monotonic() + RENEWAL_PAUSE
+            log.warning("cannot renew the token for %s yet: %s", self._host, exc)
+        return True
 
-    async def _replaced(self, login: StoredLogin | None, challenge: Challenge | None) -> bool:
+    async def _replaced(
+        self, attempt: SharedAttempt, login: StoredLogin | None, challenge: Challenge | None
+    ) -> bool:
         """Obtain a token after a 401; return False if the caller should see the 401."""
         if login is None:
-            login = await self._newest()
+            login = await self._record.load()
             if login is not None:
                 self._adopt(login)
                 return not login.ended
@@ -202,33 +266,73 @@ class OAuthAuthorizer:
                 self._renewed_after_challenge = renewed.generation
                 return True
             login = self._login
-        return await self._log_in(challenge, login)
+        if login is not None:
+            await self._check_refusal(login, challenge)
+        return await self._log_in(attempt, challenge, login)
+
+    async def _check_refusal(self, login: StoredLogin, challenge: Challenge | None) -> None:
+        """Raise an error if logging in again soon after a login would yield another refused token.
+
+        A server that has moved to another authorization server refuses the tokens of the old one.
+        """
+        if time.monotonic() - self._logged_in_at >= FAILURE_PAUSE:
+            self._refused_issuers.clear()
+            return
+        self._refused_issuers.add(login.issuer)
+        if await self._flow.find_issuer(challenge, login) in self._refused_issuers:
+            raise AuthorizationError(
+                f"{self._host} refuses the tokens of its authorization server {login.issuer}, "
+                "although the login succeeded: report this to its operator",
+                step="token",
+                server=self._url,
+                issuer=login.issuer,
+            )
 
     async def _renew(self, login: StoredLogin, challenge: Challenge | None) -> StoredLogin | None:
-        """Renew a login among all processes; return None if it has ended.
+        """Renew a login, once for all processes; return None if a new login is necessary.
 
         Raises:
             AuthorizationError: The renewal failed for another reason; the login is kept.
         """
-        async with self._exclusive(login.generation, LOGIN_TIMEOUT) as newer:
+        async with self._record.exclusive(login.generation, LOGIN_TIMEOUT) as newer:
             if newer is not None:
+                self._adopt(newer)
                 return newer if not newer.ended else None
+            if await self._record.load() is None:
+                self._adopt(None)  # another program has logged out
+                return None
             if login.tokens.refresh_token is None:
                 fresh = await self._flow.run(challenge, previous=login)
             else:
                 try:
                     fresh = await self._refreshed(login)
                 except AuthorizationError as exc:
+                    if exc.error in UNKNOWN_CLIENT and login.client.origin == "dynamic":
+                        # The login is kept; the next one registers this program again.
+                        await self._flow.forget_registration(login)
+                        if self._flow.possible:
+                            return None
+                        why = f" because {login.issuer} no longer knows this program ({exc.error})"
+                        raise self._login_required(login.issuer, why) from exc
                     if exc.error != "invalid_grant":
                         raise
-                    ended = msgspec.structs.replace(login, ended=True)
-                    await self._save(ended)
+                    await self._keep(msgspec.structs.replace(login, ended=True))
                     log.info("the login at %s has ended: %s", login.issuer, exc.error)
                     return None
-            await self._save(fresh)
+            await self._keep(fresh)
             return fresh
 
     async def _refreshed(self, login: StoredLogin) -> StoredLogin:
+        try:
+            return await self._refreshed_at(login)
+        except EndpointMissing:
+            # Never sent to a guessed URL: the metadata of the same issuer name the new one.
+            found = (await discover_issuer(self._fetcher, login.issuer)).token_endpoint
+            if found is None or found == login.token_endpoint:
+                raise
+        return await self._refreshed_at(msgspec.structs.replace(login, token_endpoint=found))
+
+    async def _refreshed_at(self, login: StoredLogin) -> StoredLogin:
         refresh = login.tokens.refresh_token
         endpoint = self._endpoint(login, login.token_endpoint)
         form = {"grant_type": "refresh_token", "refresh_token": refresh, "resource": login.resource}
@@ -247,30 +351,44 @@ class OAuthAuthorizer:
             private_key=self._settings.private_key,
             signing_algorithm=self._settings.signing_algorithm,
             dpop=self._key,
+            must_be_bound=self._settings.dpop is True,
         )
 
     async def _revoke(self, login: StoredLogin, place: str) -> None:
         token = login.tokens.refresh_token or login.tokens.access_token
         kind = "access_token" if login.tokens.refresh_token is None else "refresh_token"
         try:
-            await self._endpoint(login, place).send({"token": token, "token_type_hint": kind})
+            form = {"token": token, "token_type_hint": kind}
+            found = await self._endpoint(login, place).send(form)
         except AuthorizationError as exc:
             log.warning("cannot revoke the tokens at %s: %s", login.issuer, exc)
+        else:
+            if found.status >= 400:
+                why = oauth_error(found.document)[0] or f"HTTP {found.status}"
+                log.warning("%s refused the revocation of a login: %s", login.issuer, why)
 
     # Login
 
-    async def _step_up(self, challenge: Challenge | None) -> bool:
-        """Request more scopes after a 403; a set is requested only once."""
+    async def _step_up(self, attempt: SharedAttempt, challenge: Challenge | None) -> bool:
+        """Request more scopes after a 403; each set of scopes is requested only once."""
         login = self._login
         held = (*login.requested, *login.tokens.scopes) if login is not None else ()
         needed = challenge.scopes if challenge is not None else ()
         union = self._steps.step_up(held, needed)
-        if union is None or not self._flow.possible:
+        if union is None:
             return False
-        return await self._log_in(challenge, login, union)
+        if not self._flow.possible:
+            raise LoginRequired(
+                f"{self._host} requires more scopes ({' '.join(needed)})",
+                remedy=_with_options(self._remedy, *(f"--scope {scope}" for scope in union)),
+                server=self._url,
+                issuer="" if login is None else login.issuer,
+            )
+        return await self._log_in(attempt, challenge, login, union)
 
     async def _log_in(
         self,
+        attempt: SharedAttempt,
         challenge: Challenge | None,
         previous: StoredLogin | None,
         scopes: Sequence[str] | None = None,
@@ -283,10 +401,24 @@ class OAuthAuthorizer:
             at, error = self._failure
             if time.monotonic() - at < FAILURE_PAUSE:
                 raise error
+        if not self._flow.needs_person:
+            return await self._stored_login(challenge, previous, scopes, wanted)
+        with attempt.waiting_for_person(), self.logins:
+            return await self._stored_login(challenge, previous, scopes, wanted)
+
+    async def _stored_login(
+        self,
+        challenge: Challenge | None,
+        previous: StoredLogin | None,
+        scopes: Sequence[str] | None,
+        wanted: bool,
+    ) -> bool:
         known = 0 if previous is None else previous.generation
-        async with self._exclusive(known, LOGIN_TIMEOUT) as newer:
-            if newer is not None and not newer.ended and not wanted:
-                return True
+        async with self._record.exclusive(known, LOGIN_TIMEOUT) as newer:
+            if newer is not None:
+                self._adopt(newer)
+                if not newer.ended and not wanted:
+                    return True
             try:
                 login = await self._flow.run(challenge, previous=newer or previous, scopes=scopes)
             except AuthorizationError as exc:
@@ -294,77 +426,49 @@ class OAuthAuthorizer:
                 raise
             await self._save(login)
         self._failure = None
+        self._logged_in_at = time.monotonic()
         return True
 
     def _cannot_log_in(self, challenge: Challenge | None, previous: StoredLogin | None) -> bool:
         oauth = challenge is not None and bool(challenge.values("resource_metadata"))
         if previous is None and not oauth:
-            return False  # not a server with OAuth as far as is known: the caller reports the 401
-        what = "requires a login" if previous is None else "requires a new login"
-        raise LoginRequired(
-            f"{self._host} {what}",
-            remedy=self._remedy,
-            server=self._url,
-            issuer="" if previous is None else previous.issuer,
+            return False  # the server did not ask for OAuth, so the caller reports the 401
+        raise self._login_required("" if previous is None else previous.issuer)
+
+    def _login_required(self, issuer: str, why: str = "") -> LoginRequired:
+        what = "requires a new login" if issuer else "requires a login"
+        return LoginRequired(
+            f"{self._host} {what}{why}", remedy=self._remedy, server=self._url, issuer=issuer
         )
 
-    # Locks and storage
-
-    def _tasks(self) -> asyncio.Lock:
-        if self._lock is None:
-            self._lock = asyncio.Lock()
-        return self._lock
-
-    @contextlib.asynccontextmanager
-    async def _exclusive(
-        self, generation: int, seconds: float
-    ) -> AsyncIterator[StoredLogin | None]:
-        """Hold the lock of the login, or yield a newer login that another process has stored.
-
-        Raises:
-            AuthorizationError: The lock is not free in time.
-        """
-        lock = await asyncio.to_thread(self._store.lock, self._target.owner, self._target.server)
-        deadline = time.monotonic() + seconds
-        while not await asyncio.to_thread(lock.try_acquire):
-            if (newer := await self._newer(generation)) is not None:
-                yield newer
-                return
-            if time.monotonic() > deadline:
-                raise AuthorizationError(
-                    f"another process has been logging in to {self._host} for too long",
-                    step="storage",
-                    server=self._url,
-                    temporary=True,
-                )
-            await asyncio.sleep(random.uniform(0.5, 1.5) * LOCK_POLL)
+    async def _keep(self, login: StoredLogin) -> None:
+        """Use a renewed login, and store it now or, if that fails, with a later request."""
         try:
-            # Read again: the previous holder may have stored a result just before its release.
-            yield await self._newer(generation)
-        finally:
-            lock.release()
+            await self._save(login)
+        except AuthorizationError as exc:
+            self._unstored, self._next_write = login, 0.0
+            log.warning("the renewed login for %s is not stored: %s", self._host, exc)
 
-    async def _newer(self, generation: int) -> StoredLogin | None:
-        found = await self._newest()
-        if found is None or (found.generation <= generation and not found.ended):
-            return None
-        self._adopt(found)
-        return found
+    def _should_store(self) -> bool:
+        return self._unstored is not None and time.monotonic() >= self._next_write
 
-    async def _newest(self) -> StoredLogin | None:
-        """Return the stored login, unless it belongs to a server at another origin.
-
-        Any file can name a `credentialId`, so the name alone must not decide who gets the token.
-        """
-        found = await asyncio.to_thread(self._store.load, self._target.owner, self._target.server)
-        if found is None or origin_of(found.url) != origin_of(self._url):
-            return None
-        return found
+    async def _store_again(self) -> None:
+        """Store the last renewal, unless another program has replaced or deleted the login."""
+        login, self._unstored = self._unstored, None
+        if login is None or login is not self._login:
+            return
+        try:
+            async with self._record.exclusive(login.generation, STORE_TIMEOUT) as newer:
+                if newer is None and await self._record.load() is not None:
+                    await self._record.save(login)
+        except AuthorizationError:
+            self._unstored = login
+            self._next_write = time.monotonic() + RENEWAL_PAUSE
 
     async def _save(self, login: StoredLogin) -> None:
         # Used even if it cannot be stored, because the old tokens may no longer be valid.
         self._adopt(login)
-        await asyncio.to_thread(self._store.save, login)
+        await self._record.save(login)
 
     # Headers
 
@@ -381,5 +485,16 @@ class OAuthAuthorizer:
         return {"Authorization": value, "DPoP": proof}
 
 
+def _with_options(remedy: str, *options: str) -> str:
+    """Return a remedy such as "run `fairlead login NAME`" with options of the command."""
+    command = remedy.removesuffix("`")
+    return " ".join((command, *options)) + remedy[len(command) :] if remedy else ""
+
+
 def _carries(sent: Mapping[str, str], login: StoredLogin) -> bool:
     return sent.get("Authorization", "").endswith(f" {login.tokens.access_token}")
+
+
+def _http_url(url: str) -> str:
+    scheme, colon, rest = url.partition(":")
+    return {"ws": "http", "wss": "https"}.get(scheme.lower(), scheme) + colon + rest

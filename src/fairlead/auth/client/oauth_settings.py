@@ -1,4 +1,4 @@
-"""Settings of OAuth for one server, from a program or from a configured entry."""
+"""OAuth settings for one server, from a program or from an entry of a configuration file."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,33 +26,41 @@ class EnterpriseLogin(Struct, frozen=True, kw_only=True):
     id_token: TextSource
     client_secret: str | None = None
 
+    def __repr__(self) -> str:
+        return f"EnterpriseLogin({self.token_endpoint!r}, {self.client_id!r})"
+
 
 class OAuthSettings(Struct, frozen=True, kw_only=True):
-    """How a client obtains tokens for one server."""
+    """Settings that determine how a client obtains tokens for one server."""
 
     grant: Grant = "authorization_code"
     client_id: str | None = None  # None: a metadata document or dynamic registration
     client_secret: str | None = None
     private_key: str | None = None  # PEM, for `private_key_jwt`
     signing_algorithm: str = "ES256"
-    issuer: str | None = None  # the only issuer that receives the configured client
-    client_metadata_url: str | None = None  # client id metadata document
+    issuer: str | None = None  # the only issuer to which the client id and secret are sent
+    client_metadata_url: str | None = None  # URL of a client id metadata document
     client_name: str = "Fairlead"
-    scopes: Sequence[str] | None = None  # None: those that the server asks for
+    scopes: Sequence[str] | None = None  # None: the scopes that the server requests
     resource: str | Literal[False] | None = None  # False omits the parameter
-    token_url: str | None = None  # used instead of a discovery, for grants without a person
-    redirect_uri: str | None = None  # for programs that receive the redirect themselves
-    callback_port: int = 0  # 0: any free port
-    callback_path: str = "/callback"
+    token_url: str | None = None  # token endpoint without discovery, for grants without a user
+    # registered redirect URI; its port and path are listened on if it leads to this machine
+    redirect_uri: str | None = None
+    callback_port: int = 0  # port to listen on; 0: that of `redirect_uri`, or any free port
+    callback_path: str = "/callback"  # without `redirect_uri`
     prompt: str | None = None
-    dpop: bool | None = None  # None: if the server asks for it
-    assertion: TextSource | None = None  # `jwt_bearer`: a JWT of the workload
+    dpop: bool | None = None  # True requires bound tokens; None: only if the server requests it
+    assertion: TextSource | None = None  # the workload's JWT, for the grant `jwt_bearer`
     enterprise: EnterpriseLogin | None = None
-    allow_private: bool = False  # authorization servers in private networks
+    allow_private: bool = False  # permit authorization servers in private networks
+
+    def __repr__(self) -> str:
+        # Without secrets, keys and assertions.
+        return f"OAuthSettings(grant={self.grant!r}, client_id={self.client_id!r})"
 
 
 class _EntryBlock(Struct, kw_only=True, rename="camel", omit_defaults=True):
-    """Members of `auth` and `oauth` blocks of an entry, which become settings."""
+    """Members of the `auth` and `oauth` blocks of an entry, which are converted to settings."""
 
     grant: Grant | None = None
     client_id: str | None = None
@@ -72,7 +80,7 @@ class _EntryBlock(Struct, kw_only=True, rename="camel", omit_defaults=True):
     dpop: bool | None = None
     allow_private: bool | None = None
     assertion_file: str | None = None
-    type: str | None = None  # "oauth"; the client reads `credentialId`
+    type: Literal["oauth", "apikey"] | None = None  # read by other code, as is `credentialId`
     credential_id: str | None = None
 
 
@@ -109,7 +117,7 @@ def settings_of_entry(auth: object, oauth: object) -> OAuthSettings:
 
 
 class _FileText:
-    """Text of a file that is read for each use, because platforms rotate workload tokens."""
+    """The text of a file, read for each use, because platforms rotate workload tokens."""
 
     def __init__(self, path: str) -> None:
         self._path = os.path.expanduser(path)

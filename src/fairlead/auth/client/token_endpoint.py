@@ -11,15 +11,20 @@ from ..guarded_fetch import FetchedDocument, GuardedFetcher
 from ..token_response import (
     ClientRegistration,
     TokenSet,
+    UnexplainedRefusal,
     client_authentication,
     oauth_error,
     read_token_response,
 )
 from .oauth_settings import TextSource
 
-__all__ = ["TokenEndpoint", "read_text", "sign_assertion"]
+__all__ = ["EndpointMissing", "TokenEndpoint", "read_text", "sign_assertion"]
 
-ASSERTION_LIFETIME = 120  # seconds
+ASSERTION_LIFETIME = 120  # seconds for which a client assertion is valid
+
+
+class EndpointMissing(UnexplainedRefusal):
+    """The authorization server has no token endpoint at the stored URL; it may have moved."""
 
 
 class TokenEndpoint:
@@ -36,7 +41,9 @@ class TokenEndpoint:
         private_key: str | None = None,
         signing_algorithm: str = "ES256",
         dpop: DpopKey | None = None,
+        must_be_bound: bool = False,
     ) -> None:
+        """`must_be_bound` refuses tokens that are not bound to the key `dpop`."""
         self.url = url
         self._fetcher = fetcher
         self._issuer = issuer
@@ -45,6 +52,7 @@ class TokenEndpoint:
         self._private_key = private_key
         self._algorithm = signing_algorithm
         self._dpop = dpop
+        self._must_be_bound = must_be_bound
         self._nonce: str | None = None
 
     def at(self, url: str) -> "TokenEndpoint":
@@ -72,7 +80,13 @@ class TokenEndpoint:
         Raises:
             AuthorizationError: The server refused; `error` is its code.
         """
-        found = await self.send(form)
+        found = await self.send(form, step=step)
+        if found.status in (404, 405) and not oauth_error(found.document)[0]:
+            raise EndpointMissing(
+                f"the authorization server {self._issuer} has no token endpoint at its former URL",
+                step=step,
+                issuer=self._issuer,
+            )
         return read_token_response(
             found.status,
             found.document,
@@ -81,20 +95,21 @@ class TokenEndpoint:
             requested=requested,
             refresh_token=refresh_token,
             sent_proof=self._dpop is not None,
+            must_be_bound=self._must_be_bound,
             step=step,
         )
 
-    async def send(self, form: Mapping[str, str | None]) -> FetchedDocument:
-        """POST a form with the credentials of the client; repeat it once with a demanded nonce."""
-        found = await self._send(form)
+    async def send(self, form: Mapping[str, str | None], *, step: str = "token") -> FetchedDocument:
+        """POST a form with the client's credentials; repeat it once if a nonce is demanded."""
+        found = await self._send(form, step)
         nonce = found.headers.get("dpop-nonce")
         if self._dpop is not None and nonce and nonce != self._nonce:
             self._nonce = nonce
             if oauth_error(found.document)[0] == "use_dpop_nonce":
-                found = await self._send(form)
+                found = await self._send(form, step)
         return found
 
-    async def _send(self, form: Mapping[str, str | None]) -> FetchedDocument:
+    async def _send(self, form: Mapping[str, str | None], step: str) -> FetchedDocument:
         fields = {name: value for name, value in form.items() if value}
         headers: dict[str, str] = {}
         if self._client is not None:
@@ -105,7 +120,7 @@ class TokenEndpoint:
             fields |= more
         if self._dpop is not None:
             headers["DPoP"] = self._dpop.proof("POST", self.url, nonce=self._nonce)
-        return await self._fetcher.post_form(self.url, fields, headers)
+        return await self._fetcher.post_form(self.url, fields, headers, step=step)
 
     def _client_assertion(self, client_id: str) -> str:
         if self._private_key is None:
@@ -147,6 +162,6 @@ def sign_assertion(key_pem: str, algorithm: str, *, client_id: str, audience: st
 
 
 async def read_text(source: TextSource) -> str:
-    """Return a text that is given directly or by a function, which may be asynchronous."""
+    """Return a text that is given directly or returned by a function, which may be asynchronous."""
     value = source() if callable(source) else source
     return await value if inspect.isawaitable(value) else value

@@ -1,7 +1,7 @@
 """Logins and client registrations, and the interface of the stores that keep them.
 
-All methods of a store are synchronous and may block for the time of a small file; `OAuthAuthorizer`
-calls them in a worker thread.
+All methods of a store are synchronous and may block while they read or write a small file;
+`OAuthAuthorizer` calls them in a worker thread.
 """
 
 import threading
@@ -11,45 +11,57 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from ..metadata import is_within
 from ..token_response import ClientRegistration, TokenSet
 
 __all__ = ["CredentialStore", "LoginLock", "MemoryCredentialStore", "StoredLogin"]
 
 
 class StoredLogin(Struct, frozen=True, kw_only=True):
-    """Login with all values that a renewal needs, so that it requires no discovery."""
+    """Login with all values that a renewal needs, so that a renewal requires no discovery."""
 
     owner: str  # the user of a gateway, or "" for the user of this machine
     server: str  # key: the URL of the server, or the configured `credentialId`
-    url: str  # of the server; a token is never sent to another origin
+    url: str  # URL of the server without credentials and query
     issuer: str
     resource: str | None
     token_endpoint: str
     client: ClientRegistration
     auth_method: str
     tokens: TokenSet
-    requested: tuple[str, ...] = ()  # scopes of the authorization
+    requested: tuple[str, ...] = ()  # scopes requested at the login
     revocation_endpoint: str | None = None
     dpop_key: dict[str, Any] | None = None  # private JWK
     generation: int = 1  # incremented by each renewal
     ended: bool = False  # the server no longer accepts the refresh token
+    kind: str = "oauth"  # "apikey": the access token is a key that the user entered
+
+    def covers(self, url: str) -> bool:
+        """Return True if the token may be sent to a URL: its resource, or a path below it."""
+        # The resource may be a parent of the server's URL, or a name that the user configured.
+        parent = self.resource is not None and is_within(self.url, self.resource)
+        return is_within(url, self.resource if parent and self.resource else self.url)
 
     def renewed(self, tokens: TokenSet) -> "StoredLogin":
         """Return the login with newer tokens."""
         return msgspec.structs.replace(self, tokens=tokens, generation=self.generation + 1)
+
+    def __repr__(self) -> str:
+        names = (self.owner, self.server, self.issuer)
+        return f"StoredLogin{names} generation {self.generation}"
 
 
 class LoginLock(Protocol):
     """Lock of one login among all tasks, threads and processes that use the store."""
 
     def try_acquire(self) -> bool:
-        """Acquire the lock if it is free. The end of a process releases its locks."""
+        """Acquire the lock if it is free. A process releases its locks when it ends."""
 
     def release(self) -> None: ...
 
 
 class CredentialStore(Protocol):
-    """A place for logins. Implementations are safe to use from several threads.
+    """Interface of stores for logins. Implementations are safe to use from several threads.
 
     Methods raise `AuthorizationError` with the step `storage` if the store cannot be used.
     """
@@ -79,7 +91,7 @@ class CredentialStore(Protocol):
 
 
 class MemoryCredentialStore:
-    """Logins of one process, lost when it ends."""
+    """Store of logins in memory, lost when the process ends."""
 
     def __init__(self) -> None:
         self._logins: dict[tuple[str, str], StoredLogin] = {}

@@ -1,7 +1,7 @@
 """Logins in sealed files, one for each login, for all processes of a user.
 
 A file is encrypted with AES-256-GCM. Owner, server, issuer and resource are stored beside the
-sealed part and authenticated with it, so a file that is copied to another place does not open.
+sealed part and authenticated with it, so a file that is copied to another name cannot be opened.
 """
 
 import errno
@@ -11,7 +11,7 @@ import logging
 import os
 import secrets
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -20,37 +20,46 @@ from ...errors import AuthorizationError
 from ...store.atomic_write import write_atomically
 from ..token_response import ClientRegistration
 from .credential_store import LoginLock, StoredLogin
+from .private_folder import create_private_folder
 from .sealing_key import SealingKey
 
 __all__ = ["FileCredentialStore"]
 
 log = logging.getLogger("fairlead.auth")
 
-MAX_FILE = 1 << 20  # bytes
-_NONCE = 12  # bytes of a nonce of AES-GCM
+MAX_FILE = 1 << 20  # bytes of a login file at most
+_NONCE = 12  # bytes of an AES-GCM nonce
 
 T = TypeVar("T")
 
 
 class _SealedFile(Struct, frozen=True):
-    """Content of a file: what it belongs to, and the encrypted record."""
+    """Content of a file: the names that it is bound to, and the encrypted record."""
 
-    bound: list[str]  # authenticated, readable
+    bound: list[str]  # names in plain text, authenticated with the record
     nonce: bytes
     sealed: bytes
     version: int = 1
+
+
+# Built here, because logins are loaded in several threads:
+# msgspec crashes if one thread decodes a type while another one is resolving its fields.
+_decode_sealed = msgspec.msgpack.Decoder(_SealedFile).decode
+_DECODERS: dict[type[Any], Any] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in (StoredLogin, ClientRegistration)
+}
 
 
 class FileCredentialStore:
     """Logins in a folder that only its owner can read."""
 
     def __init__(self, folder: str | os.PathLike[str], key: SealingKey | None = None) -> None:
-        """`key` seals the files; by default it is in the keyring of the system or beside them."""
+        """`key` seals the files; by default it is in the system's keyring or in the same folder."""
         self._folder = Path(folder)
         self._key = key or SealingKey(self._folder)
 
     def load(self, owner: str, server: str) -> StoredLogin | None:
-        login = self._open(self._login_path(owner, server), StoredLogin)
+        login = self._open(self._login_path(owner, server), StoredLogin, "login")
         # The names are part of the sealed record: a renamed file is not accepted.
         if login is None or (login.owner, login.server) != (owner, server):
             return None
@@ -65,11 +74,12 @@ class FileCredentialStore:
 
     def logins(self) -> list[StoredLogin]:
         paths = sorted(self._folder.glob("login-*.sealed")) if self._folder.is_dir() else []
-        found = [self._open(path, StoredLogin) for path in paths]
+        found = [self._open(path, StoredLogin, "login") for path in paths]
         return [login for login in found if login is not None]
 
     def load_registration(self, issuer: str, redirect_uri: str) -> ClientRegistration | None:
-        return self._open(self._client_path(issuer, redirect_uri), ClientRegistration)
+        path = self._client_path(issuer, redirect_uri)
+        return self._open(path, ClientRegistration, "client", issuer, redirect_uri)
 
     def save_registration(
         self, issuer: str, redirect_uri: str, client: ClientRegistration | None
@@ -81,7 +91,7 @@ class FileCredentialStore:
             self._write(path, ["client", issuer, redirect_uri], client)
 
     def lock(self, owner: str, server: str) -> LoginLock:
-        self._prepare_folder()
+        create_private_folder(self._folder)
         return _FileLock(self._login_path(owner, server).with_suffix(".lock"))
 
     # Files
@@ -92,7 +102,8 @@ class FileCredentialStore:
     def _client_path(self, issuer: str, redirect_uri: str) -> Path:
         return self._folder / f"client-{_digest(issuer, redirect_uri)}.sealed"
 
-    def _open(self, path: Path, kind: type[T]) -> T | None:
+    def _open(self, path: Path, kind: type[T], *bound: str) -> T | None:
+        """Return the record in a file; None if it is missing, unusable or bound to other names."""
         try:
             with path.open("rb") as file:
                 raw = file.read(MAX_FILE + 1)
@@ -101,9 +112,11 @@ class FileCredentialStore:
         except OSError as exc:
             raise _unusable(f"cannot read {path}: {exc.strerror}") from exc
         try:
-            sealed = msgspec.msgpack.decode(raw, type=_SealedFile)
+            sealed = _decode_sealed(raw)
             plain = self._cipher().decrypt(sealed.nonce, sealed.sealed, _bytes(sealed.bound))
-            return msgspec.msgpack.decode(plain, type=kind)
+            if tuple(sealed.bound[: len(bound)]) != bound:
+                raise ValueError("the file belongs to another name")
+            return cast(T, _DECODERS[kind].decode(plain))
         except AuthorizationError:
             raise
         # Truncated, written with another key, or modified: the next login replaces the file.
@@ -112,7 +125,7 @@ class FileCredentialStore:
             return None
 
     def _write(self, path: Path, bound: list[str], record: object) -> None:
-        self._prepare_folder()
+        create_private_folder(self._folder)
         nonce = secrets.token_bytes(_NONCE)
         plain = msgspec.msgpack.encode(record)
         sealed = self._cipher().encrypt(nonce, plain, _bytes(bound))
@@ -130,12 +143,6 @@ class FileCredentialStore:
         except OSError as exc:
             raise _unusable(f"cannot delete {path}: {exc.strerror}") from exc
         return True
-
-    def _prepare_folder(self) -> None:
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as exc:
-            raise _unusable(f"cannot create {self._folder}: {exc.strerror}") from exc
 
     def _cipher(self) -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM

@@ -1,19 +1,26 @@
-"""The key that seals stored logins: in the keyring of the system, or in a file."""
+"""The key that seals stored logins, kept in the system's keyring or in a file."""
 
 import base64
 import contextlib
+import fcntl
 import logging
 import os
 import secrets
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ...errors import AuthorizationError
+from .private_folder import create_private_folder
 
 __all__ = ["SealingKey"]
 
 log = logging.getLogger("fairlead.auth")
 
 KEY_BYTES = 32  # AES-256
+LOCK_TIMEOUT = 30.0  # seconds for another process to create the key; its user may have to unlock it
+LOCK_POLL = 0.05  # seconds between two attempts to lock
 _SERVICE = "fairlead"
 _ACCOUNT = "credential-store"
 
@@ -21,8 +28,9 @@ _ACCOUNT = "credential-store"
 class SealingKey:
     """A key that is created on first use and then read once per process.
 
-    With the package `keyring` (extra `keyring`) and a working backend it is kept by the system, so
-    that a copy of the folder does not open. Otherwise it is in a file that only its owner can read.
+    With the package `keyring` (extra `keyring`) and a working backend, the system keeps the key, so
+    that a copy of the folder cannot be decrypted. Otherwise it is in a file that only its owner can
+    read.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, use_keyring: bool = True) -> None:
@@ -37,14 +45,25 @@ class SealingKey:
             AuthorizationError: The key can be neither read nor created.
         """
         if self._value is None:
-            # A key file that exists is used even if a keyring was installed later, because the
-            # stored logins were sealed with it.
+            # A key file that exists is used even if a keyring was installed later,
+            # because the stored logins were sealed with it.
             self._value = self._read_file() or self._from_keyring() or self._create_file()
         return self._value
+
+    def _check_new(self) -> None:
+        """Refuse to create a key while logins are stored that only the old key can open."""
+        if any(self._path.parent.glob("*.sealed")) and not self._path.exists():
+            raise _unusable(
+                f"the key of the stored logins is neither in {self._path} nor in the keyring of "
+                f"the system: restore it, or delete {self._path.parent} and log in again"
+            )
 
     def _read_file(self) -> bytes | None:
         try:
             raw = self._path.read_bytes()
+            if self._path.stat().st_mode & 0o077:
+                log.warning("%s was readable by other users; its mode is now 0600", self._path)
+                self._path.chmod(0o600)
         except FileNotFoundError:
             return None
         except OSError as exc:
@@ -54,10 +73,11 @@ class SealingKey:
         return raw
 
     def _create_file(self) -> bytes:
+        self._check_new()
         key = secrets.token_bytes(KEY_BYTES)
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+        create_private_folder(self._path.parent)
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             with open(os.open(temporary, flags, 0o600), "wb") as file:
                 file.write(key)
@@ -66,9 +86,11 @@ class SealingKey:
             # A link fails if another process was first; its key is then used.
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, self._path)
-            temporary.unlink()
         except OSError as exc:
             raise _unusable(f"cannot create {self._path}: {exc.strerror}") from exc
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
         return self._read_file() or key
 
     def _from_keyring(self) -> bytes | None:
@@ -81,19 +103,55 @@ class SealingKey:
         try:
             text = keyring.get_password(_SERVICE, _ACCOUNT)
             if text is None:
-                text = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
-                keyring.set_password(_SERVICE, _ACCOUNT, text)
-                text = keyring.get_password(_SERVICE, _ACCOUNT) or text
+                with self._creating():
+                    text = keyring.get_password(_SERVICE, _ACCOUNT) or self._create_in(keyring)
             key = base64.b64decode(text)
+            if len(key) != KEY_BYTES:
+                raise ValueError("the key has another length")
+        except AuthorizationError:
+            raise
         # Backends raise errors of their own: locked, missing, or not permitted.
         except Exception as exc:
             # Logins that were sealed with the key in the keyring must not be replaced.
             if any(self._path.parent.glob("*.sealed")):
-                why = f"the system's keyring does not answer ({type(exc).__name__}): unlock it"
+                why = f"the system's keyring returns no key ({type(exc).__name__}): unlock it"
                 raise _unusable(why) from exc
             log.debug("no usable keyring (%s); %s holds the key", type(exc).__name__, self._path)
             return None
-        return key if len(key) == KEY_BYTES else None
+        return key
+
+    def _create_in(self, keyring: Any) -> str:
+        self._check_new()
+        text = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+        keyring.set_password(_SERVICE, _ACCOUNT, text)
+        return keyring.get_password(_SERVICE, _ACCOUNT) or text
+
+    @contextlib.contextmanager
+    def _creating(self) -> Iterator[None]:
+        """Let one process at a time create a key, because a keyring replaces the existing one."""
+        create_private_folder(self._path.parent)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._path.with_suffix(".lock"), flags, 0o600)
+        except OSError as exc:
+            raise _unusable(f"cannot lock {self._path.parent}: {exc.strerror}") from exc
+        try:
+            _lock(descriptor)
+            yield
+        finally:
+            os.close(descriptor)  # releases the lock
+
+
+def _lock(descriptor: int) -> None:
+    deadline = time.monotonic() + LOCK_TIMEOUT
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as exc:
+            if time.monotonic() > deadline:
+                raise _unusable("another process takes too long to create its key") from exc
+        time.sleep(LOCK_POLL)
 
 
 def _unusable(why: str) -> AuthorizationError:

@@ -1,0 +1,81 @@
+"""The stored login of one owner at one server, and its lock among threads and processes."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+from ...errors import AuthorizationError
+from ..storage.credential_store import CredentialStore, StoredLogin
+from .login_flow import LoginTarget
+
+__all__ = ["LoginRecord"]
+
+FIRST_POLL = 0.01  # seconds between the first two attempts to lock a login, on average
+LONGEST_POLL = 0.25  # seconds between looks at a lock that another process holds, at most
+
+
+class LoginRecord:
+    """Access to one login in a store."""
+
+    def __init__(self, store: CredentialStore, target: LoginTarget) -> None:
+        self._store = store
+        self._target = target
+
+    async def load(self) -> StoredLogin | None:
+        """Return the stored login, unless it belongs to another resource.
+
+        Any file can name a `credentialId`, so a matching name is not enough to get the token.
+        """
+        found = await asyncio.to_thread(self._store.load, self._target.owner, self._target.server)
+        if found is None or found.kind != "oauth":
+            return None
+        return found if found.covers(self._target.url) else None
+
+    async def load_newer(self, generation: int) -> StoredLogin | None:
+        """Return the stored login if it is newer than this one, or has ended."""
+        found = await self.load()
+        if found is None or (found.generation <= generation and not found.ended):
+            return None
+        return found
+
+    async def save(self, login: StoredLogin) -> None:
+        await asyncio.to_thread(self._store.save, login)
+
+    async def delete(self) -> bool:
+        return await asyncio.to_thread(self._store.delete, self._target.owner, self._target.server)
+
+    @contextlib.asynccontextmanager
+    async def exclusive(self, generation: int, seconds: float) -> AsyncIterator[StoredLogin | None]:
+        """Hold the lock of the login and yield None, or yield a newer login of another process.
+
+        Raises:
+            AuthorizationError: The lock is not free in time.
+        """
+        lock = await asyncio.to_thread(self._store.lock, self._target.owner, self._target.server)
+        deadline, pause = time.monotonic() + seconds, FIRST_POLL
+        while not await asyncio.to_thread(lock.try_acquire):
+            if (newer := await self.load_newer(generation)) is not None:
+                yield newer
+                return
+            if time.monotonic() > deadline:
+                raise AuthorizationError(
+                    f"another process has been logging in to {self._host} for too long",
+                    step="storage",
+                    server=self._target.url,
+                    temporary=True,
+                )
+            # Polled, because a thread that waits for a lock cannot be cancelled.
+            await asyncio.sleep(random.uniform(0.5, 1.5) * pause)
+            pause = min(pause * 1.5, LONGEST_POLL)
+        try:
+            # Read again: the previous holder may have stored a result just before its release.
+            yield await self.load_newer(generation)
+        finally:
+            lock.release()
+
+    @property
+    def _host(self) -> str:
+        return urlsplit(self._target.url).netloc.rpartition("@")[2]

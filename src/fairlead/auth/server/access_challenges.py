@@ -1,0 +1,100 @@
+"""Refusals of requests with the challenges of RFC 6750, RFC 9449 and RFC 9728."""
+
+from collections.abc import Iterable, Sequence
+
+from ...transport.http.server.request_guard import RequestRefusal
+from ..challenge import format_challenge
+from ..scopes import OFFLINE_ACCESS
+
+__all__ = ["AccessChallenges"]
+
+_CLOSE = (b"connection", b"close")  # the body of a refused request is not read
+_RETRY = b"5"  # seconds
+
+
+class AccessChallenges:
+    """Builder of refusals for requests to one resource."""
+
+    def __init__(
+        self,
+        metadata_url: str | None,
+        scopes: Sequence[str],
+        *,
+        bearer: bool = True,
+        proof_algorithms: Sequence[str] = (),
+    ) -> None:
+        """Every request needs all `scopes`. With `proof_algorithms`, DPoP is offered;
+        without `bearer`, it is required.
+        """
+        self._metadata_url = metadata_url
+        self._scopes = tuple(scope for scope in scopes if scope != OFFLINE_ACCESS)
+        self._bearer = bearer
+        self._algorithms = " ".join(proof_algorithms)
+
+    def missing(self) -> RequestRefusal:
+        """Return the refusal of a request without a token; it has no error code (RFC 6750)."""
+        return self._refused(401, "An access token is required", self._challenges({}))
+
+    def invalid(self, why: str) -> RequestRefusal:
+        """Return the refusal of a token that is invalid here."""
+        error = {"error": "invalid_token", "error_description": why}
+        return self._refused(401, f"The access token is invalid: {why}", self._challenges(error))
+
+    def malformed(self, why: str) -> RequestRefusal:
+        """Return the refusal of credentials that cannot be read."""
+        error = {"error": "invalid_request", "error_description": why}
+        return self._refused(400, f"The credentials are malformed: {why}", self._challenges(error))
+
+    def bad_proof(self, why: str, nonce: str | None, *, demand_nonce: bool) -> RequestRefusal:
+        """Return the refusal of a DPoP proof; `nonce` is for the next proof."""
+        code = "use_dpop_nonce" if demand_nonce else "invalid_dpop_proof"
+        params = {"error": code, "error_description": why, "algs": self._algorithms}
+        values = [format_challenge("DPoP", {**params, **self._members(self._scopes)})]
+        refusal = self._refused(401, f"The DPoP proof is invalid: {why}", values)
+        if nonce is None:
+            return refusal
+        fields = (*refusal.headers, (b"dpop-nonce", nonce.encode()))
+        return RequestRefusal(refusal.status, refusal.message, fields)
+
+    def insufficient(self, needed: Iterable[str]) -> RequestRefusal:
+        """Return the refusal of a token without the scopes that an operation needs.
+
+        The challenge names these scopes and the scopes that every request needs.
+        """
+        scopes = dict.fromkeys((*self._scopes, *needed))
+        scopes.pop(OFFLINE_ACCESS, None)
+        text = f"This operation needs the scopes: {' '.join(scopes)}"
+        error = {"error": "insufficient_scope", "error_description": text}
+        values = self._challenges(error, tuple(scopes))
+        return RequestRefusal(403, text, _headers(values))
+
+    def unavailable(self) -> RequestRefusal:
+        """Return the refusal while the authorization server cannot be reached; not a 401, as
+        the token may be valid.
+        """
+        text = "The access token cannot be verified now; try again later"
+        return RequestRefusal(503, text, ((b"retry-after", _RETRY), _CLOSE))
+
+    def _challenges(
+        self, error: dict[str, str], scopes: tuple[str, ...] | None = None
+    ) -> list[str]:
+        members = self._members(self._scopes if scopes is None else scopes)
+        values = []
+        if self._algorithms:
+            values.append(format_challenge("DPoP", {**error, "algs": self._algorithms, **members}))
+        if self._bearer:
+            values.append(format_challenge("Bearer", {**error, **members}))
+        return values
+
+    def _members(self, scopes: Sequence[str]) -> dict[str, str]:
+        members = {"scope": " ".join(scopes)} if scopes else {}
+        if self._metadata_url is not None:
+            members["resource_metadata"] = self._metadata_url
+        return members
+
+    def _refused(self, status: int, text: str, values: list[str]) -> RequestRefusal:
+        return RequestRefusal(status, text, (*_headers(values), _CLOSE))
+
+
+def _headers(values: Iterable[str]) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((b"www-authenticate", value.encode("ascii", "replace")) for value in values)

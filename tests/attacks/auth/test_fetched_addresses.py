@@ -1,0 +1,281 @@
+"""Untrusted URLs that lead into the local network or to endless responses."""
+
+import asyncio
+import gzip
+import socket
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.auth.challenge import Challenge
+from fairlead.auth.client.authorization_discovery import discover
+from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
+from fairlead.auth.guarded_fetch import (
+    DISCOVERY_REQUESTS,
+    DISCOVERY_TIMEOUT,
+    DOCUMENT_TIMEOUT,
+    GuardedFetcher,
+    is_public_address,
+)
+from fairlead.errors import AuthorizationError
+from tests.support.scripted_http_server import Call, raw_server
+from tests.support.scripted_provider import hang, scripted_provider
+
+LIMIT = 20.0
+PRIVATE = [
+    "169.254.169.254",
+    "10.0.0.1",
+    "172.16.0.1",
+    "192.168.0.1",
+    "127.0.0.1",
+    "0.0.0.0",
+    "100.64.0.1",
+    "100.100.100.200",
+    "192.0.0.192",
+    "224.0.0.1",
+    "255.255.255.255",
+]
+PREFIXES = {
+    "mapped": "::ffff:{}",
+    "compatible": "::{}",
+    "translated": "::ffff:0:{}",
+    "NAT64": "64:ff9b::{}",
+    "local NAT64": "64:ff9b:1::{}",
+}
+
+
+@pytest.mark.attack(
+    "metadata, keys or token endpoints at private, link-local or tunnelled addresses",
+    "the address of the connected socket must be public; spellings of addresses are checked",
+    "no request is sent",
+)
+@pytest.mark.parametrize("address", PRIVATE)
+@pytest.mark.parametrize("prefix", ["{}", *PREFIXES.values()], ids=["plain", *PREFIXES])
+def test_private_addresses_are_refused_in_every_ipv6_notation(address: str, prefix: str) -> None:
+    assert not is_public_address(prefix.format(address))
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_private_addresses_are_refused_in_6to4_and_teredo_addresses(address: str) -> None:
+    number = int.from_bytes(socket.inet_aton(address))
+    assert not is_public_address(f"2002:{number >> 16:x}:{number & 0xFFFF:x}::1")
+    teredo = (0x20010000 << 96) | (number ^ 0xFFFFFFFF)
+    assert not is_public_address(socket.inet_ntop(socket.AF_INET6, teredo.to_bytes(16)))
+
+
+@pytest.mark.parametrize("address", ["fec0::1", "fe80::1", "fd00:ec2::254", "ff02::1", "::", "::1"])
+def test_local_ipv6_addresses_are_refused(address: str) -> None:
+    assert not is_public_address(address)
+
+
+@given(st.ip_addresses())
+def test_any_ip_address_is_classified_without_an_exception(address: object) -> None:
+    is_public_address(str(address))
+
+
+SPELLINGS = [
+    "2852039166",
+    "0xa9fea9fe",
+    "0251.0376.0251.0376",
+    "169.254.43518",
+    "169.254.169.254",
+    "[::ffff:169.254.169.254]",
+    "[::ffff:a9fe:a9fe]",
+    "[64:ff9b::169.254.169.254]",
+    "[2002:a9fe:a9fe::]",
+    "metadata.google.internal",
+    "printer.local",
+    "localhost",
+    "x.localhost",
+    "localhost.",
+    "169.254.169.254.",
+    "metadata.google.internal.",
+    "printer.local.",
+    "169。254。169。254",
+    "１６９.254.169.254",
+    "①⑥⑨.254.169.254",
+    "metadata。google。internal",
+    "ｌocalhost",
+]
+
+
+@pytest.mark.parametrize("host", SPELLINGS)
+@pytest.mark.parametrize("proxied", [False, True])
+async def test_all_spellings_of_private_hosts_are_refused_with_and_without_a_proxy(
+    host: str, proxied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a proxy, only the host name can be checked: the socket is connected to the proxy."""
+    asked: list[Call] = []
+
+    async def proxy(call: Call) -> None:
+        asked.append(call)
+        await call.answer(502)
+
+    async with asyncio.timeout(LIMIT), raw_server(proxy) as served:
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.delenv(name, raising=False)
+            if proxied:
+                monkeypatch.setenv(name, f"http://127.0.0.1:{served.port}")
+        with pytest.raises(AuthorizationError, match="not public") as caught:
+            await GuardedFetcher().get(f"https://{host}/latest/meta-data")
+        assert not caught.value.temporary
+        assert asked == []
+
+
+@pytest.mark.parametrize("host", SPELLINGS)
+async def test_redirects_to_private_hosts_are_refused(host: str) -> None:
+    async def redirect(call: Call) -> None:
+        await call.answer(302, Location=f"https://{host}/latest")
+
+    async with asyncio.timeout(LIMIT), raw_server(redirect) as served:
+        fetcher = GuardedFetcher(allow_loopback=True)
+        with pytest.raises(AuthorizationError):
+            await fetcher.get(served.url)
+        assert len(served.calls) == 1
+
+
+async def test_cloud_metadata_addresses_are_refused_even_if_private_addresses_are_allowed() -> None:
+    fetcher = GuardedFetcher(allow_private=True, allow_loopback=True)
+    for host in ("169.254.169.254", "[fd00:ec2::254]", "100.100.100.200", "[::ffff:169.254.0.1]"):
+        with pytest.raises(AuthorizationError, match="not public"):
+            await fetcher.get(f"https://{host}/")
+
+
+async def test_the_error_for_a_private_address_names_the_setting_that_permits_it() -> None:
+    with pytest.raises(AuthorizationError, match="`allowPrivate` permits private networks"):
+        await GuardedFetcher().get("https://10.0.0.1/")
+
+
+@pytest.mark.attack(
+    "a name whose first look-up is public and whose second is private (DNS rebinding)",
+    "the address of the connected socket is checked, not the result of a look-up",
+    "no request is sent",
+)
+def test_an_address_that_changes_between_lookup_and_connection_is_refused() -> None:
+    answers = ["93.184.216.34", "127.0.0.1"]
+
+    class Rebinding(asyncio.SelectorEventLoop):
+        async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+            name = answers.pop(0) if host == "rebind.example" else host
+            return await super().getaddrinfo(name, port, **options)
+
+    with asyncio.Runner(loop_factory=Rebinding) as runner:
+        runner.run(fetch_after_look_up())
+    assert answers == []
+
+
+async def fetch_after_look_up() -> None:
+    async def accept(call: Call) -> None:
+        await call.json({})
+
+    async with asyncio.timeout(LIMIT), raw_server(accept) as served:
+        # The first lookup returns a public address.
+        found = await asyncio.get_running_loop().getaddrinfo("rebind.example", 443)
+        assert is_public_address(found[0][4][0])
+        with pytest.raises(AuthorizationError, match=r"127\.0\.0\.1 is not public"):
+            await GuardedFetcher().get(f"https://rebind.example:{served.port}/")
+        assert served.calls == []
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_post_request_does_not_follow_redirects(status: int) -> None:
+    async def redirect(call: Call) -> None:
+        await call.answer(status, Location="/elsewhere")
+
+    async with asyncio.timeout(LIMIT), raw_server(redirect) as served:
+        fetcher = GuardedFetcher(allow_loopback=True)
+        with pytest.raises(AuthorizationError, match="redirects of POST") as caught:
+            await fetcher.post_form(served.url, {"refresh_token": "secret"})
+        with pytest.raises(AuthorizationError, match="redirects of POST"):
+            await fetcher.post_json(served.url, {"a": 1})
+        assert not caught.value.temporary
+        assert [call.path for call in served.calls] == ["/mcp", "/mcp"]
+
+
+async def test_an_invalid_redirect_is_an_error() -> None:
+    async def redirect(call: Call) -> None:
+        await call.answer(302, Location="https://[::1")
+
+    async with asyncio.timeout(LIMIT), raw_server(redirect) as served:
+        with pytest.raises(AuthorizationError, match="redirect is invalid"):
+            await GuardedFetcher(allow_loopback=True).get(served.url)
+
+
+async def test_redirects_count_towards_the_request_limit_of_a_discovery() -> None:
+    async with scripted_provider() as provider:
+
+        async def around(call: Call) -> None:
+            number = int(call.path.partition("?")[2] or 0) + 1
+            if number % 4:
+                await call.answer(302, Location=f"/.well-known/oauth-protected-resource?{number}")
+            else:
+                await call.answer(404)
+
+        provider.scripts["resource"] = around
+        with pytest.raises(AuthorizationError, match="too many requests"):
+            await discover(GuardedFetcher(allow_loopback=True), f"{provider.origin}/a/b", None)
+        assert sum(provider.steps.values()) <= DISCOVERY_REQUESTS
+
+
+@pytest.mark.usefixtures("virtual_time")
+@pytest.mark.parametrize("step", ["resource", "metadata"])
+async def test_discovery_fails_after_ten_seconds_if_the_server_does_not_respond(step: str) -> None:
+    async with scripted_provider() as provider:
+        provider.scripts[step] = hang
+        begin = asyncio.get_running_loop().time()
+        with pytest.raises(AuthorizationError, match="no response in time") as caught:
+            await discover(GuardedFetcher(allow_loopback=True), provider.url, None)
+        assert caught.value.temporary
+        assert asyncio.get_running_loop().time() - begin <= DOCUMENT_TIMEOUT + 1
+
+
+@pytest.mark.usefixtures("virtual_time")
+async def test_discovery_fails_after_thirty_seconds_if_documents_arrive_slowly() -> None:
+    async def slow(call: Call) -> None:
+        await asyncio.sleep(9)
+        await call.answer(404)
+
+    async with asyncio.timeout(60), raw_server(slow) as served:
+        begin = asyncio.get_running_loop().time()
+        with pytest.raises(AuthorizationError):
+            places = [("resource_metadata", f"{served.url}/{number}") for number in range(5)]
+            challenge = Challenge("bearer", tuple(places))
+            await discover(GuardedFetcher(allow_loopback=True), served.url, challenge)
+        assert asyncio.get_running_loop().time() - begin <= DISCOVERY_TIMEOUT + 1
+
+
+async def test_a_compressed_document_is_limited_by_its_decompressed_size() -> None:
+    bomb = gzip.compress(b'{"a": "' + b" " * (50 << 20) + b'"}')
+
+    async def explode(call: Call) -> None:
+        await call.answer(200, bomb, Content_Type="application/json", Content_Encoding="gzip")
+
+    async with asyncio.timeout(LIMIT), raw_server(explode) as served:
+        with pytest.raises(AuthorizationError):
+            await GuardedFetcher(allow_loopback=True).get(served.url)
+
+
+async def test_endless_headers_and_bodies_are_refused() -> None:
+    async def endless(call: Call) -> None:
+        await call.raw(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            await call.raw(b"X-More: " + b"x" * 60_000 + b"\r\n")
+
+    async with asyncio.timeout(LIMIT), raw_server(endless) as served:
+        with pytest.raises(AuthorizationError):
+            await GuardedFetcher(allow_loopback=True).get(served.url)
+
+
+async def test_configured_server_headers_are_not_sent_to_the_authorization_server() -> None:
+    from tests.support.scripted_provider import request
+
+    async with scripted_provider() as provider:
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        assert (await request(provider, authorizer))[0] == 200
+        for step, call in provider.calls:
+            assert ("x-configured" in call.headers) is (step == "mcp")
+            if step != "mcp":
+                assert "authorization" not in call.headers
+                assert "access-" not in call.body.decode()

@@ -1,0 +1,114 @@
+"""Failures that users of other clients reported, each with the right behaviour."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
+from fairlead.auth.client.oauth_settings import EnterpriseLogin, OAuthSettings
+from fairlead.auth.storage.file_store import FileCredentialStore
+from fairlead.errors import AuthorizationError
+from tests.support.scripted_http_server import Call
+from tests.support.scripted_provider import request, scripted_provider
+
+CALLS = 8
+
+
+async def test_requests_with_a_login_do_not_wait_for_each_other() -> None:
+    """A lock around whole requests lets an open stream block all others."""
+    async with scripted_provider() as provider:
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        await authorizer.log_in()
+        together = asyncio.Barrier(CALLS)
+
+        async def respond(call: Call) -> None:
+            await together.wait()  # only passes if all requests are open at the same time
+            await provider._mcp(call)
+
+        provider.scripts["mcp"] = respond
+        answers = await asyncio.gather(*(request(provider, authorizer) for _ in range(CALLS)))
+        assert answers == [(200, {"token": "access-1"})] * CALLS
+
+
+async def test_instances_that_start_together_share_one_login_and_one_registration(
+    tmp_path: Path,
+) -> None:
+    async with scripted_provider() as provider:
+        instances = [
+            OAuthAuthorizer(
+                provider.url, store=FileCredentialStore(tmp_path), authorize=provider.user()
+            )
+            for _ in range(3)
+        ]
+        answers = await asyncio.gather(*(request(provider, one) for one in instances))
+        assert answers == [(200, {"token": "access-1"})] * 3
+        assert len(provider.visits) == 1
+        assert (provider.steps["register"], provider.steps["token"]) == (1, 1)
+
+
+async def test_a_dead_place_of_the_metadata_is_followed_by_the_next_one() -> None:
+    """The URL of a challenge is used as it is, and not as the base of another one."""
+    async with scripted_provider() as provider:
+        place = "/.well-known/oauth-protected-resource/elsewhere"
+
+        async def respond(call: Call) -> None:
+            if "authorization" in call.headers:
+                await provider._mcp(call)
+                return
+            texts = (f"{provider.origin}/dead", f"{provider.origin}{place}")
+            named = ", ".join(f'resource_metadata="{text}"' for text in texts)
+            await call.answer(401, "{}", WWW_Authenticate=f"Bearer {named}")
+
+        provider.scripts["mcp"] = respond
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        assert (await request(provider, authorizer))[0] == 200
+        assert [call.path for call in provider.of("none")] == ["/dead"]
+        assert [call.path for call in provider.of("resource")] == [place]
+
+
+async def test_more_scopes_are_requested_although_another_challenge_comes_first() -> None:
+    async with scripted_provider() as provider:
+
+        async def respond(call: Call) -> None:
+            if call.headers.get("authorization") == "Bearer access-1":
+                text = 'DPoP algs="ES256", Bearer error="insufficient_scope", scope="write"'
+                await call.answer(403, "{}", WWW_Authenticate=text)
+            else:
+                await provider._mcp(call)
+
+        provider.scripts["mcp"] = respond
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        assert (await request(provider, authorizer))[0] == 200
+        assert [visit.scopes for visit in provider.visits] == [(), ("write",)]
+
+
+async def test_a_token_request_goes_to_the_host_of_the_authorization_server() -> None:
+    async with scripted_provider() as server, scripted_provider() as other:
+        server.protected = {"authorization_servers": [other.issuer]}
+        server.accepted.add("access-1")
+        authorizer = OAuthAuthorizer(server.url, authorize=other.user())
+        assert (await request(server, authorizer))[0] == 200
+        assert set(server.steps) == {"mcp", "resource"}
+        assert other.steps == {"metadata": 1, "register": 1, "token": 1}
+
+
+async def test_a_refusal_by_the_policy_of_a_company_is_no_interactive_login() -> None:
+    async with scripted_provider() as provider:
+
+        async def refuse(call: Call) -> None:
+            await call.json({"error": "access_denied"}, 403)
+
+        provider.scripts["token"] = refuse
+        company = EnterpriseLogin(
+            token_endpoint=f"{provider.issuer}/token", client_id="c", id_token="id"
+        )
+        settings = OAuthSettings(grant="enterprise", client_id="c", enterprise=company)
+        authorizer = OAuthAuthorizer(provider.url, settings, authorize=provider.user())
+        for _ in range(3):
+            with pytest.raises(AuthorizationError, match="the identity provider refused") as caught:
+                await request(provider, authorizer)
+            assert (caught.value.error, caught.value.step) == ("access_denied", "token")
+        assert provider.visits == []
+        # The identity provider is not asked again for each request.
+        assert provider.steps["token"] == 1

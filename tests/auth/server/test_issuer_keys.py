@@ -1,0 +1,200 @@
+"""Keys of issuers: fetches, renewals, outages and withdrawn keys."""
+
+import asyncio
+import base64
+import json
+import time
+
+import pytest
+
+from fairlead.auth.guarded_fetch import GuardedFetcher
+from fairlead.auth.server.issuer_keys import COOL_DOWN, IssuerKeys, cache_seconds
+from fairlead.auth.server.server_auth import Introspection, ServerAuth
+from fairlead.errors import AuthorizationError
+from fairlead.protocol.identity.token_principal import TokenPrincipal
+from fairlead.transport.http.server.token_access import RequestRefusal
+from tests.support.token_issuer import RunningIssuer, running_issuer
+
+BASE = "http://127.0.0.1:1"
+HERE = f"{BASE}/mcp"
+
+
+def keys_of(issuer: RunningIssuer) -> IssuerKeys:
+    return IssuerKeys(issuer.issuer, GuardedFetcher(allow_loopback=True))
+
+
+def bearer(token: str) -> dict[bytes, bytes]:
+    return {b"authorization": f"Bearer {token}".encode()}
+
+
+@pytest.mark.parametrize(
+    ("control", "seconds"),
+    [
+        ("max-age=3600", 3600),
+        ("public, Max-Age=1", 300),
+        ("max-age=999999999", 86_400),
+        ("no-store, max-age=3600", 300),
+        ("x-max-age=3600", 300),
+        ("", 300),
+    ],
+)
+def test_cache_control_is_followed_within_limits(control: str, seconds: float) -> None:
+    assert cache_seconds({"Cache-Control": control}) == seconds
+
+
+async def test_concurrent_tokens_share_one_fetch() -> None:
+    async with running_issuer() as issuer:
+        keys = keys_of(issuer)
+        found = await asyncio.gather(*(keys.find("first", "ES256") for _ in range(50)))
+        assert all(len(one) == 1 for one in found)
+        assert issuer.counts["/jwks"] == 1
+
+
+async def test_unknown_keys_cause_one_fetch_per_cool_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tokens with unknown key ids must not cause one fetch each."""
+    async with running_issuer() as issuer:
+        keys = keys_of(issuer)
+        for number in range(100):
+            assert not await keys.find(f"unknown-{number}", "ES256")
+        assert issuer.counts["/jwks"] == 1
+        issuer.rotate("second")
+        now = asyncio.get_running_loop().time()
+        monkeypatch.setattr("fairlead.auth.server.issuer_keys._now", lambda: now + COOL_DOWN + 1)
+        assert len(await keys.find("second", "ES256")) == 1
+        assert not await keys.find("third", "ES256")
+        assert issuer.counts["/jwks"] == 2
+
+
+async def test_known_keys_serve_while_the_issuer_is_down() -> None:
+    async with running_issuer() as issuer:
+        keys = keys_of(issuer)
+        await keys.find("first", "ES256")
+        issuer.status = 500
+        keys._due = 0.0
+        assert len(await keys.find("first", "ES256")) == 1
+        await keys._fetch()
+        assert len(await keys.find("first", "ES256")) == 1
+
+
+async def test_a_huge_key_set_is_refused_and_known_keys_serve() -> None:
+    """More than a megabyte of keys, and then nothing but keys of 16,384 bits."""
+    async with running_issuer() as issuer:
+        keys = keys_of(issuer)
+        await keys.find("first", "ES256")
+        good = issuer.published
+        issuer.published = [{**good[0], "kid": f"k{number}"} for number in range(8000)]
+        assert len(json.dumps(issuer.jwks)) > 1_000_000
+        await keys._fetch()
+        assert len(await keys.find("first", "ES256")) == 1
+        number = base64.urlsafe_b64encode(b"\xff" * 2048).decode().rstrip("=")
+        issuer.published = [{"kty": "RSA", "n": number, "e": "AQAB", "kid": "large"}, *good]
+        await keys._fetch()
+        assert not await keys.find("large", "RS256")
+        assert len(await keys.find("first", "ES256")) == 1
+
+
+async def test_first_keys_that_cannot_be_loaded_are_a_temporary_failure() -> None:
+    async with running_issuer() as issuer:
+        issuer.status = 500
+        access = ServerAuth(issuer=issuer.issuer, public_url=BASE).open_access().endpoint("/mcp")
+        for _ in range(3):
+            found = await access.verify(bearer(issuer.token(HERE)), "POST", None)
+            assert isinstance(found, RequestRefusal)
+            assert found.status == 503
+        assert issuer.counts["/.well-known/oauth-authorization-server"] == 1
+
+
+async def test_metadata_that_name_another_issuer_are_not_used() -> None:
+    async with running_issuer() as issuer:
+        keys = IssuerKeys(
+            issuer.issuer.replace("127.0.0.1", "localhost"), GuardedFetcher(allow_loopback=True)
+        )
+        with pytest.raises(AuthorizationError):
+            await keys.find("first", "ES256")
+        assert issuer.counts["/jwks"] == 0
+
+
+async def test_a_known_token_never_waits_and_ends_with_its_key() -> None:
+    """A request with a known token starts a renewal but does not wait for it; a withdrawn key ends
+    the verdicts that it signed.
+    """
+    async with running_issuer() as issuer:
+        server = ServerAuth(issuer=issuer.issuer, public_url=BASE).open_access()
+        access = server.endpoint("/mcp")
+        given = bearer(issuer.token(HERE))
+        assert isinstance(await access.verify(given, "POST", None), TokenPrincipal)
+        keys: IssuerKeys = server.rules.verifier._issuers[issuer.issuer]  # type: ignore[union-attr]
+        issuer.gate = asyncio.Event()
+        issuer.rotate("second")
+        keys._due = 0.0
+        assert isinstance(access.known(given, "POST", None), TokenPrincipal)
+        assert keys._fetching is not None
+        issuer.gate.set()
+        async with asyncio.timeout(10):
+            await keys._fetching
+        assert access.known(given, "POST", None) is None
+        found = await access.verify(given, "POST", None)
+        assert isinstance(found, RequestRefusal)
+        assert found.status == 401
+        await server.close()
+
+
+async def test_opaque_tokens_are_introspected() -> None:
+    async with running_issuer() as issuer:
+        asked = Introspection(url=f"{issuer.issuer}/introspect", client_id="a:b", client_secret="s")
+        auth = ServerAuth(issuer=issuer.issuer, introspection=asked, public_url=BASE)
+        access = auth.open_access().endpoint("/mcp")
+
+        async def status(token: str) -> int:
+            found = await access.verify(bearer(token), "POST", None)
+            return found.status if isinstance(found, RequestRefusal) else 200
+
+        assert await status("inactive") == 401
+        issuer.introspected = {"active": True, "sub": "alice", "aud": HERE, "scope": "a"}
+        assert await status("t1") == 200
+        assert await status("t1") == 200
+        assert len(issuer.asked) == 2, "the verdict is remembered"
+        assert issuer.asked[1]["token"] == "t1"
+        assert issuer.asked[1]["authorization"] == "Basic YSUzQWI6cw=="
+        for wrong in (
+            {"active": True, "sub": "alice"},
+            {"active": True, "sub": "alice", "aud": BASE},
+            {"active": True, "sub": "alice", "aud": HERE, "iss": "https://other.example"},
+            {"active": True, "sub": "alice", "aud": HERE, "exp": time.time() - 60},
+            {"active": True, "aud": HERE},
+        ):
+            issuer.introspected = wrong
+            assert await status(f"t{len(issuer.asked)}") == 401, wrong
+        issuer.introspected = {"active": "yes"}
+        assert await status("t90") == 503
+        issuer.status = 500
+        assert await status("t91") == 503
+
+
+@pytest.mark.slow
+async def test_a_flood_of_unknown_keys_causes_one_fetch() -> None:
+    """10,000 tokens with different key ids within seconds."""
+    async with running_issuer() as issuer:
+        access = ServerAuth(issuer=issuer.issuer, public_url=BASE).open_access().endpoint("/mcp")
+        token = issuer.token(HERE)
+        claims, seal = token.split(".")[1:]
+
+        def forged(number: int) -> str:
+            header = json.dumps({"alg": "ES256", "kid": f"k{number}"}).encode()
+            head = base64.urlsafe_b64encode(header).rstrip(b"=").decode()
+            return f"{head}.{claims}.{seal}"
+
+        began = time.monotonic()
+        for start in range(0, 10_000, 500):
+            found = await asyncio.gather(
+                *(
+                    access.verify(bearer(forged(number)), "POST", None)
+                    for number in range(start, start + 500)
+                )
+            )
+            assert all(isinstance(one, RequestRefusal) and one.status == 401 for one in found)
+        assert issuer.counts["/jwks"] == 1
+        assert time.monotonic() - began < 10
+        assert isinstance(await access.verify(bearer(token), "POST", None), TokenPrincipal)

@@ -1,0 +1,303 @@
+"""Servers that require access tokens: settings, challenges, scopes and metadata."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead import Context, MCPServer
+from fairlead.auth.challenge import Challenge, parse_challenges
+from fairlead.auth.server.server_auth import Introspection, ServerAuth, StaticClient, TokenIssuer
+from fairlead.errors import ConfigError
+from fairlead.observe.log_filter import redacted_logger
+from fairlead.protocol.identity.token_principal import TokenPrincipal
+from tests.support.http_server import Answer, Web, serving
+from tests.support.token_issuer import RunningIssuer, TokenMint, running_issuer
+
+ISSUER = "https://login.example"
+
+
+def make_notes(auth: ServerAuth | None, **settings: Any) -> MCPServer:
+    server = MCPServer("notes", auth=auth, **settings)
+
+    @server.tool()
+    async def whoami(ctx: Context) -> str:
+        return str(ctx.principal)
+
+    @server.tool(scopes=["notes:write"])
+    async def write() -> str:
+        return "written"
+
+    return server
+
+
+@contextlib.asynccontextmanager
+async def protected(**settings: Any) -> AsyncIterator[tuple[Web, RunningIssuer]]:
+    """Serve notes with tokens of a running issuer."""
+    async with running_issuer() as issuer:
+        auth = ServerAuth(**{"issuer": issuer.issuer, **settings})
+        async with serving(make_notes(auth)) as web:
+            yield web, issuer
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def call(web: Web, tool: str, token: str | None, **headers: str) -> Answer:
+    given = headers if token is None else {**bearer(token), **headers}
+    return await web.stateless("tools/call", {"name": tool, "arguments": {}}, given)
+
+
+def challenge_of(answer: Answer) -> Challenge:
+    (found,) = parse_challenges(", ".join(answer.headers.getall("WWW-Authenticate")))
+    return found
+
+
+@pytest.mark.covers("AUT-06")
+async def test_a_request_without_a_token_gets_the_url_of_the_metadata() -> None:
+    async with protected(scopes=["notes:read"]) as (web, issuer):
+        answer = await call(web, "whoami", None)
+        assert answer.status == 401
+        challenge = challenge_of(answer)
+        base = web.url.removesuffix("/mcp")
+        place = f"{base}/.well-known/oauth-protected-resource/mcp"
+        assert challenge == Challenge(
+            "bearer", (("scope", "notes:read"), ("resource_metadata", place))
+        )
+        found = await web.get(place)
+        assert found.json == {
+            "resource": web.url,
+            "authorization_servers": [issuer.issuer],
+            "bearer_methods_supported": ["header"],
+            "scopes_supported": ["notes:read", "notes:write"],
+        }
+        assert found.headers["Access-Control-Allow-Origin"] == "*"
+        assert (await web.get(f"{base}/.well-known/oauth-protected-resource")).json == found.json
+
+
+@pytest.mark.covers("AUT-06")
+async def test_a_token_of_the_issuer_is_accepted_and_names_the_caller() -> None:
+    async with protected() as (web, issuer):
+        token = issuer.token(web.url)
+        for _ in range(3):  # on the ASGI path, then on the fast path
+            answer = await call(web, "whoami", token)
+            assert answer.text == f"oauth:{issuer.issuer} alice app"
+        assert issuer.counts["/jwks"] == 1
+
+
+@pytest.mark.covers("AUT-06")
+async def test_a_tool_with_scopes_needs_a_token_with_all_of_them() -> None:
+    async with protected(scopes="notes:read") as (web, issuer):
+        for scope in ("notes:read", "notes:write", ""):
+            refused = await call(web, "write", issuer.token(web.url, scope=scope))
+            assert refused.status == 403
+            challenge = challenge_of(refused)
+            assert challenge.error == "insufficient_scope"
+            assert challenge.scopes == ("notes:read", "notes:write")
+            assert refused.json["id"] == 5
+        token = issuer.token(web.url, scope="notes:read notes:write")
+        for _ in range(3):
+            assert (await call(web, "write", token)).text == "written"
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status", "error"),
+    [
+        ("Bearer not-a-jwt", 401, "invalid_token"),
+        ("Bearer", 400, "invalid_request"),
+        ("Bearer two words", 400, "invalid_request"),
+        ("Basic YTpi", 401, None),
+    ],
+)
+async def test_credentials_are_refused_with_the_status_of_rfc_6750(
+    authorization: str, status: int, error: str | None
+) -> None:
+    async with protected() as (web, _):
+        answer = await call(web, "whoami", None, Authorization=authorization)
+        assert (answer.status, challenge_of(answer).error) == (status, error)
+
+
+async def test_static_tokens_have_names_and_scopes() -> None:
+    tokens = {"t1": "ci", "t2": StaticClient(name="bot", scopes=["notes:write"])}
+    async with serving(make_notes(ServerAuth(tokens=tokens))) as web:
+        assert (await call(web, "whoami", "t1")).text == "ci"
+        assert (await call(web, "write", "t1")).status == 403
+        assert (await call(web, "write", "t2")).text == "written"
+        refused = await call(web, "whoami", "t3")
+        assert refused.status == 401
+        assert challenge_of(refused) == Challenge(
+            "bearer",
+            (("error", "invalid_token"), ("error_description", "the token is not accepted")),
+        )
+        base = web.url.removesuffix("/mcp")
+        missing = await web.get(f"{base}/.well-known/oauth-protected-resource/mcp")
+        assert missing.status == 404
+
+
+async def test_a_function_may_judge_tokens() -> None:
+    asked: list[str] = []
+
+    async def verify(token: str) -> TokenPrincipal | str | None:
+        asked.append(token)
+        if token == "subject":
+            return TokenPrincipal(issuer="i", subject="s", scopes=frozenset(["notes:write"]))
+        names = {"name": "ann", "reserved": "oauth:i s", "owner": "token", "static": "ci"}
+        return names.get(token)
+
+    async with serving(make_notes(ServerAuth(verify=verify, tokens={"t": "ci"}))) as web:
+        assert (await call(web, "write", "subject")).text == "written"
+        assert (await call(web, "whoami", "subject")).text == "oauth:i s"
+        assert (await call(web, "whoami", "name")).text == "ann"
+        for reserved in ("reserved", "owner", "static"):
+            assert (await call(web, "whoami", reserved)).status == 401
+        assert (await call(web, "whoami", "t")).text == "ci"
+        assert (await call(web, "whoami", "other")).status == 401
+        assert asked.count("subject") == 1, "the verdict is remembered"
+
+
+async def test_a_function_that_fails_is_a_temporary_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def verify(token: str) -> Any:
+        if token == "number":
+            return 5
+        raise RuntimeError(f"no entry for {token}")
+
+    async with serving(make_notes(ServerAuth(verify=verify))) as web:
+        for token in ("planted-secret", "number"):
+            assert (await call(web, "whoami", token)).status == 503
+    assert "`verify` raised RuntimeError" in caplog.text
+    assert "`verify` returned int" in caplog.text
+    assert "planted-secret" not in caplog.text
+
+
+async def test_verify_token_may_be_a_coroutine_function() -> None:
+    async def verify(token: str) -> str | None:
+        return {"a": "ann", "o": "oauth:issuer ann"}.get(token)
+
+    async with serving(make_notes(None), verify_token=verify) as web:
+        assert (await call(web, "whoami", "a")).text == "ann"
+        # The name has no scopes.
+        assert (await call(web, "write", "a")).status != 200
+        assert (await call(web, "whoami", "o")).status == 401
+        assert (await call(web, "whoami", "b")).status == 401
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({}, "no token would be accepted"),
+        ({"issuer": "name-only"}, "its keys cannot be found"),
+        ({"issuer": TokenIssuer("name", jwks_uri=f"{ISSUER}/k")}, "authorization_server"),
+        ({"issuer": ISSUER, "public_url": "mcp.example"}, "invalid public_url"),
+        ({"issuer": ISSUER, "algorithms": ["HS256"]}, "invalid algorithm 'HS256'"),
+        ({"issuer": ISSUER, "dpop": "maybe"}, "invalid dpop"),
+        ({"tokens": {"t": "oauth:x"}}, "invalid client name 'oauth:x'"),
+        ({"tokens": {"t": "token"}}, "invalid client name 'token'"),
+        (
+            {
+                "introspection": Introspection(url=ISSUER, client_id="a", client_secret="b"),
+                "verify": lambda token: None,
+            },
+            "either introspection or verify",
+        ),
+    ],
+)
+def test_invalid_settings_are_configuration_errors(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        ServerAuth(**settings)
+
+
+async def test_a_server_for_other_machines_needs_its_public_url() -> None:
+    server = make_notes(ServerAuth(issuer=ISSUER))
+    with pytest.raises(ConfigError, match="set public_url"):
+        await server.run_http("0.0.0.0", 0)
+    with pytest.raises(ConfigError, match="leave out '/mcp'"):
+        make_notes(ServerAuth(issuer=ISSUER, public_url="https://a.example/mcp")).create_http_app()
+
+
+def test_an_issuer_may_have_a_name_that_is_not_a_url() -> None:
+    """An issuer that is not a URL, with keys from the settings."""
+    mint = TokenMint("accounts")
+    issuer = TokenIssuer("accounts", jwks=mint.jwks, authorization_server=ISSUER)
+    auth = ServerAuth(issuer=issuer, public_url="https://a.example")
+    assert auth.open_access().rules.authorization_servers == (ISSUER,)
+
+
+async def test_published_urls_come_from_the_settings_only() -> None:
+    """Forwarded headers and a chosen Host must not appear in the metadata or in challenges."""
+    public = "https://mcp.example/base"
+    auth = ServerAuth(issuer=ISSUER, public_url=f"{public}/")
+    async with serving(make_notes(auth), allowed_hosts=("evil.example",)) as web:
+        chosen = {
+            "Host": "evil.example",
+            "X-Forwarded-Host": "evil.example",
+            "X-Forwarded-Proto": "ftp",
+            "Forwarded": "host=evil.example",
+        }
+        challenge = challenge_of(await call(web, "whoami", None, **chosen))
+        place = f"{public}/.well-known/oauth-protected-resource/mcp"
+        assert challenge.get("resource_metadata") == place
+        base = web.url.removesuffix("/mcp")
+        for path in ("/mcp", "/base/mcp"):
+            url = f"{base}/.well-known/oauth-protected-resource{path}"
+            found = await web.get(url, headers=chosen)
+            assert found.json["resource"] == f"{public}/mcp"
+            assert b"evil" not in found.body
+
+
+async def test_metadata_are_not_sent_to_a_foreign_host_name() -> None:
+    """DNS rebinding: a page of another host must not reach a local server under its own name."""
+    async with protected() as (web, _):
+        base = web.url.removesuffix("/mcp")
+        place = f"{base}/.well-known/oauth-protected-resource/mcp"
+        assert (await web.get(place, headers={"Host": "evil.example"})).status == 403
+        foreign = await web.get(place, headers={"Origin": "https://app.example"})
+        assert (foreign.status, foreign.headers["Access-Control-Allow-Origin"]) == (200, "*")
+        async with web.http.options(place, headers={"Origin": "https://app.example"}) as answer:
+            assert answer.status == 204
+        assert (await web.get(f"{place}/other")).status == 404
+
+
+async def test_pages_of_allowed_origins_can_read_challenges() -> None:
+    auth = ServerAuth(issuer=ISSUER, public_url="https://a.example")
+    async with serving(make_notes(auth), allowed_origins=("https://app.example",)) as web:
+        answer = await call(web, "whoami", None, Origin="https://app.example")
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example"
+        assert "www-authenticate" in answer.headers["Access-Control-Expose-Headers"]
+
+
+async def test_each_endpoint_has_its_own_audience() -> None:
+    """A token of one path is refused at another, also if both are paths of one program."""
+    mint = TokenMint()
+    issuer = TokenIssuer(mint.issuer, jwks=mint.jwks)
+    access = ServerAuth(issuer=issuer, public_url="https://a.example").open_access()
+    ends = {path: access.endpoint(path) for path in ("/mcp", "/mcp/a", "/mcp/b")}
+    for aimed in ends:
+        token = mint.token(f"https://a.example{aimed}")
+        for path, end in ends.items():
+            given = {b"authorization": f"Bearer {token}".encode()}
+            found = await end.verify(given, "POST", None)
+            assert isinstance(found, TokenPrincipal) is (path == aimed)
+    for path in ends:
+        document = access.metadata(f"/.well-known/oauth-protected-resource{path}")
+        assert document is not None
+        assert f'"https://a.example{path}"'.encode() in document
+    assert access.metadata("/.well-known/oauth-protected-resource") is None
+
+
+async def test_secrets_of_the_settings_are_removed_from_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A static token and the secret of the introspection client."""
+    asked = Introspection(url=ISSUER, client_id="c", client_secret="introspection-secret-1")
+    auth = ServerAuth(introspection=asked, tokens={"static-secret-2": "ci"})
+    access = auth.open_access()
+    assert "secret-" not in repr(auth)
+    log = redacted_logger("fairlead.auth")
+    log.warning("seen: %s %s", "introspection-secret-1", "static-secret-2")
+    assert "secret-1" not in caplog.text
+    assert "secret-2" not in caplog.text
+    await access.close()

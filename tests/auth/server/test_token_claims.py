@@ -1,0 +1,54 @@
+"""Claims that distinguish access tokens from other tokens of the same issuer."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.auth.server.token_claims import BadToken, verdict_of
+
+ISSUER = "https://login.example"
+
+
+def judge(**claims: Any) -> str:
+    given = {"sub": "ann", **claims}
+    return verdict_of(given, ISSUER, until=1.0, expires=None, implied={}).principal.subject
+
+
+@pytest.mark.parametrize("claim", ["typ", "token_use", "token_type", "tokenName"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("refresh", "Refresh", "refresh_token", "REFRESH-TOKEN", "RefreshToken", "refresh+jwt"),
+        *("id", "ID", "id_token", "IdToken", "Offline", "Logout", "logout+jwt"),
+        "urn:ietf:params:oauth:token-type:refresh_token",
+        "urn:ietf:params:oauth:token-type:id_token",
+        "urn:ietf:params:oauth:token-type:id-jag",
+        *("authorization_code", "oauth-id-jag+jwt"),
+    ],
+)
+def test_other_tokens_of_the_issuer_are_refused(claim: str, kind: str) -> None:
+    with pytest.raises(BadToken, match="not an access token"):
+        judge(**{claim: kind})
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {},
+        {"token_type": "Bearer"},
+        {"token_type": "DPoP"},
+        {"typ": "Bearer", "token_use": "access"},
+        {"token_use": "access_token", "tokenName": "access_token"},
+        {"token_type": "urn:ietf:params:oauth:token-type:access_token"},
+        {"token_type": "urn:example:validated_token"},
+        {"token_use": ["access", "id"], "typ": None},
+    ],
+)
+def test_the_names_of_access_tokens_are_accepted(claims: dict[str, Any]) -> None:
+    assert judge(**claims) == "ann"
+
+
+@pytest.mark.parametrize("claim", ["at_hash", "c_hash", "s_hash", "events"])
+def test_tokens_with_claims_of_id_and_logout_tokens_are_refused(claim: str) -> None:
+    with pytest.raises(BadToken, match="not an access token"):
+        judge(**{claim: "x"})
