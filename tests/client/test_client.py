@@ -1,4 +1,4 @@
-"""Tests of clients with servers of every kind, all of them real processes."""
+"""Tests of clients with various servers in real processes."""
 
 import asyncio
 import os
@@ -85,7 +85,9 @@ for request in requests():
     ],
     ids=["-32601", "-32602", "-32000", "empty-result", "silent", "dies"],
 )
-async def test_a_server_of_the_handshake_era_is_recognized(unknown: str, tmp_path: Path) -> None:
+async def test_a_handshake_server_is_detected_after_its_first_response(
+    unknown: str, tmp_path: Path
+) -> None:
     log = tmp_path / "log"
     command = program(tmp_path, LEGACY.format(log=str(log), unknown=unknown))
     config = MCPClientConfig(probe_timeout=0.2)
@@ -114,7 +116,7 @@ async def test_a_stateless_server_that_starts_slowly_is_recognised_as_stateless(
         """
         stdin = iter(sys.stdin)
         discover = json.loads(next(stdin))
-        initialize = json.loads(next(stdin))  # it came beside the probe
+        initialize = json.loads(next(stdin))  # sent in parallel to the probe
         assert (discover["method"], initialize["method"]) == ("server/discover", "initialize")
         answer(discover, {"resultType": "complete", "supportedVersions": ["2026-07-28"],
                           "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private"})
@@ -163,7 +165,7 @@ async def test_an_unsupported_version_ends_the_connection(tmp_path: Path) -> Non
 
 
 @pytest.mark.covers("STD-07")
-async def test_error_of_a_server_that_exits_at_once_has_the_reason(tmp_path: Path) -> None:
+async def test_the_error_for_a_server_that_exits_at_once_has_the_reason(tmp_path: Path) -> None:
     command = program(
         tmp_path, 'print("Error: no API key configured", file=sys.stderr); sys.exit(2)'
     )
@@ -177,7 +179,7 @@ async def test_error_of_a_server_that_exits_at_once_has_the_reason(tmp_path: Pat
     assert "no API key configured" in str(failed.value)
 
 
-async def test_a_server_that_the_probe_upsets_is_restarted_with_initialize(
+async def test_a_server_that_fails_on_the_probe_is_restarted_with_initialize(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "log"
@@ -209,7 +211,7 @@ async def test_a_server_that_the_probe_upsets_is_restarted_with_initialize(
 
 
 @pytest.mark.parametrize("rest", ["sys.stdin.read()", "sys.exit(3)"])
-async def test_error_of_a_program_that_writes_text_shows_the_text(
+async def test_the_error_for_a_program_that_writes_text_shows_the_text(
     rest: str, tmp_path: Path
 ) -> None:
     command = program(
@@ -248,7 +250,9 @@ async def test_text_before_the_first_message_does_not_prevent_a_connection(tmp_p
         assert client.transport.unreadable_output == ("Starting",)
 
 
-async def test_a_program_that_is_not_a_server_is_detected_at_once(tmp_path: Path) -> None:
+async def test_connecting_to_a_program_that_is_not_an_mcp_server_fails_at_once(
+    tmp_path: Path,
+) -> None:
     command = program(
         tmp_path,
         """
@@ -263,7 +267,9 @@ async def test_a_program_that_is_not_a_server_is_detected_at_once(tmp_path: Path
     assert time.monotonic() - started < 10
 
 
-async def test_a_server_that_never_answers_costs_only_the_connect_timeout(tmp_path: Path) -> None:
+async def test_connecting_to_an_unresponsive_server_ends_after_the_connect_timeout(
+    tmp_path: Path,
+) -> None:
     command = program(tmp_path, "for line in sys.stdin: pass")
     config = MCPClientConfig(timeout_seconds=0.4, probe_timeout=0.1)
     started = time.monotonic()
@@ -284,7 +290,7 @@ async def test_the_exit_of_a_server_fails_all_pending_calls_at_once(
                 greet(request)
             elif request["method"] == "tools/call":
                 if request["params"]["name"] == "die":
-                    print("Segmentation fault, so to say", file=sys.stderr, flush=True)
+                    print("Segmentation fault", file=sys.stderr, flush=True)
                     os._exit(139)
             elif "id" in request:
                 refuse(request)
@@ -296,7 +302,7 @@ async def test_the_exit_of_a_server_fails_all_pending_calls_at_once(
         with pytest.raises(ChannelClosed) as died:
             await client.call_tool("die")
         assert died.value.exit_code == 139
-        assert died.value.stderr == ("Segmentation fault, so to say",)
+        assert died.value.stderr == ("Segmentation fault",)
         async with asyncio.timeout(1):
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(o) for o in outcomes} == {ChannelClosed}
@@ -331,7 +337,7 @@ async def test_a_timeout_of_one_call_does_not_affect_the_connection(tmp_path: Pa
 
 
 @pytest.mark.covers("CON-08", "CON-09")
-async def test_responses_can_be_returned_as_envelopes(tmp_path: Path) -> None:
+async def test_errors_can_be_returned_as_envelopes(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -369,7 +375,7 @@ async def test_responses_can_be_returned_as_envelopes(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("CLT-05", "PRO-34")
-async def test_one_invalid_item_or_page_does_not_affect_the_others(tmp_path: Path) -> None:
+async def test_an_invalid_item_or_page_does_not_affect_other_items(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -410,7 +416,7 @@ async def test_lists_without_a_capability_are_not_requested(tmp_path: Path) -> N
 
 
 @pytest.mark.covers("PRO-30", "TRN-17")
-async def test_requests_of_the_server_are_answered_by_the_client(tmp_path: Path) -> None:
+async def test_requests_from_the_server_are_answered_by_the_client(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -467,7 +473,7 @@ async def test_server_requests_without_a_handler_are_answered_with_method_not_fo
 
 
 @pytest.mark.covers("PRO-36", "CLT-09", "TRN-14")
-async def test_notifications_are_kept_for_the_first_listener_and_stay_in_order(
+async def test_early_notifications_are_delivered_to_the_first_listener_in_order(
     tmp_path: Path,
 ) -> None:
     command = program(
@@ -546,7 +552,7 @@ async def test_cancelling_a_connection_attempt_leaves_no_process(
         os.kill(int(pid.read_text()), 0)
 
 
-async def test_an_exception_in_the_block_closes_the_client(tmp_path: Path) -> None:
+async def test_an_exception_in_the_async_with_block_closes_the_client(tmp_path: Path) -> None:
     command = program(tmp_path, LEGACY.format(log=str(tmp_path / "log"), unknown="refuse(request)"))
     with pytest.raises(KeyError):
         async with MCPClient.connect_stdio(command) as client:
@@ -559,7 +565,7 @@ async def test_a_stdio_command_must_be_a_list() -> None:
         MCPClient.connect_stdio("python server.py")
 
 
-async def test_messages_of_ten_megabytes_pass_in_both_directions(tmp_path: Path) -> None:
+async def test_messages_of_ten_megabytes_are_delivered_in_both_directions(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -577,7 +583,7 @@ async def test_messages_of_ten_megabytes_pass_in_both_directions(tmp_path: Path)
     async with MCPClient.connect_stdio(command) as client:
         result = await client.call_tool("t", {"x": text}, timeout=30)
         assert result["content"][0]["text"] == text
-        # The server writes each character as six bytes, which exceeds the limit at once.
+        # The server encodes each character as six bytes, which exceeds the limit.
         with pytest.raises(RemoteProtocolError, match="over the limit of 16777216"):
             await client.call_tool("t", {"x": "é" * (4 << 20)}, timeout=30)
         assert (await client.call_tool("t", {"x": "still there"}))["content"]

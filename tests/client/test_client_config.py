@@ -1,4 +1,4 @@
-"""Tests of the settings of a client and of remembered eras."""
+"""Tests of client settings and of remembered eras."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,7 +31,7 @@ def test_the_environment_overrides_the_timeout_of_an_entry(
     assert request_timeout(entry) == seconds
 
 
-def test_the_oldest_remembered_eras_are_dropped() -> None:
+def test_the_oldest_remembered_eras_are_dropped_at_the_limit() -> None:
     eras = EraCache(limit=2)
     for name, stateless in (("a", True), ("b", False), ("c", True)):
         eras.remember(name, stateless)

@@ -1,4 +1,4 @@
-"""Tests of the state and the capabilities of a client before, during and after a connection."""
+"""Tests of client state and capabilities before, during and after a connection."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ def server_with_levels() -> MCPServer:
     return server
 
 
-async def test_a_client_that_is_not_connected_has_no_state() -> None:
+async def test_the_properties_of_an_unconnected_client_are_empty() -> None:
     client = MCPClient.connect_http("http://127.0.0.1:1")._make()
     assert not client.connected
     assert client.server == {}
@@ -46,7 +46,9 @@ async def test_a_client_that_is_not_connected_has_no_state() -> None:
 
 
 @pytest.mark.parametrize("version", ["auto", "2025-11-25"])
-async def test_a_client_has_the_description_of_its_server(version: str) -> None:
+async def test_a_connected_client_has_the_name_version_and_instructions_of_its_server(
+    version: str,
+) -> None:
     async with client_of(server_with_levels(), version) as client:
         assert client.connected
         known = client.server
@@ -139,7 +141,7 @@ async def test_headers_are_sent_in_the_websocket_handshake() -> None:
     assert "good" in tokens
 
 
-async def test_an_abort_signal_ends_a_request() -> None:
+async def test_aborting_a_signal_cancels_the_request() -> None:
     begun = asyncio.Event()
 
     async def work() -> Raw:

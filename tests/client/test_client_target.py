@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import MCPClient, MCPServer
+from fairlead import MCPClient, MCPClientConfig, MCPServer
 from fairlead.client import (
     MCPHttpServerConfig,
     MCPStdioServerConfig,
@@ -92,7 +92,7 @@ def stdio(command: str, *args: str) -> MCPStdioServerConfig:
         (server, server),
     ],
 )
-def test_a_target_is_recognised_by_its_form(target: Any, found: Any) -> None:
+def test_the_form_of_a_target_determines_the_kind_of_server(target: Any, found: Any) -> None:
     assert read_target(target) == found
 
 
@@ -115,14 +115,14 @@ def test_a_script_is_run_by_its_interpreter(tmp_path: Path, script: Path) -> Non
         (Path("missing"), "server script not found"),
         (Path(__file__).with_name("missing.js"), "server script not found"),
         ("ftp://example.com", "unknown URL scheme 'ftp': expected http, https, ws, wss or unix"),
-        ("", "cannot connect to an empty text"),
+        ("", "cannot connect to an empty string"),
         ({"mcpServers": {}}, "the configuration has no servers"),
         ({"mcpServers": {"b": {}, "a": {}}}, r"has several servers \(a, b\)"),
         ({"mcpServers": {"a": 1}}, "the entry of 'a' is not an object"),
         ({"type": "carrier-pigeon"}, "Unknown server type: carrier-pigeon"),
     ],
 )
-def test_an_unusable_target_is_refused_at_once(target: Any, text: str) -> None:
+def test_connect_rejects_an_invalid_target_before_it_connects(target: Any, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         MCPClient.connect(target)
 
@@ -149,13 +149,31 @@ def test_a_target_of_a_wrong_type_is_a_type_error(target: Any, kind: str) -> Non
         MCPClient.connect(target)
 
 
+@pytest.mark.parametrize("package", ["fastmcp", "mcp"])
+def test_server_objects_of_other_sdks_are_refused_with_a_hint_to_pass_a_path(package: str) -> None:
+    if package == "mcp":
+        from mcp.server import MCPServer as TheirServer
+    else:
+        from fastmcp import FastMCP as TheirServer
+    text = rf"{TheirServer.__name__} of the package {package} in this process: pass the path"
+    with pytest.raises(TypeError, match=text):
+        MCPClient.connect(TheirServer("notes"))
+
+
+async def test_a_file_that_runs_a_server_of_another_sdk_is_connected(tmp_path: Path) -> None:
+    file = tmp_path / "theirs.py"
+    theirs = SOURCE.replace("fairlead import", "mcp.server import")
+    file.write_text(theirs)
+    assert await total(file) == "3"
+
+
 @pytest.mark.parametrize("target", ["server.py", server, None])
-def test_the_constructor_refuses_a_target_and_names_connect(target: Any) -> None:
+def test_the_error_for_calling_the_constructor_names_the_connect_method(target: Any) -> None:
     with pytest.raises(TypeError, match=r"use `async with MCPClient\.connect\("):
         MCPClient(target)
 
 
-def test_environment_and_headers_apply_to_their_kind_of_target() -> None:
+def test_env_applies_only_to_commands_and_headers_only_to_urls() -> None:
     with pytest.raises(TypeError, match="headers apply to URLs only"):
         MCPClient.connect(["server"], headers={"A": "b"})
     with pytest.raises(TypeError, match="env applies to commands only"):
@@ -182,7 +200,7 @@ async def test_connect_passes_the_environment_to_a_command(tmp_path: Path) -> No
         assert client.server["serverInfo"]["name"] == "sent"
 
 
-async def test_connect_uses_urls_and_server_objects() -> None:
+async def test_connect_accepts_urls_and_server_objects() -> None:
     started = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         server.run_http(port=0, auth_token="open", started=started.set_result)
@@ -221,7 +239,7 @@ async def test_connect_finds_configured_servers_by_name(home: Path, script: Path
                 pass
 
 
-async def test_connect_starts_servers_of_a_project_only_after_their_approval(
+async def test_connect_starts_project_servers_only_after_their_approval(
     home: Path, script: Path
 ) -> None:
     write(Path(".mcp.json"), script)
@@ -239,7 +257,7 @@ async def test_a_disabled_server_is_not_connected_by_name(home: Path, script: Pa
         await MCPClient.connect("off")
 
 
-def test_an_attempt_that_is_used_like_a_client_says_how_to_connect() -> None:
+def test_the_error_for_using_a_connection_attempt_as_a_client_shows_how_to_connect() -> None:
     attempt: Any = MCPClient.connect(server)
     with pytest.raises(AttributeError, match=r"use `async with MCPClient\.connect\(\.\.\.\)"):
         attempt.call_tool("where")
@@ -247,7 +265,7 @@ def test_an_attempt_that_is_used_like_a_client_says_how_to_connect() -> None:
         pass
 
 
-async def test_a_client_that_is_not_connected_says_how_to_connect() -> None:
+async def test_the_error_for_using_an_unconnected_client_shows_how_to_connect() -> None:
     transport = StdioTransport({"command": "server"})
     with pytest.raises(ChannelClosed, match="first await `initialize"):
         await MCPClient(transport).list_tools()
@@ -259,7 +277,7 @@ async def test_a_client_that_is_not_connected_says_how_to_connect() -> None:
     assert isinstance(transport, MCPTransport)
 
 
-async def test_a_socket_is_connected_by_its_url(tmp_path: Path) -> None:
+async def test_connect_accepts_the_url_of_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "s.sock"
     started = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(server.run_http(uds=str(path), started=started.set_result))
@@ -292,3 +310,18 @@ def test_a_misspelt_keyword_is_a_type_error_with_the_closest_name(
     text = f"unknown keyword argument '{given}': did you mean '{closest}'"
     with pytest.raises(TypeError, match=text):
         connect(**{given: None})
+
+
+@pytest.mark.parametrize(
+    ("era", "version"), [("handshake", "2025-11-25"), ("stateless", "2026-07-28")]
+)
+async def test_an_entry_selects_the_era_of_its_server(script: Path, era: str, version: str) -> None:
+    entry = {"command": sys.executable, "args": [str(script)], "era": era}
+    async with asyncio.timeout(20):
+        async with MCPClient.connect(entry) as client:
+            assert client.protocol_version == version
+        other = MCPClientConfig(protocol_version="2025-06-18")
+        async with MCPClient.connect(entry, other) as client:
+            assert client.protocol_version == "2025-06-18"
+    with pytest.raises(ConfigError, match="era"):
+        MCPClient.connect({"command": "x", "era": "old"})

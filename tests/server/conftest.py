@@ -1,4 +1,4 @@
-"""Protocol versions that tests of a server run with."""
+"""Fixture with the protocol versions that server tests run with."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of parameters that handlers decode themselves."""
+"""Tests of request params that handlers decode themselves."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def test_parameters_of_another_type_are_rejected(params: bytes) -> None:
 
 
 @pytest.mark.parametrize("params", [None, {}, {"uri": 5}], ids=["none", "empty", "number"])
-def test_request_without_a_uri_is_rejected(params: Any) -> None:
+def test_a_read_request_without_a_uri_is_rejected(params: Any) -> None:
     with pytest.raises(RpcError) as refused:
         required_uri(exchange("resources/read", params))
     assert refused.value.code == -32602

@@ -1,4 +1,4 @@
-"""Tests of routes: methods of each era are handled, and all others are rejected."""
+"""Tests of request routing: methods of each era are handled, and others are rejected."""
 
 import contextlib
 
@@ -33,14 +33,14 @@ async def test_requests_that_violate_the_protocol_are_rejected() -> None:
     assert (await ask(server, "tools/list", {"cursor": 5}))["error"]["code"] == -32602
     assert (await ask(server, "tools/list", {"cursor": "zzz"}))["error"]["code"] == -32602
     assert (await ask(server, "logging/setLevel", {"level": "loud"}))["error"]["code"] == -32602
-    # The methods of the handshake era do not exist in the stateless era.
+    # These methods exist only in the handshake era.
     for method in ("initialize", "ping", "logging/setLevel"):
         assert (await ask(server, method, {"_meta": META}))["error"]["code"] == -32601
     assert (await ask(server, "server/discover"))["error"]["code"] == -32601
 
 
 @pytest.mark.covers("SRV-15")
-async def test_every_method_is_handled_in_the_eras_that_have_it() -> None:
+async def test_every_method_is_handled_in_each_era_that_defines_it() -> None:
     server = MCPServer("s")
     server.tool("t")(lambda: "x")
     server.register_resource("r://1", "r", content_provider="x")
@@ -105,7 +105,7 @@ async def test_stateless_callers_may_only_call_methods_of_declared_capabilities(
     }
 
 
-def test_methods_without_a_task_are_answered_inline_unless_there_are_interceptors() -> None:
+def test_synchronous_methods_are_answered_inline_unless_there_are_interceptors() -> None:
     async def later(exchange: Exchange) -> Answer:
         return b"{}"
 
@@ -140,7 +140,7 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     ],
     ids=["none", "its own", "only baggage", "of others", "of the sender", "its own inside"],
 )
-async def test_a_request_is_handled_in_its_own_trace(
+async def test_a_request_is_handled_in_the_trace_of_its_sender(
     meta: dict[str, str], outer: str | None, direct: bool, inner: str | None
 ) -> None:
     seen: list[str | None] = []
@@ -160,7 +160,7 @@ async def test_a_request_is_handled_in_its_own_trace(
     assert seen == [inner]
 
 
-async def test_handle_also_answers_methods_without_a_task_function() -> None:
+async def test_inline_handling_can_be_disabled() -> None:
     dispatcher = RequestDispatcher(inline=False)
 
     def now(exchange: Exchange) -> Answer:
@@ -194,7 +194,7 @@ async def test_handle_also_answers_methods_without_a_task_function() -> None:
     assert dispatcher.answer_inline(exchange("resources/list", stateless=False)) == b'{"a":1}'
 
 
-async def test_unknown_log_level_is_rejected_with_the_list_of_levels() -> None:
+async def test_the_error_for_an_unknown_log_level_lists_the_valid_levels() -> None:
     server = MCPServer("s")
     assert (await ask(server, "logging/setLevel", {"level": "notice"}))["result"] == {}
     refused = (await ask(server, "logging/setLevel", {"level": "loud"}))["error"]["message"]

@@ -38,7 +38,12 @@ class Edge(ReplyPathBase):
         self.took.append(("detached", exchange.request_id))
 
     async def request_caller(
-        self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
+        self,
+        exchange: Exchange,
+        method: str,
+        params: dict[str, Any] | Raw | None,
+        *,
+        timeout: float | None = None,
     ) -> Raw:
         self.took.append(("asked", exchange.request_id, method, params))
         return Raw(b'{"a":1}')
@@ -60,7 +65,7 @@ class Watch:
 
 
 async def edge_for_handlers(watch: Watch, edge: Edge) -> Exchange:
-    """Return the exchange that a handler receives for a request over this reply path."""
+    """Return the exchange that a handler receives for a request on this reply path."""
     seen: list[Exchange] = []
 
     async def handler(exchange: Exchange) -> Answer:
@@ -108,7 +113,7 @@ async def test_interceptors_may_reject_or_answer_messages_of_a_handler() -> None
     assert edge.took == []
 
 
-async def test_intercepted_reply_path_has_the_session_and_log_level_of_its_edge() -> None:
+async def test_an_intercepted_reply_path_has_the_session_and_log_level_of_its_edge() -> None:
     edge = Edge()
     exchange = await edge_for_handlers(Watch(), edge)
     assert exchange.edge.session is SESSION
@@ -124,7 +129,7 @@ class EdgeWithParts(Edge):
         self.took.append(("part", exchange.request_id, bytes(content)))
 
 
-async def test_fragments_pass_the_interceptors_if_the_edge_supports_them() -> None:
+async def test_result_fragments_pass_the_interceptors_if_the_reply_path_supports_them() -> None:
     assert not isinstance((await edge_for_handlers(Watch(), Edge())).edge, FragmentSender)
     watch, edge = Watch(), EdgeWithParts()
     exchange = await edge_for_handlers(watch, edge)
@@ -146,7 +151,7 @@ class Emptying(Watch):
         return await proceed(exchange)
 
 
-async def test_fragment_emptied_by_an_interceptor_is_not_sent() -> None:
+async def test_a_fragment_emptied_by_an_interceptor_is_not_sent() -> None:
     edge = EdgeWithParts()
     exchange = await edge_for_handlers(Emptying(), edge)
     assert isinstance(exchange.edge, FragmentSender)
@@ -154,7 +159,7 @@ async def test_fragment_emptied_by_an_interceptor_is_not_sent() -> None:
     assert edge.took == []
 
 
-async def test_reply_path_of_a_direct_exchange_is_not_replaced() -> None:
+async def test_the_exchange_is_not_replaced_if_it_has_no_reply_path() -> None:
     seen: list[Exchange] = []
 
     async def handler(exchange: Exchange) -> Answer:
@@ -167,7 +172,7 @@ async def test_reply_path_of_a_direct_exchange_is_not_replaced() -> None:
     assert seen[0] is exchange
 
 
-async def test_stateless_notification_passes_the_interceptors() -> None:
+async def test_a_stateless_notification_passes_the_interceptors() -> None:
     watch, done = Watch(), asyncio.Event()
 
     async def last(exchange: Exchange, proceed: Proceed) -> Answer:

@@ -13,7 +13,7 @@ async def test_initialize_and_discover_describe_the_server() -> None:
     hello = {"protocolVersion": "1999-01-01", "capabilities": {}, "clientInfo": {}}
     initialized = (await ask(server, "initialize", hello))["result"]
     assert initialized == {
-        "protocolVersion": "2025-11-25",  # the newest revision with a handshake
+        "protocolVersion": "2025-11-25",  # the newest revision that has a handshake
         "capabilities": {
             "tools": {"listChanged": True},
             "logging": {},

@@ -32,7 +32,7 @@ server: Any = MCPServer("s")
         (
             lambda: server.tool(structured=False),
             "unknown keyword argument 'structured': expected one of annotations, "
-            "description, inline, meta, name, output_schema, timeout, title",
+            "description, inline, meta, name, output_schema, scopes, timeout, title",
         ),
         (
             lambda: server.resource("r://1", mimeType="x"),
@@ -64,7 +64,7 @@ server: Any = MCPServer("s")
         ),
     ],
 )
-def test_unknown_keyword_argument_is_an_error_with_the_closest_name(
+def test_the_error_for_an_unknown_keyword_argument_names_the_closest_argument(
     call: Any, message: str
 ) -> None:
     with pytest.raises(TypeError) as caught:

@@ -19,7 +19,7 @@ log: list[str] = []
 @asynccontextmanager
 async def database(server: MCPServer) -> AsyncIterator[dict[str, str]]:
     log.append(f"open {server.name}")
-    async with asyncio.TaskGroup():  # must be exited by the task that entered it
+    async with asyncio.TaskGroup():  # a task group must be exited by the task that entered it
         yield {"db": server.name}
     log.append(f"close {server.name}")
 
@@ -39,7 +39,7 @@ def client_of(server: MCPServer, servings: list[asyncio.Task[None]]) -> Any:
     return MCPClient.connect_channel(open_channel)
 
 
-async def test_lifespan_opens_before_the_first_connection_and_closes_after_the_last() -> None:
+async def test_a_lifespan_opens_before_the_first_connection_and_closes_after_the_last() -> None:
     server = MCPServer("s", lifespan=database)
 
     @server.tool()
@@ -60,7 +60,7 @@ async def test_lifespan_opens_before_the_first_connection_and_closes_after_the_l
     assert server.state is None
 
 
-async def test_lifespans_of_mounted_servers_are_opened_too() -> None:
+async def test_lifespans_of_mounted_servers_are_also_opened() -> None:
     inner, outer = MCPServer("inner", lifespan=database), MCPServer("outer", lifespan=database)
     outer.mount(inner, "i")
     async with outer.running() as state:
@@ -76,7 +76,7 @@ async def test_lifespans_of_mounted_servers_are_opened_too() -> None:
         assert nothing is None
 
 
-async def test_exception_while_opening_is_raised_by_the_server() -> None:
+async def test_an_exception_while_a_lifespan_opens_is_raised_by_the_server() -> None:
     @asynccontextmanager
     async def broken(server: MCPServer) -> AsyncIterator[None]:
         if server.name == "s":
@@ -99,7 +99,7 @@ async def test_an_exception_while_closing_a_lifespan_is_raised() -> None:
             pass
 
 
-async def test_failed_lifespan_can_be_opened_again() -> None:
+async def test_a_failed_lifespan_can_be_opened_again() -> None:
     fails = [True, False]
 
     @asynccontextmanager
@@ -117,7 +117,7 @@ async def test_failed_lifespan_can_be_opened_again() -> None:
     assert lifespan.state is None
 
 
-async def test_cancelled_user_does_not_close_the_lifespan_of_others() -> None:
+async def test_a_cancelled_user_does_not_close_the_lifespan_for_other_users() -> None:
     gate, closed = asyncio.Event(), list[str]()
 
     @asynccontextmanager
@@ -139,7 +139,7 @@ async def test_cancelled_user_does_not_close_the_lifespan_of_others() -> None:
     assert closed == ["closed"]
 
 
-async def test_lifespan_closes_if_its_only_user_is_cancelled_during_opening() -> None:
+async def test_a_lifespan_closes_if_its_only_user_is_cancelled_during_opening() -> None:
     gate, closed = asyncio.Event(), list[str]()
 
     @asynccontextmanager
@@ -159,13 +159,13 @@ async def test_lifespan_closes_if_its_only_user_is_cancelled_during_opening() ->
     assert closed == ["closed"]
 
 
-async def test_server_without_a_lifespan_has_no_state() -> None:
+async def test_a_server_without_a_lifespan_has_no_state() -> None:
     lifespan = Lifespan(None, None)
     async with lifespan as state:
         assert state is None
 
 
-async def test_exception_of_a_lifespan_without_users_is_not_logged_by_asyncio(
+async def test_the_exception_of_a_lifespan_without_users_is_not_logged_by_asyncio(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate = asyncio.Event()

@@ -39,7 +39,7 @@ def weather() -> MCPServer:
     return server
 
 
-async def test_entries_of_the_inner_server_are_registered_with_a_prefix() -> None:
+async def test_entries_of_a_mounted_server_are_registered_with_a_prefix() -> None:
     outer = MCPServer("outer")
     outer.register_tool("own", {"type": "object"}, lambda: "own")
     outer.mount(weather(), prefix="w")
@@ -99,7 +99,7 @@ def failed(answer: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("meta", [{}, META])
-async def test_interceptors_of_the_inner_server_see_requests_for_its_entries(
+async def test_interceptors_of_a_mounted_server_handle_requests_for_its_entries(
     meta: dict[str, Any],
 ) -> None:
     seen: list[str] = []
@@ -129,7 +129,7 @@ async def test_interceptors_of_the_inner_server_see_requests_for_its_entries(
         seen.clear()
         opened = (await wire.ask("tools/call", {"name": "m_i_open", **own}))["result"]
         assert opened["content"][0]["text"] == "y"
-        if meta:  # The client is connected only to the outer server.
+        if meta:  # stateless results contain the info of the outer server
             signed = opened["_meta"]["io.modelcontextprotocol/serverInfo"]
             assert (signed["name"], opened["resultType"]) == ("outer", "complete")
         refusal = (await wire.ask("tools/call", {"name": "m_i_secret", **own}))["error"]
@@ -151,7 +151,7 @@ async def test_interceptors_of_the_inner_server_see_requests_for_its_entries(
 
 
 @pytest.mark.covers("SRV-23", "SRV-24")
-async def test_limits_of_the_inner_server_apply_to_its_tools() -> None:
+async def test_limits_of_a_mounted_server_apply_to_its_tools() -> None:
     inner = MCPServer(
         "inner", rate_limit_rate=0, per_tool_timeouts={"slow": 0.02}, per_tool_rate={"rare": 0.001}
     )
@@ -195,7 +195,7 @@ async def test_mounted_tools_get_the_state_of_their_server_and_stay_inline() -> 
         assert result["content"][0]["text"] == "state of inner, True"
 
 
-async def test_mounted_tool_can_request_input_in_rounds() -> None:
+async def test_a_mounted_tool_can_request_input_in_rounds() -> None:
     inner = MCPServer("inner")
 
     @inner.tool()
@@ -218,7 +218,7 @@ async def test_mounted_tool_can_request_input_in_rounds() -> None:
         assert done["content"][0]["text"] == "hello Ada"
 
 
-async def test_mounted_tool_runs_in_its_own_server_beside_inline_tools() -> None:
+async def test_a_mounted_tool_runs_in_its_own_server_if_inline_tools_are_present() -> None:
     seen: list[str] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -237,7 +237,7 @@ async def test_mounted_tool_runs_in_its_own_server_beside_inline_tools() -> None
     assert seen == ["t"]
 
 
-async def test_replaced_tool_is_also_replaced_in_the_outer_server() -> None:
+async def test_a_replaced_tool_is_also_replaced_in_the_outer_server() -> None:
     inner, outer = MCPServer("inner"), MCPServer("outer")
     inner.register_tool("t", {}, lambda: "old")
     inner.register_prompt("p", template="old")
@@ -263,7 +263,7 @@ async def test_replaced_tool_is_also_replaced_in_the_outer_server() -> None:
     ids=["nothing", "no meta", "meta"],
 )
 @pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
-async def test_stateless_result_names_the_outer_server(
+async def test_a_stateless_result_names_the_outer_server(
     result: bytes | None, expected: Any, stateless: bool
 ) -> None:
     outer, inner = MCPServer("outer"), MCPServer("inner")

@@ -15,7 +15,7 @@ from tests.support.in_memory_client import META, ask
 
 
 def changes_of(server: MCPServer) -> list[str]:
-    """Return the list of changes that are announced from now on."""
+    """Return a list to which announced changes are appended."""
     told: list[str] = []
     server.changes.changed = lambda method, uri=None: told.append(  # type: ignore[method-assign]
         method.removeprefix("notifications/") if uri is None else uri
@@ -40,10 +40,10 @@ def test_registration_decorators_return_the_function_unchanged() -> None:
     assert server.prompt()(function) is function
     assert server.completion("function", "a")(function) is function
     assert server.registry.listing.names() == ["function", "other", "plain"]
-    assert server.completions.find("function", "a") is function
+    assert server.completions.find("function", "a", is_prompt=True) is function
 
 
-def test_tool_has_the_properties_given_at_registration() -> None:
+def test_a_tool_has_the_properties_given_at_registration() -> None:
     server, annotations = MCPServer("s"), ToolAnnotations(read_only_hint=True)
     server.tool(
         "n", "D", "T", {"type": "object"}, annotations=annotations, meta={"a": 1}, timeout=5
@@ -61,7 +61,7 @@ def test_tool_has_the_properties_given_at_registration() -> None:
     assert (given.definition.title, given.convert is not None) == ("M", True)
 
 
-def test_resource_has_the_properties_given_at_registration() -> None:
+def test_a_resource_has_the_properties_given_at_registration() -> None:
     server = MCPServer("s", cache_ttl=5, cache_scope="public")
 
     @server.resource("r://doc")
@@ -105,7 +105,7 @@ def test_resource_has_the_properties_given_at_registration() -> None:
     [("text", "text"), (None, ""), (lambda: "made", "made"), ("", "")],
     ids=["text", "nothing", "function", "empty"],
 )
-async def test_content_of_a_resource_may_be_a_value(given: Any, text: str) -> None:
+async def test_the_content_of_a_resource_may_be_a_constant(given: Any, text: str) -> None:
     server = MCPServer("s")
     server.register_resource("r://{1}", "one", content_provider=given)
     answer = await ask(server, "resources/read", {"uri": "r://{1}"})
@@ -121,7 +121,7 @@ async def test_content_of_a_resource_may_be_a_value(given: Any, text: str) -> No
     ],
     ids=["server", "time", "scope"],
 )
-async def test_results_have_the_registered_cache_hints(own: Any, hints: Any) -> None:
+async def test_resource_results_have_the_registered_cache_hints(own: Any, hints: Any) -> None:
     server = MCPServer("s", cache_ttl=5, cache_scope="public")
     server.register_resource("r://1", "one", content_provider="x", **own)
     result = (await ask(server, "resources/read", {"uri": "r://1", "_meta": META}))["result"]
@@ -184,7 +184,7 @@ def test_changes_of_a_replaced_registry_are_not_announced_to_clients() -> None:
     assert (told, server.tool_count) == (["tools/list_changed"], 1)
 
 
-def test_prompt_has_the_properties_given_at_registration() -> None:
+def test_a_prompt_has_the_properties_given_at_registration() -> None:
     server = MCPServer("s")
 
     @server.prompt("n", title="T", description="D")
@@ -201,7 +201,7 @@ def test_prompt_has_the_properties_given_at_registration() -> None:
 
 
 @pytest.mark.covers("SRV-01", "SRV-06")
-def test_decorators_may_be_used_without_parentheses() -> None:
+def test_registration_decorators_may_be_used_without_parentheses() -> None:
     server = MCPServer("s")
 
     @server.tool
@@ -222,7 +222,7 @@ def test_decorators_may_be_used_without_parentheses() -> None:
     )
 
 
-def test_resource_without_a_uri_is_an_error_with_the_correct_form() -> None:
+def test_the_error_for_a_resource_without_a_uri_shows_the_correct_form() -> None:
     server: Any = MCPServer("s")
     with pytest.raises(TypeError, match=r'use @server.resource\("scheme://path"\)'):
 

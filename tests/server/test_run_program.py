@@ -1,4 +1,4 @@
-"""Tests of a server process: defaults and signals."""
+"""Tests of running a server as a program: defaults, signals and exit."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ server.run()
 """
 
 
-def test_process_with_a_stuck_thread_exits_in_time_with_a_message() -> None:
+def test_a_process_with_a_stuck_thread_exits_in_time_with_a_message() -> None:
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
@@ -61,7 +61,7 @@ def test_process_with_a_stuck_thread_exits_in_time_with_a_message() -> None:
 
 
 @pytest.mark.covers("SRV-09")
-async def test_http_is_served_on_port_8080_of_this_machine_by_default(
+async def test_http_is_served_on_port_8080_of_localhost_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     places: list[Any] = []
@@ -89,7 +89,7 @@ class Handled(asyncio.SelectorEventLoop):
 
 
 class Process:
-    """Recorded effects of a program on its process, which stays unchanged."""
+    """Recorder of calls that would end the process."""
 
     def __init__(self) -> None:
         self.did: list[Any] = []
@@ -123,7 +123,7 @@ def handlers() -> dict[int, Any]:
     return loop.handlers
 
 
-def test_program_runs_to_its_end_and_exits_in_time(process: Process) -> None:
+def test_a_program_runs_to_its_end_and_exits_in_time(process: Process) -> None:
     async def main() -> None:
         assert handlers().keys() == {signal.SIGINT, signal.SIGTERM}
         process.did.append("main")
@@ -134,7 +134,7 @@ def test_program_runs_to_its_end_and_exits_in_time(process: Process) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_second_signal_does_not_interrupt_the_cleanup(process: Process, number: int) -> None:
+def test_a_second_signal_does_not_interrupt_the_cleanup(process: Process, number: int) -> None:
     async def main() -> None:
         stop = handlers()[number]
         stop()
@@ -142,7 +142,7 @@ def test_second_signal_does_not_interrupt_the_cleanup(process: Process, number: 
             await asyncio.sleep(0)
             process.did.append("went on")
         finally:
-            process.wait_until_left()  # started by the signal
+            process.wait_until_left()  # waits for the exit that the signal has scheduled
             stop()
             await asyncio.sleep(0)
             process.did.append("tidied up")
@@ -152,7 +152,7 @@ def test_second_signal_does_not_interrupt_the_cleanup(process: Process, number: 
     assert sorted(process.did[3:]) == ["leaves", "tidied up"]
 
 
-def test_exception_of_a_program_is_raised(process: Process) -> None:
+def test_the_exception_of_a_program_is_raised(process: Process) -> None:
     async def main() -> None:
         raise KeyError("x")
 
@@ -160,7 +160,7 @@ def test_exception_of_a_program_is_raised(process: Process) -> None:
         program.run_program(main)
 
 
-async def test_cancelling_a_program_from_outside_propagates() -> None:
+async def test_the_cancellation_of_a_program_is_propagated() -> None:
     async def main() -> None:
         await asyncio.Event().wait()
 
@@ -171,7 +171,7 @@ async def test_cancelling_a_program_from_outside_propagates() -> None:
         await running
 
 
-def test_process_exits_although_a_function_still_runs(
+def test_a_process_exits_even_if_a_function_is_still_running(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left: list[int] = []
@@ -213,17 +213,17 @@ def test_a_server_runs_on_the_transport_of_its_configuration(
     stdio, http, other = Runnable("stdio"), Runnable("http"), Runnable("pigeon")
     program.run_server(stdio)
     assert stdio.runs == ["stdio"]
-    said = "n: serving MCP on stdin and stdout. Press Ctrl-C or Ctrl-D to stop.\n"
+    said = "serving: n on stdin and stdout. Stop with Ctrl-C or Ctrl-D.\n"
     assert capsys.readouterr().err == (said if terminal else "")
     program.run_server(http)
     assert http.runs == [("::1", 7, {"auth_token": "t"})]
-    assert capsys.readouterr().err == "n: serving MCP at http://here/mcp . Press Ctrl-C to stop.\n"
+    assert capsys.readouterr().err == "serving: n at http://here/mcp\nstop: Ctrl-C or SIGTERM\n"
     with pytest.raises(ConfigError, match="^invalid transport 'pigeon': expected 'stdio' or"):
         program.run_server(other)
     assert other.runs == []
 
 
-def test_a_server_is_run_as_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_run_starts_the_program_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     run: list[Any] = []
     monkeypatch.setattr(program, "run_server", run.append)
     server = MCPServer("s")

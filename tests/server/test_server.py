@@ -1,4 +1,4 @@
-"""Tests of an MCP server in both eras, through real connections."""
+"""Tests of an MCP server in both eras, over real connections."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ async def test_tools_are_listed_and_called_in_every_revision(version: str) -> No
         """Greet a person."""
         return f"hello {name} " * times
 
-    assert await greet("x", 1) == "hello x "  # the function is returned unchanged
+    assert await greet("x", 1) == "hello x "  # the decorator returns the function unchanged
     async with client_of(server, version) as client:
         (tool,) = await client.list_tools()
         assert tool == {
@@ -105,7 +105,8 @@ async def test_return_values_of_tools_become_content_blocks() -> None:
         assert await content("surrogate") == [{"type": "text", "text": "half \ufffd emoji"}]
         whole = await client.call_tool("give", {"key": "whole"})
         assert whole["structuredContent"] == {"x": 1}
-        assert whole["content"] == [{"type": "text", "text": ""}]  # at least one block
+        # A result has at least one content block.
+        assert whole["content"] == [{"type": "text", "text": ""}]
         assert whole["resultType"] == "complete"
 
 
@@ -116,7 +117,9 @@ def _raw(value: Any):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.covers("SRV-20", "SRV-22", "DEC-16")
-async def test_bad_arguments_are_a_result_that_lists_every_problem(version: str) -> None:
+async def test_invalid_arguments_cause_an_error_result_that_lists_every_problem(
+    version: str,
+) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -148,7 +151,7 @@ async def test_numbers_and_booleans_in_strings_are_converted() -> None:
 
 
 @pytest.mark.covers("SRV-20", "SRV-21", "SRV-25", "SRV-31")
-async def test_failure_of_a_tool_is_a_result_and_is_logged(
+async def test_a_failing_tool_causes_an_error_result_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = MCPServer("s")
@@ -167,7 +170,7 @@ async def test_failure_of_a_tool_is_a_result_and_is_logged(
 
     @server.tool()
     async def refuses() -> str:
-        raise RpcError(-32602, "not even a result")
+        raise RpcError(-32602, "invalid params")
 
     async with client_of(server) as client:
         broken = error_of(await client.call_tool("breaks"))
@@ -179,7 +182,7 @@ async def test_failure_of_a_tool_is_a_result_and_is_logged(
         again = client.tool_error(await client.call_tool("chooses"))
         assert again is not None
         assert (again.code, again.message) == ("ACCESS_DENIED", "not for you")
-        with pytest.raises(RpcError, match="not even a result"):
+        with pytest.raises(RpcError, match="invalid params"):
             await client.call_tool("refuses")
     assert {code.value for code in MCPErrorCode} == {
         "VALIDATION_ERROR",
@@ -228,11 +231,11 @@ async def test_a_tool_that_runs_too_long_is_cancelled_and_returns_an_error(kind:
             "Tool 'slow' timed out after 0.05s",
         )
         if kind != "sync":
-            assert ended.is_set()  # the handler was cancelled
+            assert ended.is_set()  # the handler has been cancelled
 
 
 @pytest.mark.covers("SRV-17", "ARC-08")
-async def test_slow_tool_does_not_delay_other_calls(loop_kind: str) -> None:
+async def test_a_slow_tool_does_not_delay_other_calls(loop_kind: str) -> None:
     server = MCPServer("s")
     release = asyncio.Event()
 
@@ -260,7 +263,7 @@ async def test_slow_tool_does_not_delay_other_calls(loop_kind: str) -> None:
 
 
 @pytest.mark.covers("PRO-32")
-async def test_cancelled_call_cancels_its_handler() -> None:
+async def test_a_cancelled_call_cancels_its_handler() -> None:
     server = MCPServer("s")
     started, ended = asyncio.Event(), asyncio.Event()
 
@@ -283,7 +286,7 @@ async def test_cancelled_call_cancels_its_handler() -> None:
 
 
 @pytest.mark.covers("SRV-28", "PRO-33", "PRO-35")
-async def test_handler_sends_progress_and_log_messages(version: str) -> None:
+async def test_a_handler_sends_progress_and_log_messages(version: str) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -299,7 +302,7 @@ async def test_handler_sends_progress_and_log_messages(version: str) -> None:
     steps: list[Any] = []
     async with client_of(server, version) as client:
         (tool,) = await client.list_tools()
-        # The context is not an argument.
+        # The context is not an argument of the tool.
         assert list(tool["inputSchema"]["properties"]) == ["steps"]
         client.on_log = lambda level, data, logger: logs.append((level, data))
         await client.set_log_level("info")
@@ -312,7 +315,7 @@ async def test_handler_sends_progress_and_log_messages(version: str) -> None:
         assert text_of(result).startswith(f"fairlead {client.protocol_version} ")
 
 
-async def test_stateless_caller_without_a_log_level_receives_no_logs() -> None:
+async def test_a_stateless_caller_without_a_log_level_receives_no_log_messages() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -329,7 +332,7 @@ async def test_stateless_caller_without_a_log_level_receives_no_logs() -> None:
     assert heard == []
 
 
-async def test_synchronous_handler_can_send_progress() -> None:
+async def test_a_synchronous_handler_can_send_progress() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -344,7 +347,7 @@ async def test_synchronous_handler_can_send_progress() -> None:
         assert len(text_of(result)) == 16
 
 
-async def test_inline_tools_are_called_on_the_loop() -> None:
+async def test_inline_tools_run_in_the_event_loop() -> None:
     server = MCPServer("s")
     import threading
 
@@ -415,7 +418,7 @@ async def test_duplicate_and_unknown_tool_names_are_rejected() -> None:
 
 
 @pytest.mark.covers("SRV-03")
-async def test_tool_with_a_given_schema_is_validated() -> None:
+async def test_arguments_of_a_tool_with_a_given_schema_are_validated() -> None:
     server = MCPServer("s")
     schema = {
         "type": "object",
@@ -454,7 +457,7 @@ def test_references_in_schemas_are_never_fetched() -> None:
         MCPServer("s").register_tool("t", schema, lambda a: a)
 
 
-async def test_interceptors_of_a_server_see_every_request() -> None:
+async def test_interceptors_of_a_server_handle_every_request() -> None:
     seen: list[str] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -499,7 +502,7 @@ async def test_annotations_and_meta_are_sent_in_revisions_that_have_them() -> No
         assert set(tool) == {"name", "inputSchema"}
 
 
-async def test_type_without_a_json_form_is_rejected_at_registration() -> None:
+async def test_a_return_type_without_a_json_form_is_rejected_at_registration() -> None:
     server = MCPServer("s")
     with pytest.raises(TypeError, match=r"bad: parameter 'x' has no JSON form"):
 
@@ -546,7 +549,9 @@ async def test_one_connection_serves_both_eras() -> None:
 
 
 @pytest.mark.covers("SRV-28")
-async def test_a_handler_reads_resources_of_its_server_as_its_caller_would(version: str) -> None:
+async def test_a_handler_reads_resources_of_its_server_on_behalf_of_its_caller(
+    version: str,
+) -> None:
     async def guard(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.target == "mem://secret":
             raise RpcError(-32602, "not for you")
@@ -592,7 +597,7 @@ async def add(a: int, b: int) -> int:
 
 async def main():
     await server.run_stdio()
-    print("after it")  # stdout is its owner's again
+    print("after it")  # stdout is restored
 
 asyncio.run(main())
 """
@@ -619,7 +624,7 @@ turn = asyncio.Semaphore(1)
 
 @server.tool()
 async def work(what: int) -> int:
-    async with turn:  # all of them take longer than a peer waits for one
+    async with turn:  # the calls together exceed the time limit of one
         await asyncio.sleep(0.6)
     return what
 
@@ -647,7 +652,7 @@ server.run()
     assert [answer["id"] for answer in answers] == [0, 1, 2, 3, 4]
 
 
-def test_tools_are_described_by_their_first_line() -> None:
+def test_a_tool_is_described_by_the_first_line_of_its_docstring() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -669,7 +674,7 @@ def test_tools_are_described_by_their_first_line() -> None:
     ],
     ids=["array", "list"],
 )
-def test_input_schema_must_be_an_object(schema: Any, problem: str) -> None:
+def test_an_input_schema_must_have_the_type_object(schema: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         MCPServer("s").register_tool("t", schema, lambda: "x")
 
@@ -688,7 +693,7 @@ def test_invalid_cache_hints_are_rejected(hints: dict[str, Any], problem: str) -
     MCPServer("s").register_resource("r://1", "one", content_provider="1", cache_ttl=0)
 
 
-async def test_server_closes_its_streams_and_connections() -> None:
+async def test_closing_a_server_closes_its_streams_and_connections() -> None:
     server = MCPServer("s")
     key = "io.modelcontextprotocol/subscriptionId"
     wanted = {"notifications": {"toolsListChanged": True}, "_meta": META}
@@ -698,7 +703,7 @@ async def test_server_closes_its_streams_and_connections() -> None:
         ending = asyncio.create_task(server.end_streams())
         assert (await wire.next())["result"]["_meta"] == {key: "l"}
         await ending
-        await wire.ask("tools/list", {"_meta": META})  # The connection stays open.
+        await wire.ask("tools/list", {"_meta": META})  # The connection stays open after the errors.
         assert server.metrics()["connections"] == 1
         await server.close()
         assert server.metrics()["connections"] == 0
@@ -732,7 +737,7 @@ async def test_metrics_count_running_calls_and_failures() -> None:
 
 
 @pytest.mark.parametrize("how", ["attach", "running", "cold"])
-async def test_tools_of_a_server_are_warmed_up_only_once(
+async def test_server_tools_are_warmed_up_only_once(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = MCPServer("s", warm_up=how != "cold")
@@ -784,7 +789,7 @@ async def test_run_stdio_serves_stdin_and_stdout_as_a_channel(
     @contextlib.asynccontextmanager
     async def open_stdio(*, limit: int) -> AsyncIterator[Any]:
         limits.append(limit)
-        assert loaded == ["loaded"]  # Modules may print while they are imported.
+        assert loaded == ["loaded"]  # modules are imported first, because they may print
         yield right
 
     monkeypatch.setattr("fairlead.transport.stdio.own_stdio.open_stdio", open_stdio)
@@ -845,7 +850,7 @@ async def test_run_stdio_serves_stdin_and_stdout_as_a_channel(
         ),
     ],
 )
-async def test_error_of_an_unknown_name_has_the_closest_one_and_the_list(
+async def test_the_error_for_an_unknown_name_has_the_closest_one_and_the_list(
     method: str, params: dict[str, Any], message: str
 ) -> None:
     async def pass_on(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -859,7 +864,7 @@ async def test_error_of_an_unknown_name_has_the_closest_one_and_the_list(
         server.resource("notes://{id}", name="note")(lambda id: id)
         server.completion("summarize", "a")(lambda typed: [typed])
         answer = await ask(server, method, params)
-        if interceptors:  # Interceptors may hide entries.
+        if interceptors:  # interceptors may hide entries, so no name is suggested
             assert "did you mean" not in answer["error"]["message"]
         else:
             assert answer["error"]["message"] == message

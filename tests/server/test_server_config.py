@@ -1,4 +1,4 @@
-"""Tests of the settings of a server."""
+"""Tests of server settings."""
 
 import dataclasses
 
@@ -39,7 +39,7 @@ def test_settings_of_a_server_have_the_documented_defaults() -> None:
 @pytest.mark.parametrize(
     ("own", "expected"), [(None, 7), ({}, 7), ({"t": 3}, 3), ({"t": 0}, 0), ({"other": 3}, 7)]
 )
-def test_timeout_of_a_tool_is_looked_up_by_name(
+def test_the_timeout_of_a_tool_is_looked_up_by_name(
     own: dict[str, float] | None, expected: float
 ) -> None:
     config = MCPServerConfig(default_tool_timeout=7, per_tool_timeouts=own)

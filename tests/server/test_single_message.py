@@ -57,7 +57,7 @@ async def test_single_messages_are_handled_without_a_connection() -> None:
             },
             7,
             -32602,
-            "_meta lacks io.modelcontextprotocol/clientCapabilities (an object)",
+            "_meta must contain io.modelcontextprotocol/clientCapabilities (an object)",
         ),
         (
             {"jsonrpc": "2.0", "id": 7, "method": "no/such"},
@@ -68,7 +68,7 @@ async def test_single_messages_are_handled_without_a_connection() -> None:
     ],
     ids=["batch", "malformed", "unknown"],
 )
-async def test_rejected_message_is_answered_with_the_reason(
+async def test_a_rejected_single_message_is_answered_with_the_reason(
     message: Any, request_id: int | None, code: int, text: str
 ) -> None:
     answer = await MCPServer("s").handle_request(message)
@@ -78,7 +78,7 @@ async def test_rejected_message_is_answered_with_the_reason(
 
 
 @pytest.mark.parametrize("given", [None, "", "own"], ids=["none", "empty", "given"])
-async def test_rejection_is_logged_with_a_correlation_id(
+async def test_a_rejected_single_message_is_logged_with_a_correlation_id(
     given: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     await MCPServer("s").handle_request({"jsonrpc": "2.0", "id": 1, "method": 5}, given)
@@ -91,7 +91,7 @@ async def test_rejection_is_logged_with_a_correlation_id(
         assert re.fullmatch("[0-9a-f]{16}", name)
 
 
-async def test_result_or_exception_of_the_handler_becomes_the_response() -> None:
+async def test_the_result_or_exception_of_the_handler_becomes_the_response() -> None:
     outcomes: list[Any] = [
         b'{"a":1}',
         None,
@@ -116,7 +116,7 @@ async def test_result_or_exception_of_the_handler_becomes_the_response() -> None
     ]
 
 
-async def test_malformed_frame_is_answered_without_an_id() -> None:
+async def test_a_malformed_single_message_is_answered_without_an_id() -> None:
     async def handler(exchange: Exchange) -> Answer:
         raise AssertionError("not reached")
 

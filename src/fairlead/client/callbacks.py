@@ -19,19 +19,20 @@ class Callbacks(TypedDict, total=False):
 
     on_log: OnLog | None  # called with log messages
     on_notification: NotificationListener | None  # called with every notification
-    on_request: OnRequest | None  # answers requests without a callback of their own
+    on_request: OnRequest | None  # answers requests for which no other callback is set
     on_elicit: OnElicit | None  # requests input from the user
     on_sample: OnSample | None  # samples a model
-    on_roots: OnRoots | None  # returns the folders that a server may work in
-    elicit_url: bool  # `on_elicit` can show pages, not only forms
+    on_roots: OnRoots | None  # returns the folders in which a server may work
+    elicit_url: bool  # True if `on_elicit` can show pages and not only forms
     sample_tools: bool  # `on_sample` supports tools
-    interceptors: Sequence[Interceptor]  # called for all messages, the first one outermost
+    # Called for all messages; the first interceptor is outermost.
+    interceptors: Sequence[Interceptor]
 
 
 def check_callbacks(given: Callbacks, *others: str) -> None:
-    """Check the keyword arguments of a function that takes callbacks and these `others`.
+    """Check the keyword arguments of a function that accepts callbacks and the names in `others`.
 
     Raises:
-        TypeError: A name is unknown; the message contains the closest known one.
+        TypeError: A name is unknown; the message contains the closest known name.
     """
     check_keywords(given, (*Callbacks.__annotations__, *others))

@@ -1,4 +1,4 @@
-"""`MCPClient`: a connection to a server of any protocol era, and all calls to it."""
+"""`MCPClient`: a connection to a server of any era, and the calls to it."""
 
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -14,7 +14,8 @@ from .api.lists import read_result
 from .api.notifications import CallbackMixin
 from .api.result_cache import ResultCache
 from .callbacks import Callbacks, check_callbacks
-from .client_config import MCPClientConfig
+from .client_auth import ClientAuth, with_auth
+from .client_config import MCPClientConfig, config_for_era
 from .client_target import ClientTarget, ConfiguredName, entry_with, read_target
 from .connection.connect import ConnectionAttempt, DeferredAttempt
 from .connection.era_cache import known_eras
@@ -40,7 +41,7 @@ __all__ = ["MCPClient"]
 
 
 class MCPClient(CallbackMixin):
-    """A connection to one server. May be shared by many tasks and closed by any of them.
+    """A connection to one server. Many tasks may share it, and any of them may close it.
 
     async with MCPClient.connect("server.py") as client:
         print((await client.call_tool("add", {"a": 1, "b": 2})).text)
@@ -55,15 +56,15 @@ class MCPClient(CallbackMixin):
         server_key: Hashable = None,
         renew: Callable[[], ChannelTransport] | None = None,
     ) -> None:
-        """`server_key` identifies the server, so that its era can be remembered.
+        """Create a client. `server_key` identifies the server, so that its era can be remembered.
 
-        `identity` must be the one that the transport was created with. `renew` creates another
+        `identity` must be the identity that the transport was created with. `renew` creates another
         transport to the same server, for `auto_reconnect`.
         """
         if not isinstance(transport, ChannelTransport):
             raise TypeError(
-                f"MCPClient takes a transport, not {transport!r:.100}: use "
-                f"`async with MCPClient.connect({transport!r:.100}) as client:`"
+                f"MCPClient takes a transport, not {_argument(transport)}: use "
+                f"`async with MCPClient.connect({_argument(transport)}) as client:`"
             )
         config = config or MCPClientConfig()
         keeper = Reconnector(self, renew if config.auto_reconnect else None)
@@ -73,7 +74,7 @@ class MCPClient(CallbackMixin):
         self._server_key = server_key
         self._adopt(transport)
 
-    # Connecting. Use each of these with `async with`, or await it and close the client later.
+    # Connecting. Use each return value with `async with`, or await it and close the client later.
 
     @classmethod
     def connect(
@@ -83,36 +84,43 @@ class MCPClient(CallbackMixin):
         *,
         env: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        auth: ClientAuth = None,
         on_stderr: Callable[[str], None] | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
-        """Connect to a server that is described in any of these forms.
+        """Connect to a server, given as one of the following.
 
-        - a path or text that ends with `.py` or `.js`: a script, which is started
+        - a path or string that ends with `.py` or `.js`: a script, which is started
         - a URL (`http:`, `https:`, `ws:`, `wss:`, `unix:`)
-        - a list, or a text with spaces: a command, which is started
-        - any other text: the name of a configured server, as `fairlead list` shows it
+        - a list, or a string with spaces: a command, which is started
+        - any other string: the name of a configured server, as listed by `fairlead list`
         - a dict or an `MCPServerEntry`: an entry, or a configuration with one server
         - a server object: an `MCPServer`, which is called in this process
 
-        `env` is for commands, `headers` are for URLs; both are added to those of an entry.
+        `env` is for commands, `headers` are for URLs; both are added to the values in an entry.
+        `auth` is "oauth" (a stored login, or a new one in the browser), a bearer token,
+        `OAuthSettings`, a credential source, or a callback `authorize(request)` that returns
+        the redirect URL.
 
         Raises:
             TypeError: The target has another type, or a keyword argument is unknown.
-            ConfigError: The script does not exist, or the entry is invalid. For a configured name,
-                raised when the connection is opened: it is unknown, disabled or not approved.
+            ConfigError: The script does not exist, or the entry is invalid. A configured name is
+                unknown, disabled or not approved (raised when the connection is opened).
         """
-        check_callbacks(callbacks, "config", "env", "headers", "on_stderr")
+        check_callbacks(callbacks, "config", "env", "headers", "auth", "on_stderr")
         found = read_target(target)
 
-        def connect_to(entry: MCPServerEntry) -> "ConnectionAttempt[MCPClient]":
-            entry = entry_with(entry, env, headers)
-            return cls.connect_entry(entry, config, on_stderr=on_stderr, **callbacks)
+        def connect_to(entry: MCPServerEntry, name: str = "") -> "ConnectionAttempt[MCPClient]":
+            entry, authorizer = with_auth(entry_with(entry, env, headers), auth, name)
+            http: HttpOptions = {"authorizer": authorizer}
+            return cls.connect_entry(entry, config, http=http, on_stderr=on_stderr, **callbacks)
 
         if isinstance(found, ConfiguredName):
             name = found.name
             return DeferredAttempt(lambda: _configured(name, connect_to))
         if isinstance(found, Attachable):
+            if auth is not None:
+                raise TypeError("auth applies to URLs only, not to a server in this process")
             return cls.connect_inprocess(found, config, **callbacks)
         return connect_to(found)
 
@@ -129,11 +137,13 @@ class MCPClient(CallbackMixin):
     ) -> "ConnectionAttempt[MCPClient]":
         """Start a server as a child process and connect to it.
 
-        Use it with `async with`, or `await` it and `close()` the client later.
+        Use the return value with `async with`, or `await` it and `close()` the client later.
         """
         check_callbacks(callbacks, "config", "env", "cwd", "on_stderr")
         if isinstance(command, str):
-            raise TypeError("command must be a list: the program and each of its arguments")
+            raise TypeError(
+                "command must be a list that contains the program and each of its arguments"
+            )
         entry = MCPStdioServerConfig(
             command=command[0] if command else "",
             args=list(command[1:]),
@@ -150,18 +160,19 @@ class MCPClient(CallbackMixin):
         *,
         headers: Mapping[str, str] | None = None,
         mode: Literal["http", "sse"] = "http",
+        auth: ClientAuth = None,
         http: HttpOptions | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
         """Connect to a server of any era over HTTP. A URL without a path means `/mcp`.
 
         With `mode="sse"`, HTTP+SSE of 2024-11-05 is tried first; with "http", last.
-        `unix:///path.sock#/mcp` is a server on a unix domain socket.
+        `unix:///path.sock#/mcp` is a server on a unix domain socket. For `auth`, see `connect`.
         """
-        check_callbacks(callbacks, "config", "headers", "mode", "http")
+        check_callbacks(callbacks, "config", "headers", "mode", "auth", "http")
         kind = MCPSseServerConfig if mode == "sse" else MCPHttpServerConfig
         entry = kind(url=base_url, headers=dict(headers or {}))
-        return cls.connect_entry(entry, config, http=http, **callbacks)
+        return cls.connect_entry(entry, config, auth=auth, http=http, **callbacks)
 
     @classmethod
     def connect_websocket(
@@ -172,13 +183,17 @@ class MCPClient(CallbackMixin):
         headers: Mapping[str, str] | None = None,
         dialect: Literal["jsonrpc", "toolcall"] = "jsonrpc",
         ssl: "SSLContext | None" = None,
+        auth: ClientAuth = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
-        """Connect to a server over WebSocket (`ws:` or `wss:`)."""
-        check_callbacks(callbacks, "config", "headers", "dialect", "ssl")
-        entry = MCPWebSocketServerConfig(url=url, headers=dict(headers or {}), dialect=dialect)
+        """Connect to a server over WebSocket (`ws:` or `wss:`). For `auth`, see `connect`."""
+        check_callbacks(callbacks, "config", "headers", "dialect", "ssl", "auth")
+        given = MCPWebSocketServerConfig(url=url, headers=dict(headers or {}), dialect=dialect)
+        entry, authorizer = with_auth(given, auth)
         return cls._connect(
-            lambda options: WebSocketTransport(entry, ssl=ssl, **options), config, callbacks
+            lambda options: WebSocketTransport(entry, ssl=ssl, authorizer=authorizer, **options),
+            config,
+            callbacks,
         )
 
     @classmethod
@@ -187,25 +202,32 @@ class MCPClient(CallbackMixin):
         entry: MCPServerEntry | dict[str, Any],
         config: MCPClientConfig | None = None,
         *,
+        auth: ClientAuth = None,
         http: HttpOptions | None = None,
         on_stderr: Callable[[str], None] | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
-        """Connect to a server described by an entry of a configuration file.
+        """Connect to a server described by an entry in a configuration file.
 
-        `on_stderr` is called with each line that a child process writes to stderr.
+        `on_stderr` is called with each line that a child process writes to stderr. For `auth`, see
+        `connect`; without it, an entry with an `auth` or `oauth` block uses the stored login.
 
         Raises:
             ConfigError: The entry is invalid.
         """
-        check_callbacks(callbacks, "config", "http", "on_stderr")
-        entry, config = read_entry(entry), config or MCPClientConfig()
+        check_callbacks(callbacks, "config", "auth", "http", "on_stderr")
+        given = read_entry(entry)
+        config = config_for_era(config or MCPClientConfig(), given.era)
         ways: HttpOptions = {"pool_size": config.connection_pool_size, **(http or {})}
+        if "authorizer" not in ways:
+            given, ways["authorizer"] = with_auth(given, auth)
+        elif auth is not None:
+            raise TypeError("pass either auth or http['authorizer']")
         return cls._connect(
-            lambda options: transport_of(entry, http=ways, on_stderr=on_stderr, **options),
+            lambda options: transport_of(given, http=ways, on_stderr=on_stderr, **options),
             config,
             callbacks,
-            _key(entry),
+            _key(given),
         )
 
     @classmethod
@@ -215,7 +237,7 @@ class MCPClient(CallbackMixin):
         config: MCPClientConfig | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
-        """Connect to an `MCPServer` in this process, or to any object with a method `attach`."""
+        """Connect to an `MCPServer` in this process, or to any object with an `attach` method."""
         return cls._connect(
             lambda options: InProcessTransport(server, **options), config, callbacks
         )
@@ -249,7 +271,7 @@ class MCPClient(CallbackMixin):
         config: MCPClientConfig | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
-        """Connect over a custom channel, which `open_channel` opens."""
+        """Connect over a custom channel that `open_channel` opens."""
         return cls._connect(
             lambda options: ChannelTransport(open_channel, **options), config, callbacks
         )
@@ -262,7 +284,7 @@ class MCPClient(CallbackMixin):
         callbacks: Callbacks,
         key: Hashable = None,
     ) -> "ConnectionAttempt[MCPClient]":
-        """Return an attempt that opens each connection with a new transport."""
+        """Return a connection attempt that opens each connection with a new transport."""
         check_callbacks(callbacks, "config")
         config = config or MCPClientConfig()
         identity = Identity({"name": config.name, "version": config.version}, {})
@@ -285,7 +307,7 @@ class MCPClient(CallbackMixin):
     # Opening and closing
 
     async def initialize(self) -> dict[str, Any]:
-        """Connect, negotiate era and version, and return the description of the server.
+        """Connect, negotiate era and version, and return the server's description.
 
         Raises:
             ConnectFailed: The connection could not be opened; the message contains the reason.
@@ -294,16 +316,17 @@ class MCPClient(CallbackMixin):
         return await self.open(known_eras.stateless(self._server_key))
 
     async def open(self, stateless: bool | None = None) -> dict[str, Any]:
-        """Connect; `stateless` is the era of the server, if it is known.
+        """Connect.
 
-        False sends `initialize` without a probe. None uses the era that was remembered, if any.
+        `stateless` is True or False if the server's era is known; False sends `initialize` without
+        a probe. None uses the remembered era, if any.
         """
         await self.open_on(self.transport, stateless)
         self._reconnector.watch(self.config.health_check_interval)
         return self.server
 
     async def open_on(self, transport: ChannelTransport, stateless: bool | None = None) -> None:
-        """Connect a transport, negotiate with its server, and use the transport from now on."""
+        """Connect a transport, negotiate with its server, and use this transport from now on."""
         transport.interceptors, transport.on_malformed = self._interceptors, self._on_offence
         await transport.connect()
         agreement = await negotiate(
@@ -312,10 +335,10 @@ class MCPClient(CallbackMixin):
         if transport is not self.transport:
             old = self.transport
             transport.on_close, transport.on_error = old.on_close, old.on_error
-            # The schemas may differ if the server was updated meanwhile.
+            # The schemas may differ if the server was updated in the meantime.
             self._known.forget_schemas()
         self._adopt(transport)
-        # A renewed channel repeats the subscriptions itself, but misses changes in between.
+        # A renewed channel restores the subscriptions itself, but may miss changes before that.
         transport.peer.channel.on_renewed = self._missed
         self.transport = transport
         self._agreement = agreement
@@ -323,9 +346,9 @@ class MCPClient(CallbackMixin):
         await self._keep_results(self.config.cache and agreement.revision.stateless)
 
     async def close(self) -> None:
-        """Close the connection, and end the server if this client started it.
+        """Close the connection, and stop the server if this client started it.
 
-        May be called by any task and more than once.
+        Any task may call this method, more than once.
         """
         for watch in self._watches:
             watch.end()
@@ -354,12 +377,12 @@ class MCPClient(CallbackMixin):
 
     @property
     def connected(self) -> bool:
-        """Return True if requests can be sent now."""
+        """Return True if the client can send requests now."""
         return self.transport.connected
 
     @property
     def server(self) -> dict[str, Any]:
-        """Version, capabilities, name and instructions of the server."""
+        """The server's version, capabilities, name and instructions."""
         agreement = self._agreement
         if agreement is None:
             return {}
@@ -379,7 +402,7 @@ class MCPClient(CallbackMixin):
 
     @property
     def instructions(self) -> str | None:
-        """Instructions of the server for models."""
+        """The server's instructions for models."""
         return self._agreement.instructions if self._agreement else None
 
     @property
@@ -389,7 +412,7 @@ class MCPClient(CallbackMixin):
 
     @property
     def generation(self) -> int:
-        """Number of times the connection was replaced."""
+        """How many times the connection was replaced."""
         return self._reconnector.generation
 
     @property
@@ -398,18 +421,18 @@ class MCPClient(CallbackMixin):
         return self._reconnector.health
 
     async def ping(self) -> None:
-        """Check that the server responds. Raises the error of the request if it does not."""
+        """Check that the server responds. Raises the request's error if it does not."""
         # Stateless revisions have no `ping`.
         await self.request("server/discover" if self._stateless else "ping", retry=False)
 
     async def discover(self, *, cache: bool = True) -> dict[str, Any]:
-        """Return the server's description of itself, or the one from the handshake."""
+        """Return the server's description: from `server/discover`, or from the handshake."""
         if not self._stateless:
             return self.server
         return read_result(await self._read("server/discover", None, cache))
 
     async def health_check(self) -> dict[str, Any]:
-        """Return a report that tells whether the server responds, and its latency. Never raises."""
+        """Return whether the server responds, and its latency. Never raises."""
         started = time.perf_counter()
         name = self.server.get("serverInfo", {}).get("name")
         error: dict[str, str] = {}
@@ -429,14 +452,22 @@ class MCPClient(CallbackMixin):
 
 
 async def _configured(
-    name: str, connect_to: "Callable[[MCPServerEntry], ConnectionAttempt[MCPClient]]"
+    name: str, connect_to: "Callable[[MCPServerEntry, str], ConnectionAttempt[MCPClient]]"
 ) -> "ConnectionAttempt[MCPClient]":
-    """Look up a configured server, whose files are read by a layer above this one."""
-    return connect_to(await call_late("configured_entry", name))
+    """Look up a configured server, with a function from the layer that reads configuration
+    files.
+    """
+    return connect_to(await call_late("configured_entry", name), name)
 
 
 def _key(entry: MCPServerEntry) -> Hashable:
-    """Return the identity of a server, under which its era is remembered."""
+    """Return the key under which a server's era is remembered."""
     if isinstance(entry, MCPStdioServerConfig):
         return (entry.command, *entry.args, entry.cwd, tuple(sorted(entry.env.items())))
     return entry.url
+
+
+def _argument(given: object) -> str:
+    """Return the source code for an argument, as far as a message can show it."""
+    is_plain = isinstance(given, str | dict | list | tuple)
+    return f"{given!r:.100}" if is_plain else type(given).__name__

@@ -1,8 +1,8 @@
-"""Settings of a client."""
+"""Settings for a client."""
 
 import logging
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -10,18 +10,24 @@ from ..limits import LIST_BYTES, LIST_ITEMS
 from ..protocol.revisions import NEWEST
 from ..suggestions import check_keywords
 
-__all__ = ["MCPClientConfig", "checked_keywords", "request_timeout", "version_for_era"]
+__all__ = [
+    "MCPClientConfig",
+    "checked_keywords",
+    "config_for_era",
+    "request_timeout",
+    "version_for_era",
+]
 
 log = logging.getLogger("fairlead.client")
 
-DEFAULT_TIMEOUT_MS = 30_000
+DEFAULT_TIMEOUT_MS = 30_000  # default request timeout in milliseconds
 TIMEOUT_VARIABLE = "FAIRLEAD_MCP_TIMEOUT_MS"
 
 T = TypeVar("T")
 
 
 def checked_keywords(settings: type[T]) -> type[T]:
-    """Let the constructor of a dataclass name the closest setting for an unknown one."""
+    """Make the constructor of a dataclass suggest the closest name for an unknown setting."""
     known = [one.name for one in fields(settings)]  # type: ignore[arg-type]
     create: Any = settings.__init__
 
@@ -37,7 +43,7 @@ def checked_keywords(settings: type[T]) -> type[T]:
 @checked_keywords
 @dataclass(kw_only=True)
 class MCPClientConfig:
-    """Settings of one `MCPClient`. Durations are in seconds."""
+    """Settings for an `MCPClient`. Durations are in seconds."""
 
     timeout_seconds: float = 30.0
     max_retries: int = 3
@@ -51,20 +57,21 @@ class MCPClientConfig:
     retry_tool_calls: bool = False
     probe_timeout: float = 1.0
     max_total_seconds: float = 600.0
-    input_timeout: float = 600.0  # limit for input of the user
-    max_rounds: int = 20  # how often a stateless server may request input during one request
-    cache: bool = True  # keep results for the time that the server allows (stateless era)
-    stale_seconds: float = 0.0  # how long expired results may be returned while they are refreshed
-    validate_output: bool = True  # check results against the listed output schemas
-    strict: bool = False  # a result that is not a valid tool response is an error
-    max_list_bytes: int = LIST_BYTES.value  # size of one list, including all pages
+    input_timeout: float = 600.0  # seconds to wait for the user's input
+    max_rounds: int = 20  # maximum number of input rounds per request (stateless era)
+    cache: bool = True  # cache results for the time that the server allows (stateless era)
+    # Seconds after expiry during which cached results are still returned.
+    stale_seconds: float = 0.0
+    validate_output: bool = True  # check results against the output schemas in the tool list
+    strict: bool = False  # treat an invalid tool response as an error
+    max_list_bytes: int = LIST_BYTES.value  # maximum size of a list, including all pages
     max_list_items: int = LIST_ITEMS.value
 
 
 def request_timeout(entry_ms: float | None = None) -> float:
     """Return the request timeout in seconds (TRN-09); 0 means no limit.
 
-    The environment variable overrides the timeout of the entry.
+    The environment variable overrides the entry's timeout.
     """
     value = os.environ.get(TIMEOUT_VARIABLE)
     if value is not None:
@@ -79,5 +86,14 @@ def request_timeout(entry_ms: float | None = None) -> float:
 
 
 def version_for_era(era: str) -> str:
-    """Return the `protocol_version` that limits a client to an era; `auto` means any era."""
+    """Return the `protocol_version` setting that limits a client to an era;
+    `auto` means any era.
+    """
     return {"handshake": "latest", "stateless": NEWEST.value}.get(era, "auto")
+
+
+def config_for_era(config: MCPClientConfig, era: str) -> MCPClientConfig:
+    """Return the settings for a server of this era, unless they already select a version."""
+    if era == "auto" or config.protocol_version != "auto":
+        return config
+    return replace(config, protocol_version=version_for_era(era))

@@ -35,6 +35,9 @@ _INTERPRETERS = {
     ".cjs": ("node",),
 }
 _URL = re.compile(r"(?i)([a-z][a-z0-9+.-]*)://|(unix):/")
+# Server objects of these libraries run on stdio or HTTP only: the streams that their own clients
+# use in one process are not part of their public interface.
+_OTHER_SDKS = ("fastmcp", "mcp")
 _EXPECTED = (
     "expected a path, a URL, a command, the name of a configured server, an entry, "
     "a configuration or a server object"
@@ -42,13 +45,14 @@ _EXPECTED = (
 
 
 class ConfiguredName(Struct, frozen=True):
-    """The name of a server in a configuration file, as `fairlead list` shows it."""
+    """A server's name in a configuration file, as listed by `fairlead list`."""
 
     name: str
 
 
 def read_target(target: Any) -> MCPServerEntry | Attachable | ConfiguredName:
-    """Return the entry that a target describes, or the server object or name that it is.
+    """Return the entry that a target describes; a server object or configured name is returned
+    unchanged.
 
     Raises:
         TypeError: The target has none of the accepted types.
@@ -66,16 +70,23 @@ def read_target(target: Any) -> MCPServerEntry | Attachable | ConfiguredName:
         return _command(list(target))
     if isinstance(target, Attachable) and not isinstance(target, type):
         return target
+    package = type(target).__module__.partition(".")[0]
+    if package in _OTHER_SDKS:
+        raise TypeError(
+            f"cannot connect to {_described(target)} of the package {package} in this process: "
+            "pass the path of the file that runs it, for example "
+            "`MCPClient.connect('server.py')`, or its URL"
+        )
     raise TypeError(f"cannot connect to {_described(target)}: {_EXPECTED}")
 
 
 def entry_with(
     entry: MCPServerEntry, env: Mapping[str, str] | None, headers: Mapping[str, str] | None
 ) -> MCPServerEntry:
-    """Return an entry with further environment variables or headers.
+    """Return an entry with additional environment variables or headers.
 
     Raises:
-        TypeError: The server is not of the kind that these apply to.
+        TypeError: `env` is given for a URL, or `headers` for a command.
     """
     if isinstance(entry, MCPStdioServerConfig):
         if headers:
@@ -94,7 +105,7 @@ def _read_text(text: str) -> MCPServerEntry | ConfiguredName:
         return _script(path)
     words = shlex.split(text) if " " in text.strip() else [text.strip()]
     if not words or not words[0]:
-        raise ConfigError("cannot connect to an empty text: " + _EXPECTED)
+        raise ConfigError("cannot connect to an empty string: " + _EXPECTED)
     if len(words) > 1:
         return _command(words)
     if path.suffix in _INTERPRETERS or text.startswith((".", "/", "~")):
@@ -108,7 +119,7 @@ def _remote(url: str, scheme: str) -> MCPServerEntry:
     if scheme in ("ws", "wss"):
         return MCPWebSocketServerConfig(url=url)
     if scheme == "unix":
-        # `unix:/path`, as written for listening, means `unix:///path`.
+        # `unix:/path`, the form used for listening, means `unix:///path`.
         return MCPHttpServerConfig(url=re.sub(r"(?i)^unix:/(?!/)", "unix:///", url))
     raise ConfigError(f"unknown URL scheme {scheme!r}: expected http, https, ws, wss or unix")
 
@@ -131,7 +142,7 @@ def _command(words: list[str]) -> MCPServerEntry:
 
 
 def _only_entry(given: dict[str, Any]) -> Any:
-    """Return the entry of a configuration with one server; an entry is returned unchanged."""
+    """Return the only server's entry in a configuration; an entry is returned unchanged."""
     servers = given.get("mcpServers", given.get("servers"))
     if servers is None:
         return given

@@ -1,6 +1,7 @@
-"""Entries that describe servers, spelled as in configuration files."""
+"""Entries that describe servers, with the field names of configuration files."""
 
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -20,6 +21,8 @@ __all__ = [
 
 log = logging.getLogger("fairlead.client")
 
+_CREDENTIALS = re.compile(r"[^/?#]*//[^/?#]*@")  # `https://user:password@`
+
 InheritEnv: TypeAlias = Literal["all", "safe"] | Sequence[str]
 
 
@@ -30,6 +33,8 @@ class _Entry(Struct, kw_only=True, rename="camel"):
     timeout: float | None = None  # milliseconds
     request_id_format: Literal["integer", "string"] = "integer"
     lazy: bool = False  # connect on the first call
+    # The era used with the server; auto tries both.
+    era: Literal["auto", "handshake", "stateless"] = "auto"
     auth: Any = None
     oauth: Any = None
 
@@ -49,15 +54,21 @@ class _Remote(_Entry, kw_only=True, rename="camel"):
     url: str
     headers: dict[str, str] = {}
 
+    @property
+    def has_authorization(self) -> bool:
+        """True if the headers or the URL contain credentials, which are used instead of a login."""
+        named = any(name.lower() == "authorization" for name in self.headers)
+        return named or _CREDENTIALS.match(self.url) is not None
+
 
 class MCPHttpServerConfig(_Remote, kw_only=True, rename="camel"):
-    """A server of any era over HTTP; HTTP+SSE of 2024-11-05 is tried last."""
+    """A server over HTTP, in any era; HTTP+SSE (2024-11-05) is tried last."""
 
     type: Literal["http"] = "http"
 
 
 class MCPSseServerConfig(_Remote, kw_only=True, rename="camel"):
-    """A server of any era over HTTP; HTTP+SSE of 2024-11-05 is tried first."""
+    """A server over HTTP, in any era; HTTP+SSE (2024-11-05) is tried first."""
 
     type: Literal["sse"] = "sse"
 
@@ -83,12 +94,12 @@ _KINDS: dict[str, type[Any]] = {
     "ws": MCPWebSocketServerConfig,
     "websocket": MCPWebSocketServerConfig,
 }
-# Names of fields in the configuration files of other programs.
+# Field names in other programs' configuration files.
 _OTHER_NAMES = {"transport": "type", "endpoint": "url", "requestTimeoutMs": "timeout"}
 
 
 def read_entry(entry: MCPServerEntry | dict[str, Any]) -> MCPServerEntry:
-    """Return a checked entry for a mapping from a configuration file.
+    """Validate a mapping from a configuration file and return it as an entry.
 
     Raises:
         ConfigError: The entry is invalid; the message contains the reason.

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..errors import CannotAsk
-from ..lazy_names import lazy_names
+from ..lazy_names import lazy_names, public_names
 from .context.context import Context
 from .features.tool_registry import MCPToolRegistry
 from .results.media import Audio, File, Image
@@ -12,6 +12,7 @@ from .server import MCPServer
 from .server_config import MCPServerConfig
 
 if TYPE_CHECKING:
+    from ..auth.server.server_auth import Introspection, ServerAuth, StaticClient, TokenIssuer
     from ..transport.http.server.http_settings import HttpSettings
     from ..transport.http.server.sessions.session_store import MemorySessionStore, SessionStore
     from ..transport.http.server.sessions.sqlite_session_store import SqliteSessionStore
@@ -27,12 +28,16 @@ __all__ = [
     "Header",
     "HttpSettings",
     "Image",
+    "Introspection",
     "MCPServer",
     "MCPServerConfig",
     "MCPToolRegistry",
     "MemorySessionStore",
+    "ServerAuth",
     "SessionStore",
     "SqliteSessionStore",
+    "StaticClient",
+    "TokenIssuer",
     "mcp_tool",
 ]
 
@@ -44,9 +49,14 @@ if not TYPE_CHECKING:
         {
             "Elicited": "fairlead.server.context.elicitation_forms",
             "HttpSettings": "fairlead.transport.http.server.http_settings",
+            "Introspection": "fairlead.auth.server.server_auth",
+            "ServerAuth": "fairlead.auth.server.server_auth",
+            "StaticClient": "fairlead.auth.server.server_auth",
+            "TokenIssuer": "fairlead.auth.server.server_auth",
             "MemorySessionStore": "fairlead.transport.http.server.sessions.session_store",
             "SessionStore": "fairlead.transport.http.server.sessions.session_store",
             "SqliteSessionStore": "fairlead.transport.http.server.sessions.sqlite_session_store",
             "mcp_tool": "fairlead.server.features.tool_modules",
         },
     )
+    __dir__ = public_names(__name__)

@@ -1,4 +1,4 @@
-"""Dispatch of requests to the routes of their methods, and the handlers of some of them."""
+"""Dispatch of requests by method, and handlers for lists, completions and log levels."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
@@ -40,10 +40,12 @@ class RequestDispatcher:
         """`inline` is False if the server has interceptors, which `answer_inline` would bypass."""
         self._routes: tuple[dict[str, MethodRoute], dict[str, MethodRoute]] = ({}, {})
         self._inline = inline
+        # raises `InsufficientScope` if the token of a request lacks required scopes
+        self.check_scopes: Callable[[Exchange], None] = lambda _: None
         self.inline_methods: set[str] = set()  # methods that `answer_inline` may be called for
 
     def register(self, routes: Mapping[str, MethodRoute]) -> None:
-        """Replace all routes by the given ones."""
+        """Replace all routes."""
         self._routes = by_era(routes)
         for method, route in routes.items():
             if route.in_task is None:
@@ -66,15 +68,14 @@ class RequestDispatcher:
             raise error_for_caller(exc, exchange) from None
         meta = exchange.head.meta
         if (not isinstance(meta, UnsetType) and meta.names_trace) or (
-            # A trace that is current already belongs to another request, unless the caller runs in
-            # this process and sends its requests directly.
+            # An existing trace belongs to another request, unless this process sent the request.
             current_trace.get() is not None and exchange.transport.transport_type != "direct"
         ):
             return _traced(exchange, answer)
         return answer(exchange)
 
     def answer_inline(self, exchange: Exchange) -> Answer:
-        """Answer a request that does not have to wait; return None for all others.
+        """Answer a request that needs no wait; return None for other requests.
 
         Raises:
             RpcError: The request is rejected.
@@ -100,6 +101,7 @@ class RequestDispatcher:
         # A stateless client may call only the methods of capabilities that the server declares.
         if route is None or (stateless and not route.offers):
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+        self.check_scopes(exchange)
         return route
 
 

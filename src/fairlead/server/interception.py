@@ -1,4 +1,4 @@
-"""Interceptors for messages that a server sends outside of a connection of its own.
+"""Interceptors for messages that a server sends without its own connection.
 
 On a connection of the server, an `InterceptedPeer` calls the interceptors.
 """
@@ -43,12 +43,11 @@ class InterceptedHandler:
     def __call__(self, exchange: Exchange) -> Awaitable[Answer]:
         edge = exchange.edge
         if isinstance(edge, InterceptedPeer) and edge.interceptors is self._interceptors:
-            # An intercepted peer passes its messages through the interceptors itself; a second
-            # reply path would call them twice.
+            # An intercepted peer passes its messages through the interceptors itself;
+            # a second reply path would call them twice.
             return self._handler(exchange)
         if isinstance(edge, NullReplyPath):
-            # `NullReplyPath` drops notifications and cannot send requests, so no message has to
-            # pass.
+            # `NullReplyPath` drops notifications and cannot send requests, so skip interceptors.
             return self._handler(exchange)
         kind = _PartsEdge if isinstance(edge, FragmentSender) else _InterceptedReplyPath
         return self._handler(replace(exchange, edge=kind(edge, self._notifier)))
@@ -93,12 +92,17 @@ class _InterceptedReplyPath(ReplyPathBase):
         self._edge.detach(exchange)
 
     async def request_caller(
-        self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
+        self,
+        exchange: Exchange,
+        method: str,
+        params: dict[str, Any] | Raw | None,
+        *,
+        timeout: float | None = None,
     ) -> Raw:
         async def deliver(asked: Exchange) -> Answer:
             given = asked.message.params
             body = given if isinstance(given, Raw) else None
-            return await self._edge.request_caller(exchange, asked.method, body)
+            return await self._edge.request_caller(exchange, asked.method, body, timeout=timeout)
 
         encoded = params if isinstance(params, Raw | None) else Raw(to_json(params))
         body = UNSET if encoded is None else encoded

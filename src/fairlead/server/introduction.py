@@ -21,7 +21,7 @@ def server_info(config: MCPServerConfig) -> dict[str, Any]:
 
 
 class Introduction:
-    """Description of a server for clients of both eras."""
+    """Builder of the `initialize` and `server/discover` results of a server."""
 
     def __init__(
         self, offers: Registration, info: dict[str, Any], envelope: ResultEnvelope

@@ -23,7 +23,7 @@ def require_known(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def named_arguments(function: F) -> F:
-    """Decorate a function, so that unknown keyword arguments are errors with the closest name."""
+    """Decorate a function so that errors for unknown keyword arguments suggest the closest name."""
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     known = [name for name in names if name != "self"]

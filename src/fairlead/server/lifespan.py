@@ -13,8 +13,8 @@ LifespanFactory: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 class Lifespan:
     """Asynchronous context that stays open while at least one connection uses it.
 
-    A task of its own enters and exits the context: connections come and go in any order, and a
-    context with a task group or a cancel scope in it must be exited by the task that entered it.
+    A separate task enters and exits the context, because a context with a task group or cancel
+    scope must be exited by the task that entered it, and connections close in any order.
     """
 
     def __init__(self, factory: LifespanFactory | None, server: Any) -> None:
@@ -37,8 +37,7 @@ class Lifespan:
             self._owner = loop.create_task(self._own(self._factory, self._ready, self._over))
         assert self._ready is not None
         try:
-            # Shielded: other connections wait for the same future, and one cancelled connection
-            # must not cancel it.
+            # Shielded: one cancelled connection must not cancel the future that others await.
             await asyncio.shield(self._ready)
         # BaseException, because a cancelled connection must release its use of the context too.
         except BaseException:
@@ -74,8 +73,7 @@ class Lifespan:
             if ready.done():
                 raise
             ready.set_exception(exc)
-            # Mark the exception as retrieved: the connections that waited for it may have been
-            # cancelled.
+            # Mark the exception as retrieved: the connections that awaited it may be cancelled.
             ready.exception()
         finally:
             self.state = None

@@ -44,8 +44,7 @@ def mount(
     def tool(entry: ToolEntry) -> ToolEntry:
         definition = structs.replace(entry.definition, name=stem + entry.name)
         home = _home(handler, info, entry.name)
-        # Inline calls bypass the handler of the inner server, which applies its interceptors and
-        # limits.
+        # Inline calls bypass the inner server's handler, which applies interceptors and limits.
         return structs.replace(entry, definition=definition, inline=False, home=home)
 
     def prompt(entry: PromptEntry) -> PromptEntry:
@@ -87,7 +86,7 @@ def _renamed(exchange: Exchange, name: str) -> Exchange:
 
 
 def _signed(result: Answer, info: dict[str, Any]) -> Answer:
-    """Replace the server information of a stateless result by that of the outer server.
+    """Replace the `serverInfo` in a stateless result with that of the outer server.
 
     The client does not know about the inner server.
     """

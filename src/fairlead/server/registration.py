@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
+from ..protocol.identity.principal_scopes import scope_tuple
 from ..protocol.types.tools import ToolAnnotations
 from .execution.worker_threads import WorkerThreads
 from .features.change_broadcaster import ChangeBroadcaster
 from .features.completion_registry import Completer, Completions
+from .features.entry_scopes import EntryScopes
 from .features.paged_list import PagedList
 from .features.prompt_entry import PromptEntry, prompt_from_function, prompt_from_template
 from .features.resource_registry import CacheHints, ContentProvider, Resources, file_resource
@@ -42,6 +44,7 @@ class Registration:
             "prompt", "prompts/list", "prompts", config.page_size
         )
         self.completions = Completions(self.prompts, self.resources, self._workers)
+        self.entry_scopes = EntryScopes(lambda: self._tools, self.resources, self.prompts)
         self.resources.fixed.listeners.append(self._resources_changed)
         self.resources.templates.listeners.append(self._resources_changed)
         self.prompts.listeners.append(self._prompts_changed)
@@ -62,8 +65,7 @@ class Registration:
 
     @registry.setter
     def registry(self, registry: MCPToolRegistry) -> None:
-        # The previous registry may be used by another server and must no longer notify the clients
-        # of this server.
+        # Another server may use the previous registry, which must not notify clients of this one.
         self._tools.listeners.remove(self._tools_changed)
         self._use(registry)
 
@@ -95,6 +97,7 @@ class Registration:
         meta: dict[str, Any] | None = None,
         timeout: float | None = None,
         inline: bool = False,
+        scopes: str | Sequence[str] | None = None,
     ) -> Callable[[F], F]: ...
 
     @named_arguments
@@ -109,13 +112,14 @@ class Registration:
         meta: dict[str, Any] | None = None,
         timeout: float | None = None,
         inline: bool = False,
+        scopes: str | Sequence[str] | None = None,
     ) -> Any:
         """Register a function as a tool: its type hints become the schema, its docstring the
         description.
 
         Coroutine functions run on the event loop, plain functions in a thread. `inline=True` calls
         a plain function on the event loop; use it only for functions that are quick and never
-        block.
+        block. `scopes` are those that the access token of a caller must have (see `auth`).
         """
 
         def register(function: F) -> F:
@@ -130,6 +134,7 @@ class Registration:
                 inline=inline,
                 output_schema=output_schema,
             )
+            entry.scopes = scope_tuple(scopes)
             self._registry.register(entry, source=function)
             return function
 
@@ -144,11 +149,13 @@ class Registration:
         handler: Callable[..., Any],
         title: str | None = None,
         output_schema: dict[str, Any] | None = None,
+        *,
+        scopes: str | Sequence[str] | None = None,
     ) -> None:
         """Register a tool with a given schema: a JSON Schema or a complete tool object."""
-        self._registry.register(
-            tool_from_schema(name, schema, handler, title, output_schema), source=handler
-        )
+        entry = tool_from_schema(name, schema, handler, title, output_schema)
+        entry.scopes = scope_tuple(scopes)
+        self._registry.register(entry, source=handler)
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool.
@@ -169,6 +176,7 @@ class Registration:
         mime_type: str | None = None,
         cache_ttl: float | None = None,
         cache_scope: str | None = None,
+        scopes: str | Sequence[str] | None = None,
     ) -> Callable[[F], F]:
         """Register a function as the content provider of a resource.
 
@@ -192,6 +200,7 @@ class Registration:
                 mime_type=mime_type,
                 cache=cache,
                 is_template="{" in uri,
+                scopes=scope_tuple(scopes),
             )
             return function
 
@@ -209,6 +218,7 @@ class Registration:
         title: str | None = None,
         cache_ttl: float | None = None,
         cache_scope: str | None = None,
+        scopes: str | Sequence[str] | None = None,
     ) -> None:
         """Register a resource; the provider is a function or the content itself."""
         given = content_provider
@@ -222,6 +232,7 @@ class Registration:
             mime_type=mime_type,
             cache=self._hints(cache_ttl, cache_scope),
             is_template=False,
+            scopes=scope_tuple(scopes),
         )
 
     @named_arguments
@@ -236,6 +247,7 @@ class Registration:
         title: str | None = None,
         cache_ttl: float | None = None,
         cache_scope: str | None = None,
+        scopes: str | Sequence[str] | None = None,
     ) -> None:
         """Register a family of resources; the provider takes the variables of the template."""
         self.resources.register(
@@ -247,6 +259,7 @@ class Registration:
             mime_type=mime_type,
             cache=self._hints(cache_ttl, cache_scope),
             is_template=True,
+            scopes=scope_tuple(scopes),
         )
 
     def register_file_resource(self, path: str) -> str:
@@ -287,6 +300,7 @@ class Registration:
         *,
         title: str | None = None,
         description: str | None = None,
+        scopes: str | Sequence[str] | None = None,
     ) -> Callable[[F], F]: ...
 
     @named_arguments
@@ -296,12 +310,14 @@ class Registration:
         *,
         title: str | None = None,
         description: str | None = None,
+        scopes: str | Sequence[str] | None = None,
     ) -> Any:
         """Register a function as a prompt. It receives the arguments and returns the messages."""
 
         def register(function: F) -> F:
             own = name if isinstance(name, str) else None
             entry = prompt_from_function(function, own, description, title)
+            entry.scopes = scope_tuple(scopes)
             self.prompts.add(entry.definition.name, entry)
             return function
 
@@ -317,11 +333,11 @@ class Registration:
         template: str | Callable[..., Any] | None = None,
         *,
         title: str | None = None,
+        scopes: str | Sequence[str] | None = None,
     ) -> None:
-        """Register a prompt with a template, in which `{key}` is replaced by an argument, or a
-        function.
-        """
+        """Register a prompt: a function, or a template whose `{key}`s are replaced by arguments."""
         entry = prompt_from_template(name, description, arguments, template, title)
+        entry.scopes = scope_tuple(scopes)
         self.prompts.add(name, entry)
 
     def remove_prompt(self, name: str) -> None:
@@ -356,10 +372,13 @@ class Registration:
         load_modules(self._registry, names)
 
     def _tools_changed(self) -> None:
+        self.entry_scopes.entries_changed()
         self.changes.changed("notifications/tools/list_changed")
 
     def _resources_changed(self) -> None:
+        self.entry_scopes.entries_changed()
         self.changes.changed("notifications/resources/list_changed")
 
     def _prompts_changed(self) -> None:
+        self.entry_scopes.entries_changed()
         self.changes.changed("notifications/prompts/list_changed")

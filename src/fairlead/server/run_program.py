@@ -37,8 +37,8 @@ def run_server(server: RunnableServer) -> None:
     config = server.config
 
     def print_url(url: str) -> None:
-        # The space before the full stop keeps terminals from making the full stop part of the link.
-        sys.stderr.write(f"{config.name}: serving MCP at {url} . Press Ctrl-C to stop.\n")
+        # The same lines as those of `fairlead serve`.
+        sys.stderr.write(f"serving: {config.name} at {url}\nstop: Ctrl-C or SIGTERM\n")
         sys.stderr.flush()
 
     if config.transport == "http":
@@ -52,7 +52,7 @@ def run_server(server: RunnableServer) -> None:
         raise ConfigError(f"invalid transport {config.transport!r}: expected 'stdio' or 'http'")
     # `sys.stdin` is None in a process without a console, such as `pythonw` on Windows.
     if sys.stdin is not None and sys.stdin.isatty():
-        say = f"{config.name}: serving MCP on stdin and stdout. Press Ctrl-C or Ctrl-D to stop.\n"
+        say = f"serving: {config.name} on stdin and stdout. Stop with Ctrl-C or Ctrl-D.\n"
         sys.stderr.write(say)
     run_program(server.run_stdio)
 
@@ -77,10 +77,9 @@ def _settle_memory() -> None:
     # Imported modules are never freed, so the collector need not scan them again.
     freeze_memory()
     # With the default threshold of 700 objects, dozens of concurrent calls trigger the collector
-    # again and again, although the objects of running calls are not garbage.
+    # repeatedly, although the objects of running calls are not garbage.
     gc.set_threshold(10_000, 10, 10)
-    # Freeing one large allocation raises the threshold above which glibc maps and unmaps each
-    # buffer separately.
+    # Freeing a large allocation raises the threshold above which glibc maps each buffer separately.
     bytes(16 << 20)
 
 
@@ -129,7 +128,7 @@ _leaving = threading.Event()
 
 
 def _leave_hard(limit: float) -> None:
-    # Half a second is left for the exit itself.
+    # Half a second of the limit is reserved for the exit itself.
     threading.Event().wait(limit - 0.5)
     sys.stderr.write(
         "fairlead: shutdown timed out; exiting without waiting for running functions\n"

@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.outgoing_params import Identity
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ..transport.channel import Channel
-from ..wire import to_json
+from ..wire import Notification, Request, to_json
 from .dispatch import (
     MethodRoute,
     RequestDispatcher,
@@ -40,6 +41,7 @@ from .results.result_envelope import ResultEnvelope
 from .server_config import MCPServerConfig
 
 if TYPE_CHECKING:
+    from ..auth.server.server_auth import ServerAuth
     from ..protocol.headers import ParamHeader
     from ..transport.http.server.http_settings import HttpSettings
     from .http_app.app import HttpApp
@@ -68,6 +70,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         interceptors: Sequence[Interceptor] = (),
         registry: MCPToolRegistry | None = None,
         lifespan: LifespanFactory | None = None,
+        auth: "ServerAuth | None" = None,
         **settings: Any,
     ) -> None:
         """`config` is the configuration, or the name of the server; `settings` are fields of
@@ -75,10 +78,13 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
 
         `lifespan` takes the server and returns an asynchronous context that is open while the
         server runs. The value that the context yields is available as `server.state`.
+
+        `auth` specifies the access tokens that clients need over HTTP and WebSocket.
         """
+        self.auth = auth
         config = _make_config(config, settings)
         self.info = server_info(config)
-        # Inline answers are synchronous and would bypass the interceptors, which are not.
+        # Inline answers are synchronous and would bypass the asynchronous interceptors.
         self._dispatcher = RequestDispatcher(inline=not interceptors)
         self.handler = self._dispatcher.handle
         self.inline_methods = self._dispatcher.inline_methods  # inline tools add `tools/call`
@@ -99,12 +105,13 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         super().__init__(config, registry, self._runner.workers)
         self._introduction = Introduction(self, self.info, self._envelope)
         self._dispatcher.register(self._make_routes())
+        self._dispatcher.check_scopes = self.entry_scopes.check
         self._mounted: list[MCPServer] = []
         self._lifespan = Lifespan(lifespan, self)
-        # Weak, so that a peer whose owner forgets it without closing it is freed.
+        # Weak references, so that a peer that was not closed can be freed.
         self._peers: weakref.WeakSet[Peer] = weakref.WeakSet()
         self._warm = not config.warm_up
-        # Interceptors may hide entries.
+        # No suggestions, because interceptors may hide entries.
         for listing in (self._tools, self.prompts, self.resources.fixed, self.resources.templates):
             listing.suggests = not interceptors
 
@@ -152,7 +159,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
 
     def _tools_changed(self) -> None:
         super()._tools_changed()
-        # The registry may have been replaced by one with its own listing.
+        # The registry may have been replaced by a registry with its own listing.
         self._calls.listing = self._registry.listing
         if self._registry.has_inline:
             self._dispatcher.allow_inline("tools/call")
@@ -185,10 +192,12 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
             raise TypeError("pass either HttpSettings or options, not both")
         require_known(options, HttpSettings.__annotations__)
         chosen = settings if settings is not None else HttpSettings(**options)
+        if chosen.auth is None and self.auth is not None:
+            chosen = replace(chosen, auth=self.auth)
         return HttpApp(self, chosen, pages=RestApi(self, self.handler, chosen))
 
     async def serve(self, channel: Channel) -> None:
-        """Serve one channel with an anonymous client until it ends. Cancelling closes it."""
+        """Serve the channel of an anonymous client until it ends. Cancelling closes the channel."""
         async with self.running():
             peer = self.attach(channel, ANONYMOUS)
             try:
@@ -231,7 +240,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         resources as is.
 
         Later additions and removals are followed. The interceptors, limits and lifespan of the
-        other server apply to its entries, inside those of this server.
+        other server apply to its entries, in addition to those of this server.
 
         Raises:
             ValueError: A name or URI is registered already.
@@ -254,6 +263,16 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         """Return the arguments of a tool that are also sent as headers (stateless HTTP)."""
         entry = self._tools.get(tool)
         return () if entry is None else entry.param_headers
+
+    def required_scopes(
+        self, message: Request | Notification, principal: Principal
+    ) -> Sequence[str]:
+        """Return the scopes that a message requires, by the entry that it names."""
+        return self.entry_scopes.required(message)
+
+    def all_scopes(self) -> Sequence[str]:
+        """Return the scopes of all entries."""
+        return self.entry_scopes.scopes
 
     async def end_streams(self) -> None:
         """End the streams of clients that only listen for changes."""
@@ -309,7 +328,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
             ConversationRole.SERVER,
             identity,
             principal=principal,
-            # Bridges connect several clients to one pipe. Over HTTP each client has a session.
+            # A bridge may connect several clients to one pipe. Over HTTP each has a session.
             restartable=channel.context.transport_type not in ("http", "sse"),
         )
         make = Peer if self._heard is None else self._heard.make_peer
@@ -321,7 +340,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
             handler=self.handler,
             inline=self.answer_inline,
             inline_methods=self.inline_methods,
-            on_eof=self.changes.stop,  # requests of `subscriptions/listen` never end otherwise
+            on_eof=self.changes.stop,  # ends `subscriptions/listen` requests, which would stay open
             on_close=lambda _: self.changes.forget(attached[0]),
             max_in_flight=self.config.max_in_flight,
             input_timeout=self.config.input_timeout,
@@ -350,7 +369,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
 
 
 def _make_config(config: MCPServerConfig | str | None, settings: dict[str, Any]) -> MCPServerConfig:
-    known = (*MCPServerConfig.__annotations__, "interceptors", "registry", "lifespan")
+    known = (*MCPServerConfig.__annotations__, "interceptors", "registry", "lifespan", "auth")
     require_known(settings, known)
     if isinstance(config, str):
         return MCPServerConfig(name=config, **settings)

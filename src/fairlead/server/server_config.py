@@ -8,7 +8,7 @@ from .keyword_arguments import named_arguments
 
 __all__ = ["MCPServerConfig"]
 
-_DEFAULT_RATE = 50.0
+_DEFAULT_RATE = 50.0  # default of `rate_limit_rate`, in requests per second
 
 
 @dataclass(kw_only=True)
@@ -25,7 +25,7 @@ class MCPServerConfig:
     instructions: str | None = None
     default_tool_timeout: float = 60.0
     per_tool_timeouts: dict[str, float] | None = None
-    # tool calls per second; the default applies only to network callers, an explicit rate to all
+    # tool calls per second; the default applies to network callers, an explicit rate to all callers
     rate_limit_rate: float = _DEFAULT_RATE
     rate_limit_burst: int = 100
     # calls per second: one rate for every tool, or a rate by tool name
@@ -45,7 +45,7 @@ class MCPServerConfig:
 
     @property
     def local_rate_limit_rate(self) -> float:
-        """Rate of callers over stdio and in the same process: 0 unless a rate was given."""
+        """Rate for callers over stdio and in the same process: 0 unless a rate was configured."""
         # Compared by identity: 50.0 may also be given explicitly.
         return 0.0 if self.rate_limit_rate is _DEFAULT_RATE else self.rate_limit_rate
 

@@ -31,7 +31,7 @@ async def answer_single_message(
             )
     except RemoteProtocolError as exc:
         return _refuse(failure(exc.request_id, exc.code, str(exc)), correlation_id)
-    # No handshake took place, so a revision has to be assumed.
+    # Without a handshake, a revision must be assumed.
     conversation = Conversation(
         ConversationRole.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS
     )

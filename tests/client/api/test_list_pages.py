@@ -15,7 +15,7 @@ both_eras = pytest.mark.parametrize("stateless", [True, False], ids=["stateless"
 
 
 class ListServer:
-    """Answers `tools/list`: each cursor leads to a page or an error."""
+    """A fake server that answers each `tools/list` cursor with a page or an error."""
 
     def __init__(self, pages: dict[str | None, Any]) -> None:
         self.asked: list[str | None] = []
@@ -50,7 +50,7 @@ async def test_a_list_ends_with_a_page_without_a_cursor(stateless: bool) -> None
 
 
 @both_eras
-async def test_an_empty_cursor_leads_to_the_next_page(stateless: bool) -> None:
+async def test_an_empty_cursor_is_used_to_request_the_next_page(stateless: bool) -> None:
     server = ListServer(
         {
             None: {"tools": ["a"], "nextCursor": ""},
@@ -64,7 +64,7 @@ async def test_an_empty_cursor_leads_to_the_next_page(stateless: bool) -> None:
 
 @both_eras
 @pytest.mark.parametrize("cursor", ["", "x"])
-async def test_a_repeated_cursor_ends_the_list(stateless: bool, cursor: str) -> None:
+async def test_reading_a_list_ends_at_a_repeated_cursor(stateless: bool, cursor: str) -> None:
     server = ListServer(
         {
             None: {"tools": ["a"], "nextCursor": cursor},
@@ -75,7 +75,7 @@ async def test_a_repeated_cursor_ends_the_list(stateless: bool, cursor: str) -> 
     assert server.asked == [None, cursor]
 
 
-async def test_an_empty_cursor_at_the_end_of_a_handshake_list_repeats_nothing() -> None:
+async def test_an_empty_cursor_at_the_end_of_a_handshake_list_ends_the_list() -> None:
     first = {"tools": ["a"], "nextCursor": "2"}
     last = {"tools": ["b"], "nextCursor": ""}
     begins_again = ListServer({None: first, "2": last, "": first})

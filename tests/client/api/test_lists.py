@@ -1,4 +1,4 @@
-"""Tests of lists of servers that violate the protocol."""
+"""Tests of lists from servers that violate the protocol."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def _forget_verdicts() -> None:
     known_eras.clear()
 
 
-# Each cursor leads to a different kind of page.
+# Each cursor returns a different kind of page.
 PAGES = """
 pages = {
     None: {"tools": [{"name": "a", "inputSchema": {}}, {"name": 5}, {}], "nextCursor": "odd"},
@@ -78,7 +78,7 @@ async def test_only_the_last_hundred_skipped_items_are_kept() -> None:
         (b"{", "The result is malformed"),
     ],
 )
-def test_a_result_of_an_unknown_type_is_an_error(raw: bytes, problem: str) -> None:
+def test_a_list_result_of_an_unknown_type_is_an_error(raw: bytes, problem: str) -> None:
     with pytest.raises(RemoteProtocolError, match=problem) as refused:
         read_result(Raw(raw))
     assert refused.value.code == -32600

@@ -1,4 +1,4 @@
-"""Tests of arguments in headers of calls, and of tools that are hidden because of them."""
+"""Tests of call arguments in HTTP headers, and of tools with invalid header annotations."""
 
 import asyncio
 import contextlib
@@ -26,12 +26,12 @@ def _forget_verdicts() -> None:
 
 
 class Door:
-    """An interceptor before a server that records requests and may change responses."""
+    """A server interceptor that records requests and may change responses."""
 
     def __init__(self) -> None:
         self.came: list[tuple[str, Mapping[str, str]]] = []
         self.tools: list[dict[str, Any]] = []  # listed in addition to the existing tools
-        self.refusals: dict[str, list[RpcError]] = {}  # errors of the next requests, by method
+        self.refusals: dict[str, list[RpcError]] = {}  # errors for the next requests, by method
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         self.came.append((exchange.method, exchange.transport.headers or {}))
@@ -47,7 +47,7 @@ class Door:
         return [method for method, _ in self.came]
 
     def calls(self) -> list[dict[str, str]]:
-        """Return the headers made from arguments, by call."""
+        """Return the argument headers of each call."""
         return [
             {name: value for name, value in headers.items() if name.startswith("mcp-param-")}
             for method, headers in self.came
@@ -82,7 +82,7 @@ async def serving(server: MCPServer) -> AsyncIterator[str]:
             await running
 
 
-async def test_marked_arguments_are_sent_in_headers() -> None:
+async def test_arguments_with_a_header_annotation_are_sent_in_headers() -> None:
     door = Door()
     async with serving(office(door)) as url, MCPClient.connect_http(url) as client:
         await client.tools()
@@ -94,7 +94,7 @@ async def test_marked_arguments_are_sent_in_headers() -> None:
     ]
 
 
-async def test_the_handshake_era_has_no_argument_headers() -> None:
+async def test_handshake_requests_have_no_argument_headers() -> None:
     door = Door()
     door.tools = [marked("odd", data={"type": "object", "x-mcp-header": "Data"})]
     async with serving(office(door)) as url, MCPClient.connect_http(url, HANDSHAKE) as client:
@@ -103,7 +103,7 @@ async def test_the_handshake_era_has_no_argument_headers() -> None:
     assert door.calls() == [{}]
 
 
-async def test_tools_with_invalid_header_marks_are_hidden_over_http(
+async def test_tools_with_invalid_header_annotations_are_hidden_over_http(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     door = Door()
@@ -119,14 +119,14 @@ async def test_tools_with_invalid_header_marks_are_hidden_over_http(
             assert [tool.name for tool in await client.tools()] == ["sales", "fine"]
             skipped = client.skipped[:2]
     assert skipped == [
-        "tools/list: 'empty' cannot be called over HTTP: value: '' is not a valid name of a header",
+        "tools/list: 'empty' cannot be called over HTTP: value: '' is not a valid header name",
         "tools/list: 'deep' cannot be called over HTTP: "
         "value: x-mcp-header is not allowed under 'items'",
     ]
     assert "'empty' cannot be called over HTTP" in caplog.text
 
 
-async def test_tools_with_invalid_header_marks_are_listed_without_http() -> None:
+async def test_tools_with_invalid_header_annotations_are_listed_over_stdio() -> None:
     door = Door()
     door.tools = [marked("empty", value={"type": "string", "x-mcp-header": ""})]
     async with MCPClient.connect_inprocess(office(door)) as client:
@@ -143,7 +143,7 @@ async def test_a_call_without_required_headers_is_repeated_after_a_new_list() ->
     assert door.calls()[-2:] == [{"mcp-param-region": "north"}, {"mcp-param-region": "south"}]
 
 
-async def test_a_cached_list_does_not_restore_old_headers() -> None:
+async def test_a_cached_tool_list_does_not_restore_outdated_headers() -> None:
     door = Door()
     server = MCPServer("office", interceptors=[door], cache_ttl=60)
 
@@ -178,7 +178,7 @@ async def test_a_call_without_required_headers_is_repeated_only_once() -> None:
     assert door.methods()[before:] == ["tools/call", "tools/list", "tools/call"]
 
 
-async def test_without_http_a_header_mismatch_is_raised() -> None:
+async def test_a_header_mismatch_error_is_raised_if_the_transport_is_not_http() -> None:
     door = Door()
     async with MCPClient.connect_inprocess(office(door)) as client:
         door.refusals["tools/call"] = [RpcError(-32020, "no")]
@@ -187,7 +187,7 @@ async def test_without_http_a_header_mismatch_is_raised() -> None:
     assert door.methods().count("tools/call") == 1
 
 
-async def test_a_refused_discovery_that_names_our_version_is_repeated() -> None:
+async def test_a_refused_discovery_that_names_a_supported_version_is_repeated() -> None:
     door = Door()
     refusal = RpcError(-32022, "no", {"supported": ["2026-07-28"], "requested": "2026-07-28"})
     async with serving(office(door)) as url:
@@ -202,7 +202,7 @@ async def test_a_refused_discovery_that_names_our_version_is_repeated() -> None:
 
 
 @pytest.mark.covers("TRN-02")
-async def test_a_call_may_have_its_own_headers() -> None:
+async def test_a_call_sends_additional_headers_given_in_its_options() -> None:
     door = Door()
     async with (
         serving(office(door)) as url,
@@ -218,11 +218,13 @@ async def test_a_call_may_have_its_own_headers() -> None:
     assert teams == ["blue", "red", "green"]
     async with MCPClient.connect_inprocess(office(door)) as client:
         called = await client.call("sales", {"region": "north"}, headers={"X-Team": "blue"})
-        assert called.text == "north 2026"  # without headers the option is ignored
+        assert (
+            called.text == "north 2026"
+        )  # an in-process connection has no HTTP headers, so the option is ignored
 
 
 @pytest.mark.covers("TRN-02")
-async def test_a_request_of_a_transport_may_have_its_own_headers() -> None:
+async def test_a_transport_request_sends_additional_headers_given_in_its_options() -> None:
     door = Door()
     async with (
         serving(office(door)) as url,

@@ -72,7 +72,7 @@ async def test_lists_and_resources_are_requested_once_until_they_change(tmp_path
 
 
 class Source:
-    """A source of results that responds when the test allows it."""
+    """A source of results that responds when a test releases it."""
 
     def __init__(self, ttl: int = 1000) -> None:
         self.asked = 0
@@ -136,7 +136,7 @@ async def test_a_shared_read_is_cancelled_with_its_last_caller() -> None:
 
 
 @pytest.mark.parametrize("change", ["told", "acted"])
-async def test_a_read_from_before_a_change_is_not_joined(change: str) -> None:
+async def test_a_read_that_started_before_a_change_is_not_shared(change: str) -> None:
     cache, source = ResultCache(), Source()
     early = asyncio.ensure_future(cache.get("tools/list", None, source.fetch))
     await source.has_asked(1)
@@ -187,7 +187,7 @@ async def test_a_failed_read_is_raised_to_all_callers_and_not_cached() -> None:
 @pytest.mark.parametrize("scope", ["private", "public"])
 async def test_cached_results_are_not_shared_between_clients(tmp_path: Path, scope: str) -> None:
     command = program(tmp_path, KEEPING.replace('"public"', repr(scope)), stateless=True)
-    # Two clients may act for two users: neither sees results cached for the other.
+    # Two clients may act for two users, so they do not share cached results.
     async with (
         MCPClient.connect_stdio(command) as one,
         MCPClient.connect_stdio(command) as other,
@@ -197,7 +197,7 @@ async def test_cached_results_are_not_shared_between_clients(tmp_path: Path, sco
         assert len(heard(tmp_path, "resources/read")) == 2
 
 
-async def test_a_new_connection_starts_with_an_empty_cache(tmp_path: Path) -> None:
+async def test_a_new_connection_has_an_empty_result_cache(tmp_path: Path) -> None:
     command = program(tmp_path, KEEPING, stateless=True)
     config = MCPClientConfig(auto_reconnect=True, retry_delay=0.01)
     async with MCPClient.connect_stdio(command, config) as client:
@@ -222,12 +222,12 @@ async def test_a_stale_result_is_returned_while_a_single_read_refreshes_it() -> 
     source.gate.clear()
     now[0] = 5.0
     assert [b'"n":1' in old for old in (await read(), await read(), await read())] == [True] * 3
-    await source.has_asked(2)  # a single read for all callers
+    await source.has_asked(2)  # one read for all callers
     source.gate.set()
     await settled(cache)
     assert b'"n":2' in await read()
     assert source.asked == 2
-    now[0] = 16.0  # one second to live and ten seconds of staleness, from the time of the request
+    now[0] = 16.0  # time to live 1 s, then stale for 10 s, counted from the request
     assert b'"n":3' in await read()
 
 
@@ -253,7 +253,7 @@ async def test_a_tool_call_drops_only_expired_results() -> None:
     assert b'"n":1' in bytes(await cache.get("tools/list", None, source.fetch))
 
 
-async def test_a_failed_refresh_keeps_the_stale_result_until_its_time_is_over() -> None:
+async def test_a_failed_refresh_keeps_the_stale_result_until_it_expires() -> None:
     now, calls = [0.0], 0
     cache = ResultCache(lambda: now[0], stale=10.0)
 
@@ -311,19 +311,21 @@ async def test_a_client_may_be_configured_to_return_stale_results(tmp_path: Path
     async with MCPClient.connect_stdio(command) as client:
         first = await titles()
         while len(heard(tmp_path, "server/discover")) < 20:
-            await client.ping()  # takes more than the millisecond that a page may be cached
+            await client.ping()  # takes longer than the time to live of 1 ms
         second = await titles()
-        assert not set(first) & set(second)  # by default stale results are not returned
+        assert not set(first) & set(second)  # stale results are not returned by default
 
 
 async def settled(cache: ResultCache) -> None:
-    """Wait for background reads of the cache."""
+    """Wait until background reads of the cache have ended."""
     async with asyncio.timeout(5):
         while cache._refreshing:
             await asyncio.sleep(0)
 
 
-async def test_closing_a_client_drops_its_results_and_stops_reading(tmp_path: Path) -> None:
+async def test_closing_a_client_drops_its_cached_results_and_stops_background_reads(
+    tmp_path: Path,
+) -> None:
     source = KEEPING.replace('"ttlMs": 60000', '"ttlMs": 1')
     command = program(tmp_path, source, stateless=True)
     async with MCPClient.connect_stdio(command, MCPClientConfig(stale_seconds=60)) as client:
@@ -393,7 +395,7 @@ async def test_results_are_cached_only_with_a_time_to_live(result: bytes, kept: 
         (None, []),
     ],
 )
-async def test_a_change_of_a_resource_drops_cached_resources_above_and_below_it(
+async def test_a_resource_update_drops_cached_results_of_its_parents_and_children(
     changed: str | None, left: list[str]
 ) -> None:
     cache = ResultCache()

@@ -18,11 +18,13 @@ from fairlead.errors import OutputMismatch
         ({"annotations": {"readOnlyHint": 1, "idempotentHint": "yes"}}, False),
     ],
 )
-def test_a_read_only_or_idempotent_tool_is_harmless(tool: dict[str, Any], harmless: bool) -> None:
+def test_only_a_read_only_or_idempotent_tool_is_safe_to_repeat(
+    tool: dict[str, Any], harmless: bool
+) -> None:
     assert is_harmless(tool) is harmless
 
 
-def test_tool_hints_are_forgotten_with_the_list() -> None:
+def test_tool_hints_are_dropped_together_with_the_tool_list() -> None:
     hints = ToolHints()
     hints.learn([{"name": "a", "annotations": {"readOnlyHint": True}, "outputSchema": {}}])
     assert hints.harmless("a")
@@ -44,7 +46,7 @@ def test_tool_hints_are_forgotten_with_the_list() -> None:
     ],
     ids=["fits", "error", "absent", "wrong member", "wrong value"],
 )
-def test_a_result_is_checked_against_the_schema_of_its_tool(
+def test_a_result_is_checked_against_the_output_schema_of_its_tool(
     result: dict[str, Any], problem: str | None
 ) -> None:
     hints = ToolHints()

@@ -24,7 +24,7 @@ LATEST = MCPClientConfig(protocol_version="latest")
 
 
 @pytest.mark.covers("CLT-05", "CLT-06", "CLT-07")
-async def test_all_features_of_a_server_have_typed_calls() -> None:
+async def test_all_server_features_can_be_used_with_typed_calls() -> None:
     server = MCPServer("typed")
 
     @server.tool()
@@ -90,7 +90,9 @@ for request in requests():
 
 
 @pytest.mark.covers("PRO-34", "PRO-35")
-async def test_invalid_items_are_skipped_or_kept_as_unknown_content(tmp_path: Path) -> None:
+async def test_invalid_items_are_skipped_and_unknown_content_blocks_are_kept(
+    tmp_path: Path,
+) -> None:
     command = program(tmp_path, ODD, stateless=False)
     async with MCPClient.connect_stdio(command, LATEST) as client:
         pages = [[tool.name for tool in page] async for page in client.tool_pages()]
@@ -153,7 +155,7 @@ for request in requests():
 async def test_structured_content_is_checked_against_the_listed_schema(tmp_path: Path) -> None:
     command = program(tmp_path, LYING, stateless=False)
     async with MCPClient.connect_stdio(command, LATEST) as client:
-        await client.call_tool("bad")  # no schema is known yet
+        await client.call_tool("bad")  # the schema is not known yet
         for listing in (client.list_tools, client.tools):
             await listing()
             assert (await client.call("good")).structured == {"n": 1}
@@ -171,13 +173,13 @@ async def test_structured_content_is_checked_against_the_listed_schema(tmp_path:
                 ):
                     await client.call(tool)
         await client.call_tool("changed")
-        await client.call("bad")  # the list and its schemas are out of date
+        await client.call("bad")  # the list and its schemas have expired
         await client.tools()
         client.config.validate_output = False
         assert (await client.call("bad")).structured == {"n": "x"}
 
 
-def test_only_hints_that_are_true_make_a_tool_harmless() -> None:
+def test_only_hints_with_the_value_true_make_a_tool_safe_to_repeat() -> None:
     known = ToolHints()
     known.learn(
         [

@@ -25,7 +25,7 @@ ERROR = {"type": "text", "text": json.dumps(MCPToolError("no", tool_name="t").to
     ],
     ids=["first", "last", "none", "no error", "no content"],
 )
-def test_the_structured_error_of_a_tool_is_in_a_content_block(
+def test_the_structured_error_of_a_tool_is_read_from_a_content_block(
     content: Any, isError: bool, found: bool
 ) -> None:
     error = tool_error({"content": content, "isError": isError})
@@ -61,7 +61,7 @@ def text(value: str) -> dict[str, Any]:
         (None, None),
     ],
 )
-def test_the_data_of_a_result_is_its_structured_content_without_a_wrapper(
+def test_result_data_is_the_structured_content_without_its_wrapper_object(
     structured: Any, data: Any
 ) -> None:
     received = {"content": [], "structuredContent": structured}
@@ -80,7 +80,7 @@ def test_the_data_of_a_result_is_its_structured_content_without_a_wrapper(
         ("odd", ""),
     ],
 )
-def test_the_text_of_a_result_joins_its_text_blocks(content: Any, joined: str) -> None:
+def test_result_text_joins_all_text_blocks(content: Any, joined: str) -> None:
     assert ToolCallResult({"content": content}).text == joined
 
 

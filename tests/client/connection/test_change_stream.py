@@ -1,4 +1,4 @@
-"""Tests of changes as an asynchronous iterator, in both eras."""
+"""Tests of the asynchronous iterator over changes, in both eras."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ def config(request: pytest.FixtureRequest) -> MCPClientConfig:
 
 
 @pytest.mark.covers("CLT-07")
-async def test_changes_are_returned_in_order_and_without_duplicates(
+async def test_a_change_stream_returns_changes_in_order_and_without_duplicates(
     config: MCPClientConfig,
 ) -> None:
     server = notes()
@@ -40,7 +40,9 @@ async def test_changes_are_returned_in_order_and_without_duplicates(
             assert found == {Change("tools"), Change("resource", "note://a")}
 
 
-async def test_two_streams_for_the_same_resource_are_independent(config: MCPClientConfig) -> None:
+async def test_two_change_streams_for_the_same_resource_are_independent(
+    config: MCPClientConfig,
+) -> None:
     server = notes()
     async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(server, config) as client:
         async with client.changes(uris=["note://a"]) as longer:
@@ -72,7 +74,7 @@ async def test_iterating_over_changes_ends_when_the_client_is_closed(
         assert await following == []
 
 
-async def test_after_a_reconnect_all_watched_items_count_as_changed() -> None:
+async def test_a_change_stream_reports_all_watched_items_after_a_reconnect() -> None:
     server = notes()
     config = MCPClientConfig(protocol_version="2025-11-25", auto_reconnect=True, retry_delay=0.01)
     async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(server, config) as client:
@@ -84,7 +86,7 @@ async def test_after_a_reconnect_all_watched_items_count_as_changed() -> None:
             assert await anext(changes) == Change("resource", "note://a")
 
 
-async def test_only_the_last_stream_of_a_resource_unsubscribes() -> None:
+async def test_only_closing_the_last_stream_of_a_resource_unsubscribes() -> None:
     asked: list[tuple[str, str]] = []
 
     async def listen(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -102,7 +104,7 @@ async def test_only_the_last_stream_of_a_resource_unsubscribes() -> None:
         assert asked == [("subscribe", "note://a"), ("unsubscribe", "note://a")]
 
 
-async def test_a_stream_whose_subscription_is_refused_is_not_registered() -> None:
+async def test_a_refused_subscription_leaves_no_change_stream() -> None:
     async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "resources/subscribe":
             raise RpcError(-32002, "no such resource")

@@ -1,4 +1,4 @@
-"""Tests that closing a client at any moment leaves no connection open."""
+"""Tests of closing a client while it connects, and of connection errors."""
 
 import asyncio
 import contextlib
@@ -91,13 +91,13 @@ async def test_a_cancelled_close_still_closes_the_connection() -> None:
     ],
     ids=["400", "499", "500", "rpc", "unreadable", "closed", "none"],
 )
-def test_errors_that_may_mean_another_era_are_recognized(
+def test_errors_that_may_indicate_another_era_are_recognized(
     error: BaseException | None, expected: bool
 ) -> None:
     assert _is_refusal(error) is expected
 
 
-def test_error_of_a_lost_server_has_its_exit_code_and_stderr() -> None:
+def test_the_error_for_a_lost_server_has_its_exit_code_and_stderr() -> None:
     lost = _lost(ChannelClosed("it crashed", exit_code=3, stderr=("a",), public="crashed"))
     assert str(lost).startswith("Could not connect: it crashed before the handshake was complete")
     assert (lost.exit_code, lost.stderr, lost.public) == (3, ("a",), "crashed")

@@ -1,4 +1,4 @@
-"""Tests of remembered eras, in this process and in a store."""
+"""Tests of remembered server eras in memory and in a store."""
 
 from fairlead.client.connection.era_cache import EraCache, fingerprint
 
@@ -39,7 +39,7 @@ def test_the_oldest_remembered_era_is_dropped_at_the_limit() -> None:
     assert [cache.stateless(name) for name in "abc"] == [None, True, True]
 
 
-def test_a_store_is_loaded_once_and_new_eras_are_saved() -> None:
+def test_the_era_store_is_loaded_once_and_new_eras_are_saved() -> None:
     key = fingerprint("a")
     store, cache = Store(**{key: True}), EraCache()
     cache.keep(store)
@@ -74,7 +74,7 @@ def test_a_forgotten_era_is_deleted_from_the_store() -> None:
     assert store.saved == [(key, None)]
 
 
-def test_a_fingerprint_identifies_a_server_without_revealing_it() -> None:
+def test_a_fingerprint_identifies_a_server_without_revealing_its_command_or_url() -> None:
     assert fingerprint(("a", "b")) != fingerprint(("a", "c"))
     assert fingerprint("secret") == fingerprint("secret")
     assert len(fingerprint("\ud800")) == 32

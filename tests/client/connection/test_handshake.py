@@ -1,4 +1,4 @@
-"""Tests of the negotiation with a server, which depends on its remembered era."""
+"""Tests of the version negotiation, which depends on the remembered era."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ DISCOVERED = {
 
 
 class RawServer:
-    """Answers some methods after a delay; the others never, or with an error."""
+    """A fake server that answers some methods after a delay and others with an error or never."""
 
     def __init__(self, clock: VirtualTime, **answers: tuple[float, Any]) -> None:
         self.asked: list[str] = []
@@ -96,7 +96,7 @@ async def test_a_known_handshake_server_is_not_probed(
     assert again.asked == ["initialize"]
 
 
-async def test_a_given_era_takes_precedence_over_the_remembered_one(
+async def test_a_configured_era_takes_precedence_over_the_remembered_one(
     virtual_time: VirtualTime,
 ) -> None:
     known_eras.remember(KEY, stateless=True)
@@ -131,7 +131,7 @@ async def test_the_remembered_era_is_forgotten_after_a_timeout(
     ("seconds", "asked"),
     [(0.9, ["server/discover"]), (1.1, ["server/discover", "initialize"])],
 )
-async def test_a_probe_without_a_response_is_followed_by_initialize_after_a_second(
+async def test_initialize_is_sent_one_second_after_a_probe_without_a_response(
     virtual_time: VirtualTime, seconds: float, asked: list[str]
 ) -> None:
     server = RawServer(virtual_time, discover=(seconds, DISCOVERED))
@@ -155,7 +155,7 @@ async def test_the_client_waits_a_second_for_initialize_after_the_probe_is_answe
 
 
 @pytest.mark.parametrize("code", [-32022, -32020, -32601, -32602, -32600])
-async def test_after_a_rejected_initialize_the_response_to_the_probe_is_awaited(
+async def test_after_a_rejected_initialize_the_client_waits_for_the_response_to_the_probe(
     virtual_time: VirtualTime, code: int
 ) -> None:
     refusal = RpcError(code, "params._meta is required")

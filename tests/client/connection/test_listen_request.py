@@ -66,10 +66,10 @@ async def test_one_listen_request_contains_all_subscriptions(tmp_path: Path, cac
             {"toolsListChanged": True, "resourceSubscriptions": ["memo://a", "memo://b"]},
             {"toolsListChanged": True, "resourceSubscriptions": ["memo://b"]},
         ]
-        # Each new request replaced the previous one.
+        # Each new listen request replaced the previous one.
         cancelled = [m["params"]["requestId"] for m in heard(tmp_path, "notifications/cancelled")]
         assert cancelled == [first["id"], *(request["id"] for request in others[:-1])]
-        # A new connection gets the same request again.
+        # The same request is sent again on a new connection.
         with pytest.raises(Exception, match="Transport closed"):
             await client.call("die")
         await client.call("sync")
@@ -88,7 +88,7 @@ async def test_a_refused_subscription_is_not_remembered(tmp_path: Path) -> None:
     assert wanted == {"resourceSubscriptions": ["memo://a"]}
 
 
-async def test_a_rejected_request_keeps_the_earlier_subscriptions(tmp_path: Path) -> None:
+async def test_a_rejected_listen_request_keeps_the_earlier_subscriptions(tmp_path: Path) -> None:
     source = TELLING.replace('== ["memo://refused"]', "[-1:] == ['memo://refused']")
     command = program(tmp_path, source, stateless=True)
     async with MCPClient.connect_stdio(command) as client:
@@ -132,7 +132,7 @@ for request in requests():
 
 
 class Acknowledgements:
-    """Counts how often a subscription was opened."""
+    """A record of how often a subscription was opened."""
 
     def __init__(self) -> None:
         self._heard = asyncio.Semaphore(0)
@@ -163,13 +163,17 @@ async def test_a_subscription_that_the_server_ends_is_reopened_with_growing_dela
         await client.call("sync")
         (tmp_path / "log").rename(tmp_path / "before")
         await client.tools()
-        assert len(heard(tmp_path, "tools/list")) == 1  # changes may have been missed meanwhile
+        assert (
+            len(heard(tmp_path, "tools/list")) == 1
+        )  # a change may have been missed in the meantime
         await client.tools()
         assert len(heard(tmp_path, "tools/list")) == 1
     assert delays(caplog) == ["0.06", "0.12", "0.24", "0.48"]
     times = [float(line) for line in (tmp_path / "log.times").read_text().split()]
     for pause, delay in zip(pairwise(times), delays(caplog), strict=True):
-        assert pause[1] - pause[0] >= 0.7 * float(delay)  # jitter makes it shorter, up to a quarter
+        assert pause[1] - pause[0] >= 0.7 * float(
+            delay
+        )  # jitter reduces the delay by up to a quarter
 
 
 def delays(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -177,7 +181,7 @@ def delays(caplog: pytest.LogCaptureFixture) -> list[str]:
     return re.findall(r"ended a subscription; reopening it in about ([\d.]+) s", caplog.text)
 
 
-async def test_a_subscription_that_lasted_is_reopened_soon(
+async def test_a_subscription_that_lasted_long_is_reopened_without_a_delay(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "fairlead.client")
@@ -195,7 +199,9 @@ async def test_a_subscription_that_lasted_is_reopened_soon(
         loop = asyncio.get_running_loop()
         for _ in range(3):
             lasted = asyncio.Event()
-            loop.call_later(0.06, lasted.set)  # longer than the delay: a server with a timer
+            loop.call_later(
+                0.06, lasted.set
+            )  # longer than the delay, as with a server that uses a timer
             await lasted.wait()
             await client.call("end")
             await opened.wait(1)
@@ -217,11 +223,13 @@ async def test_a_rejected_subscription_is_not_repeated(
             await over.wait()
         await client.call("sync")
         assert len(heard(tmp_path, "subscriptions/listen")) == 2
-        await client.listen("tools", "prompts")  # other items start a new request
+        await client.listen("tools", "prompts")  # subscribing to other items starts a new request
         assert len(heard(tmp_path, "subscriptions/listen")) == 3
 
 
-async def test_closing_ends_a_subscription_that_waits_to_be_reopened(tmp_path: Path) -> None:
+async def test_closing_the_client_ends_a_subscription_that_waits_to_be_reopened(
+    tmp_path: Path,
+) -> None:
     command = program(tmp_path, f"END = 'result'\n{ENDING}", stateless=True)
     config = MCPClientConfig(retry_delay=60)
     async with MCPClient.connect_stdio(command, config) as client:
@@ -272,7 +280,7 @@ async def test_a_client_that_only_listens_reconnects_by_itself(
         await client.subscribe("memo://gone")
         await client.subscribe("memo://last")
         async with asyncio.timeout(10):
-            assert await told.get() == "memo://a"  # only the second process sends it
+            assert await told.get() == "memo://a"  # only the second process sends this notification
         assert client.generation == 1
     if not stateless:
         uris = [m["params"]["uri"] for m in heard(tmp_path, "resources/subscribe")]
@@ -280,7 +288,7 @@ async def test_a_client_that_only_listens_reconnects_by_itself(
         assert uris == ["memo://gone", "memo://last"] * 2
 
 
-async def test_changes_are_received_again_after_our_server_ended_the_subscription() -> None:
+async def test_changes_are_received_again_after_the_server_ended_the_subscription() -> None:
     server = MCPServer("s")
 
     @server.resource("memo://a", name="a")
@@ -320,7 +328,7 @@ async def test_changes_are_received_again_after_our_server_ended_the_subscriptio
     ],
     ids=["400", "404", "429", "499", "500", "lost", "refused"],
 )
-async def test_a_lost_subscription_is_reopened_and_a_rejected_one_is_not(
+async def test_a_listen_request_that_failed_with_a_final_error_is_not_repeated(
     error: FairleadError, final: bool
 ) -> None:
     async with MCPClient.connect_inprocess(MCPServer("s")) as client:

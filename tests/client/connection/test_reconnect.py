@@ -1,4 +1,4 @@
-"""Tests of health checks and of the replacement of lost connections."""
+"""Tests of health checks and of replacing lost connections."""
 
 import asyncio
 from pathlib import Path
@@ -50,9 +50,9 @@ async def test_a_lost_connection_is_replaced_and_restored(tmp_path: Path) -> Non
         await client.unsubscribe("memo://b")
         first, transport = await who(client), client.transport
         with pytest.raises(ChannelClosed):
-            await client.call_tool("die")  # may have had an effect, so it is not repeated
+            await client.call_tool("die")  # the call may have had an effect, so it is not repeated
         others = await asyncio.gather(*(who(client) for _ in range(5)))
-        assert len({first, *others}) == 2  # one replacement for all of them
+        assert len({first, *others}) == 2  # one new connection for all calls
         assert client.generation == 1
         assert client.transport is not transport
         assert not transport.connected
@@ -129,7 +129,7 @@ async def test_a_health_check_replaces_a_failing_connection(tmp_path: Path) -> N
         assert client.health is not None
 
 
-async def test_closing_ends_a_reconnect_in_progress(tmp_path: Path) -> None:
+async def test_closing_the_client_ends_a_reconnect_in_progress(tmp_path: Path) -> None:
     command = program(tmp_path, MORTAL, stateless=False)
     async with MCPClient.connect_stdio(command, STUBBORN) as client:
         with pytest.raises(ChannelClosed):
@@ -177,6 +177,8 @@ async def test_a_server_that_exits_during_the_probe_is_not_probed_again(tmp_path
 class Line:
     """A transport that is connected until it is closed."""
 
+    logins = None  # no request waits for user input
+
     def __init__(self) -> None:
         self.connected = True
 
@@ -185,7 +187,7 @@ class Line:
 
 
 class Kept:
-    """The part of a client that a `Reconnector` needs."""
+    """A fake client for a `Reconnector`."""
 
     def __init__(self, *, timeout: float = 5.0, opens: bool = True) -> None:
         self.config = MCPClientConfig(timeout_seconds=timeout, retry_delay=0.001)
@@ -238,7 +240,7 @@ async def test_a_connection_that_does_not_open_in_time_is_closed() -> None:
     assert [line.connected for line in client.made] == [False]
 
 
-async def test_no_request_was_delivered_if_the_new_connection_is_lost_while_it_opens() -> None:
+async def test_a_request_is_not_delivered_if_the_new_connection_is_lost_while_it_opens() -> None:
     client = Kept()
     client.failure = ChannelClosed("again", delivered=True)
     with pytest.raises(ChannelClosed) as lost:
@@ -261,7 +263,7 @@ async def test_a_closed_reconnector_neither_reconnects_nor_runs_health_checks() 
     assert client.made == []
 
 
-async def test_closing_ends_a_connection_attempt_in_progress() -> None:
+async def test_closing_the_client_ends_a_connection_attempt_in_progress() -> None:
     client = Kept(timeout=0, opens=False)
     keep = keeper(client)
     renewing = asyncio.create_task(keep.renew(0))
@@ -320,7 +322,7 @@ async def test_a_server_that_fails_health_checks_is_reconnected() -> None:
     assert watch.cancelled()
 
 
-async def test_closing_a_client_ends_pauses_and_work_that_depend_on_it() -> None:
+async def test_closing_a_client_ends_its_delays_and_background_tasks() -> None:
     keep = keeper(Kept())
     await keep.pause(0.001)
     assert await keep.run_until_closed(asyncio.sleep(0, "done")) == "done"

@@ -1,4 +1,4 @@
-"""Tests of requests that are repeated after a failure, and of those that are not."""
+"""Tests of repeating requests after failures."""
 
 import asyncio
 from dataclasses import replace
@@ -65,7 +65,9 @@ async def test_a_read_is_repeated_with_a_new_id_and_the_old_one_is_cancelled(
 
 
 @pytest.mark.covers("CLT-20", "CLT-21", "DEC-23")
-async def test_after_the_last_attempt_the_error_has_the_number_of_retries(tmp_path: Path) -> None:
+async def test_the_error_after_the_last_attempt_contains_the_number_of_retries(
+    tmp_path: Path,
+) -> None:
     command = program(tmp_path, MUTE, stateless=False)
     async with MCPClient.connect_stdio(command, QUICK) as client:
         with pytest.raises(RetriesExhausted) as caught:
@@ -104,7 +106,7 @@ async def test_requests_are_not_repeated_after_an_error_response_or_a_cancellati
 
 
 @pytest.mark.covers("CLT-23", "DEC-11")
-async def test_a_tool_call_is_repeated_only_if_that_is_harmless(tmp_path: Path) -> None:
+async def test_a_tool_call_is_repeated_only_if_the_tool_is_safe_to_repeat(tmp_path: Path) -> None:
     command = program(tmp_path, MUTE, stateless=False)
 
     async def attempts(client: MCPClient, tool: str, retry: bool | None = None) -> int:
@@ -162,13 +164,13 @@ def test_retry_delays_double_with_jitter_up_to_a_limit() -> None:
     assert list(Retry(12, 0.5).delays()) != delays
 
 
-def test_restarts_have_a_minimum_delay() -> None:
+def test_the_delay_before_a_restart_has_a_minimum() -> None:
     for _ in range(20):
         assert 0.0375 <= restarts(0.0).after(9.0) <= 0.05
     assert 0.75 <= restarts(1.0).after(0.0) <= 1.0
 
 
-def test_message_of_exhausted_retries_does_not_contain_stderr() -> None:
+def test_the_message_of_an_exhausted_retry_does_not_contain_stderr() -> None:
     end = ChannelClosed("it ended", stderr=["Traceback"])
     expected = "Request x failed after 3 retries: Transport closed: it ended"
     assert str(retries_exhausted("x", 3, end)) == expected
@@ -176,7 +178,7 @@ def test_message_of_exhausted_retries_does_not_contain_stderr() -> None:
 
 
 @pytest.mark.parametrize(("asked", "delay"), [("29", 29.0), ("31", 30.0), (None, 0.0)])
-def test_a_server_may_request_a_delay_of_up_to_half_a_minute(
+def test_a_server_may_request_a_retry_delay_of_up_to_half_a_minute(
     asked: str | None, delay: float
 ) -> None:
     busy = HttpError(503, headers={} if asked is None else {"retry-after": asked})

@@ -1,4 +1,4 @@
-"""Tests of the input callbacks of a client, in both eras, with our server and the official SDK."""
+"""Tests of the input callbacks of a client, with Fairlead and official SDK servers."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ async def ask(client: MCPClient, question: dict[str, Any]) -> Any:
 
 
 @pytest.mark.covers("PRO-30", "CLT-09")
-async def test_requests_of_a_handshake_server_are_answered_by_callbacks(tmp_path: Path) -> None:
+async def test_requests_from_a_handshake_server_are_answered_by_callbacks(tmp_path: Path) -> None:
     seen: list[Question] = []
 
     async def on_elicit(question: Question) -> dict[str, Any]:
@@ -88,7 +88,7 @@ async def test_a_request_without_a_callback_is_answered_with_an_error(tmp_path: 
         for question in (FORM, MODEL, ROOTS):
             assert (await ask(client, question))["code"] == -32601
         client.on_elicit = lambda question: decline()
-        assert (await ask(client, PAGE))["code"] == -32602  # a mode that was not declared
+        assert (await ask(client, PAGE))["code"] == -32602  # the client did not declare this mode
         client.on_sample = lambda params: "text"
         with_tools = {**MODEL, "params": {**MODEL["params"], "tools": []}}  # type: ignore[dict-item]
         assert (await ask(client, with_tools))["code"] == -32602
@@ -147,7 +147,7 @@ server.run()
 
 
 @pytest.mark.covers("PRO-24", "PRO-30")
-async def test_the_official_server_requests_input_in_both_eras(tmp_path: Path) -> None:
+async def test_a_server_of_the_official_sdk_can_request_input_in_both_eras(tmp_path: Path) -> None:
     file = tmp_path / "official.py"
     file.write_text(textwrap.dedent(OFFICIAL))
     command = [sys.executable, str(file)]
@@ -180,11 +180,11 @@ async def test_a_malformed_elicitation_is_refused() -> None:
     assert answers.missing("elicitation/create") is None
     assert answers.missing("roots/list") == "roots"
     answers = InputCallbacks(on_sample=lambda params: 5)  # type: ignore[arg-type, return-value]
-    with pytest.raises(RpcError, match="a text or a CreateMessageResult"):
+    with pytest.raises(RpcError, match="a string or a CreateMessageResult"):
         await answers.answer("sampling/createMessage", {})
 
 
-def test_defaults_of_a_form_are_read_from_its_schema() -> None:
+def test_default_answers_to_a_form_are_read_from_its_schema() -> None:
     fields = {
         "name": {"type": "string", "default": "Ada"},
         "happy": {"type": "boolean", "default": False},
@@ -208,7 +208,7 @@ def test_defaults_of_a_form_are_read_from_its_schema() -> None:
         ("form", cancel(), {"action": "cancel"}),
     ],
 )
-async def test_only_accepted_forms_have_content(
+async def test_only_an_accepted_elicitation_has_content(
     mode: str, said: Any, given: dict[str, Any]
 ) -> None:
     answers = InputCallbacks(on_elicit=lambda question: said, elicit_url=True)
@@ -228,7 +228,7 @@ async def test_only_accepted_forms_have_content(
         (accept(5), -32603, "on_elicit must pass accept() a dict with a value for each field"),  # type: ignore[arg-type]
     ],
 )
-async def test_an_invalid_answer_of_a_callback_is_an_internal_error(
+async def test_an_invalid_return_value_of_a_callback_is_an_internal_error(
     said: Any, code: int, why: str
 ) -> None:
     answers = InputCallbacks(on_elicit=lambda question: said)
@@ -263,7 +263,7 @@ async def test_an_invalid_answer_of_a_callback_is_an_internal_error(
         ({}, "sampling/createMessage", {}, None),
     ],
 )
-async def test_input_requests_with_undeclared_features_are_refused(
+async def test_input_requests_for_undeclared_features_are_refused(
     settings: dict[str, bool], method: str, params: dict[str, Any], why: str | None
 ) -> None:
     answers = InputCallbacks(
@@ -278,7 +278,7 @@ async def test_input_requests_with_undeclared_features_are_refused(
     assert refused.value.message.endswith(why)
 
 
-async def test_a_text_of_on_sample_becomes_a_message() -> None:
+async def test_text_returned_by_the_sampling_callback_becomes_a_message() -> None:
     assert await InputCallbacks(on_sample=lambda params: "hi").answer(
         "sampling/createMessage", {}
     ) == {
@@ -300,7 +300,7 @@ async def test_a_text_of_on_sample_becomes_a_message() -> None:
         ([{"uri": "file:///a", "name": "n"}], [{"uri": "file:///a", "name": "n"}]),
     ],
 )
-async def test_paths_of_roots_become_file_uris(
+async def test_paths_returned_by_the_roots_callback_become_file_uris(
     given: list[Any], roots: list[dict[str, str]]
 ) -> None:
     answers = InputCallbacks(on_roots=lambda: given)
@@ -316,7 +316,7 @@ async def test_paths_of_roots_become_file_uris(
         ([5], "on_roots returned 5, expected a path, URI or root"),
     ],
 )
-async def test_invalid_roots_of_a_callback_are_refused(given: Any, why: str) -> None:
+async def test_invalid_roots_returned_by_a_callback_are_refused(given: Any, why: str) -> None:
     with pytest.raises(RpcError) as refused:
         await InputCallbacks(on_roots=lambda: given).answer("roots/list", {})
     assert (refused.value.code, refused.value.message) == (-32603, why)
@@ -336,7 +336,7 @@ async def test_invalid_roots_of_a_callback_are_refused(given: Any, why: str) -> 
         ),
     ],
 )
-def test_the_declared_capabilities_follow_from_the_callbacks(
+def test_the_client_declares_the_capabilities_of_its_callbacks(
     settings: dict[str, bool], declared: dict[str, Any]
 ) -> None:
     answers = InputCallbacks(

@@ -55,11 +55,11 @@ class Server:
         (b'{"resultType":1}', False),
     ],
 )
-def test_only_input_required_results_need_another_round(result: bytes, expected: bool) -> None:
+def test_only_an_input_required_result_starts_another_round(result: bytes, expected: bool) -> None:
     assert is_input_required(Raw(result)) is expected
 
 
-async def test_input_responses_and_state_are_sent_with_the_original_params() -> None:
+async def test_input_responses_are_sent_with_the_original_params_and_state() -> None:
     seen: list[str] = []
 
     def on_elicit(asked: Any) -> Any:
@@ -83,7 +83,7 @@ async def test_input_responses_and_state_are_sent_with_the_original_params() -> 
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-async def test_a_server_may_request_input_up_to_the_limit(
+async def test_a_server_may_request_input_up_to_the_limit_of_rounds(
     monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr("fairlead.client.input.rounds.FIRST_PAUSE", 0.0)
@@ -167,7 +167,7 @@ async def test_the_time_limit_of_a_call_excludes_the_wait_for_user_input() -> No
     first = raw(resultType="input_required", inputRequests={"a": question("A")})
     rounds = ClientInputRounds(InputCallbacks(on_elicit=on_elicit), max_total=0.02)
     assert await rounds.finish("tools/call", {}, first, Server(DONE)) == DONE
-    with pytest.raises(RequestTimeout):  # the pause before a retry is longer than that
+    with pytest.raises(RequestTimeout):  # the delay before a retry is longer than the time limit
         await rounds.finish("tools/call", {}, LATER, Server(DONE))
     unlimited = ClientInputRounds(InputCallbacks(), max_total=0)
     assert await unlimited.finish("tools/call", {}, LATER, Server(DONE)) == DONE
@@ -189,7 +189,7 @@ async def test_a_malformed_request_for_input_is_an_error(first: Raw, why: str) -
         await ClientInputRounds(InputCallbacks()).finish("m", {}, first, Server(DONE))
 
 
-# Rounds of a stateless server that is a hand-written program
+# Input rounds with a stateless server written without a library
 
 
 STATE = 'opaque "ünïcode" \\ \u2028 state'
@@ -302,12 +302,12 @@ async def test_input_requests_are_answered_and_the_request_is_sent_again(tmp_pat
     assert again == first["params"] == {"name": "ask", "arguments": {"x": 1}}
     assert "Ada" in result["content"][0]["text"]
     assert len(heard(tmp_path, "prompts/get")) == 2
-    # The result of a round is never cached, whatever its time to live.
+    # Results of input rounds are never cached, even with a time to live.
     assert len(heard(tmp_path, "resources/read")) == 4
 
 
 @pytest.mark.covers("PRO-24")
-async def test_state_without_input_requests_means_retry_and_missing_state_is_not_sent(
+async def test_a_result_with_only_a_state_is_retried_and_a_missing_state_is_not_sent(
     tmp_path: Path,
 ) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
@@ -318,7 +318,7 @@ async def test_state_without_input_requests_means_retry_and_missing_state_is_not
 
 
 @pytest.mark.covers("PRO-24")
-async def test_input_that_cannot_be_provided_ends_the_call(tmp_path: Path) -> None:
+async def test_a_call_ends_if_requested_input_cannot_be_provided(tmp_path: Path) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
     async with MCPClient.connect_stdio(command) as client:
         with pytest.raises(InputNotGiven, match="does not offer the capability 'elicitation'"):
@@ -334,19 +334,19 @@ async def test_input_that_cannot_be_provided_ends_the_call(tmp_path: Path) -> No
         with pytest.raises(InputNotGiven, match="User rejected sampling") as caught:
             await client.call_tool("model")
         assert caught.value.method == "sampling/createMessage"
-        client.on_elicit = ask_user  # does not support pages
+        client.on_elicit = ask_user  # this client does not support URL elicitation
         with pytest.raises(InputNotGiven, match=r"elicitation\.url"):
             await client.call_tool("page")
         with pytest.raises(RemoteProtocolError, match="neither inputRequests nor requestState"):
             await client.call_tool("nothing")
-    # None of them was sent a second time; later requests declare the added callbacks.
+    # No request was repeated; later requests declare the added callbacks.
     calls = heard(tmp_path, "tools/call")
     assert [m["params"]["name"] for m in calls] == ["ask", "ask", "model", "page", "nothing"]
     declared = calls[-1]["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
     assert declared == {"elicitation": {"form": {}}, "sampling": {}}
 
 
-async def test_number_of_rounds_and_time_for_input_are_limited(tmp_path: Path) -> None:
+async def test_the_number_of_rounds_and_time_for_input_are_limited(tmp_path: Path) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
     config = MCPClientConfig(max_rounds=3, input_timeout=0.2)
     async with MCPClient.connect_stdio(command, config, on_elicit=lambda q: decline()) as client:
@@ -397,7 +397,7 @@ async def test_cancelling_the_caller_cancels_the_callbacks(tmp_path: Path) -> No
     assert len(heard(tmp_path, "tools/call")) == 1
 
 
-async def test_a_response_envelope_contains_the_request_id_of_the_last_round(
+async def test_the_response_envelope_has_the_request_id_of_the_last_round(
     tmp_path: Path,
 ) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
@@ -433,7 +433,7 @@ async def test_by_default_a_server_may_request_input_twenty_times() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "late"), [(599, False), (601, True)])
-async def test_a_call_without_its_waits_for_input_is_limited_to_ten_minutes(
+async def test_a_call_may_take_ten_minutes_in_addition_to_waits_for_input(
     virtual_time: VirtualTime, seconds: float, late: bool
 ) -> None:
     async def ask(params: dict[str, Any]) -> Raw:

@@ -1,4 +1,4 @@
-"""Tests of pages that a server requires to be visited first (error -32042)."""
+"""Tests of pages that the user must visit before a call (error -32042)."""
 
 import asyncio
 from pathlib import Path
@@ -57,7 +57,7 @@ def _forget_verdicts() -> None:
 
 
 class Person:
-    """A user who agrees to open pages, and visits them if there is a client for it."""
+    """A user who agrees to open pages and reports visits with the client, if there is one."""
 
     def __init__(self) -> None:
         self.asked: list[Question] = []
@@ -78,7 +78,9 @@ def attempts(folder: Path, name: str) -> int:
     return sum(m["params"].get("name") == name for m in heard(folder, "tools/call"))
 
 
-async def test_the_user_is_asked_for_each_page_and_the_call_is_repeated(tmp_path: Path) -> None:
+async def test_the_user_is_asked_to_open_each_page_before_the_call_is_repeated(
+    tmp_path: Path,
+) -> None:
     person = Person()
     command = program(tmp_path, GUARDED, stateless=False)
     async with MCPClient.connect_stdio(
@@ -101,7 +103,9 @@ async def test_the_user_is_asked_for_each_page_and_the_call_is_repeated(tmp_path
 
 
 @pytest.mark.parametrize("method", ["prompts/get", "resources/read"])
-async def test_prompts_and_resources_may_require_a_visit_too(tmp_path: Path, method: str) -> None:
+async def test_prompts_and_resources_may_also_require_the_user_to_open_a_page(
+    tmp_path: Path, method: str
+) -> None:
     person = Person()
     command = program(tmp_path, GUARDED, stateless=False)
     async with MCPClient.connect_stdio(
@@ -116,7 +120,7 @@ async def test_prompts_and_resources_may_require_a_visit_too(tmp_path: Path, met
     assert len(person.asked) == 1
 
 
-async def test_a_page_required_after_another_one_is_requested_too(tmp_path: Path) -> None:
+async def test_a_call_may_require_one_page_after_another(tmp_path: Path) -> None:
     person = Person()
     command = program(tmp_path, GUARDED, stateless=False)
     async with MCPClient.connect_stdio(
@@ -128,10 +132,10 @@ async def test_a_page_required_after_another_one_is_requested_too(tmp_path: Path
         assert attempts(tmp_path, "steps") == 3
 
 
-async def test_the_call_continues_when_the_server_announces_the_end_of_the_visit(
+async def test_the_call_is_repeated_when_the_server_announces_that_the_page_was_visited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visiting, "FIRST_PAUSE", 60.0)  # so only the announcement can end it
+    monkeypatch.setattr(visiting, "FIRST_PAUSE", 60.0)  # only the announcement can end the wait
     person, refused = Person(), asyncio.Event()
     command = program(tmp_path, GUARDED, stateless=False)
 
@@ -148,14 +152,14 @@ async def test_the_call_continues_when_the_server_announces_the_end_of_the_visit
         call = asyncio.ensure_future(client.call_tool("t", on_sent=sent))
         async with asyncio.timeout(5):
             await refused.wait()
-            await client.ping()  # so that the second refusal has arrived
+            await client.ping()  # wait until the second refusal has arrived
             await visit(client, "other", "a")
             await call
-    assert len(person.asked) == 1  # once, although the server named the page twice
+    assert len(person.asked) == 1  # asked once although the server named the page twice
     assert len(ids) == 3
 
 
-async def test_a_call_is_repeated_until_accepted_if_no_visit_is_announced(
+async def test_a_call_is_repeated_until_it_succeeds_if_no_completion_is_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(visiting, "FIRST_PAUSE", 0.01)
@@ -175,7 +179,9 @@ async def test_a_call_is_repeated_until_accepted_if_no_visit_is_announced(
 
 
 @pytest.mark.covers("ARC-12")
-async def test_error_of_a_client_that_opens_no_pages_lists_them(tmp_path: Path) -> None:
+async def test_the_error_of_a_client_without_url_elicitation_lists_the_required_pages(
+    tmp_path: Path,
+) -> None:
     command = program(tmp_path, GUARDED, stateless=False)
     async with MCPClient.connect_stdio(command, LATEST, on_elicit=lambda q: accept()) as client:
         with pytest.raises(UrlElicitationRequired) as caught:
@@ -203,7 +209,7 @@ async def test_error_of_a_client_that_opens_no_pages_lists_them(tmp_path: Path) 
     assert attempts(tmp_path, "two") == 1
 
 
-async def test_a_user_who_does_not_visit_the_page_ends_the_call(tmp_path: Path) -> None:
+async def test_the_call_fails_if_the_user_does_not_open_the_page(tmp_path: Path) -> None:
     command = program(tmp_path, GUARDED, stateless=False)
 
     def break_down(question: Question) -> dict[str, Any]:
@@ -230,7 +236,7 @@ async def test_a_user_who_does_not_visit_the_page_ends_the_call(tmp_path: Path) 
     assert attempts(tmp_path, "two") == 5
 
 
-async def test_calls_that_need_the_same_page_ask_the_user_once(tmp_path: Path) -> None:
+async def test_calls_that_require_the_same_page_ask_the_user_once(tmp_path: Path) -> None:
     command = program(tmp_path, GUARDED, stateless=False)
     asked: list[Question] = []
 
@@ -238,7 +244,7 @@ async def test_calls_that_need_the_same_page_ask_the_user_once(tmp_path: Path) -
 
         async def on_elicit(question: Question) -> dict[str, Any]:
             asked.append(question)
-            await client.ping()  # by then all of them have been refused
+            await client.ping()  # by now all calls have been refused
             await visit(client, "a")
             return accept()
 
@@ -248,7 +254,7 @@ async def test_calls_that_need_the_same_page_ask_the_user_once(tmp_path: Path) -
     assert attempts(tmp_path, "t") == 10
 
 
-async def test_the_time_for_a_visit_to_a_page_is_limited(tmp_path: Path) -> None:
+async def test_the_time_for_visiting_a_page_is_limited(tmp_path: Path) -> None:
     command = program(tmp_path, GUARDED, stateless=False)
     config = MCPClientConfig(protocol_version="latest", input_timeout=0.2)
 
@@ -261,12 +267,12 @@ async def test_the_time_for_a_visit_to_a_page_is_limited(tmp_path: Path) -> None
     ) as client:
         with pytest.raises(UrlElicitationRequired, match=r"not done within 0\.2 seconds"):
             await client.call_tool("t")
-        client.on_elicit = lambda question: accept()  # never visits the page
+        client.on_elicit = lambda question: accept()  # the user never visits the page
         with pytest.raises(UrlElicitationRequired, match=r"not done within 0\.2 seconds"):
             await client.call_tool("t")
 
 
-async def test_closing_ends_a_call_that_waits_for_a_visit(tmp_path: Path) -> None:
+async def test_closing_a_client_ends_a_call_that_waits_for_a_page_visit(tmp_path: Path) -> None:
     command = program(tmp_path, GUARDED, stateless=False)
     asked, stopped = asyncio.Event(), asyncio.Event()
 
@@ -288,7 +294,7 @@ async def test_closing_ends_a_call_that_waits_for_a_visit(tmp_path: Path) -> Non
     assert stopped.is_set()
 
 
-async def test_our_own_server_requires_visits_in_both_eras() -> None:
+async def test_a_fairlead_server_requires_page_visits_in_both_eras() -> None:
     server = MCPServer("pages")
     visited: list[str] = []
 
@@ -299,7 +305,7 @@ async def test_our_own_server_requires_visits_in_both_eras() -> None:
 
     @server.tool()
     def refuse() -> str:
-        """Refuse until the page was visited."""
+        """Refuse the call until the page was visited."""
         if not visited:
             page = {
                 "mode": "url",
@@ -359,7 +365,7 @@ async def test_a_call_that_is_still_refused_is_repeated_every_ten_seconds(
     assert elicitations._waiting == []
 
 
-async def test_a_request_may_name_new_pages_twenty_times() -> None:
+async def test_a_request_may_require_new_pages_twenty_times() -> None:
     asked: list[int] = []
 
     async def ask() -> Any:

@@ -83,7 +83,7 @@ async def test_a_transport_can_be_connected_used_and_closed(
     with pytest.raises(ChannelClosed, match="Transport not connected"):
         await transport.notify("x")
     with pytest.raises(ChannelClosed):
-        await transport.connect()  # DEC-25: a closed transport stays closed
+        await transport.connect()  # a closed transport cannot be reopened
     assert isinstance(transport, MCPTransport)
 
 
@@ -108,7 +108,9 @@ async def test_request_ids_are_integers_from_one_or_strings(entry: dict[str, Any
 
 
 @pytest.mark.covers("TRN-02", "TRN-10")
-async def test_abort_timeout_and_cancellation_raise_different_errors(entry: dict[str, Any]) -> None:
+async def test_an_abort_a_timeout_and_a_cancellation_raise_different_errors(
+    entry: dict[str, Any],
+) -> None:
     async with StdioTransport(entry) as transport:
         signal = AbortSignal()
         asked = asyncio.create_task(
@@ -145,7 +147,9 @@ async def test_progress_is_reported_to_the_callback_in_the_options(entry: dict[s
 
 
 @pytest.mark.covers("TRN-16", "TRN-17")
-async def test_requests_of_the_server_are_answered_by_the_client(entry: dict[str, Any]) -> None:
+async def test_requests_from_the_server_are_answered_by_the_transport(
+    entry: dict[str, Any],
+) -> None:
     class Busy(Exception):
         code = -32050
 
@@ -161,7 +165,7 @@ async def test_requests_of_the_server_are_answered_by_the_client(entry: dict[str
 
     async with StdioTransport(entry) as transport:
         await transport.request("initialize", {"protocolVersion": "2025-11-25"})
-        # Answered without a registered callback.
+        # This request is answered without a registered callback.
         assert await transport.request("ask") == {
             "jsonrpc": "2.0",
             "id": "q",
@@ -209,7 +213,7 @@ async def test_the_type_of_an_entry_selects_the_transport(
 
 
 @pytest.mark.covers("TRN-09", "DEC-03")
-def test_the_timeout_of_the_environment_overrides_entry_and_default(
+def test_the_timeout_variable_overrides_the_timeout_of_the_entry_and_the_default(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert request_timeout() == 30.0
@@ -226,7 +230,7 @@ def test_the_timeout_of_the_environment_overrides_entry_and_default(
 
 
 @pytest.mark.covers("TRN-19")
-async def test_a_factory_cleans_up_when_connecting_fails() -> None:
+async def test_a_factory_closes_the_transport_if_connecting_fails() -> None:
     with pytest.raises(ConnectFailed):
         await create_stdio_transport({"command": "no-such-program-at-all"})
 

@@ -1,4 +1,4 @@
-"""Tests of servers in the same process, and of interceptors of a client."""
+"""Tests of servers in the same process, and of client interceptors."""
 
 import asyncio
 import time
@@ -43,7 +43,7 @@ async def test_a_server_object_is_called_like_a_remote_server(version: str) -> N
         await client.call("echo", {"text": "hi"})
 
 
-async def test_closing_the_client_closes_the_server_end() -> None:
+async def test_closing_the_client_closes_the_server_side_of_the_connection() -> None:
     started, stopped = asyncio.Event(), asyncio.Event()
     server = MCPServer("slow")
 

@@ -1,4 +1,4 @@
-"""Tests of failures over HTTP as exceptions and as envelopes."""
+"""Tests of HTTP failures, raised as exceptions or returned as envelopes."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ async def test_a_refusal_over_http_is_raised_or_returned_as_an_envelope(version:
 
 @pytest.mark.covers("HTT-10", "SSE-06", "CON-09")
 @pytest.mark.parametrize("version", ["auto", "2025-11-25"])
-async def test_a_stream_that_takes_too_long_is_a_timeout(version: str) -> None:
+async def test_a_call_whose_stream_does_not_end_in_time_raises_a_timeout(version: str) -> None:
     server = MCPServer("s")
     cancelled = asyncio.Event()
 
@@ -83,7 +83,7 @@ async def test_a_stream_that_takes_too_long_is_a_timeout(version: str) -> None:
 
 
 @pytest.mark.covers("CON-10", "TRN-03", "DEC-03", "DEC-09")
-def test_entries_of_other_programs_are_accepted() -> None:
+def test_entries_may_use_the_field_names_of_other_programs() -> None:
     other = read_entry({"transport": "http", "endpoint": "http://x/mcp", "requestTimeoutMs": 5})
     assert other == MCPHttpServerConfig(url="http://x/mcp", timeout=5)
     for kind in ("streamableHttp", "streamable-http", "streamable_http"):

@@ -19,7 +19,7 @@ async def idle(mailbox: NotificationQueue) -> None:
             await asyncio.sleep(0)
 
 
-async def test_the_latest_notifications_wait_for_a_listener() -> None:
+async def test_the_latest_notifications_are_kept_until_there_is_a_listener() -> None:
     mailbox = NotificationQueue(before=2)
     for number in range(5):
         mailbox.put(note(number))
@@ -57,7 +57,7 @@ async def test_a_slow_listener_gets_one_notification_at_a_time_and_misses_the_ol
     assert got == ["n/0", "n/3", "n/4"]
 
 
-async def test_a_failing_listener_gets_the_next_notification() -> None:
+async def test_a_listener_that_raised_receives_the_next_notification() -> None:
     mailbox = NotificationQueue()
     got: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Tests of the information and the requests of a context."""
+"""Tests of the attributes of a context, and of the messages it sends."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ async def call(server: MCPServer, name: str, **meta: Any) -> Any:
     return text if result.get("isError") else json.loads(text)
 
 
-async def test_context_describes_the_caller_and_the_request() -> None:
+async def test_the_context_describes_the_caller_and_the_request() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -76,7 +76,7 @@ async def test_a_malformed_response_to_roots_list_is_rejected(answer: Any, words
     assert words in json.dumps(told)
 
 
-async def test_file_resource_is_read_as_text_or_as_bytes(tmp_path: Path) -> None:
+async def test_a_file_resource_is_read_as_text_or_as_bytes(tmp_path: Path) -> None:
     server = MCPServer("s")
     places = {}
     for name, content in (
@@ -109,7 +109,7 @@ async def test_file_resource_is_read_as_text_or_as_bytes(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error", None])
-async def test_each_log_method_of_a_context_sends_messages_of_its_level(level: str | None) -> None:
+async def test_each_log_method_of_a_context_sends_messages_at_its_level(level: str | None) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -163,7 +163,9 @@ async def test_progress_that_does_not_increase_is_dropped() -> None:
         await wire.ask("tools/call", {"name": "work", "_meta": META}, id=2)
 
 
-async def test_handler_can_close_the_stream_of_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handler_can_close_the_stream_of_its_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     detached: list[Any] = []
     monkeypatch.setattr(
         LineChannel, "detach", lambda _, request_id: detached.append(request_id), raising=False
@@ -179,7 +181,7 @@ async def test_handler_can_close_the_stream_of_its_caller(monkeypatch: pytest.Mo
     assert detached == [1]
 
 
-async def test_synchronous_handler_can_wait_for_a_coroutine() -> None:
+async def test_a_synchronous_handler_can_wait_for_a_coroutine() -> None:
     server = MCPServer("s")
     waits: list[int] = []
 

@@ -27,7 +27,7 @@ EVERYTHING = {
 
 
 class Edge(ReplyPathBase):
-    """Reply path that records messages and answers requests."""
+    """Reply path that records messages and answers requests from the context."""
 
     session = SessionContext(state=SessionState.ACTIVE, session_id="s")
     log_level: str | None = None
@@ -38,7 +38,9 @@ class Edge(ReplyPathBase):
         self.told: list[tuple[str, Any]] = []
         self.detached: list[Exchange] = []
 
-    async def request_caller(self, exchange: Exchange, method: str, params: Any) -> Raw:
+    async def request_caller(
+        self, exchange: Exchange, method: str, params: Any, *, timeout: float | None = None
+    ) -> Raw:
         self.asked.append((method, json.loads(bytes(params))))
         if self.fails is not None:
             raise self.fails
@@ -60,7 +62,7 @@ def context_of(edge: Any, can: Any = EVERYTHING, params: Any = None, **options: 
     return Context(given, **options)
 
 
-async def test_sampling_request_has_messages_and_options() -> None:
+async def test_a_sampling_request_contains_the_given_messages_and_options() -> None:
     edge = Edge({"role": "assistant"})
     context = context_of(edge)
     message = {"role": "user", "content": {"type": "text", "text": "hello"}}
@@ -127,7 +129,7 @@ def choice(context: Context) -> Any:
     ],
     ids=["form", "only URLs", "URL", "only forms", "tools", "tool choice", "sampling", "roots"],
 )
-async def test_requests_to_a_client_require_its_declared_capability(
+async def test_requests_to_a_client_require_that_it_declared_the_capability(
     ask: Callable[[Context], Any], can: Any, missing: str
 ) -> None:
     edge = Edge({})
@@ -138,7 +140,7 @@ async def test_requests_to_a_client_require_its_declared_capability(
     assert edge.asked == []
 
 
-async def test_a_request_to_an_unreachable_client_raises_cannot_ask() -> None:
+async def test_a_request_to_an_unreachable_client_raises_a_cannot_ask_error() -> None:
     edge = Edge(fails=LocalProtocolError("no stream is open", code=-32600))
     context = context_of(edge)
     with pytest.raises(CannotAsk, match="^no stream is open$") as refused:
@@ -146,9 +148,11 @@ async def test_a_request_to_an_unreachable_client_raises_cannot_ask() -> None:
     assert refused.value.capability == "roots"
 
 
-async def test_timeout_is_paused_while_a_request_is_pending() -> None:
+async def test_the_tool_timeout_is_paused_while_a_request_to_the_client_is_pending() -> None:
     class Paused(Edge):
-        async def request_caller(self, exchange: Exchange, method: str, params: Any) -> Raw:
+        async def request_caller(
+            self, exchange: Exchange, method: str, params: Any, *, timeout: float | None = None
+        ) -> Raw:
             paused.append(context.clock._paused)
             return await super().request_caller(exchange, method, params)
 
@@ -167,7 +171,7 @@ async def test_timeout_is_paused_while_a_request_is_pending() -> None:
         (None, "nonsense", []),
     ],
 )
-async def test_session_receives_log_messages_at_or_above_its_level(
+async def test_a_session_receives_log_messages_at_or_above_its_level(
     own: str | None, default: str, told: list[str]
 ) -> None:
     edge = Edge()
@@ -178,7 +182,7 @@ async def test_session_receives_log_messages_at_or_above_its_level(
     assert edge.told == [("notifications/message", {"level": level, "data": "x"}) for level in told]
 
 
-async def test_a_step_runs_each_time_if_the_call_has_no_rounds() -> None:
+async def test_a_step_runs_every_time_if_the_call_has_no_input_rounds() -> None:
     done: list[int] = []
 
     async def later(number: int, *, more: int) -> int:
@@ -237,7 +241,7 @@ async def test_reading_a_resource_requires_a_context_with_a_server() -> None:
     assert refused.value.message == "Cannot read r://1: this context has no server"
 
 
-async def test_a_waiting_thread_is_released_when_its_call_ends() -> None:
+async def test_a_thread_that_waits_in_a_context_is_released_when_its_call_ends() -> None:
     context, begun = Context(exchange()), asyncio.Event()
 
     async def forever() -> None:
@@ -257,7 +261,7 @@ async def test_a_waiting_thread_is_released_when_its_call_ends() -> None:
         context.check_cancelled()
 
 
-async def test_context_wait_returns_the_result_of_the_awaitable() -> None:
+async def test_waiting_in_a_context_returns_the_result_of_the_awaitable() -> None:
     context = Context(exchange())
 
     async def fail() -> None:
@@ -272,7 +276,7 @@ async def test_context_wait_returns_the_result_of_the_awaitable() -> None:
             await asyncio.to_thread(context.wait, fail())
 
 
-async def test_a_context_is_cancelled_while_its_task_is_being_cancelled() -> None:
+async def test_cancelled_is_true_while_the_task_of_the_context_is_being_cancelled() -> None:
     task = asyncio.current_task()
     assert task is not None
     context = Context(exchange())
@@ -284,7 +288,7 @@ async def test_a_context_is_cancelled_while_its_task_is_being_cancelled() -> Non
     assert context.cancelled is False
 
 
-async def test_url_elicitation_raises_cannot_ask_for_older_revisions() -> None:
+async def test_url_elicitation_raises_a_cannot_ask_error_for_older_revisions() -> None:
     context = context_of(Edge({}))
     given = context.exchange
     given.caller = replace(given.caller, revision=Revision("2025-06-18"))
@@ -293,7 +297,7 @@ async def test_url_elicitation_raises_cannot_ask_for_older_revisions() -> None:
     assert refused.value.capability == "elicitation.url"
 
 
-async def test_session_without_a_level_receives_messages_at_or_above_info() -> None:
+async def test_a_session_without_a_log_level_receives_messages_at_or_above_info() -> None:
     edge = Edge()
     context = context_of(edge)
     for level in ("debug", "info"):

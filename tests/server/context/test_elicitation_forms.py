@@ -39,7 +39,7 @@ def accepted(content: Any) -> Raw:
         (int, {"value": "5"}, 5),
         (Literal["a", "b"], {"value": "b"}, "b"),
     ],
-    ids=["schema", "text for a number", "record", "plain", "text for a plain number", "choice"],
+    ids=["schema", "text for a number", "record", "plain", "text for an int", "choice"],
 )
 def test_an_elicitation_response_that_matches_the_schema_is_converted(
     kind: Any, content: Any, data: Any
@@ -70,7 +70,7 @@ def test_an_elicitation_response_that_does_not_match_the_schema_is_rejected(
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_declined_or_cancelled_response_has_no_data(action: str) -> None:
+def test_a_declined_or_cancelled_elicitation_has_no_data(action: str) -> None:
     answer = ElicitationForm(SCHEMA).read(Raw(b'{"action":"%b"}' % action.encode()))
     assert (answer.action, answer.data) == (action, None)
 
@@ -163,11 +163,12 @@ def test_the_schema_of_a_form_has_only_primitive_fields(kind: Any, schema: dict[
     ],
     ids=["record", "list", "union", "mapping", "nested"],
 )
-def test_forms_with_nested_types_are_rejected(kind: Any, field: str) -> None:
+def test_forms_with_nested_fields_are_rejected(kind: Any, field: str) -> None:
     with pytest.raises(TypeError) as refused:
         ElicitationForm(kind)
     assert str(refused.value) == (
-        f"invalid form field '{field}': expected a primitive, an enumeration or a list of one"
+        f"invalid form field '{field}': "
+        "expected a primitive, an enumeration or a list of enumerated values"
     )
 
 
@@ -175,7 +176,7 @@ def test_forms_with_nested_types_are_rejected(kind: Any, field: str) -> None:
     ("text", "finite"),
     [("nan", False), ("-Inf", False), ("+infinity", False), ("1e5", True), ("infinite", None)],
 )
-def test_numbers_in_texts_must_be_finite(text: str, finite: bool | None) -> None:
+def test_numbers_in_elicitation_responses_must_be_finite(text: str, finite: bool | None) -> None:
     form = ElicitationForm(Settings)
     if finite:
         assert form.read(accepted({"ratio": text})).data == Settings(ratio=float(text))
@@ -194,7 +195,7 @@ def test_a_malformed_elicitation_response_is_rejected(answer: bytes) -> None:
         ElicitationForm(bool).read(Raw(answer))
 
 
-def test_accepted_is_true_only_for_the_action_accept() -> None:
+def test_an_elicitation_is_accepted_only_if_its_action_is_accept() -> None:
     form = ElicitationForm(bool)
     assert form.read(accepted({"value": False})).accepted is True
     assert form.read(Raw(b'{"action":"decline","content":{"value":true}}')).accepted is False

@@ -1,4 +1,4 @@
-"""Tests of a timeout that can be paused."""
+"""Tests of timeouts that can be paused."""
 
 import asyncio
 from typing import Any
@@ -55,7 +55,7 @@ async def test_paused_time_does_not_count_towards_a_timeout(virtual_time: Virtua
     assert clock.expired == [pytest.approx(45)]
 
 
-async def test_timeout_paused_before_its_start_runs_after_resume(
+async def test_a_timeout_paused_before_its_start_runs_after_resume(
     virtual_time: VirtualTime,
 ) -> None:
     clock = Clock(virtual_time)
@@ -67,7 +67,7 @@ async def test_timeout_paused_before_its_start_runs_after_resume(
     assert clock.expired == [15]
 
 
-async def test_timeout_without_time_left_expires_immediately(virtual_time: VirtualTime) -> None:
+async def test_a_timeout_without_time_left_expires_immediately(virtual_time: VirtualTime) -> None:
     clock = Clock(virtual_time)
     clock.start()
     await asyncio.sleep(2)

@@ -1,4 +1,4 @@
-"""Tests of requests for input during a call, with the same handler in both eras."""
+"""Tests of handlers that request input from the client, in both eras."""
 
 import asyncio
 import base64
@@ -28,7 +28,7 @@ ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 
 
 class Line:
-    """The client side of a connection, driven by a test."""
+    """Client side of a connection, controlled by a test."""
 
     def __init__(self, server: MCPServer) -> None:
         self.channel, right = memory_pair()
@@ -125,7 +125,7 @@ def shop() -> tuple[MCPServer, list[str]]:
 
 
 @pytest.mark.covers("PRO-24")
-async def test_step_runs_once_in_a_call_with_two_rounds() -> None:
+async def test_a_step_runs_once_in_a_call_with_two_input_rounds() -> None:
     server, seen = shop()
     async with line_to(server) as line:
         first = await line.call("order", {"what": "tea"})
@@ -182,12 +182,12 @@ async def test_a_declined_or_cancelled_elicitation_is_returned_to_the_handler(ac
         assert last["content"][0]["text"] == f"{action}, charged for tea"
 
 
-async def test_concurrent_requests_are_sent_in_one_round() -> None:
+async def test_concurrent_input_requests_are_sent_in_one_round() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         first = await line.call("together")
         assert set(first["inputRequests"]) == {"a", "b"}
-        # One of two responses: only the other request is sent again.
+        # The client answers one of two requests: only the other request is sent again.
         second = await line.call(
             "together",
             inputResponses={"a": {"action": "accept", "content": {"value": "x"}}, "zz": {}},
@@ -202,7 +202,7 @@ async def test_concurrent_requests_are_sent_in_one_round() -> None:
         assert third["content"][0]["text"] == "x7"
 
 
-async def test_response_to_a_request_with_a_key_may_be_sent_in_advance() -> None:
+async def test_the_response_to_an_input_request_with_a_key_may_be_sent_in_advance() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         given = {"a": {"action": "accept", "content": {"value": "x"}}, "zz": {}}
@@ -218,14 +218,14 @@ async def test_response_to_a_request_with_a_key_may_be_sent_in_advance() -> None
         assert wrong["error"]["code"] == -32602
 
 
-async def test_response_to_a_request_without_a_key_cannot_be_sent_in_advance() -> None:
+async def test_the_response_to_an_input_request_without_a_key_cannot_be_sent_in_advance() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         given = {"q0": {"action": "accept", "content": {"value": "x"}}}
         assert set((await line.call("careful", inputResponses=given))["inputRequests"]) == {"q0"}
 
 
-async def test_handler_cannot_swallow_the_end_of_a_round_and_cleans_up() -> None:
+async def test_a_handler_can_clean_up_but_not_suppress_the_end_of_a_round() -> None:
     server, seen = shop()
     async with line_to(server) as line:
         assert (await line.call("careful"))["resultType"] == "input_required"
@@ -240,7 +240,7 @@ async def test_handler_cannot_swallow_the_end_of_a_round_and_cleans_up() -> None
         assert done["content"][0]["text"] == "yes"
 
 
-async def test_handler_can_request_sampling_and_roots_in_rounds() -> None:
+async def test_a_handler_can_request_sampling_and_roots_in_input_rounds() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         first = await line.call("model")
@@ -281,7 +281,7 @@ async def test_modified_request_states_and_states_of_other_calls_are_rejected() 
         async with line_to(other) as elsewhere:
             foreign = (await elsewhere.call("order", {"what": "tea"}))["requestState"]
         assert "the state was modified" in await refused({"what": "tea"}, foreign)
-        # The same value in another notation is the same request.
+        # The same arguments in another JSON notation belong to the same request.
         same = await line.call("order", {"what": "tea"}, inputResponses=answers, requestState=state)
         assert same["resultType"] == "input_required"
     assert seen.count("charged") == 1
@@ -302,7 +302,7 @@ async def test_input_responses_that_do_not_match_the_form_are_rejected() -> None
             assert "does not match the requested schema" in answer["error"]["message"]
 
 
-async def test_missing_capability_of_a_stateless_client_is_named() -> None:
+async def test_the_error_names_the_missing_capability_of_a_stateless_client() -> None:
     server, _ = shop()
 
     @server.tool()
@@ -333,7 +333,7 @@ async def open_session(line: Line, capabilities: Any, version: str = "2025-11-25
 
 
 @pytest.mark.covers("PRO-24", "SRV-28")
-async def test_handler_with_rounds_sends_requests_in_the_handshake_era() -> None:
+async def test_a_handler_with_input_rounds_sends_server_requests_in_the_handshake_era() -> None:
     server, seen = shop()
     async with line_to(server) as line:
         await open_session(line, ALL)
@@ -352,10 +352,10 @@ async def test_handler_with_rounds_sends_requests_in_the_handshake_era() -> None
         result = json.loads(bytes((await line.next()).result))
         text = result["content"][0]["text"]
         assert text == "Order(size='small', count=1) False charged for tea"
-    assert seen == ["start", "charged"]  # the step ran once
+    assert seen == ["start", "charged"]  # the step ran only once
 
 
-async def test_missing_capability_of_a_session_is_an_error_result() -> None:
+async def test_a_capability_that_the_session_did_not_declare_causes_an_error_result() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         await open_session(line, {})
@@ -367,7 +367,7 @@ async def test_missing_capability_of_a_session_is_an_error_result() -> None:
 
 
 @pytest.mark.covers("PRO-37")
-async def test_timeout_of_a_call_is_paused_during_elicitation() -> None:
+async def test_the_timeout_of_a_call_is_paused_during_elicitation() -> None:
     server = MCPServer("s", default_tool_timeout=0.15)
 
     @server.tool()
@@ -427,7 +427,7 @@ def test_values_that_are_equal_in_json_have_the_same_digest() -> None:
     assert digest("1") != digest(1)
 
 
-def test_a_request_for_a_nested_form_is_rejected() -> None:
+def test_an_elicitation_with_a_nested_form_is_rejected() -> None:
     class Nested(msgspec.Struct):
         inner: Order
 
@@ -447,7 +447,7 @@ def test_a_request_for_a_nested_form_is_rejected() -> None:
     assert schema["required"] == ["name"]
 
 
-async def test_requests_without_keys_are_identified_by_position() -> None:
+async def test_input_requests_without_keys_are_identified_by_position() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -473,7 +473,7 @@ async def test_malformed_input_responses_are_rejected(given: dict[str, Any]) -> 
         assert refused["error"]["message"].startswith("Invalid input responses: ")
 
 
-async def test_input_response_to_an_unknown_request_is_ignored() -> None:
+async def test_an_input_response_to_an_unknown_request_is_ignored() -> None:
     server, words = MCPServer("s"), ["one?", "two?"]
 
     @server.tool()
@@ -494,7 +494,7 @@ def rounds_of(params: Any = None, **options: Any) -> ServerInputRounds:
     return ServerInputRounds(exchange(params=params), KeyRing(), 60, **options)
 
 
-async def test_end_of_a_round_does_not_cancel_a_finished_task() -> None:
+async def test_the_end_of_a_round_does_not_cancel_a_finished_task() -> None:
     async def nothing() -> None: ...
 
     task = asyncio.create_task(nothing())
@@ -508,7 +508,7 @@ async def test_end_of_a_round_does_not_cancel_a_finished_task() -> None:
     await asyncio.wait((asking,))
 
 
-async def test_round_ends_after_all_concurrent_requests_are_recorded() -> None:
+async def test_a_round_ends_after_all_concurrent_requests_are_recorded() -> None:
     rounds = rounds_of()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.gather(*(rounds.ask("roots/list", {"n": n}, None) for n in range(2)))

@@ -1,4 +1,4 @@
-"""Tests of the logging of errors with a correlation id before the caller receives them."""
+"""Tests that errors are logged with the correlation id that the caller receives."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ def server_of_failures() -> MCPServer:
 
     @server.resource("r://far")
     async def far() -> str:
-        raise ChannelClosed("the server behind it has gone")
+        raise ChannelClosed("the upstream server is gone")
 
     @server.prompt()
     def prompt(word: str) -> str:
@@ -84,7 +84,7 @@ REFUSED: list[tuple[str, dict[str, Any], int]] = [
 
 @pytest.mark.covers("SRV-07", "SRV-16", "OBS-03")
 @pytest.mark.parametrize(("method", "params", "code"), REFUSED)
-async def test_rejection_is_logged_once_with_the_id_of_the_client(
+async def test_a_rejection_is_logged_once_with_the_correlation_id_of_the_client(
     method: str, params: dict[str, Any], code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
@@ -103,7 +103,7 @@ async def test_rejection_is_logged_once_with_the_id_of_the_client(
 
 @pytest.mark.covers("SRV-16", "OBS-03")
 @pytest.mark.parametrize(("method", "params", "code"), REFUSED)
-async def test_rejection_on_a_connection_is_logged_with_a_generated_id(
+async def test_a_rejection_on_a_connection_is_logged_with_a_generated_id(
     method: str, params: dict[str, Any], code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with wire_to(server_of_failures()) as wire:
@@ -118,7 +118,7 @@ async def test_rejection_on_a_connection_is_logged_with_a_generated_id(
 
 @pytest.mark.covers("SRV-07", "SRV-20", "OBS-03")
 @pytest.mark.parametrize("given", ["trace-7", None, "two\nlines", "x" * 1000])
-async def test_context_result_and_log_have_the_same_correlation_id(
+async def test_context_result_and_log_entry_have_the_same_correlation_id(
     given: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = server_of_failures()
@@ -137,12 +137,12 @@ async def test_context_result_and_log_have_the_same_correlation_id(
     assert record.exc_info is not None
     if given == "trace-7":
         assert error["correlation_id"] == await call("names") == given
-    else:  # missing ids, and ids that could forge log lines
+    else:  # missing ids, and unsafe ids that could forge log lines
         assert len(error["correlation_id"]) == 16
 
 
 @pytest.mark.covers("SRV-07")
-async def test_malformed_message_is_rejected_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_malformed_message_is_rejected_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     answer = await MCPServer("s").handle_request({"jsonrpc": "2.0", "id": 1, "method": 5}, "t")
     assert answer is not None
     assert answer["error"]["code"] == -32600
@@ -169,7 +169,7 @@ async def test_errors_raised_by_interceptors_are_logged(caplog: pytest.LogCaptur
     assert [r.name for r in caplog.records] == ["fairlead.server"] * 3
 
 
-async def test_exception_object_raised_for_another_request_is_logged_again(
+async def test_an_exception_object_raised_again_by_another_request_is_logged_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     closed = RpcError(-32000, "closed on Sundays")
@@ -187,7 +187,7 @@ async def test_exception_object_raised_for_another_request_is_logged_again(
 
 
 @pytest.mark.covers("SRV-26")
-def test_tool_error_can_be_encoded_and_decoded() -> None:
+def test_a_tool_error_can_be_encoded_and_decoded() -> None:
     error = MCPToolError(
         "no seat „left“",
         code=MCPErrorCode.VALIDATION_ERROR,
@@ -209,7 +209,7 @@ def test_tool_error_can_be_encoded_and_decoded() -> None:
 
 
 @pytest.mark.covers("SRV-26")
-async def test_result_of_a_failing_tool_is_decoded_as_a_tool_error() -> None:
+async def test_the_result_of_a_failing_tool_is_decoded_as_a_tool_error() -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "breaks"}}
     answer = await server_of_failures().handle_request(call, "trace-7")
     assert answer is not None
@@ -235,7 +235,7 @@ async def test_result_of_a_failing_tool_is_decoded_as_a_tool_error() -> None:
         None,
     ],
 )
-def test_result_without_a_tool_error_cannot_be_decoded_as_one(result: Any) -> None:
+def test_a_result_without_a_tool_error_cannot_be_decoded_as_a_tool_error(result: Any) -> None:
     with pytest.raises(ValueError, match="not|Expecting"):
         MCPToolError.from_mcp_response(result)
 
@@ -256,7 +256,7 @@ def test_result_without_a_tool_error_cannot_be_decoded_as_one(result: Any) -> No
     ids=["refusal", "protocol", "failure"],
 )
 @pytest.mark.parametrize("params", [None, {"name": "t"}], ids=["no target", "target"])
-def test_error_is_logged_once_per_request_with_its_method_and_target(
+def test_an_error_is_logged_once_per_request_with_its_method_and_target(
     error: Exception,
     level: int,
     text: str,
@@ -278,13 +278,13 @@ def test_error_is_logged_once_per_request_with_its_method_and_target(
     assert len(caplog.records) == 2
 
 
-def test_sensitive_parts_are_the_params_and_the_headers() -> None:
+def test_sensitive_parts_of_a_request_are_its_params_and_headers() -> None:
     caller = Caller(NEWEST, True, ANONYMOUS)
     given = direct_exchange(Request(1, "x", Raw(b"{}")), caller, headers={"a": "b"})
     assert sensitive_parts(given) == (Raw(b"{}"), {"a": "b"})
 
 
-async def test_log_errors_returns_the_result_unchanged() -> None:
+async def test_logging_a_handler_error_does_not_change_its_result() -> None:
     given = exchange()
 
     async def answer(exchange: Exchange) -> Answer:

@@ -1,4 +1,4 @@
-"""Tests of prompts and resources that request input."""
+"""Tests of prompts and resources that request input from the client."""
 
 import asyncio
 from typing import Any
@@ -59,7 +59,7 @@ def text_of(result: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(("method", "params"), [PROMPT, RESOURCE], ids=["prompt", "resource"])
 @pytest.mark.parametrize("stubborn", [False, True], ids=["usual", "stubborn"])
-async def test_stateless_caller_retries_with_the_requested_input(
+async def test_a_stateless_caller_retries_with_the_requested_input(
     method: str, params: dict[str, Any], stubborn: bool
 ) -> None:
     async with wire_to(server_that_asks(stubborn=stubborn)) as wire:
@@ -74,7 +74,7 @@ async def test_stateless_caller_retries_with_the_requested_input(
 
 
 @pytest.mark.parametrize(("method", "params"), [PROMPT, RESOURCE], ids=["prompt", "resource"])
-async def test_request_without_the_required_capability_is_rejected(
+async def test_a_request_without_the_required_capability_is_rejected(
     method: str, params: dict[str, Any]
 ) -> None:
     async with wire_to(server_that_asks()) as wire:
@@ -88,7 +88,7 @@ async def test_request_without_the_required_capability_is_rejected(
 
 
 @pytest.mark.parametrize(("method", "params"), [PROMPT, RESOURCE], ids=["prompt", "resource"])
-async def test_cancelled_request_does_not_request_input(
+async def test_a_cancelled_request_does_not_request_input(
     method: str, params: dict[str, Any]
 ) -> None:
     begun = asyncio.Event()
@@ -99,4 +99,4 @@ async def test_cancelled_request_does_not_request_input(
         wire.send("notifications/cancelled", {"requestId": 1})
         await wire.ask(
             "tools/list", {"_meta": META}, id=2
-        )  # The cancelled request was not answered before this response.
+        )  # This response is the next message, so the cancelled request was not answered.

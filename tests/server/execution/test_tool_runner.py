@@ -1,4 +1,4 @@
-"""Tests of running tools: arguments, limits of size and time, and ignored cancellations."""
+"""Tests of tool execution: arguments, size and time limits, and ignored cancellations."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ async def call(server: MCPServer, name: str, **params: Any) -> dict[str, Any]:
 
 
 def problem(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the error of a result."""
+    """Return the decoded error of an error result."""
     result = answer["result"]
     assert result["isError"] is True
     return json.loads(result["content"][0]["text"])  # type: ignore[no-any-return]
@@ -78,7 +78,7 @@ async def test_arguments_that_are_not_an_object_are_rejected_and_others_validate
     assert error["tool_name"] == name
 
 
-async def test_an_inline_tool_may_have_a_context() -> None:
+async def test_an_inline_tool_may_have_a_context_parameter() -> None:
     answer = await call(server_with_tools(), "inline_context", arguments={"text": "a"})
     assert answer["result"]["content"] == [{"type": "text", "text": "2026-07-28 a"}]
 
@@ -132,7 +132,7 @@ async def test_a_tool_that_exceeds_its_timeout_returns_an_error(
 @pytest.mark.parametrize(
     ("cleanup", "expected", "left"), [(0.5, 5.5, 0), (0.9, 5.9, 0), (60, 6.0, 1)]
 )
-async def test_tool_that_ignores_its_timeout_is_detached_after_a_second(
+async def test_a_tool_that_ignores_its_timeout_is_detached_after_a_second(
     virtual_time: VirtualTime, cleanup: float, expected: float, left: int
 ) -> None:
     server, ended = MCPServer("s", per_tool_timeouts={"slow": 5}), asyncio.Event()
@@ -182,7 +182,7 @@ async def test_the_number_of_detached_tool_calls_is_limited(
     await asyncio.sleep(60)
 
 
-async def test_cancelled_error_raised_by_a_tool_is_an_error_result() -> None:
+async def test_a_cancelled_error_raised_by_a_tool_becomes_an_error_result() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -206,7 +206,7 @@ async def test_repeated_refusals_by_the_rate_limit_are_logged_once(
 
 
 @pytest.mark.parametrize("meta", [META, None], ids=["stateless", "handshake"])
-async def test_inline_tool_is_answered_inline_and_called_once(meta: Any) -> None:
+async def test_an_inline_tool_runs_without_a_task_and_only_once(meta: Any) -> None:
     server, calls = MCPServer("s"), list[int]()
     assert "tools/call" not in server.inline_methods
 
@@ -242,7 +242,7 @@ async def test_inline_tool_is_answered_inline_and_called_once(meta: Any) -> None
 
 @pytest.mark.parametrize("name", ["inline", "waiting", "threaded"])
 @pytest.mark.parametrize("kind", ["own", "chosen", "invalid"])
-async def test_log_level_of_a_failure_depends_on_its_kind(
+async def test_the_log_level_of_a_tool_failure_depends_on_its_kind(
     name: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = MCPServer("s")
@@ -275,7 +275,7 @@ async def test_log_level_of_a_failure_depends_on_its_kind(
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_awaitable_of_a_plain_wrapper_is_awaited(late: bool) -> None:
+async def test_an_awaitable_returned_by_a_plain_function_is_awaited(late: bool) -> None:
     async def later() -> str:
         await (asyncio.Event().wait() if late else asyncio.sleep(0))
         return "done"
@@ -292,8 +292,8 @@ async def test_awaitable_of_a_plain_wrapper_is_awaited(late: bool) -> None:
         assert result == {"content": [{"type": "text", "text": "done"}]}
 
 
-@pytest.mark.parametrize("limit", [0, None], ids=["no limit", "limit of the server"])
-async def test_a_tool_may_have_no_time_limit(
+@pytest.mark.parametrize("limit", [0, None], ids=["no limit", "server limit"])
+async def test_a_tool_with_a_timeout_of_zero_has_no_time_limit(
     virtual_time: VirtualTime, limit: float | None
 ) -> None:
     server = MCPServer("s", default_tool_timeout=5)
@@ -310,7 +310,7 @@ async def test_a_tool_may_have_no_time_limit(
         assert answer["result"]["content"][0]["text"] == "done"
 
 
-async def test_failure_of_a_detached_tool_is_logged(
+async def test_the_failure_of_a_detached_tool_is_logged(
     virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "fairlead.server")
@@ -333,7 +333,7 @@ async def test_failure_of_a_detached_tool_is_logged(
     assert failed.exc_info
 
 
-def test_each_event_loop_has_its_own_timer() -> None:
+def test_tool_timeouts_work_in_each_event_loop() -> None:
     server = server_with_tools()
 
     @server.tool(timeout=0.02)
@@ -367,7 +367,7 @@ async def test_a_tool_runner_works_without_a_server() -> None:
 
 
 @pytest.mark.parametrize("wants_context", [False, True], ids=["plain", "context"])
-async def test_timeout_is_removed_when_the_call_ends(
+async def test_the_timeout_is_removed_when_the_tool_call_ends(
     virtual_time: VirtualTime, wants_context: bool
 ) -> None:
     runner, contexts = ToolRunner(MCPServerConfig(default_tool_timeout=5)), list[Context]()
@@ -383,14 +383,14 @@ async def test_timeout_is_removed_when_the_call_ends(
     entry = tool_from_function(quick_context if wants_context else quick)
     result = json.loads(await runner.run(entry, exchange(params={}), b"}"))
     assert result["content"][0]["text"] == "done"
-    for context in contexts:  # a request for input from a task that the tool left running
+    for context in contexts:  # as if a task that the tool left running had requested input
         context.clock.pause()
         context.clock.resume()
-    await asyncio.sleep(60)  # The timeout no longer cancels this task.
+    await asyncio.sleep(60)  # the expired timeout must not cancel this task
 
 
 @pytest.mark.parametrize("wants_context", [False, True], ids=["plain", "context"])
-async def test_cancellation_by_the_caller_takes_precedence_over_the_timeout(
+async def test_a_cancellation_by_the_caller_takes_precedence_over_the_timeout(
     virtual_time: VirtualTime, wants_context: bool
 ) -> None:
     runner = ToolRunner(MCPServerConfig(default_tool_timeout=5))
@@ -412,7 +412,7 @@ async def test_cancellation_by_the_caller_takes_precedence_over_the_timeout(
         await task
 
 
-async def test_input_required_result_names_the_server() -> None:
+async def test_an_input_required_result_contains_the_server_info() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -428,7 +428,9 @@ async def test_input_required_result_names_the_server() -> None:
     }
 
 
-async def test_missing_capability_is_an_error_or_an_error_result_by_era() -> None:
+async def test_a_missing_capability_causes_an_error_or_an_error_result_depending_on_the_era() -> (
+    None
+):
     server = MCPServer("s")
 
     @server.tool()
@@ -444,7 +446,7 @@ async def test_missing_capability_is_an_error_or_an_error_result_by_era() -> Non
     assert error["code"] == "DEPENDENCY_MISSING"
 
 
-async def test_inline_tool_with_a_context_is_answered_inline() -> None:
+async def test_an_inline_tool_with_a_context_runs_without_a_task() -> None:
     server = server_with_tools(max_message_bytes=300)
     async with wire_to(server) as wire:
         for size, fits in ((10, True), (1000, False)):
@@ -455,7 +457,7 @@ async def test_inline_tool_with_a_context_is_answered_inline() -> None:
             assert ("over max_message_bytes (300)" in text) is not fits
 
 
-def test_the_size_of_the_result_of_an_inline_tool_is_limited() -> None:
+def test_the_result_size_of_an_inline_tool_is_limited() -> None:
     entry = tool_from_function(lambda: "x", name="t", inline=True)
     size = len(b'{"content":[{"type":"text","text":"x"}]}')
     for limit, fits in ((size, True), (size - 1, False)):
@@ -464,7 +466,7 @@ def test_the_size_of_the_result_of_an_inline_tool_is_limited() -> None:
         assert ("isError" not in result) is fits
 
 
-async def test_tool_that_catches_the_end_of_its_round_still_requests_input() -> None:
+async def test_a_tool_that_catches_the_end_of_its_input_round_still_requests_input() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -480,7 +482,7 @@ async def test_tool_that_catches_the_end_of_its_round_still_requests_input() -> 
 
 
 @pytest.mark.parametrize("kind", ["inline", "waiting", "threaded"])
-async def test_text_of_a_tool_with_an_output_schema_is_structured(kind: str) -> None:
+async def test_text_returned_by_a_tool_with_an_output_schema_is_structured(kind: str) -> None:
     server = MCPServer("s")
 
     def plain() -> str:

@@ -1,4 +1,4 @@
-"""Tests of awaiting the rest of a coroutine that was started elsewhere."""
+"""Tests of awaiting a coroutine whose first step was already run."""
 
 import asyncio
 from typing import Any
@@ -9,11 +9,11 @@ from fairlead.server.execution.tool_runner import ResumedCoroutine
 
 
 def resumed(coroutine: Any, leave: Any = None) -> ResumedCoroutine:
-    """Take the first step of a coroutine."""
+    """Run the first step of a coroutine and return an awaitable for the remaining steps."""
     return ResumedCoroutine(coroutine, coroutine.send(None), leave)
 
 
-async def test_resumed_coroutine_is_awaited_like_a_new_one() -> None:
+async def test_a_resumed_coroutine_is_awaited_like_a_new_coroutine() -> None:
     steps: list[int] = []
 
     async def work() -> str:
@@ -46,7 +46,7 @@ async def test_results_and_errors_of_awaited_futures_reach_the_coroutine() -> No
     assert await task == "caught 'x'"
 
 
-async def test_an_error_of_the_coroutine_is_raised() -> None:
+async def test_an_exception_in_a_resumed_coroutine_is_raised() -> None:
     async def work() -> None:
         await asyncio.sleep(0)
         raise KeyError("x")
@@ -60,7 +60,7 @@ async def _awaited(rest: ResumedCoroutine) -> Any:
 
 
 @pytest.mark.parametrize("leaves", [None, False, True], ids=["no callback", "stays", "leaves"])
-async def test_coroutine_that_ignores_its_cancellation_is_awaited_or_detached(
+async def test_a_coroutine_that_ignores_its_cancellation_is_awaited_or_detached(
     leaves: bool | None,
 ) -> None:
     events: list[str] = []
@@ -97,7 +97,7 @@ async def test_coroutine_that_ignores_its_cancellation_is_awaited_or_detached(
     assert len(left) == (0 if leaves is None else 1)
 
 
-async def test_cancelled_coroutine_raises_cancelled_error() -> None:
+async def test_a_cancelled_coroutine_raises_cancelled_error() -> None:
     async def work() -> None:
         await asyncio.Event().wait()
 

@@ -21,7 +21,7 @@ LIMIT = 10.0
 
 
 async def until(condition: Any) -> None:
-    """Wait for a condition that a thread fulfils, one iteration of the loop at a time."""
+    """Wait for a condition that another thread makes true."""
     async with asyncio.timeout(LIMIT):
         while not condition():
             await asyncio.to_thread(lambda: None)
@@ -40,7 +40,7 @@ class Stuck:
 
 
 @pytest.mark.covers("SRV-27")
-async def test_abandoned_threads_are_counted_replaced_and_bounded(
+async def test_abandoned_threads_are_counted_replaced_and_limited(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     workers, stuck = WorkerThreads(limit=2), Stuck()
@@ -58,9 +58,9 @@ async def test_abandoned_threads_are_counted_replaced_and_bounded(
     assert await workers.run(lambda: "others go on") == "others go on"
     await abandon()
     await abandon()
-    assert workers.metrics["threads"] == 4  # never more than twice the limit
+    assert workers.metrics["threads"] == 4  # at most twice the limit, including abandoned threads
     with pytest.raises(MCPToolError, match="4 abandoned synchronous calls still run"):
-        await workers.run(lambda: "no thread is left")
+        await workers.run(lambda: "not run")
     assert "4 abandoned synchronous calls still run; no thread is available" in caplog.text
     stuck.let_go.set()
     await until(lambda: workers.metrics["abandoned"] == 0)
@@ -77,7 +77,7 @@ async def test_the_number_of_threads_and_waiting_functions_is_limited() -> None:
     assert workers.metrics["threads"] == 2
     with pytest.raises(MCPToolError, match="5 synchronous calls are running or waiting"):
         await workers.run(lambda: "too many")
-    tasks[4].cancel()  # The function was not started, so it never runs, and no thread is abandoned.
+    tasks[4].cancel()  # the function has not started: it never runs and abandons no thread
     stuck.let_go.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert results[:4] == [None] * 4
@@ -87,7 +87,7 @@ async def test_the_number_of_threads_and_waiting_functions_is_limited() -> None:
 
 @pytest.mark.covers("SRV-24", "SRV-27", "SRV-28")
 @pytest.mark.parametrize("how", ["timeout", "cancelled"])
-async def test_synchronous_handler_can_check_for_cancellation(how: str) -> None:
+async def test_a_synchronous_handler_can_check_for_cancellation(how: str) -> None:
     server = MCPServer("s", default_tool_timeout=0.05 if how == "timeout" else 0)
     begun, ended = threading.Event(), threading.Event()
     never: list[str] = []
@@ -143,7 +143,7 @@ async def test_abandoned_threads_are_visible_in_the_metrics_of_the_server() -> N
 
 
 @pytest.mark.covers("SRV-27", "SRV-08")
-def test_a_stuck_thread_does_not_keep_a_process_alive() -> None:
+def test_a_stuck_worker_thread_does_not_keep_a_process_alive() -> None:
     program = """
 import asyncio, threading
 from fairlead import MCPServer
@@ -167,7 +167,7 @@ asyncio.run(server.run_stdio())
     assert b"timed out after 0.05s" in done.stdout
 
 
-async def test_call_is_rejected_and_not_counted_if_no_thread_can_start(
+async def test_a_call_is_rejected_and_not_counted_if_no_thread_can_be_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     workers = WorkerThreads()
@@ -183,7 +183,7 @@ async def test_call_is_rejected_and_not_counted_if_no_thread_can_start(
     assert await workers.run(int, "5") == 5
 
 
-async def test_existing_threads_run_a_function_if_no_thread_can_start(
+async def test_an_existing_thread_runs_the_function_if_no_thread_can_be_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     workers, stuck = WorkerThreads(), Stuck()
@@ -203,7 +203,7 @@ async def test_existing_threads_run_a_function_if_no_thread_can_start(
         assert (await first, await second) == (None, 5)
 
 
-async def test_a_waiting_function_runs_when_a_running_one_is_abandoned() -> None:
+async def test_a_waiting_function_runs_when_a_running_function_is_abandoned() -> None:
     workers, stuck = WorkerThreads(limit=1), Stuck()
     first = asyncio.create_task(workers.run(stuck))
     await until(lambda: stuck.begun.acquire(blocking=False))
@@ -242,14 +242,14 @@ async def test_exceptions_of_every_kind_in_a_worker_thread_reach_the_caller() ->
     assert workers.metrics["threads"] == 1
 
 
-async def test_function_sees_the_context_variables_of_its_caller() -> None:
+async def test_a_worker_thread_has_the_context_variables_of_its_caller() -> None:
     variable: ContextVar[str] = ContextVar("variable", default="unset")
     variable.set("set by the caller")
     assert await WorkerThreads().run(variable.get) == "set by the caller"
 
 
 @pytest.mark.parametrize(("limit", "queue"), [(1, 0), (2, 1)])
-async def test_overload_error_contains_the_number_of_running_and_waiting_calls(
+async def test_the_overload_error_contains_the_number_of_running_and_waiting_calls(
     limit: int, queue: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     workers, stuck = WorkerThreads(limit=limit, queue=queue), Stuck()
@@ -280,7 +280,7 @@ def test_the_result_of_a_thread_is_dropped_if_its_event_loop_is_closed() -> None
     assert asyncio.run(workers.run(int, "5")) == 5
 
 
-async def test_default_limits_are_32_threads_and_a_queue_of_1024() -> None:
+async def test_the_default_limits_are_32_threads_and_a_queue_of_1024() -> None:
     workers, stuck = WorkerThreads(), Stuck()
     tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(32 + 1024)]
     await asyncio.sleep(0)
@@ -297,7 +297,7 @@ async def test_cancelling_a_call_does_not_abandon_a_finished_thread() -> None:
     await asyncio.sleep(0)
     deadline = time.monotonic() + LIMIT
     while workers.metrics["busy"] and time.monotonic() < deadline:
-        os.sched_yield()  # The loop does not run, so it cannot process the end of the function.
+        os.sched_yield()  # The loop does not run, so it cannot process the result of the function.
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

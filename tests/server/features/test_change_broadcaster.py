@@ -49,12 +49,12 @@ async def test_sessions_are_notified_of_changed_lists_once_per_loop_iteration(ve
             told("resources/list_changed"),
             told("prompts/list_changed"),
         ]
-        await wire.ask("ping")  # No other message came before the response.
+        await wire.ask("ping")  # the next message is this response, so no other message was sent
         assert (server.tool_count, server.resource_count, server.prompt_count) == (100, 1, 0)
 
 
 @pytest.mark.covers("SRV-12")
-async def test_session_is_notified_only_of_declared_capabilities() -> None:
+async def test_a_session_is_notified_only_of_changes_to_declared_capabilities() -> None:
     server = MCPServer("s")
     async with wire_to(server) as wire:
         assert "prompts" not in (await wire.greet())["capabilities"]
@@ -65,7 +65,7 @@ async def test_session_is_notified_only_of_declared_capabilities() -> None:
 
 
 @pytest.mark.covers("SRV-12")
-async def test_tool_in_a_thread_can_register_another() -> None:
+async def test_a_tool_in_a_thread_can_register_another_tool() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -80,7 +80,7 @@ async def test_tool_in_a_thread_can_register_another() -> None:
         assert told("tools/list_changed") in messages
 
 
-async def test_session_is_not_notified_before_the_handshake_is_complete() -> None:
+async def test_a_session_is_not_notified_before_the_handshake_is_complete() -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
@@ -91,7 +91,7 @@ async def test_session_is_not_notified_before_the_handshake_is_complete() -> Non
 
 
 @pytest.mark.covers("PRO-35", "SRV-15")
-async def test_session_is_notified_of_subscribed_resources() -> None:
+async def test_a_session_is_notified_of_subscribed_resources() -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         await wire.greet()
@@ -109,7 +109,7 @@ async def test_session_is_notified_of_subscribed_resources() -> None:
         assert (await wire.ask("resources/subscribe", {}))["error"]["code"] == -32602
 
 
-async def test_the_number_of_subscriptions_of_one_session_is_limited() -> None:
+async def test_the_number_of_subscriptions_per_session_is_limited() -> None:
     server = MCPServer("s")
     server.resource("n://{number}")(lambda number: number)
     async with wire_to(server) as wire:
@@ -126,7 +126,7 @@ async def test_the_number_of_subscriptions_of_one_session_is_limited() -> None:
 
 @pytest.mark.covers("PRO-23", "SRV-15")
 @pytest.mark.parametrize("tag", [5, "five"])
-async def test_acknowledgement_precedes_the_notifications_of_a_listener(tag: Any) -> None:
+async def test_the_acknowledgement_precedes_the_notifications_of_a_listener(tag: Any) -> None:
     server = server_with_everything()
     wanted = {"toolsListChanged": True, "resourceSubscriptions": ["r://1"]}
     async with wire_to(server) as wire:
@@ -141,7 +141,8 @@ async def test_acknowledgement_precedes_the_notifications_of_a_listener(tag: Any
         wire.send("notifications/cancelled", {"requestId": tag})
         await wire.ask("tools/list", {"_meta": META}, id="after")
         server.resource_updated("r://1")
-        await wire.ask("tools/list", {"_meta": META}, id="later")  # No message came in between.
+        # The next message is this response, so no notification was sent.
+        await wire.ask("tools/list", {"_meta": META}, id="later")
 
 
 @pytest.mark.covers("PRO-23")
@@ -159,7 +160,7 @@ async def test_unsupported_filters_are_left_out_of_the_acknowledgement() -> None
 
 
 @pytest.mark.covers("PRO-23")
-async def test_a_stopping_server_sends_final_results_to_its_listeners() -> None:
+async def test_a_server_that_stops_sends_final_results_to_its_listeners() -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         wanted = {"notifications": {"toolsListChanged": True}, "_meta": META}
@@ -174,7 +175,7 @@ async def test_a_stopping_server_sends_final_results_to_its_listeners() -> None:
         await ending
 
 
-async def test_the_number_of_listen_requests_of_one_connection_is_limited() -> None:
+async def test_the_number_of_listen_requests_per_connection_is_limited() -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         wanted = {"notifications": {"toolsListChanged": True}, "_meta": META}
@@ -188,7 +189,7 @@ async def test_the_number_of_listen_requests_of_one_connection_is_limited() -> N
 
 
 @pytest.mark.covers("PRO-23")
-async def test_each_era_rejects_the_subscription_method_of_the_other() -> None:
+async def test_each_era_rejects_the_subscription_method_of_the_other_era() -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         modern = await wire.ask("resources/subscribe", {"uri": "r://1", "_meta": META})
@@ -218,7 +219,7 @@ async def test_equal_changes_are_merged_for_a_slow_reader(era: str) -> None:
             wire.send("notifications/initialized")
             wire.send("resources/subscribe", {"uri": big}, id=1)
             before = 2
-        for _ in range(500):  # iterations of the loop in which the client does not read
+        for _ in range(500):  # the client does not read during these loop iterations
             server.resource_updated(big)
             await asyncio.sleep(0)
         wire.read()
@@ -228,10 +229,10 @@ async def test_equal_changes_are_merged_for_a_slow_reader(era: str) -> None:
         wire.send("tools/list", {"_meta": META}, id="end")
         while "id" not in await wire.next():
             heard += 1
-        assert 0 < heard < 100  # as many as fit below the high-water mark, and one more
+        assert 0 < heard < 100  # the notifications that fit below the high-water mark, and one more
 
 
-async def test_cancelled_serve_sends_results_to_its_listeners() -> None:
+async def test_cancelling_serve_sends_final_results_to_its_listeners() -> None:
     server = server_with_everything()
     left, right = memory_pair()
     serving = asyncio.create_task(server.serve(right))

@@ -23,7 +23,7 @@ from tests.support.virtual_time import VirtualTime
 LISTS = ["tools/list_changed", "resources/list_changed", "prompts/list_changed"]
 
 
-async def test_change_may_be_sent_to_some_sessions_only() -> None:
+async def test_a_change_may_be_sent_to_selected_sessions_only() -> None:
     server = server_with_everything()
     async with wire_to(server) as one, wire_to(server) as other:
         await one.greet()
@@ -37,7 +37,7 @@ async def test_change_may_be_sent_to_some_sessions_only() -> None:
         await other.ask("ping")
 
 
-async def test_change_may_be_sent_to_listeners_of_some_connections_only() -> None:
+async def test_a_change_may_be_sent_to_listeners_on_selected_connections_only() -> None:
     server = server_with_everything()
     wanted: Any = {"notifications": {"toolsListChanged": True}, "_meta": META}
     async with wire_to(server) as one, wire_to(server) as other:
@@ -54,10 +54,10 @@ async def test_change_may_be_sent_to_listeners_of_some_connections_only() -> Non
 
 
 class Connection:
-    """Connection without a session."""
+    """Stand-in for a connection without a session."""
 
 
-async def test_broadcaster_without_listeners_only_calls_followers() -> None:
+async def test_a_change_without_listeners_only_calls_the_follower_callbacks() -> None:
     broadcaster, followed = ChangeBroadcaster(), list[str]()
     broadcaster.followers.append(followed.append)
     broadcaster.changed_for((), "notifications/tools/list_changed")
@@ -82,7 +82,7 @@ def test_listeners_of_a_closed_event_loop_are_removed() -> None:
 
 
 class Listening:
-    """Caller that listens without a connection."""
+    """Stand-in for a caller that listens without a connection."""
 
     def __init__(self, broadcaster: ChangeBroadcaster, **wanted: Any) -> None:
         self.told: list[tuple[str, Any]] = []
@@ -109,7 +109,7 @@ CAPABILITIES: dict[str, Any] = {
 }
 
 
-async def test_end_waits_until_every_listener_has_its_final_result(
+async def test_closing_waits_until_every_listener_has_its_final_result(
     virtual_time: VirtualTime,
 ) -> None:
     broadcaster, begun = ChangeBroadcaster(), virtual_time.now
@@ -126,7 +126,7 @@ async def test_end_waits_until_every_listener_has_its_final_result(
     assert broadcaster.stop() == []
 
 
-async def test_end_stops_waiting_for_a_stalled_listener_after_a_second(
+async def test_closing_stops_waiting_for_a_stalled_listener_after_a_second(
     virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     broadcaster, begun = ChangeBroadcaster(), virtual_time.now
@@ -213,14 +213,14 @@ async def test_task_ids_require_a_client_capability(declared: bytes, granted: bo
     given = exchange(
         "subscriptions/listen", {"notifications": {"taskIds": ["a"]}}, capabilities=declared
     )
-    listening = asyncio.create_task(broadcaster.listen(given, CAPABILITIES))
     if granted:
+        listening = asyncio.create_task(broadcaster.listen(given, CAPABILITIES))
         await asyncio.sleep(0)
         await broadcaster.end()
         await listening
         return
     with pytest.raises(RpcError) as refused:
-        await listening
+        await broadcaster.listen(given, CAPABILITIES)
     tasks = "io.modelcontextprotocol/tasks"
     assert refused.value.code == -32021
     assert refused.value.message == f"taskIds requires the client capability {tasks}"
@@ -228,7 +228,7 @@ async def test_task_ids_require_a_client_capability(declared: bytes, granted: bo
 
 
 class Session:
-    """Connection of the handshake era."""
+    """Stand-in for a connection of the handshake era."""
 
     def __init__(self, state: SessionState = SessionState.ACTIVE, name: str = "ann") -> None:
         self.name = name
@@ -252,7 +252,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_session_receives_declared_and_subscribed_notifications() -> None:
+async def test_a_session_receives_declared_and_subscribed_notifications() -> None:
     broadcaster, session, opening = (
         ChangeBroadcaster(),
         Session(),
@@ -261,7 +261,8 @@ async def test_session_receives_declared_and_subscribed_notifications() -> None:
     session.begin(broadcaster, {"tools": {"listChanged": True}, "prompts": {}})
     opening.begin(broadcaster)
     broadcaster.subscribe(session, "r://1")
-    broadcaster.subscribe(Session(), "r://1")  # not registered: a message without a connection
+    # Sessions of single messages are not registered and receive no notifications.
+    broadcaster.subscribe(Session(), "r://1")
     for method in ("tools", "prompts", "resources"):
         broadcaster.changed(f"notifications/{method}/list_changed")
     broadcaster.updated("r://1")
@@ -281,7 +282,7 @@ async def test_session_receives_declared_and_subscribed_notifications() -> None:
     assert len(session.told) == 2
 
 
-async def test_session_receives_later_changes_after_a_failed_notification() -> None:
+async def test_a_session_receives_later_changes_after_a_failed_notification() -> None:
     broadcaster, session = ChangeBroadcaster(), Session()
     session.begin(broadcaster)
     session.fails = True
@@ -315,7 +316,7 @@ async def test_a_second_initialize_releases_the_subscriptions_of_the_session() -
     assert (uris.total, uris.counts) == (0, {})
 
 
-async def test_request_without_a_connection_is_not_registered_as_a_session() -> None:
+async def test_a_request_without_a_connection_is_not_registered_as_a_session() -> None:
     broadcaster = ChangeBroadcaster()
     broadcaster.introduced(exchange("initialize", {}, stateless=False), CAPABILITIES)
     broadcaster.changed("notifications/tools/list_changed")
@@ -323,7 +324,7 @@ async def test_request_without_a_connection_is_not_registered_as_a_session() -> 
     assert broadcaster.stop() == []
 
 
-async def test_unsubscribe_drops_pending_notifications_of_the_resource() -> None:
+async def test_unsubscribing_drops_pending_notifications_of_the_resource() -> None:
     class Slow(Session):
         async def notify(self, method: str, params: Any = None) -> None:
             await gate.wait()
@@ -334,7 +335,7 @@ async def test_unsubscribe_drops_pending_notifications_of_the_resource() -> None
     for uri in ("r://1", "r://2", "r://3"):
         broadcaster.subscribe(session, uri)
         broadcaster.updated(uri)
-    await turns()  # The first notification is being sent, the others are pending.
+    await turns()  # One notification is being sent, and the others are pending.
     broadcaster.unsubscribe(session, "r://2")
     gate.set()
     await turns()

@@ -55,7 +55,7 @@ async def complete(wire: Any, ref: Any, name: str, value: str, **more: Any) -> d
 
 @pytest.mark.covers("PRO-35", "SRV-15")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_arguments_are_completed_by_functions_and_types(era: str) -> None:
+async def test_arguments_are_completed_from_functions_and_types(era: str) -> None:
     async with wire_to(server_of_greetings()) as wire:
         more: dict[str, Any] = {"_meta": META} if era == "stateless" else {}
         if era == "handshake":
@@ -83,7 +83,7 @@ async def test_arguments_are_completed_by_functions_and_types(era: str) -> None:
         assert await values(PROMPT, "nothing", "1") == []
 
 
-async def test_completion_of_an_unknown_reference_is_rejected() -> None:
+async def test_the_completion_of_an_unknown_reference_is_rejected() -> None:
     async with wire_to(server_of_greetings()) as wire:
         await wire.greet()
         unknown = {"type": "ref/prompt", "name": "no"}
@@ -93,7 +93,7 @@ async def test_completion_of_an_unknown_reference_is_rejected() -> None:
         assert (await wire.ask("completion/complete", {}))["error"]["code"] == -32602
 
 
-async def test_completion_function_may_return_the_total_number_of_values() -> None:
+async def test_a_completion_function_may_return_the_total_number_of_values() -> None:
     server = MCPServer("s")
     server.register_prompt("greet", arguments=[{"name": "city"}], template="{city}")
     server.completion("greet", "city")(
@@ -105,7 +105,7 @@ async def test_completion_function_may_return_the_total_number_of_values() -> No
         assert (len(found["values"]), found["total"], found["hasMore"]) == (100, 12_345, True)
 
 
-async def test_capability_is_declared_only_if_arguments_can_be_completed() -> None:
+async def test_the_completion_capability_is_declared_only_if_arguments_can_be_completed() -> None:
     server = MCPServer("s")
     server.prompt()(lambda **given: str(given))
     async with wire_to(server) as wire:
@@ -173,7 +173,7 @@ async def test_prompts_may_have_a_context_parameter() -> None:
         (Completion(values=["a"] * 101, total=500), 100, 500, True),
     ],
 )
-async def test_completion_result_has_at_most_a_hundred_values(
+async def test_a_completion_result_has_at_most_a_hundred_values(
     given: Any, shown: int, total: int | None, more: bool | None
 ) -> None:
     server = MCPServer("s")
@@ -192,7 +192,7 @@ async def test_completion_result_has_at_most_a_hundred_values(
     assert (completion.get("total"), completion.get("hasMore")) == (total, more)
 
 
-async def test_completion_can_be_registered_for_a_fixed_resource() -> None:
+async def test_a_completion_can_be_registered_for_a_fixed_resource() -> None:
     server = MCPServer("s")
     server.register_resource("r://1", "one", content_provider="1")
     server.completion("r://1", "a")(lambda typed: [f"{typed}!"])
@@ -203,7 +203,7 @@ async def test_completion_can_be_registered_for_a_fixed_resource() -> None:
         assert (await complete(wire, fixed, "b", "x"))["completion"]["values"] == []
 
 
-async def test_prompt_is_rendered_from_a_function_a_text_or_its_description() -> None:
+async def test_a_prompt_is_rendered_from_a_function_a_text_or_its_description() -> None:
     server = MCPServer("s")
     server.register_prompt("function", template=lambda: "made")
     server.register_prompt("given", arguments=[{"name": "a"}], template=lambda a: f"<{a}>")
@@ -236,7 +236,7 @@ async def test_prompt_is_rendered_from_a_function_a_text_or_its_description() ->
         ("x", []),
     ],
 )
-async def test_choices_that_start_with_the_typed_text_come_first(
+async def test_completion_choices_that_start_with_the_typed_text_are_first(
     typed: str, values: list[str]
 ) -> None:
     server = MCPServer("s")
@@ -252,7 +252,7 @@ async def test_choices_that_start_with_the_typed_text_come_first(
 
 
 class Cities:
-    """Completion functions of every kind."""
+    """Completion functions with different signatures."""
 
     async def __call__(self, typed: str, *others: Any) -> list[str]:
         return [typed, *map(str, others)]
@@ -276,7 +276,7 @@ class Cities:
         ("wrapped", ["R", "{'a': 'b'}"]),
     ],
 )
-async def test_completion_function_gets_the_other_arguments_if_it_has_a_parameter(
+async def test_a_completion_function_gets_the_other_arguments_if_it_accepts_them(
     kind: str, values: list[str]
 ) -> None:
     server, cities = MCPServer("s"), Cities()
@@ -293,7 +293,9 @@ async def test_completion_function_gets_the_other_arguments_if_it_has_a_paramete
             assert found["completion"]["values"] == [v.replace("'a': 'b'", "") for v in values]
 
 
-async def test_completions_of_mounted_servers_are_found_with_and_without_prefix() -> None:
+async def test_completions_of_mounted_servers_are_found_under_the_names_of_the_outer_server() -> (
+    None
+):
     outer, first, second = MCPServer("outer"), MCPServer("first"), MCPServer("second")
     assert not outer.completions
     for server, name in ((first, "x"), (second, "y"), (outer, "z")):
@@ -308,12 +310,19 @@ async def test_completions_of_mounted_servers_are_found_with_and_without_prefix(
     assert plain.completions
     outer.mount(first, "one")
     outer.mount(second, "two")
+
+    def complete(reference: str, argument: str = "a") -> Any:
+        is_prompt = "://" not in reference
+        completer = outer.completions.find(reference, argument, is_prompt=is_prompt)
+        return completer and completer("?")
+
     found = {
-        reference: (completer := outer.completions.find(reference, "a")) and completer("?")
-        for reference in ("z", "one_x", "two_y", "t://{a}", "one_y", "two_x", "one", "a_x")
+        reference: complete(reference)
+        for reference in ("z", "x", "one_x", "two_y", "t://{a}", "one_y", "two_x", "one", "a_x")
     }
     assert found == {
         "z": ["z ?"],
+        "x": None,
         "one_x": ["x ?"],
         "two_y": ["y ?"],
         "t://{a}": ["template"],
@@ -322,8 +331,4 @@ async def test_completions_of_mounted_servers_are_found_with_and_without_prefix(
         "one": None,
         "a_x": None,
     }
-    assert outer.completions.find("one_x", "b") is None
-    first.completion("one_x", "a")(lambda typed: ["its own"])
-    own = outer.completions.find("one_x", "a")
-    assert own is not None
-    assert own("") == ["its own"]
+    assert complete("one_x", "b") is None

@@ -46,7 +46,7 @@ async def test_prompts_are_listed_and_rendered_in_every_revision(version: str) -
             await client.get_prompt("nope")
 
 
-async def test_prompt_may_be_synchronous_or_asynchronous() -> None:
+async def test_a_prompt_may_be_synchronous_or_asynchronous() -> None:
     server = MCPServer("s")
 
     @server.prompt()
@@ -85,7 +85,7 @@ async def test_resources_are_listed_and_read_in_every_revision(
 
     @server.resource("mem://live", mime_type="application/json")
     async def live() -> dict[str, int]:
-        """Changes all the time."""
+        """Return the current value."""
         return {"now": 1}
 
     async with client_of(server, version) as client:
@@ -113,7 +113,7 @@ async def test_resources_are_listed_and_read_in_every_revision(
         assert missing.value.data == {"uri": "mem://none"}
 
 
-async def test_content_provider_may_be_synchronous_or_asynchronous() -> None:
+async def test_a_content_provider_may_be_synchronous_or_asynchronous() -> None:
     server = MCPServer("s")
 
     @server.resource("later://{a}")

@@ -23,11 +23,11 @@ def server(*, warm_up: bool) -> MCPServer:
 
 
 @pytest.mark.covers("SRV-14")
-async def test_warm_up_encodes_the_lists_before_the_first_request() -> None:
+async def test_warm_up_encodes_lists_before_the_first_request() -> None:
     warm = server(warm_up=True)
     assert len(warm.registry.listing._pages) == 0
     async with wire_to(warm) as wire:
-        assert len(warm.registry.listing._pages) == 2  # one for each era
+        assert len(warm.registry.listing._pages) == 2  # one page for each era
         assert len(warm.prompts._pages) == 2
         assert len(warm.resources.fixed._pages) == 6
         assert len(warm.resources.templates._pages) == 0
@@ -50,7 +50,7 @@ async def test_lists_are_encoded_when_a_server_starts_to_run() -> None:
 
 
 @pytest.mark.covers("SRV-14")
-async def test_lists_are_encoded_on_demand_without_warm_up() -> None:
+async def test_lists_are_encoded_on_demand_if_warm_up_is_disabled() -> None:
     cold = server(warm_up=False)
     async with wire_to(cold) as wire:
         assert len(cold.registry.listing._pages) == 0
@@ -145,7 +145,7 @@ def test_a_list_request_with_an_unknown_cursor_is_rejected(offset: str) -> None:
         assert refused.value.message == f"Unknown cursor {given!r}: list again from the start"
 
 
-def test_cursor_at_the_end_of_a_shortened_list_returns_an_empty_page() -> None:
+def test_a_cursor_at_the_end_of_a_shortened_list_returns_an_empty_page() -> None:
     made = listing("a", "b", "c")
     cursor = msgspec.json.decode(b"{%b}" % made.page(None, NEWEST))["nextCursor"]
     made.remove("c")
@@ -155,7 +155,7 @@ def test_cursor_at_the_end_of_a_shortened_list_returns_an_empty_page() -> None:
         made.page(cursor, NEWEST)
 
 
-def test_a_change_of_a_list_calls_listeners_and_drops_encoded_pages() -> None:
+def test_a_changed_list_calls_its_listeners_and_drops_encoded_pages() -> None:
     made, told = listing("a"), list[str]()
     made.listeners.append(lambda: told.append("changed"))
     made.warm_up(NEWEST, NEWEST_HANDSHAKE)
@@ -172,7 +172,7 @@ def test_a_change_of_a_list_calls_listeners_and_drops_encoded_pages() -> None:
         made.remove("a")
 
 
-def test_warm_up_keeps_encoded_pages() -> None:
+def test_a_second_warm_up_keeps_encoded_pages() -> None:
     made = listing("a", "b", "c")
     first = made.page(None, NEWEST)
     made.warm_up(NEWEST)

@@ -23,7 +23,7 @@ from fairlead.server.features.prompt_entry import fill, prompt_from_function, pr
         ("{} {a b} {", "{} {a b} {"),
     ],
 )
-def test_template_is_filled_in_one_pass(template: str, text: str) -> None:
+def test_a_prompt_template_is_filled_in_one_pass(template: str, text: str) -> None:
     assert fill(template, {"a": "1", "b": "{a}"}) == text
 
 
@@ -40,7 +40,7 @@ async def later(**given: str) -> Any:
     return given
 
 
-def test_prompt_is_described_by_its_function() -> None:
+def test_a_prompt_is_described_by_its_function() -> None:
     entry = prompt_from_function(greet, None, None, None)
     definition = entry.definition
     assert (definition.name, definition.title) == ("greet", UNSET)
@@ -56,7 +56,7 @@ def test_prompt_is_described_by_its_function() -> None:
     assert entry.render(given, "context") == "Ada 3 context"  # type: ignore[arg-type]
 
 
-def test_explicit_properties_of_a_prompt_take_precedence() -> None:
+def test_explicit_properties_of_a_prompt_override_those_of_its_function() -> None:
     entry = prompt_from_function(later, "n", "D.", "T")
     definition = entry.definition
     assert (definition.name, definition.description, definition.title) == ("n", "D.", "T")
@@ -77,7 +77,7 @@ def test_explicit_properties_of_a_prompt_take_precedence() -> None:
     ],
     ids=["template", "description", "name", "empty"],
 )
-def test_prompt_text_defaults_to_the_description_or_the_name(
+def test_the_prompt_text_defaults_to_the_description_or_the_name(
     description: str | None, template: str | None, text: str
 ) -> None:
     entry = prompt_from_template("name", description, [{"name": "a"}], template)
@@ -87,7 +87,7 @@ def test_prompt_text_defaults_to_the_description_or_the_name(
     assert (entry.asynchronous, entry.signature) == (False, None)
 
 
-async def test_template_may_be_a_function_with_or_without_declared_arguments() -> None:
+async def test_a_prompt_template_may_be_a_function_with_or_without_declared_arguments() -> None:
     bare = prompt_from_template("n", None, None, greet, "T")
     assert (bare.definition.name, bare.definition.title) == ("n", "T")
     assert [argument.name for argument in bare.definition.arguments or ()] == ["who", "times"]
@@ -97,7 +97,7 @@ async def test_template_may_be_a_function_with_or_without_declared_arguments() -
     assert await declared.render({"a": "1", "c": "3"}, None) == {"a": "1"}
 
 
-def test_missing_required_arguments_are_rejected() -> None:
+def test_missing_required_prompt_arguments_are_rejected() -> None:
     arguments = [{"name": "a", "required": True}, {"name": "b"}, {"name": "c", "required": True}]
     entry = prompt_from_template("n", None, arguments, "x")
     entry.check({"a": "", "c": ""})

@@ -37,7 +37,7 @@ def register(resources: Resources, function: Any, uri: str, **facts: Any) -> Non
     ],
     ids=["none", "public", "rounded down", "rounded up"],
 )
-def test_cache_hints_are_members_of_a_result(hints: CacheHints, members: bytes) -> None:
+def test_cache_hints_are_members_of_a_resource_result(hints: CacheHints, members: bytes) -> None:
     assert hints.members() == members
 
 
@@ -88,7 +88,7 @@ def test_variables_of_a_uri_template_must_match_the_parameters_of_the_function(
     assert len(resources) == 0
 
 
-def test_function_may_have_optional_parameters_beside_the_variables() -> None:
+def test_a_template_function_may_have_optional_parameters_besides_the_variables() -> None:
     resources = Resources(10)
     register(resources, lambda a, b="x": a, "r://{a}")
     register(resources, lambda **every: str(every), "s://{a}/{b}")
@@ -124,7 +124,7 @@ def test_the_most_specific_matching_resource_or_template_is_used() -> None:
     assert found("other://y") is None
 
 
-def test_error_of_an_unknown_resource_has_its_uri() -> None:
+def test_the_error_for_an_unknown_resource_contains_its_uri() -> None:
     error = Resources(100).not_found("r://1", -32002)
     assert (error.code, error.message, error.data) == (
         -32002,
@@ -143,7 +143,7 @@ def test_error_of_an_unknown_resource_has_its_uri() -> None:
     ],
     ids=["text", "zero byte", "not UTF-8", "empty"],
 )
-def test_file_is_read_as_text_if_it_is_utf8(
+def test_a_file_resource_is_read_as_text_if_it_is_utf8(
     tmp_path: Path, name: str, data: bytes, kind: str, content: Any
 ) -> None:
     (tmp_path / name).write_bytes(data)

@@ -107,7 +107,7 @@ def test_a_rejected_listen_stream_uses_no_quota() -> None:
         assert quota.uris.counts == {"a": 3}
 
 
-def test_quota_counts_match_the_open_subscriptions() -> None:
+def test_quota_counts_match_the_number_of_open_subscriptions() -> None:
     quota = SubscriptionQuota()
     one, two = quota.held("a"), quota.held("a")
     for uri in ("u1", "u2"):

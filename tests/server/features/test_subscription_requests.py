@@ -56,7 +56,7 @@ def test_a_session_subscribes_and_unsubscribes() -> None:
     ],
     ids=["unknown", "missing", "no text"],
 )
-def test_subscription_to_an_unknown_resource_is_rejected(
+def test_a_subscription_to_an_unknown_resource_is_rejected(
     params: Any, code: int, message: str
 ) -> None:
     handlers, changes = requests()
@@ -66,7 +66,7 @@ def test_subscription_to_an_unknown_resource_is_rejected(
     assert changes.calls == []
 
 
-async def test_listen_requires_a_connection() -> None:
+async def test_a_listen_request_requires_a_connection() -> None:
     handlers, _ = requests()
     with pytest.raises(RpcError) as refused:
         await handlers.listen(exchange("subscriptions/listen", {"notifications": {}}))

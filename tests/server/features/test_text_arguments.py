@@ -1,4 +1,4 @@
-"""Tests of functions with text arguments: conversion, completion choices and descriptions."""
+"""Tests of functions that receive arguments as text: conversion, choices and descriptions."""
 
 import enum
 from typing import Annotated, Any, Literal
@@ -28,7 +28,7 @@ def everything(
 ) -> None: ...
 
 
-def test_parameters_are_described_by_their_types() -> None:
+def test_prompt_parameters_are_described_by_their_types() -> None:
     signature = TextSignature(everything)
     assert (signature.context_name, signature.takes_any) == ("context", False)
     described = {
@@ -46,7 +46,7 @@ def test_parameters_are_described_by_their_types() -> None:
     }
 
 
-def test_texts_are_converted_to_the_types_of_the_parameters() -> None:
+def test_text_arguments_are_converted_to_the_parameter_types() -> None:
     given = {
         "name": "5",
         "count": "5",
@@ -79,7 +79,7 @@ def test_texts_are_converted_to_the_types_of_the_parameters() -> None:
         ({"name": "x", "items": "[1"}, "items: ", {"argument": "items"}),
     ],
 )
-def test_invalid_texts_are_rejected_with_the_argument_name(
+def test_invalid_text_arguments_are_rejected_with_the_argument_name(
     given: dict[str, str], message: str, data: Any
 ) -> None:
     with pytest.raises(RpcError) as wrong:
@@ -89,7 +89,7 @@ def test_invalid_texts_are_rejected_with_the_argument_name(
     assert wrong.value.data == data
 
 
-def test_function_with_keywords_accepts_any_argument() -> None:
+def test_a_function_with_a_keywords_parameter_accepts_any_argument() -> None:
     def anything(*rest: str, second: str = "", **more: Any) -> None: ...
 
     signature = TextSignature(anything)
@@ -104,7 +104,7 @@ def test_unresolvable_annotations_are_treated_as_text() -> None:
     assert TextSignature(odd).arguments({"value": "5"}, None) == {"value": "5"}
 
 
-def test_parameters_after_the_context_are_found() -> None:
+def test_parameters_after_the_context_parameter_are_found() -> None:
     def function(
         ctx: Annotated[Context, "x"], second: int, *rest: str, third: str = "3"
     ) -> None: ...
@@ -127,7 +127,9 @@ def test_parameters_after_the_context_are_found() -> None:
     ],
     ids=["fits", "wrong", "other limit", "remark"],
 )
-def test_text_must_match_the_pattern_of_its_parameter(note: Any, text: str, fits: bool) -> None:
+def test_a_text_argument_must_match_the_pattern_of_its_parameter(
+    note: Any, text: str, fits: bool
+) -> None:
     def function(value: str) -> None: ...
 
     function.__annotations__["value"] = Annotated[str, note]
@@ -161,7 +163,7 @@ class Numbers(enum.Enum):
     ],
     ids=["text", "bool", "enum", "literal", "noted", "optional", "null first", "union", "list"],
 )
-def test_enumerable_types_have_completion_choices(kind: Any, choices: Any) -> None:
+def test_enumerable_parameter_types_have_completion_choices(kind: Any, choices: Any) -> None:
     def function(value: str) -> None: ...
 
     function.__annotations__["value"] = kind
@@ -205,7 +207,9 @@ def test_the_last_of_several_annotations_describes_a_parameter(
     ],
     ids=["float", "json", "no number", "a text", "anything"],
 )
-def test_text_is_converted_directly_or_from_json(kind: Any, text: str, value: Any) -> None:
+def test_a_text_argument_is_converted_directly_or_from_json(
+    kind: Any, text: str, value: Any
+) -> None:
     def function(value: str) -> None: ...
 
     function.__annotations__["value"] = kind

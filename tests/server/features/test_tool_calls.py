@@ -30,7 +30,7 @@ def call(name: Any, *, stateless: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
-async def test_stateless_results_end_with_the_members_of_their_era(stateless: bool) -> None:
+async def test_only_stateless_results_end_with_additional_members(stateless: bool) -> None:
     calls = calls_of()
     for name, text in (("inline", "at once"), ("threaded", "in a thread")):
         expected = {
@@ -62,7 +62,7 @@ def test_a_call_of_an_unknown_tool_is_rejected(name: Any) -> None:
 
 
 @pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
-async def test_rate_limited_call_suggests_when_to_retry(
+async def test_the_error_of_a_rate_limited_call_contains_the_retry_time(
     stateless: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls = calls_of(rate_limit_rate=0.5, rate_limit_burst=1)
@@ -105,12 +105,12 @@ async def test_rate_limited_call_suggests_when_to_retry(
     ],
     ids=["default", "off", "each tool", "one tool"],
 )
-def test_rate_limit_is_enabled_unless_set_to_zero(settings: Any, limited: bool) -> None:
+def test_the_rate_limit_is_enabled_unless_set_to_zero(settings: Any, limited: bool) -> None:
     assert (calls_of(**settings).limiter is not None) is limited
     assert (MCPServer("s", **settings).limiter is not None) is limited
 
 
-async def test_inline_tools_of_another_registry_are_answered_inline() -> None:
+async def test_inline_tools_of_a_replaced_registry_are_answered_inline() -> None:
     server, other = MCPServer("s"), MCPToolRegistry()
     other.register(tool_from_function(lambda: "x", name="t", inline=True))
     assert "tools/call" not in server.inline_methods
@@ -125,14 +125,14 @@ def called_over(kind: str) -> Any:
 
 
 async def results_of(calls: ToolCalls, kind: str) -> list[bool]:
-    """Return for each of 300 calls at once whether it was refused."""
+    """Send 300 concurrent calls and return for each whether it was refused."""
     answers = await asyncio.gather(*(calls.call(called_over(kind)) for _ in range(300)))
     return ["isError" in json.loads(bytes(answer or b"")) for answer in answers]
 
 
 @pytest.mark.covers("SRV-13", "SRV-23")
 @pytest.mark.parametrize("kind", ["stdio", "memory", "direct", "http", "websocket", "tcp"])
-async def test_default_rate_limit_applies_to_network_callers_only(kind: str) -> None:
+async def test_the_default_rate_limit_applies_only_to_network_callers(kind: str) -> None:
     refused = sum(await results_of(calls_of(), kind))
     assert refused == 0 if kind in ("stdio", "memory", "direct") else refused > 150
 

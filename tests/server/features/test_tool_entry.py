@@ -47,7 +47,7 @@ def described(tool: Any) -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(tool.definition))  # type: ignore[no-any-return]
 
 
-def test_tool_is_described_by_its_function() -> None:
+def test_a_tool_is_described_by_its_function() -> None:
     entry = tool_from_function(add)
     assert described(entry) == {
         "name": "add",
@@ -71,7 +71,7 @@ def test_tool_is_described_by_its_function() -> None:
     entry.warm_up()
 
 
-def test_explicit_properties_of_a_tool_take_precedence() -> None:
+def test_explicit_properties_of_a_tool_override_those_of_its_function() -> None:
     entry = tool_from_function(
         add,
         name="plus",
@@ -126,7 +126,7 @@ def test_a_function_is_described_by_its_docstring() -> None:
     assert describe_function(wait) == ""
 
 
-def test_coroutine_function_cannot_be_inline() -> None:
+def test_a_coroutine_function_cannot_be_an_inline_tool() -> None:
     with pytest.raises(TypeError, match="^wait: inline is not supported for coroutine functions$"):
         tool_from_function(wait, inline=True)
 
@@ -145,7 +145,7 @@ def test_results_of_a_tool_with_an_output_schema_are_converted(hinted: bool) -> 
     entry.warm_up()
 
 
-def test_parameter_may_be_sent_as_a_header() -> None:
+def test_a_parameter_may_be_sent_as_a_header() -> None:
     def here(region: Annotated[str, Header("Region")], n: int) -> None: ...
 
     (header,) = tool_from_function(here).param_headers
@@ -177,7 +177,7 @@ def test_parameter_may_be_sent_as_a_header() -> None:
         "description",
     ],
 )
-def test_schema_may_be_a_json_schema_or_a_tool_object(
+def test_a_tool_schema_may_be_a_json_schema_or_a_tool_object(
     schema: Any, title: str | None, expected: dict[str, Any]
 ) -> None:
     def handler() -> Point:
@@ -195,7 +195,7 @@ def test_schema_may_be_a_json_schema_or_a_tool_object(
     assert json.dumps(schema) == before
 
 
-def test_output_schema_may_be_given_as_an_argument() -> None:
+def test_the_output_schema_may_be_given_as_an_argument() -> None:
     whole = {"inputSchema": ANYTHING, "outputSchema": {"type": "object", "title": "Own"}}
     entry = tool_from_schema("t", whole, lambda: None, None, {"type": "object", "title": "Given"})
     assert described(entry)["outputSchema"]["title"] == "Given"
@@ -229,7 +229,7 @@ def call(handler: Any, arguments: str, schema: Any = None) -> Any:
     return entry.call(entry.decode(Raw(arguments.encode())), context)
 
 
-def test_handler_receives_the_arguments_it_has_parameters_for() -> None:
+def test_a_handler_receives_the_arguments_for_which_it_has_parameters() -> None:
     def some(a: int = 0, *rest: int, b: int = 0) -> Any:
         return a, rest, b
 

@@ -1,4 +1,4 @@
-"""Tests of tools in modules: marked, imported at start-up and skipped if the import fails."""
+"""Tests of tool modules, which are imported at start-up and skipped if the import fails."""
 
 import json
 import logging
@@ -61,7 +61,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.covers("SRV-50")
-def test_marked_function_is_returned_unchanged() -> None:
+def test_a_decorated_function_is_returned_unchanged() -> None:
     @mcp_tool(name="other")
     def function(a: int) -> int:
         return a + 1
@@ -100,7 +100,7 @@ async def test_tool_modules_that_fail_to_import_are_skipped(
 
 
 @pytest.mark.covers("SRV-51")
-def test_loading_twice_has_no_effect_and_duplicate_names_are_skipped(
+def test_a_tool_module_is_loaded_once_and_skips_duplicate_names(
     modules: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = MCPServer("s")
@@ -163,7 +163,7 @@ def test_stdout_is_restored_after_modules_are_imported(capfd: pytest.CaptureFixt
     ],
     ids=["given", "in the schema", "docstring", "empty"],
 )
-def test_a_tool_with_a_schema_has_a_description(
+def test_a_tool_with_a_schema_has_a_description_from_the_first_available_source(
     schema: dict[str, Any], description: str | None, expected: str
 ) -> None:
     module = types.ModuleType("tools_for_this_test")
@@ -207,7 +207,7 @@ def load(monkeypatch: pytest.MonkeyPatch, **members: Any) -> MCPToolRegistry:
     ],
     ids=["imported", "installed", "two missing", "package missing", "part missing"],
 )
-async def test_error_names_the_missing_modules_of_a_tool(
+async def test_the_error_names_the_missing_modules_of_a_tool(
     monkeypatch: pytest.MonkeyPatch, asynchronous: bool, requires: list[str], missing: list[str]
 ) -> None:
     monkeypatch.delitem(sys.modules, "wave", raising=False)
@@ -248,7 +248,7 @@ def test_only_functions_marked_as_tools_are_registered(
         return 1
 
     marked = types.SimpleNamespace(__mcp_tool__=ToolMark())
-    foreign = types.SimpleNamespace(__mcp_tool__="a mark of others")
+    foreign = types.SimpleNamespace(__mcp_tool__="an attribute of another library")
     registry = load(monkeypatch, marked=marked, foreign=foreign, number=5, bad=bad, good=good)
     assert [tool.name for tool in registry.list_tools()] == ["good"]
     (skipped,) = caplog.messages
@@ -284,7 +284,7 @@ def test_a_tool_mark_sets_the_description_and_meta_of_the_tool(
     registry = load(monkeypatch, function=mcp_tool(schema=schema, **mark)(function))
     (tool,) = registry.list_tools()
     if description is None and schema is not None:
-        description = "Doc."  # a tool with a schema always has the docstring
+        description = "Doc."  # a tool with a schema uses its docstring by default
     assert (tool.name, tool.description or None) == ("function", description)
     assert json.loads(bytes(tool.meta)) == meta  # type: ignore[arg-type]
 
@@ -311,7 +311,7 @@ def test_modules_of_entry_points_are_loaded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("how", ["describe_tools", "running", "load_modules"])
-async def test_server_loads_its_configured_modules(
+async def test_a_server_loads_its_configured_tool_modules(
     monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     @mcp_tool
@@ -334,7 +334,7 @@ async def test_server_loads_its_configured_modules(
 def test_redirecting_stdout_leaks_no_descriptor(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    buffered = open(1, "w", closefd=False)  # noqa: SIM115 - flushed by what is tested
+    buffered = open(1, "w", closefd=False)  # noqa: SIM115 - the tested function flushes it
     monkeypatch.setattr(sys, "stdout", buffered)
     buffered.write("before ")
     handles = sorted(os.listdir("/proc/self/fd"))

@@ -1,4 +1,4 @@
-"""Tests of the tool registry: alone, in a server, and replaced in a server."""
+"""Tests of tool registries: without a server, shared by servers, and replaced."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ def triple(number: int) -> int:
 
 
 @pytest.mark.covers("SRV-18")
-async def test_a_registry_works_without_a_server() -> None:
+async def test_a_tool_registry_works_without_a_server() -> None:
     registry = MCPToolRegistry()
     entry = registry.register(double)
     assert registry.get("double") is entry
@@ -39,7 +39,7 @@ async def test_a_registry_works_without_a_server() -> None:
 
 
 @pytest.mark.covers("SRV-18", "SRV-22")
-async def test_invalid_calls_are_rejected_with_every_problem() -> None:
+async def test_invalid_tool_calls_are_rejected_with_every_problem() -> None:
     registry = MCPToolRegistry()
     registry.register(double)
     with pytest.raises(MCPToolError) as caught:
@@ -56,7 +56,7 @@ async def test_invalid_calls_are_rejected_with_every_problem() -> None:
 
 
 @pytest.mark.covers("SRV-18")
-def test_another_tool_with_a_registered_name_is_rejected() -> None:
+def test_registering_another_tool_with_the_same_name_is_rejected() -> None:
     registry = MCPToolRegistry()
     first = registry.register(double)
     assert registry.register(double) is first
@@ -80,7 +80,7 @@ def test_another_tool_with_a_registered_name_is_rejected() -> None:
 
 
 @pytest.mark.covers("SRV-18")
-async def test_registry_can_be_shared_by_servers_and_replaced() -> None:
+async def test_a_tool_registry_can_be_shared_by_servers_and_replaced() -> None:
     shared = MCPToolRegistry()
     one, two = MCPServer("one", registry=shared), MCPServer("two", registry=shared)
     one.tool()(double)
@@ -95,12 +95,12 @@ async def test_registry_can_be_shared_by_servers_and_replaced() -> None:
         assert tool["name"] == "triple"
         answer = await wire.ask("tools/call", {"name": "triple", "arguments": {"number": 2}})
         assert answer["result"]["content"][0]["text"] == "6"
-        two.remove_tool("double")  # from the registry that `one` no longer uses
+        two.remove_tool("double")  # server `one` no longer uses this registry
         await wire.ask("ping")
     assert (one.tool_count, two.tool_count) == (1, 0)
 
 
-async def test_tools_may_be_executed_by_several_tasks() -> None:
+async def test_several_tasks_may_execute_tools_at_the_same_time() -> None:
     registry = MCPToolRegistry()
     registry.register(double)
     results: list[dict[str, Any]] = await asyncio.gather(
@@ -109,7 +109,7 @@ async def test_tools_may_be_executed_by_several_tasks() -> None:
     assert [r["content"][0]["text"] for r in results] == [str(2 * n) for n in range(20)]
 
 
-async def test_execute_calls_a_tool_anonymously() -> None:
+async def test_tools_run_by_execute_have_an_anonymous_caller() -> None:
     registry = MCPToolRegistry()
 
     @registry.register
@@ -123,7 +123,7 @@ async def test_execute_calls_a_tool_anonymously() -> None:
     }
 
 
-def test_name_of_a_removed_tool_can_be_used_again() -> None:
+def test_the_name_of_a_removed_tool_can_be_used_again() -> None:
     registry = MCPToolRegistry()
     first = registry.register(double)
     assert first.name in registry
@@ -147,7 +147,7 @@ def test_tools_with_the_same_source_and_definition_are_equal() -> None:
     assert [tool.title for tool in registry.list_tools()] == ["Other"]
 
 
-def test_has_inline_is_set_by_the_first_inline_tool() -> None:
+def test_has_inline_becomes_true_with_the_first_inline_tool() -> None:
     registry = MCPToolRegistry()
     registry.register(double)
     assert registry.has_inline is False
@@ -173,7 +173,7 @@ def test_validate_call_checks_the_tool_name_and_the_arguments() -> None:
     assert (caught.value.code, caught.value.tool_name) == ("NOT_FOUND", "no")
 
 
-async def test_tool_called_by_execute_cannot_request_input() -> None:
+async def test_a_tool_run_by_execute_cannot_request_input() -> None:
     registry = MCPToolRegistry()
 
     @registry.register

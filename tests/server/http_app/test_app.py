@@ -42,7 +42,7 @@ async def ask(
     body: bytes | None = None,
     **scope: Any,
 ) -> Reply:
-    """Send one request to an application, with further headers."""
+    """Send one request with additional headers to an application."""
     if body is None:
         body = json.dumps(CALL).encode() if method == "POST" else b""
     events = [{"type": "http.request", "body": body}]
@@ -94,7 +94,7 @@ async def application(server: MCPServer | None = None, **settings: Any) -> Async
         ("/other", "OPTIONS", {}, 403),
     ],
 )
-async def test_the_endpoint_is_found_by_its_path(
+async def test_an_application_finds_its_endpoint_by_path(
     path: str, method: str, scope: dict[str, str], status: int
 ) -> None:
     async with application() as app:
@@ -133,7 +133,7 @@ async def test_the_response_contains_the_correlation_id_of_the_request(
             assert reply.headers.get("x-correlation-id") == returned
 
 
-async def test_paths_other_than_the_endpoint_require_the_same_authentication() -> None:
+async def test_all_paths_of_an_application_except_probes_require_the_token() -> None:
     async with application(auth_token="token-4711") as app:
         for path in ("/mcp", "/other", "/sse"):
             refused = await ask(app, path, "GET")
@@ -148,7 +148,7 @@ async def test_paths_other_than_the_endpoint_require_the_same_authentication() -
 @pytest.mark.covers("SRV-47")
 @pytest.mark.parametrize("host", ["localhost", "10.1.2.3:8080", "other.example"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_probes_without_a_token_get_no_details_whatever_their_host(
+async def test_health_probes_without_a_token_get_no_details_whatever_their_host_header(
     host: str, method: str
 ) -> None:
     app = MCPServer("web").create_http_app(auth_token="token-4711")
@@ -165,7 +165,9 @@ async def test_probes_without_a_token_get_no_details_whatever_their_host(
 @pytest.mark.parametrize(
     "header", [(b"origin", b"https://evil.example"), (b"sec-fetch-site", b"cross-site")]
 )
-async def test_web_pages_of_other_sites_cannot_probe_a_server(header: tuple[bytes, bytes]) -> None:
+async def test_web_pages_on_other_origins_cannot_probe_a_server(
+    header: tuple[bytes, bytes],
+) -> None:
     async with application(auth_token="token-4711") as app:
         for path in ("/health", "/ready"):
             assert (await ask(app, path, "GET", header)).status == 403
@@ -178,14 +180,14 @@ async def test_a_server_that_is_shutting_down_is_not_ready() -> None:
         assert (reply.status, json.loads(reply.body)) == (503, {"ready": False})
 
 
-async def test_an_application_without_pages_can_be_probed() -> None:
+async def test_health_probes_work_in_an_application_without_other_pages() -> None:
     async with HttpApp(MCPServer("bare"), HttpSettings()).running() as app:
         for path, body in (("/health", {"status": "ok"}), ("/ready", {"ready": True})):
             reply = await ask(app, path, "GET")
             assert (reply.status, json.loads(reply.body)) == (200, body)
 
 
-async def test_allowed_origin_may_read_every_response() -> None:
+async def test_an_allowed_origin_may_read_every_response() -> None:
     async with application(allowed_origins=("https://page.example",)) as app:
         origin = (b"origin", b"https://page.example")
         for path in ("/mcp", "/other"):
@@ -245,7 +247,7 @@ async def test_asgi_lifespan_events_are_answered(
     assert app._open is None
 
 
-async def test_first_request_starts_the_server() -> None:
+async def test_the_first_request_starts_the_server() -> None:
     opened: list[str] = []
 
     @contextlib.asynccontextmanager
@@ -263,7 +265,7 @@ async def test_first_request_starts_the_server() -> None:
 
 
 class Pages:
-    """Handler of other paths that waits for an event of the test."""
+    """Handler for other paths that waits until the test sets an event."""
 
     def __init__(self, fails: Exception | None = None) -> None:
         self.fails = fails
@@ -278,7 +280,7 @@ class Pages:
         await asyncio.Event().wait()
 
 
-async def test_request_interrupted_by_the_shutdown_is_answered_with_503() -> None:
+async def test_a_request_interrupted_by_the_shutdown_is_answered_with_503() -> None:
     pages = Pages()
     app = HttpApp(MCPServer("s"), HttpSettings(), pages=pages)
     async with app.running():
@@ -305,10 +307,10 @@ async def test_a_body_that_arrives_too_slowly_is_answered_with_408() -> None:
     assert reply.status == 408
 
 
-async def test_disconnected_client_gets_no_response() -> None:
+async def test_a_disconnected_client_gets_no_response() -> None:
     app = HttpApp(MCPServer("s"), HttpSettings(), pages=Pages(ChannelClosed("gone")))
     async with app.running():
-        with pytest.raises(IndexError):  # No message was sent.
+        with pytest.raises(IndexError):  # `ask` fails because no response was sent
             await ask(app, "/page", "POST")
 
 
@@ -320,7 +322,7 @@ async def test_disconnected_client_gets_no_response() -> None:
         ("/messages", "POST", 404, b"session"),
     ],
 )
-async def test_legacy_transport_has_its_own_paths(
+async def test_the_legacy_transport_has_its_own_paths(
     path: str, method: str, status: int, words: bytes
 ) -> None:
     pages = Pages(ChannelClosed("not for pages"))
@@ -383,7 +385,7 @@ async def test_streams_of_every_transport_end_when_the_server_stops() -> None:
     assert b'"resultType":"complete"' in told
 
 
-async def test_first_websocket_starts_the_server() -> None:
+async def test_the_first_websocket_starts_the_server() -> None:
     opened: list[str] = []
 
     @contextlib.asynccontextmanager
@@ -427,7 +429,7 @@ async def test_running_an_application_opens_and_closes_its_server() -> None:
     assert app.edge.ending is True
 
 
-async def test_removed_endpoint_closes_its_sessions() -> None:
+async def test_removing_an_endpoint_closes_its_sessions() -> None:
     ended: list[str] = []
 
     class Other(MCPServer):
@@ -455,7 +457,7 @@ async def test_removed_endpoint_closes_its_sessions() -> None:
         ("wrong", False, 401),
     ],
 )
-async def test_an_endpoint_may_be_hidden_from_a_client(
+async def test_an_endpoint_may_be_hidden_from_clients_with_certain_tokens(
     token: str, hidden: bool, status: int
 ) -> None:
     class Other(MCPServer):

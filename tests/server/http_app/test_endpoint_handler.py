@@ -1,4 +1,4 @@
-"""Tests of the base class of handlers behind an HTTP endpoint."""
+"""Tests of the base class for request handlers of an HTTP endpoint."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from fairlead.protocol.caller import ANONYMOUS
 from fairlead.server.http_app.endpoint_handler import EndpointHandler
 
 
-async def test_base_class_defines_no_hooks_and_needs_no_start() -> None:
+async def test_the_endpoint_handler_base_class_defines_no_hooks_and_needs_no_start() -> None:
     handler = EndpointHandler()
     hooks = (handler.delegate_post, handler.on_malformed, handler.hides)
     assert (*hooks, handler.on_stateless_notification) == (None, None, None, None)

@@ -43,7 +43,7 @@ def test_the_openapi_document_has_the_name_of_its_server(config: Any, info: Any)
     ],
     ids=["name", "title", "annotated", "null", "empty"],
 )
-def test_operation_has_the_title_and_description_of_its_tool(
+def test_an_operation_has_the_title_and_description_of_its_tool(
     tool: Any, summary: str, description: str | None
 ) -> None:
     operation = api_of({"name": "t", **tool})["paths"]["/tools/t/call"]["post"]

@@ -37,7 +37,7 @@ async def test_a_rest_list_contains_the_entries_of_all_pages() -> None:
 
 
 @pytest.mark.covers("SRV-42")
-async def test_health_page_contains_the_server_name() -> None:
+async def test_the_health_page_contains_the_name_of_the_server() -> None:
     async with serving(make_server()) as web:
         health = (await web.get(at(web, "/health"))).json
         assert health["status"] == "ok"
@@ -73,7 +73,7 @@ async def test_a_tool_is_called_with_its_arguments_as_the_body() -> None:
 
 
 @pytest.mark.covers("SRV-43")
-async def test_correlation_id_is_echoed_and_part_of_the_error() -> None:
+async def test_the_correlation_id_is_echoed_and_part_of_the_error() -> None:
     async with serving(make_server()) as web:
         answer = await call(web, "fail", {}, **{"X-Correlation-ID": "abc-1"})
         assert answer.headers["x-correlation-id"] == "abc-1"
@@ -90,7 +90,7 @@ async def test_correlation_id_is_echoed_and_part_of_the_error() -> None:
         assert stateless.headers["x-correlation-id"] == "abc-3"
 
 
-async def test_openapi_document_has_one_operation_per_tool() -> None:
+async def test_the_openapi_document_has_one_operation_per_tool() -> None:
     async with serving(make_server()) as web:
         api = (await web.get(at(web, "/openapi.json"))).json
         assert api["openapi"].startswith("3.1")
@@ -112,7 +112,7 @@ async def test_tool_names_become_unique_operation_ids() -> None:
         assert sorted(ids) == ["a_b", "a_b_2", "a_b_3"]
 
 
-async def test_status_page_escapes_the_texts_of_the_server() -> None:
+async def test_the_status_page_escapes_text_from_the_server() -> None:
     server = make_server()
 
     @server.tool(description="<script>alert(1)</script>")
@@ -130,7 +130,7 @@ async def test_status_page_escapes_the_texts_of_the_server() -> None:
         assert "default-src 'none'" in page.headers["content-security-policy"]
 
 
-async def test_error_for_an_unknown_path_names_the_mcp_endpoint() -> None:
+async def test_the_error_for_an_unknown_path_names_the_mcp_endpoint() -> None:
     async with serving(make_server()) as web:
         lost = await web.get(at(web, "/nothing/here"))
         assert lost.status == 404
@@ -139,7 +139,7 @@ async def test_error_for_an_unknown_path_names_the_mcp_endpoint() -> None:
             assert (response.status, response.headers["allow"]) == (405, "GET")
 
 
-async def test_response_to_a_rejected_request_has_the_code_message_and_data() -> None:
+async def test_the_response_to_a_rejected_request_has_the_code_message_and_data() -> None:
     async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "tools/list":
             raise RpcError(-32001, "not now", {"retry": 5})
@@ -179,7 +179,7 @@ def test_each_tool_error_code_has_an_http_status(code: str, status: int) -> None
         ({"isError": True}, "The tool failed"),
     ],
 )
-def test_error_result_of_a_tool_has_an_http_error_status(result: Any, message: str) -> None:
+def test_the_error_result_of_a_tool_has_an_http_error_status(result: Any, message: str) -> None:
     assert rest._tool_error(result).message == message
 
 
@@ -214,12 +214,12 @@ async def test_each_list_is_served_as_json(path: str) -> None:
     assert [one["name"] for one in json.loads(reply.body)[kind]] == ["a", "b", "c"]
 
 
-async def test_a_server_is_ready_once_it_answers() -> None:
+async def test_the_ready_page_of_a_running_server_reports_ready() -> None:
     reply = await Api(small_server()).get("/ready")
     assert (reply.status, json.loads(reply.body)) == (200, {"ready": True})
 
 
-async def test_health_counts_the_entries() -> None:
+async def test_the_health_page_contains_the_number_of_entries() -> None:
     reply = await Api(small_server()).get("/health")
     assert reply.status == 200
     assert json.loads(reply.body) == {
@@ -258,7 +258,7 @@ async def test_each_tool_is_described_at_its_own_path() -> None:
         ("/", "GET", 200, None),
     ],
 )
-async def test_other_methods_of_a_path_are_rejected_with_405(
+async def test_unsupported_methods_of_a_path_are_rejected_with_405(
     path: str, method: str, status: int, allowed: str | None
 ) -> None:
     reply = await Api(small_server()).get(path, method)
@@ -311,7 +311,7 @@ async def test_the_size_of_a_rest_request_body_is_limited() -> None:
     assert large.body.endswith(b"the body must have at most 20 bytes\n")
 
 
-async def test_tool_call_requires_the_json_content_type() -> None:
+async def test_a_tool_call_requires_the_json_content_type() -> None:
     app, sent = small_server().create_http_app(), list[Any]()
 
     async def receive() -> Any:
@@ -336,7 +336,7 @@ async def test_tool_call_requires_the_json_content_type() -> None:
     ],
     ids=["plain", "TLS", "mounted"],
 )
-async def test_status_page_has_the_url_of_the_endpoint(scope: Any, url: str) -> None:
+async def test_the_status_page_has_the_url_of_the_endpoint(scope: Any, url: str) -> None:
     reply = await Api(small_server()).get(scope.pop("path", "/"), **scope)
     page = reply.body.decode()
     assert f"<code>{url}</code>" in page
@@ -347,14 +347,14 @@ async def test_status_page_has_the_url_of_the_endpoint(scope: Any, url: str) -> 
     assert reply.headers["referrer-policy"] == "no-referrer"
 
 
-async def test_openapi_document_has_the_mount_path() -> None:
+async def test_the_openapi_document_has_the_mount_path() -> None:
     api = Api(small_server())
     mounted = json.loads((await api.get("/api/openapi.json", root_path="/api")).body)
     assert mounted["servers"] == [{"url": "/api"}]
     assert "servers" not in json.loads((await api.get("/openapi.json")).body)
 
 
-async def test_interceptors_see_the_principal_and_transport_of_rest_calls() -> None:
+async def test_interceptors_receive_the_principal_and_transport_of_rest_calls() -> None:
     seen: list[Exchange] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:

@@ -17,7 +17,7 @@ def page(**offered: Any) -> str:
     return whole.partition("<body>")[2]
 
 
-def test_a_page_names_the_server_and_its_endpoint() -> None:
+def test_the_status_page_names_the_server_and_its_endpoint() -> None:
     text = page()
     assert "<h1>notes</h1>" in text
     assert "notes 1.2.3, a Model Context Protocol server" in text
@@ -27,7 +27,7 @@ def test_a_page_names_the_server_and_its_endpoint() -> None:
     assert text.count("<h2>") == 1  # The server has no entries, so the page has no other sections.
 
 
-def test_a_page_shows_arguments_with_their_types() -> None:
+def test_the_status_page_shows_arguments_with_their_types() -> None:
     properties = {
         "a": {"type": "integer", "description": "first"},
         "b": {"type": ["string", "null"]},
@@ -46,7 +46,7 @@ def test_a_page_shows_arguments_with_their_types() -> None:
     assert '<code>plain</code> <span class="dim"></span></dt><dd></dd>' in text
 
 
-def test_a_page_shows_resources_and_prompts() -> None:
+def test_the_status_page_shows_resources_and_prompts() -> None:
     text = page(
         resources=[{"name": "one", "uri": "note://one", "description": "first"}],
         resourceTemplates=[{"name": "any", "uriTemplate": "note://{n}", "title": "Any"}],
@@ -86,7 +86,7 @@ def test_an_openapi_operation_describes_one_tool() -> None:
     assert "servers" not in describe_api(CONFIG, [])
 
 
-def test_page_shows_the_configuration_entry_for_clients() -> None:
+def test_the_status_page_shows_the_configuration_entry_for_clients() -> None:
     entry = """{
   "mcpServers": {
     "notes": {
@@ -98,7 +98,7 @@ def test_page_shows_the_configuration_entry_for_clients() -> None:
     assert f"<pre>{html.escape(entry)}</pre>" in page()
 
 
-def test_a_page_has_the_title_of_its_server_and_may_have_no_instructions() -> None:
+def test_the_status_page_has_the_server_title_and_may_have_no_instructions() -> None:
     offered: dict[str, list[Any]] = {
         kind: [] for kind in ("tools", "resources", "resourceTemplates", "prompts")
     }
@@ -108,7 +108,7 @@ def test_a_page_has_the_title_of_its_server_and_may_have_no_instructions() -> No
     assert "n 1.0.0, a Model Context Protocol server</p><h2>Connect</h2>" in text
 
 
-def test_name_equal_to_the_uri_is_shown_once_and_hidden_characters_escaped() -> None:
+def test_the_status_page_shows_a_name_equal_to_the_uri_once() -> None:
     text = page(
         resources=[
             {"name": "note://one", "uri": "note://one"},

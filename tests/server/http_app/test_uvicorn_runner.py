@@ -33,7 +33,7 @@ def test_only_loopback_addresses_need_no_token(host: str, exposed: bool) -> None
     assert is_exposed(host, HttpSettings(verify_token=lambda token: None)) is False
 
 
-def test_unix_socket_is_private_and_replaces_a_stale_one(tmp_path: Path) -> None:
+def test_a_unix_socket_is_private_and_replaces_a_stale_socket(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     mask = os.umask(0o022)
     try:
@@ -60,12 +60,14 @@ def test_a_file_is_not_replaced_by_a_socket(tmp_path: Path) -> None:
     ("family", "host", "shown"),
     [(socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::1", "[::1]")],
 )
-def test_a_url_contains_the_listening_address_and_port(family: int, host: str, shown: str) -> None:
+def test_the_server_url_contains_the_listening_address_and_port(
+    family: int, host: str, shown: str
+) -> None:
     with socket.socket(family) as listening:
         try:
             listening.bind((host, 0))
         except OSError:
-            pytest.skip("no such address here")
+            pytest.skip("this machine does not have the address")
         port = listening.getsockname()[1]
         assert url_of(listening, "/mcp", tls=False) == f"http://{shown}:{port}/mcp"
         assert url_of(listening, "/mcp", tls=True) == f"https://{shown}:{port}/mcp"
@@ -75,11 +77,11 @@ def test_an_address_reachable_from_other_machines_is_rejected_without_a_token() 
     with pytest.raises(ConfigError) as refused:
         bind("0.0.0.0", 0, None, HttpSettings(), insecure=False)
     assert str(refused.value).startswith(
-        "0.0.0.0 can be reached from other machines: set auth_token (or verify_token), or pass "
+        "0.0.0.0 can be reached from other machines: set auth, auth_token or verify_token, or pass "
     )
 
 
-def test_error_names_the_port_that_is_in_use() -> None:
+def test_the_error_names_the_port_that_is_in_use() -> None:
     settings = HttpSettings()
     with bind("127.0.0.1", 0, None, settings, insecure=False) as taken:
         assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
@@ -101,7 +103,7 @@ def test_the_insecure_option_allows_an_exposed_address(tmp_path: Path) -> None:
         assert os.stat(tmp_path / "folder").st_mode & 0o777 == 0o700
 
 
-async def test_stopped_server_closes_its_connections_and_socket(
+async def test_a_stopped_server_closes_its_connections_and_socket(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -129,13 +131,13 @@ async def test_stopped_server_closes_its_connections_and_socket(
         with pytest.raises(asyncio.CancelledError):
             await running
         assert listened.is_set()
-        await reader.read()  # until EOF, because the connection was closed
+        await reader.read()  # returns at EOF, because the server closed the connection
         writer.close()
         with pytest.raises(OSError):
             await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_running_request_is_answered_during_the_shutdown() -> None:
+async def test_a_running_request_is_answered_during_the_shutdown() -> None:
     server, begun, go_on = MCPServer("s"), asyncio.Event(), asyncio.Event()
 
     @server.tool()
@@ -163,7 +165,7 @@ async def test_running_request_is_answered_during_the_shutdown() -> None:
         writer.close()
 
 
-async def test_stream_does_not_delay_the_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_open_stream_does_not_delay_the_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn_runner, "GRACE", 600.0)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     running = asyncio.create_task(MCPServer("s").run_http(port=0, started=ready.set_result))
@@ -179,8 +181,8 @@ async def test_stream_does_not_delay_the_shutdown(monkeypatch: pytest.MonkeyPatc
         writer.close()
 
 
-def test_ending_event_loop_closes_all_connections() -> None:
-    """`asyncio.run` cancels every task at once, including those of uvicorn."""
+def test_closing_the_event_loop_closes_all_connections() -> None:
+    """`asyncio.run` cancels every task at once, including the tasks of uvicorn."""
 
     async def main() -> socket.socket:
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -197,6 +199,6 @@ def test_ending_event_loop_closes_all_connections() -> None:
         address = client.getpeername()
         with contextlib.suppress(ConnectionError):
             while client.recv(1000):
-                pass  # the rest of the response
+                pass  # read until the connection is closed
     with pytest.raises(OSError):
         socket.create_connection(address, timeout=10)

@@ -1,4 +1,4 @@
-"""Tests of fragments of a result."""
+"""Tests of result fragments that a tool sends before its result."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def server() -> MCPServer:
 
 @pytest.mark.covers("SRV-28", "SRV-35")
 @pytest.mark.parametrize("meta", [{}, META])
-async def test_fragments_are_sent_as_progress_to_a_caller_that_requests_it(
+async def test_result_fragments_are_sent_as_progress_if_the_caller_requests_progress(
     meta: dict[str, Any],
 ) -> None:
     async with wire_to(server()) as wire:
@@ -61,14 +61,14 @@ async def test_fragments_are_sent_as_progress_to_a_caller_that_requests_it(
 
 
 @pytest.mark.covers("SRV-35")
-async def test_fragments_are_dropped_if_the_request_has_no_progress_token() -> None:
+async def test_result_fragments_are_dropped_if_the_request_has_no_progress_token() -> None:
     async with wire_to(server()) as wire:
         answer = await wire.ask("tools/call", {"name": "write", "_meta": META})
         assert answer["result"]["content"][0]["text"] == "once upon a time"
 
 
 @pytest.mark.covers("SRV-35")
-async def test_edge_that_supports_fragments_sends_them() -> None:
+async def test_result_fragments_are_sent_on_reply_paths_that_support_them() -> None:
     class PartsEdge(NullReplyPath):
         def __init__(self) -> None:
             super().__init__(ANONYMOUS)

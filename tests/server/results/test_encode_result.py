@@ -37,7 +37,7 @@ class Weather(pydantic.BaseModel):
 
 
 class Shape(msgspec.Struct, tag=True):
-    """Struct with a `type` that is not a content block."""
+    """Struct with a member `type` that does not name a content block."""
 
     size: int
 
@@ -126,7 +126,7 @@ def test_bytes_become_an_embedded_resource_named_by_their_digest() -> None:
         (b"<svg/>", "svg", "image/svg+xml"),
     ],
 )
-def test_type_of_an_image_is_detected(data: bytes, given: str | None, mime_type: str) -> None:
+def test_the_type_of_an_image_is_detected(data: bytes, given: str | None, mime_type: str) -> None:
     assert Image(data, format=given).mime_type == mime_type
 
 
@@ -180,7 +180,7 @@ def test_a_large_result_is_encoded_completely() -> None:
     assert len(base64.b64decode(block["resource"]["blob"])) == size
 
 
-def test_media_can_be_messages_of_a_prompt() -> None:
+def test_media_can_be_used_as_messages_of_a_prompt() -> None:
     (message,) = prompt_messages(Image(PNG))
     assert json.loads(msgspec.json.encode(message)) == {
         "role": "user",
@@ -189,7 +189,7 @@ def test_media_can_be_messages_of_a_prompt() -> None:
 
 
 @pytest.mark.covers("SRV-32")
-def test_resource_may_return_a_pydantic_model() -> None:
+def test_a_resource_may_return_a_pydantic_model() -> None:
     assert resource_contents("a:b", "application/json", Weather(city="Bern")) == [
         {"uri": "a:b", "mimeType": "application/json", "text": '{"town":"Bern"}'}
     ]
@@ -207,13 +207,13 @@ def test_resource_may_return_a_pydantic_model() -> None:
     ],
     ids=["text", "bytes", "bytearray", "memoryview", "mapping", "tuple"],
 )
-def test_return_value_of_a_provider_becomes_contents(value: Any, content: Any) -> None:
+def test_the_return_value_of_a_content_provider_becomes_contents(value: Any, content: Any) -> None:
     expected = {"uri": "r://1", "mimeType": "a/b", **content}
     assert resource_contents("r://1", "a/b", value) == [expected]
     assert resource_contents("r://1", "a/b", [value, value]) == [expected] * 2
 
 
-def test_contents_with_a_uri_are_passed_through() -> None:
+def test_contents_with_a_uri_are_returned_unchanged() -> None:
     own = {"uri": "r://2", "text": "x"}
     typed = ResourceContents(uri="r://3", text="x")
     assert resource_contents("r://1", "a/b", [own, typed]) == [own, typed]
@@ -233,7 +233,7 @@ def test_contents_with_a_uri_are_passed_through() -> None:
     ],
     ids=["text", "tuple", "message", "block", "nothing"],
 )
-def test_return_value_of_a_prompt_becomes_messages(value: Any, messages: Any) -> None:
+def test_the_return_value_of_a_prompt_becomes_messages(value: Any, messages: Any) -> None:
     assert json.loads(msgspec.json.encode(prompt_messages(value))) == messages
 
 
@@ -249,7 +249,9 @@ TAIL = b',"resultType":"complete","_meta":{"server":{"name":"s"}}}'
     ],
     ids=["none", "other", "same"],
 )
-def test_complete_result_keeps_its_members_and_gets_those_of_the_era(own: Any, meta: Any) -> None:
+def test_a_complete_result_keeps_its_members_and_gets_the_members_of_its_era(
+    own: Any, meta: Any
+) -> None:
     value = CallToolResult(content=[TextContent(text="a")], **own)
     encoded = as_content(value, TAIL)
     assert encoded.plain is False
@@ -278,7 +280,7 @@ def test_complete_result_keeps_its_members_and_gets_those_of_the_era(own: Any, m
     ],
     ids=["text", "none", "number", "struct", "block", "blocks", "bytes"],
 )
-def test_result_is_plain_if_it_is_valid_in_every_revision(value: Any, plain: bool) -> None:
+def test_a_result_is_plain_if_it_is_valid_in_every_revision(value: Any, plain: bool) -> None:
     encoded = as_content(value, TAIL)
     assert encoded.plain is plain
     assert json.loads(encoded.result)["resultType"] == "complete"
@@ -301,11 +303,13 @@ class Loud(str):
     ],
     ids=["block", "result", "struct", "int", "instance", "list"],
 )
-def test_block_and_result_types_are_recognized(kind: Any, block: bool, result: bool) -> None:
+def test_types_of_content_blocks_and_results_are_recognized(
+    kind: Any, block: bool, result: bool
+) -> None:
     assert (is_block_type(kind), is_result_type(kind)) == (block, result)
 
 
-def test_list_without_a_block_is_encoded_as_json() -> None:
+def test_a_list_without_content_blocks_is_encoded_as_json() -> None:
     assert blocks_of(["a", 5]) == [text('["a",5]')]
     assert blocks_of(["a", 5, None]) == [text('["a",5,null]')]
     assert blocks_of(Loud("a")) == [text("A")]
@@ -313,7 +317,7 @@ def test_list_without_a_block_is_encoded_as_json() -> None:
         as_content([Image(PNG), object()])
 
 
-def test_error_is_one_text_block_with_is_error() -> None:
+def test_an_error_is_encoded_as_one_text_block_with_is_error() -> None:
     result = json.loads(error_content(MCPToolError("no"), TAIL).result)
     assert json.loads(result["content"][0]["text"]) == {"code": "EXECUTION_ERROR", "message": "no"}
     assert (result["isError"], result["resultType"]) == (True, "complete")

@@ -26,7 +26,7 @@ from fairlead.server.results.media import Audio, File, Image, Media, embedded
         (b"", "image/png"),
     ],
 )
-def test_format_of_an_image_is_detected_from_its_first_bytes(data: bytes, kind: str) -> None:
+def test_the_format_of_an_image_is_detected_from_its_first_bytes(data: bytes, kind: str) -> None:
     block = Image(data).block()
     assert (block.mime_type, base64.b64decode(block.data)) == (kind, data)
 
@@ -48,7 +48,7 @@ def test_format_of_an_image_is_detected_from_its_first_bytes(data: bytes, kind: 
         (Audio, "a", "audio/wav"),
     ],
 )
-def test_format_of_a_file_is_derived_from_its_extension(
+def test_the_format_of_a_file_is_derived_from_its_extension(
     tmp_path: Path, make: Any, name: str, kind: str
 ) -> None:
     path = tmp_path / name
@@ -60,7 +60,7 @@ def test_format_of_a_file_is_derived_from_its_extension(
 
 
 @pytest.mark.parametrize("make", [Image, Audio])
-def test_exactly_one_of_data_and_path_is_required(make: Any) -> None:
+def test_media_require_either_data_or_a_path(make: Any) -> None:
     message = f"^{make.__name__} requires exactly one of data and path$"
     with pytest.raises(TypeError, match=message):
         make()
@@ -73,7 +73,7 @@ def test_exactly_one_of_data_and_path_is_required(make: Any) -> None:
 @pytest.mark.parametrize(
     ("data", "text"), [(b"hi", "hi"), ("ü".encode(), "ü"), (b"\xff", None), (b"a\0b", None)]
 )
-def test_file_is_embedded_as_text_if_it_is_utf8(
+def test_an_embedded_file_is_text_if_it_is_utf8(
     tmp_path: Path, data: bytes, text: str | None
 ) -> None:
     path = tmp_path / "a.csv"
@@ -87,7 +87,7 @@ def test_file_is_embedded_as_text_if_it_is_utf8(
     assert File(path, mime_type="x/y").mime_type == "x/y"
 
 
-def test_uri_of_bytes_is_their_digest() -> None:
+def test_the_uri_of_embedded_bytes_is_their_digest() -> None:
     contents: Any = embedded(None, b"hi").resource
     assert contents.uri == f"urn:sha256:{hashlib.sha256(b'hi').hexdigest()}"
     assert (contents.mime_type, contents.blob) == ("application/octet-stream", "aGk=")

@@ -1,4 +1,4 @@
-"""Tests of the encoding of values of declared types."""
+"""Tests of encoding return values according to their declared types."""
 
 import datetime
 from dataclasses import dataclass
@@ -40,12 +40,12 @@ def encoded(kind: Any, value: Any) -> Any:
         (datetime.timedelta(days=-1, seconds=5), "-PT23H59M55S"),
     ],
 )
-def test_durations_have_hours_and_minutes(span: datetime.timedelta, text: str) -> None:
+def test_durations_are_encoded_in_iso_8601_format(span: datetime.timedelta, text: str) -> None:
     assert encoded(datetime.timedelta, span) == text
     assert encoded(list[Span], [Span(span, b"a")]) == [{"length": text, "data": "a"}]
 
 
-def test_bytes_are_text_or_else_base64() -> None:
+def test_bytes_are_encoded_as_text_if_possible_or_else_as_base64() -> None:
     assert encoded(bytes, "grüß".encode()) == "grüß"
     assert encoded(dict[str, bytes], {"a": b"\xff\xfe"}) == {"a": "//4="}
 
@@ -57,14 +57,14 @@ def test_strings_are_converted_to_numbers_and_booleans() -> None:
         encoded(int, "five")
 
 
-def test_dict_in_place_of_an_object_gets_its_defaults() -> None:
+def test_a_dict_in_place_of_an_object_gets_the_default_values() -> None:
     assert encoded(Span, {"length": datetime.timedelta(1), "more": 1}) == {
         "length": "P1D",
         "data": "/w==",
     }
 
 
-def test_plain_object_is_encoded_by_its_attributes_and_validated() -> None:
+def test_a_plain_object_is_encoded_by_its_attributes_and_validated() -> None:
     schema = {"properties": {"name": {"type": "string"}}}
     output = NativeOutput(Plain, schema, wrapped=False, attributes=["name"])
     output.warm_up()

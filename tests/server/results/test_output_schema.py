@@ -60,7 +60,7 @@ class Counted:
 
 
 class Slotted(msgspec.Struct):
-    """Struct that runs code when it is created."""
+    """Struct that runs user code when it is created."""
 
     n: int
 
@@ -106,7 +106,7 @@ def result_of(entry: ToolEntry, value: Any, tail: bytes = b"}") -> Any:
     assert entry.convert is not None
     content = entry.convert(value, tail)
     result = json.loads(content.result)
-    # Only the stateless revisions allow other structured values than objects.
+    # Only stateless revisions allow structured content that is not an object.
     assert content.plain or is_result(value) or not isinstance(result["structuredContent"], dict)
     return result
 
@@ -158,7 +158,7 @@ def test_return_types_that_are_json_objects_have_an_output_schema(kind: Any) -> 
         dict[str, complex],
     ],
 )
-def test_content_and_types_without_a_form_have_no_output_schema(kind: Any) -> None:
+def test_content_types_and_types_without_a_json_form_have_no_output_schema(kind: Any) -> None:
     entry = tool(returning(kind))
     assert schema_of(entry) is None
     assert entry.convert is None
@@ -195,7 +195,7 @@ def test_objects_become_structured_content_and_text(
 
 
 @pytest.mark.covers("SRV-29")
-def test_schema_is_an_object_with_only_the_needed_definitions() -> None:
+def test_the_output_schema_is_an_object_with_only_the_needed_definitions() -> None:
     assert schema_of(tool(returning(Point))) == {
         "title": "Point",
         "type": "object",
@@ -209,7 +209,7 @@ def test_schema_is_an_object_with_only_the_needed_definitions() -> None:
 
 
 @pytest.mark.covers("SRV-29")
-def test_encoded_result_ends_with_the_given_tail() -> None:
+def test_an_encoded_result_ends_with_the_given_trailing_members() -> None:
     result = result_of(tool(returning(Point)), Point(1), b',"resultType":"complete"}')
     assert result == {
         "content": [{"type": "text", "text": '{"x":1}'}],
@@ -239,16 +239,16 @@ def test_output_schema_true_wraps_values_that_are_not_objects(
 
 
 @pytest.mark.covers("SRV-02", "SRV-29")
-def test_explicit_output_schema_takes_precedence() -> None:
+def test_an_explicit_output_schema_overrides_the_return_type() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}
     entry = tool(returning(...), schema)
-    schema["type"] = "array"  # a later change, which has no effect
+    schema["type"] = "array"  # later changes of the dict have no effect
     assert schema_of(entry)["type"] == "object"
     assert result_of(entry, {"n": 1})["structuredContent"] == {"n": 1}
     assert refusal(entry, {"n": 0}) == "n: 0 is less than the minimum of 1"
     assert schema_of(tool(returning(Point), False)) is None
     assert schema_of(tool(returning(int), Point))["required"] == ["x"]
-    listed = tool(returning(...), {"type": "array"})  # Newer revisions allow any value.
+    listed = tool(returning(...), {"type": "array"})  # newer revisions allow schemas of any type
     assert result_of(listed, [1])["structuredContent"] == [1]
 
 
@@ -267,7 +267,7 @@ def test_explicit_output_schema_takes_precedence() -> None:
         (dict[str, Any], {"a": object()}, "result: a value of type object has no JSON form"),
     ],
 )
-def test_invalid_value_is_an_error_that_names_the_field(
+def test_the_error_of_an_invalid_return_value_names_the_field(
     kind: Any, value: Any, problem: str
 ) -> None:
     assert refusal(tool(returning(kind)), value) == problem
@@ -281,7 +281,7 @@ def test_the_error_of_an_invalid_wrapped_value_names_the_field_result() -> None:
 
 
 @pytest.mark.covers("SRV-29")
-def test_complete_result_is_validated_unless_it_is_an_error() -> None:
+def test_a_complete_result_is_validated_unless_it_is_an_error() -> None:
     entry = tool(returning(Point))
     block = msgspec.Raw(b'{"type":"text","text":"x"}')
     good = CallToolResult(content=[block], structured_content=msgspec.Raw(b'{"x":1}'))
@@ -356,7 +356,7 @@ def called(entry: ToolEntry, arguments: str, context: Any = None) -> Any:
 
 
 @pytest.mark.covers("SRV-03", "SRV-29")
-def test_tool_object_may_have_an_output_schema() -> None:
+def test_a_tool_object_may_have_an_output_schema() -> None:
     output = {"type": "object", "required": ["n"]}
     bare = tool_from_schema("t", INPUT, lambda n: {"n": n}, None, output)
     whole_schema = {"inputSchema": INPUT, "outputSchema": output, "description": "d"}
@@ -371,7 +371,7 @@ def test_tool_object_may_have_an_output_schema() -> None:
 
 
 @pytest.mark.covers("SRV-03", "SRV-28")
-def test_handler_receives_its_parameters_and_a_context() -> None:
+def test_a_handler_receives_its_arguments_and_a_context() -> None:
     def handler(n: int, ctx: Context, other: str = "o") -> Any:
         return n, ctx, other
 
@@ -390,7 +390,7 @@ def test_handler_receives_its_parameters_and_a_context() -> None:
 
 
 @pytest.mark.covers("SRV-03")
-def test_later_changes_of_a_schema_have_no_effect() -> None:
+def test_changing_a_schema_after_registration_has_no_effect() -> None:
     schema = json.loads(json.dumps(INPUT))
     entry = tool_from_schema("t", schema, lambda n: n, None)
     assert schema == INPUT
@@ -435,7 +435,7 @@ def test_warm_up_compiles_the_validator_of_results(
     assert bool(calls) is compiled
 
 
-def test_invalid_schema_is_rejected_with_the_function_name() -> None:
+def test_an_invalid_output_schema_is_rejected_with_the_function_name() -> None:
     with pytest.raises(ValueError, match="^f: invalid outputSchema: "):
         output_of({"type": 5}, None, "f")
     with pytest.raises(TypeError, match="^f: output_schema=True requires a return annotation"):
@@ -463,7 +463,7 @@ def test_invalid_schema_is_rejected_with_the_function_name() -> None:
         (type(None), True),
     ],
 )
-def test_values_other_than_objects_are_wrapped(kind: Any, wrapped: bool) -> None:
+def test_return_values_other_than_objects_are_wrapped(kind: Any, wrapped: bool) -> None:
     output = output_of(None, kind, "f")
     assert output is not None
     assert ("result" in output.schema.get("properties", {})) is wrapped
@@ -512,7 +512,7 @@ def test_structured_content_of_a_complete_result_is_validated() -> None:
         assert refused.value.message == f"The result does not match the output schema: {problem}"
 
 
-async def test_blocks_in_a_list_of_any_values_are_content_and_structured_content() -> None:
+async def test_content_blocks_in_a_list_of_any_values_are_content_and_structured_content() -> None:
     server = MCPServer("media")
 
     @server.tool()

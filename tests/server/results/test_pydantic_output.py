@@ -1,4 +1,4 @@
-"""Tests of the encoding of values of types that contain types of pydantic."""
+"""Tests of encoding return values whose types contain pydantic types."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -41,11 +41,11 @@ class Node:
         (Any, False),
     ],
 )
-def test_types_of_pydantic_are_found_at_any_depth(kind: Any, expected: bool) -> None:
+def test_pydantic_types_are_found_at_any_depth(kind: Any, expected: bool) -> None:
     assert contains_pydantic_type(kind) is expected
 
 
-def test_schema_has_the_names_that_results_have() -> None:
+def test_output_schema_and_results_use_the_same_member_names() -> None:
     output = PydanticOutput(list[Person], wrapped=True)
     assert output.schema["$defs"]["Person"]["properties"].keys() == {"fullName"}
     assert (
@@ -53,13 +53,13 @@ def test_schema_has_the_names_that_results_have() -> None:
     )
 
 
-def test_root_of_a_recursive_model_is_an_object() -> None:
+def test_the_root_of_a_recursive_model_is_an_object() -> None:
     output = PydanticOutput(Team, wrapped=False)
     assert output.schema["type"] == "object"
     assert output.schema["$defs"].keys() == {"Team", "Person"}
     output.warm_up()
 
 
-def test_type_that_pydantic_does_not_support_is_rejected() -> None:
+def test_a_type_that_pydantic_does_not_support_is_rejected() -> None:
     with pytest.raises(TypeError, match="Unable to generate"):
         PydanticOutput(type("Other", (), {}), wrapped=False)

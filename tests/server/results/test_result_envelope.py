@@ -1,4 +1,4 @@
-"""Tests of the members that each era adds to results."""
+"""Tests of the members that each protocol era adds to results."""
 
 import json
 
@@ -36,7 +36,7 @@ def test_a_stateless_list_result_has_cache_hints(caller: Caller) -> None:
         assert shared == {"a": 1, "ttlMs": 5, "cacheScope": "public", **ENDING}
 
 
-def test_result_of_a_call_is_converted_to_the_revision() -> None:
+def test_a_call_result_is_converted_to_the_revision_of_the_client() -> None:
     envelope = ResultEnvelope({"name": "s"})
     result = b'{"content":[],"structuredContent":{"x":1}}'
     assert json.loads(envelope.called(result, STATELESS)) == {**json.loads(result), **ENDING}

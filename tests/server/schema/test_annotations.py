@@ -1,4 +1,4 @@
-"""Tests of type annotations of several libraries."""
+"""Tests of type annotations from several libraries."""
 
 import re
 from decimal import Decimal
@@ -13,7 +13,7 @@ from fairlead.server.schema.header_annotation import Header
 
 
 class Note:
-    """Annotation with attributes, as in other libraries."""
+    """Stand-in for an annotation of another library."""
 
     def __init__(self, **attributes: Any) -> None:
         self.__dict__.update(attributes)
@@ -48,13 +48,13 @@ class Note:
         ),
     ],
 )
-def test_limits_texts_and_keywords_are_read_from_annotations(
+def test_limits_texts_and_keywords_are_read_from_type_annotations(
     notes: list[Any], expected: Any
 ) -> None:
     assert read_notes(notes) == expected
 
 
-def test_limit_that_is_not_a_number_is_rejected() -> None:
+def test_a_limit_that_is_not_a_number_is_rejected() -> None:
     with pytest.raises(TypeError, match="ge='x': a limit must be a number"):
         read_notes([Note(ge="x")])
 
@@ -80,14 +80,14 @@ def test_several_annotations_are_merged_into_one_msgspec_meta() -> None:
         ("pattern", "b+", "abc", "ac"),
     ],
 )
-def test_value_satisfies_or_violates_a_limit(
+def test_a_value_is_checked_against_a_limit(
     name: str, limit: Any, inside: Any, outside: Any
 ) -> None:
     assert satisfies_limit(inside, name, limit) is True
     assert satisfies_limit(outside, name, limit) is False
 
 
-def test_limit_on_an_optional_type_applies_to_the_value() -> None:
+def test_a_limit_on_an_optional_type_applies_to_the_value() -> None:
     noted = with_meta(int | None, (Gt(0),))
     assert msgspec.convert(None, noted) is None
     assert msgspec.convert(1, noted) == 1
@@ -100,14 +100,14 @@ def test_limit_on_an_optional_type_applies_to_the_value() -> None:
     [("^a+$", "aa", "ab"), (r"^(?=.*\d)\w+$", "a1", "ab"), (r"(.)\1", "abba", "abab")],
     ids=["plain", "look-ahead", "back reference"],
 )
-def test_pattern_matches_in_the_linear_and_the_python_engine(
+def test_a_pattern_matches_equally_in_the_linear_and_the_python_engine(
     pattern: str, inside: str, outside: str
 ) -> None:
     assert satisfies_limit(inside, "pattern", pattern) is True
     assert satisfies_limit(outside, "pattern", pattern) is False
 
 
-def test_limits_of_a_union_apply_to_its_members_and_texts_to_the_union() -> None:
+def test_limits_apply_to_members_of_a_union_and_descriptions_to_the_union() -> None:
     noted = with_meta(int | None, (Gt(0), "how many"))
     (schema,), _ = msgspec.json.schema_components([noted])
     assert schema == {
@@ -120,6 +120,6 @@ def test_limits_of_a_union_apply_to_its_members_and_texts_to_the_union() -> None
 @pytest.mark.parametrize(
     ("limit", "expected"), [(Decimal("2.0"), int), (Decimal("2.5"), float), (3, int)]
 )
-def test_decimal_limit_becomes_a_json_number(limit: Any, expected: type) -> None:
+def test_a_decimal_limit_becomes_a_json_number(limit: Any, expected: type) -> None:
     limits, _, _ = read_notes([Note(le=limit)])
     assert (limits, type(limits["le"])) == ({"le": limit}, expected)

@@ -1,4 +1,4 @@
-"""Tests of paths and pydantic types, which msgspec does not support."""
+"""Tests of `pathlib` and pydantic types, which msgspec does not support."""
 
 import sys
 from pathlib import Path, PurePosixPath
@@ -23,7 +23,9 @@ class Weather(pydantic.BaseModel):
     city: str = pydantic.Field(alias="town")
 
 
-def test_model_is_recognized_only_if_pydantic_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pydantic_model_is_recognized_only_if_pydantic_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert as_model(Weather) is Weather
     for other in (int, Weather(town="x"), list[Weather], pydantic.HttpUrl):
         assert as_model(other) is None
@@ -32,13 +34,15 @@ def test_model_is_recognized_only_if_pydantic_is_imported(monkeypatch: pytest.Mo
     assert adapter_of(pydantic.HttpUrl) is None
 
 
-def test_model_is_its_own_decoder_and_other_types_have_an_adapter() -> None:
+def test_a_model_is_its_own_decoder_and_other_types_have_an_adapter() -> None:
     assert adapter_of(Weather) is Weather
     assert isinstance(adapter_of(pydantic.HttpUrl), pydantic.TypeAdapter)
     assert adapter_of(complex) is None
 
 
-def test_path_is_recognized_only_if_pathlib_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_type_is_recognized_only_if_pathlib_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert (is_path(Path), is_path(PurePosixPath), is_path(str)) == (True, True, False)
     monkeypatch.delitem(sys.modules, "pathlib")
     assert is_path(Path) is False
@@ -53,7 +57,7 @@ def test_path_is_recognized_only_if_pathlib_is_imported(monkeypatch: pytest.Monk
     ],
     ids=["path", "model", "url"],
 )
-def test_values_are_converted_from_and_to_json(kind: Any, value: Any, made: Any) -> None:
+def test_foreign_types_are_converted_from_and_to_json(kind: Any, value: Any, made: Any) -> None:
     found = from_json(kind, value)
     assert found == made
     assert type(found) is type(made)
@@ -61,7 +65,7 @@ def test_values_are_converted_from_and_to_json(kind: Any, value: Any, made: Any)
     assert msgspec.json.decode(msgspec.json.encode(made, enc_hook=to_plain)) == value
 
 
-def test_values_without_a_json_form_are_rejected() -> None:
+def test_foreign_values_without_a_json_form_are_rejected() -> None:
     with pytest.raises(TypeError, match="^expected str, got int$"):
         from_json(Path, 5)
     with pytest.raises(TypeError, match="^complex has no JSON form$"):
@@ -70,14 +74,14 @@ def test_values_without_a_json_form_are_rejected() -> None:
         to_plain(1j)
 
 
-def test_converter_accepts_numbers_in_texts_unless_it_is_strict() -> None:
+def test_a_converter_accepts_numbers_in_strings_unless_it_is_strict() -> None:
     convert = converter(int)
     assert (convert("5", False), convert(5, True)) == (5, 5)
     with pytest.raises(msgspec.ValidationError):
         convert("5", True)
 
 
-def test_require_type_rejects_a_value_of_another_type() -> None:
+def test_a_converter_rejects_a_value_of_another_type() -> None:
     given = {"a": 1}
     assert require_type(given, dict) is given
     with pytest.raises(TypeError, match="^expected dict, got list$"):

@@ -1,4 +1,4 @@
-"""Tests of parameters that are also sent as headers."""
+"""Tests of parameters that clients also send as headers."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ X = {HEADER_ANNOTATION: "X"}
 TEXT_OR_NULL = [{"type": "string"}, {"type": "null"}]
 
 
-def test_header_has_a_name_and_a_repr() -> None:
+def test_a_header_annotation_has_a_name_and_a_repr() -> None:
     header = Header("Region-2!")
     assert (header.name, repr(header)) == ("Region-2!", "Header('Region-2!')")
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "ä", "a\n"])
-def test_invalid_header_name_is_rejected(name: str) -> None:
+def test_a_header_annotation_with_an_invalid_name_is_rejected(name: str) -> None:
     with pytest.raises(TypeError, match="is not the name of a header: letters, digits and - only"):
         Header(name)
 
@@ -66,7 +66,7 @@ def test_invalid_header_name_is_rejected(name: str) -> None:
         "anything",
     ],
 )
-def test_schema_of_a_header_parameter_shows_its_type(entry: Any, flat: Any) -> None:
+def test_schemas_of_header_parameters_are_inlined_with_a_plain_type(entry: Any, flat: Any) -> None:
     definitions = {"Color": {"title": "Color", "enum": ["r"]}}
     other = {"type": "null"}
     schema = {"properties": {"first": other, "a": entry, "last": other}, "$defs": definitions}

@@ -1,4 +1,4 @@
-"""Tests of the conversion of types for msgspec."""
+"""Tests of converting type annotations for msgspec."""
 
 import collections.abc
 import datetime
@@ -64,7 +64,7 @@ def test_annotations_of_other_libraries_are_found_at_any_depth(kind: Any, expect
         (dict[str, object], dict[str, Any]),
         (collections.abc.Iterable[int], list[int]),
         (tuple[object, ...], tuple[Any, ...]),
-        (int | object, typing.Union[int, Any]),  # noqa: UP007 - as `to_msgspec_type` makes it
+        (int | object, typing.Union[int, Any]),  # noqa: UP007 - the type that is returned
         (Annotated[int, Gt(0)], Annotated[int, msgspec.Meta(gt=0)]),
         (
             datetime.time,

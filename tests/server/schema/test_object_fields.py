@@ -1,4 +1,4 @@
-"""Tests of the fields of classes that are objects in JSON."""
+"""Tests of the fields of classes that become JSON objects."""
 
 import dataclasses
 from typing import Annotated, Any, NotRequired, Required, TypedDict
@@ -72,7 +72,7 @@ def test_the_fields_of_each_kind_of_class_are_listed(kind: Any, fields: list[Fie
     assert object_fields(kind) == fields
 
 
-def test_error_of_an_unresolvable_annotation_names_the_class() -> None:
+def test_the_error_of_an_unresolvable_annotation_names_the_class() -> None:
     with pytest.raises(TypeError, match=r"^in Lost: name 'Nowhere' is not defined$"):
         object_fields(Lost)
 
@@ -89,7 +89,7 @@ def test_error_of_an_unresolvable_annotation_names_the_class() -> None:
     ],
     ids=["no default", "none", "zero", "tuple", "object", "nan"],
 )
-def test_default_is_part_of_the_schema_if_it_has_a_json_form(default: Any, expected: Any) -> None:
+def test_a_default_is_part_of_the_schema_if_it_has_a_json_form(default: Any, expected: Any) -> None:
     schema = {"type": "x"}
     assert with_default(schema, default) == expected
     assert schema == {"type": "x"}

@@ -54,7 +54,7 @@ CAT = {
 
 
 @pytest.mark.covers("SRV-29")
-def test_schema_of_a_struct_has_its_tag_and_encoded_names() -> None:
+def test_the_schema_of_a_struct_has_its_tag_and_encoded_names() -> None:
     assert schema_of(Cat) == CAT
     owner = schema_of(Owner)
     assert owner["properties"]["cats"] == {"type": "array", "items": {"$ref": "#/$defs/Cat"}}
@@ -69,14 +69,14 @@ def test_models_in_structs_keep_their_definitions() -> None:
     assert inner["anyOf"] == [{"$ref": "#/$defs/Model"}, {"type": "null"}]
 
 
-def test_limits_of_an_optional_value_do_not_concern_none() -> None:
+def test_limits_of_an_optional_value_do_not_apply_to_null() -> None:
     assert schema_of(Annotated[int | None, msgspec.Meta(ge=1, description="a count")]) == {
         "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}],
         "description": "a count",
     }
 
 
-def test_equal_names_of_different_classes_are_distinguished() -> None:
+def test_different_classes_with_equal_names_are_distinguished() -> None:
     other = msgspec.defstruct("Cat", [("lives", int)])
     schema = schema_of(tuple[Cat, other])
     assert schema["prefixItems"] == [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Cat_2"}]
@@ -84,12 +84,12 @@ def test_equal_names_of_different_classes_are_distinguished() -> None:
 
 
 @pytest.mark.parametrize("kind", [complex, list[complex], Odd, type("Plain", (), {}), "text"])
-def test_type_without_a_json_form_is_rejected(kind: Any) -> None:
+def test_a_type_without_a_json_form_is_rejected(kind: Any) -> None:
     with pytest.raises(TypeError):
         schema_of(kind)
 
 
-def test_unions_are_flat_and_have_no_repetitions() -> None:
+def test_union_schemas_are_flat_and_have_no_duplicates() -> None:
     text, number = {"type": "string"}, {"type": "integer"}
     assert flat_union([text, {"anyOf": [number, text]}]) == {"anyOf": [text, number]}
     assert flat_union([text, text]) == text

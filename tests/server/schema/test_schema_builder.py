@@ -61,7 +61,7 @@ class Model(pydantic.BaseModel):
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """Return the complete schema of a type."""
+    """Return the schema of a type with its definitions."""
     forms = SchemaBuilder()
     return forms.root(forms.of(kind).schema)
 
@@ -196,12 +196,12 @@ BOX = {
         "noted list",
         "noted mapping",
         "noted path",
-        "zone of a time",
+        "time zone",
         "recursive",
         "typed dict",
     ],
 )
-def test_each_type_has_the_expected_schema(kind: Any, schema: dict[str, Any]) -> None:
+def test_each_type_has_the_expected_json_schema(kind: Any, schema: dict[str, Any]) -> None:
     assert schema_of(kind) == schema
 
 
@@ -222,13 +222,13 @@ def test_types_without_a_json_form_are_rejected(kind: Any, problem: str) -> None
     assert str(refused.value) == problem
 
 
-def test_type_with_foreign_annotations_is_not_passed_to_msgspec() -> None:
+def test_a_type_with_foreign_annotations_is_not_passed_to_msgspec() -> None:
     with pytest.raises(TypeError, match="msgspec does not support the annotations of its fields"):
         SchemaBuilder().native(Tree)
     assert SchemaBuilder().native(Box).schema == {"$ref": "#/$defs/Box"}
 
 
-def test_schema_of_a_model_is_that_of_its_input() -> None:
+def test_the_schema_of_a_model_describes_its_input_fields() -> None:
     assert schema_of(Model)["properties"].keys() == {"given", "made"}
 
 
@@ -247,7 +247,7 @@ def test_classes_with_the_same_name_have_separate_definitions() -> None:
     assert len(forms.defs) == 4
 
 
-def test_definitions_with_the_same_name_are_numbered_and_equal_ones_shared() -> None:
+def test_definitions_with_the_same_name_are_numbered_and_equal_ones_are_shared() -> None:
     def make(field: str) -> Any:
         return msgspec.defstruct("Same", [(field, int)])
 
@@ -258,7 +258,7 @@ def test_definitions_with_the_same_name_are_numbered_and_equal_ones_shared() -> 
     assert list(forms.defs["Same_3"]["properties"]) == ["c"]
 
 
-def test_complete_schema_has_the_definitions_it_needs() -> None:
+def test_a_complete_schema_has_the_definitions_it_needs() -> None:
     forms = SchemaBuilder()
     forms.defs = {
         "A": {"type": "object", "properties": {"b": {"$ref": "#/$defs/B"}}, "required": []},
@@ -320,7 +320,7 @@ FAILS = object()
         (Tree, [], True, FAILS),
     ],
 )
-def test_values_are_converted_from_json_to_the_declared_type(
+def test_json_values_are_converted_to_the_declared_type(
     kind: Any, value: Any, strict: bool, made: Any
 ) -> None:
     convert = SchemaBuilder().of(kind).convert
@@ -343,6 +343,8 @@ def test_values_are_converted_from_json_to_the_declared_type(
     ],
     ids=["limit", "enum", "union", "missing"],
 )
-def test_invalid_value_is_rejected_with_a_reason(kind: Any, value: Any, problem: str) -> None:
+def test_an_invalid_json_value_is_rejected_with_a_reason(
+    kind: Any, value: Any, problem: str
+) -> None:
     with pytest.raises(ValueError, match=f"^{problem}$"):
         SchemaBuilder().of(kind).convert(value, True)

@@ -56,7 +56,7 @@ def test_references_to_definitions_are_found_at_any_depth(schema: Any, names: li
         (7, 7),
     ],
 )
-def test_references_are_renamed(schema: Any, renamed: Any) -> None:
+def test_references_to_renamed_definitions_are_updated(schema: Any, renamed: Any) -> None:
     assert rename_references(schema, {"A": "A_2"}) == renamed
 
 
@@ -74,5 +74,5 @@ def test_references_are_renamed(schema: Any, renamed: Any) -> None:
     ],
     ids=["alone", "described", "other format", "other type", "nested"],
 )
-def test_decimal_is_sent_as_text_and_also_accepted_as_a_number(schema: Any, read: Any) -> None:
+def test_the_schema_of_a_decimal_also_accepts_a_number(schema: Any, read: Any) -> None:
     assert rename_references(schema, {}) == read

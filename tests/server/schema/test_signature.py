@@ -1,4 +1,4 @@
-"""Tests of schemas of functions and of the decoding of their arguments."""
+"""Tests of schemas for function parameters and of decoding arguments."""
 
 import dataclasses
 import datetime
@@ -295,7 +295,9 @@ def test_two_classes_with_the_same_name_have_separate_definitions() -> None:
         (Annotated[str | None, Header("Region")], "null", None),
     ],
 )
-def test_json_is_converted_to_the_declared_type(kind: Any, json: str, value: Any) -> None:
+def test_json_arguments_are_converted_to_the_declared_type(
+    kind: Any, json: str, value: Any
+) -> None:
     found = read(kind, json)
     assert found == value
     assert type(found) is type(value)
@@ -319,8 +321,9 @@ def test_only_types_that_msgspec_does_not_support_take_the_slow_path(kind: Any, 
 
 
 @pytest.mark.covers("SRV-22", "SRV-30")
-@pytest.mark.parametrize("extra", [int, Literal[1.5] | int])  # the fast path and the slow path
-def test_every_problem_is_reported_and_converted_strings_are_accepted(extra: Any) -> None:
+# Decoded on the fast path and on the slow path.
+@pytest.mark.parametrize("extra", [int, Literal[1.5] | int])
+def test_every_argument_problem_is_reported_and_converted_strings_are_accepted(extra: Any) -> None:
     def order(
         items: list[Point], when: datetime.date, n: int, on: bool = True, z: int = 0
     ) -> None: ...
@@ -368,7 +371,7 @@ def test_each_argument_problem_contains_its_field(
 
 
 @pytest.mark.covers("SRV-30")
-def test_function_is_called_with_the_decoded_arguments() -> None:
+def test_a_function_is_called_with_the_decoded_arguments() -> None:
     def function(a: Circle | Box, *rest: int, b: int = 2, **more: int) -> Any:
         return a, rest, b, more
 
@@ -379,7 +382,7 @@ def test_function_is_called_with_the_decoded_arguments() -> None:
 
 
 @pytest.mark.covers("SRV-30")
-def test_self_and_cls_are_skipped_and_objects_can_be_called() -> None:
+def test_self_and_cls_parameters_are_skipped_and_objects_can_be_called() -> None:
     class Counter:
         def method(self, n: int) -> int:
             return n
@@ -404,7 +407,7 @@ def test_defaults_with_a_json_form_are_part_of_the_schema() -> None:
     sentinel = object()
 
     def function(
-        a: list[int] = [1, 2],  # noqa: B006 - the point of it
+        a: list[int] = [1, 2],  # noqa: B006 - tests mutable defaults
         b: Any = sentinel,
         c: Path = Path("x"),
         d: int = pydantic.Field(3, ge=1, description="days"),
@@ -437,7 +440,7 @@ def test_defaults_with_a_json_form_are_part_of_the_schema() -> None:
 @pytest.mark.parametrize(
     "kind", [complex, list[complex], Callable[[], int], int | complex, Lost, Opaque, Pairs]
 )
-def test_parameter_without_a_schema_is_rejected_with_a_remedy(kind: Any) -> None:
+def test_a_parameter_without_a_schema_is_rejected_with_a_remedy(kind: Any) -> None:
     with pytest.raises(TypeError, match=r"function: parameter 'value' has no JSON form.*Annotate"):
         signature_of(kind)
 
@@ -467,7 +470,9 @@ def test_a_function_with_an_unresolvable_annotation_is_rejected() -> None:
         ({"ge": Decimal("1.5")}, "1.5", "1"),
     ],
 )
-def test_limits_apply_to_types_that_msgspec_does_not_limit(notes: Any, good: str, bad: str) -> None:
+def test_limits_apply_to_types_whose_limits_msgspec_does_not_check(
+    notes: Any, good: str, bad: str
+) -> None:
     kind = Annotated[Decimal, pydantic.Field(**notes)]
     assert read(kind, f'"{good}"') == Decimal(good)
     with pytest.raises(InvalidArguments):
@@ -536,13 +541,15 @@ def test_malformed_arguments_are_reported_as_one_problem() -> None:
         (Color, {"type": "string", "title": "Color", "enum": ["blue", "red"]}),
     ],
 )
-def test_schema_of_a_header_is_a_plain_type(kind: Any, schema: dict[str, Any]) -> None:
+def test_the_schema_of_a_header_parameter_is_a_plain_type(
+    kind: Any, schema: dict[str, Any]
+) -> None:
     assert schema_of(Annotated[kind, Header("X")]) == {**schema, "x-mcp-header": "X"}
 
 
 @pytest.mark.covers("PRO-25")
 @pytest.mark.parametrize("name", ["", "two words", "näme", "a:b", "a\r\nb"])
-def test_invalid_header_name_is_rejected(name: str) -> None:
+def test_a_parameter_with_an_invalid_header_name_is_rejected(name: str) -> None:
     with pytest.raises(TypeError, match="not the name of a header"):
         Header(name)
 
@@ -551,7 +558,7 @@ def test_invalid_header_name_is_rejected(name: str) -> None:
 def test_duplicate_and_non_primitive_headers_are_rejected() -> None:
     def twice(a: Annotated[str, Header("Region")], b: Annotated[str, Header("region")]) -> None: ...
 
-    with pytest.raises(TypeError, match="twice: two parameters have the header 'region'"):
+    with pytest.raises(TypeError, match="twice: two parameters use the header 'region'"):
         MCPServer("s").tool()(twice)
     for kind in (float, list[str], Point, int | str):
 
@@ -564,7 +571,7 @@ def test_duplicate_and_non_primitive_headers_are_rejected() -> None:
 
 
 @pytest.mark.covers("PRO-25")
-def test_header_in_a_nested_object_is_rejected() -> None:
+def test_a_header_parameter_in_a_nested_object_is_rejected() -> None:
     class Place(msgspec.Struct):
         region: Annotated[str, Header("Region")]
 
@@ -625,7 +632,7 @@ def test_parameters_are_described_by_the_docstring(doc: str) -> None:
 
 
 @pytest.mark.covers("SRV-30")
-def test_annotation_takes_precedence_over_the_docstring() -> None:
+def test_an_annotation_takes_precedence_over_the_docstring() -> None:
     def function(city: Annotated[str, "A town."], days: int, place: Point) -> None: ...
 
     function.__doc__ = GOOGLE.replace("*more", "place")
@@ -642,7 +649,7 @@ def test_docstrings_without_parameters_have_no_descriptions(doc: str) -> None:
     assert parameter_texts(doc) == {}
 
 
-def test_signature_does_not_import_large_libraries() -> None:
+def test_building_a_signature_does_not_import_large_libraries() -> None:
     code = (
         "import sys, fairlead.server.schema.signature as s\n"
         "def f(a: int, b: 'list[str]' = []) -> None: ...\n"
@@ -654,7 +661,7 @@ def test_signature_does_not_import_large_libraries() -> None:
     assert "jsonschema_rs" not in done.stdout
 
 
-def test_invalid_arguments_have_a_readable_message() -> None:
+def test_invalid_arguments_have_a_readable_error_message() -> None:
     assert InvalidArguments([FieldError("a", "b")]).args == ("a: b",)
 
 
@@ -668,7 +675,7 @@ def test_definitions_with_the_same_name_are_numbered() -> None:
     assert Signature(function).schema["$defs"].keys() == {"Inner", "Inner_2", "Inner_3"}
 
 
-def test_tuple_must_have_the_length_of_its_type() -> None:
+def test_a_tuple_argument_must_have_the_length_of_its_type() -> None:
     def function(pair: tuple[int, str]) -> None: ...
 
     assert Signature(function).schema["properties"]["pair"] == {
@@ -680,7 +687,7 @@ def test_tuple_must_have_the_length_of_its_type() -> None:
     }
 
 
-def test_the_context_is_found_by_its_annotation() -> None:
+def test_the_context_parameter_is_found_by_its_annotation() -> None:
     for kind in (Context, Context | None, None | Context, Annotated[Context, "x"]):
         assert context_parameter({"a": int, "b": kind, "return": Context}, Context) == "b"
     for kind in (int, int | None, "Context"):
@@ -701,7 +708,7 @@ def test_the_error_contains_the_unresolvable_annotation() -> None:
 
 @pytest.mark.parametrize("text", ["nan", "-Inf", "infinity", "\\u006ean"])
 @pytest.mark.parametrize("kind", [float, float | None, list[float], dict[str, float]])
-def test_number_in_a_text_must_be_finite(kind: Any, text: str) -> None:
+def test_a_number_in_a_string_must_be_finite(kind: Any, text: str) -> None:
     value = f'"{text}"'
     if kind == list[float]:
         value = f"[1,{value}]"
@@ -722,7 +729,7 @@ def test_finite_numbers_in_strings_are_converted(json: str, value: float) -> Non
     assert read(float, json) == value
 
 
-def test_text_nan_is_valid_for_a_string() -> None:
+def test_the_string_nan_is_valid_for_a_string_parameter() -> None:
     def function(name: str, share: float = 0.5) -> Any:
         return name, share
 
@@ -735,7 +742,7 @@ def test_text_nan_is_valid_for_a_string() -> None:
     ("json", "fits"), [('"aa"', True), ('"ab"', False), ('"a\\n"', False), ("5", False)]
 )
 @pytest.mark.parametrize("slow", [False, True], ids=["fast", "long way"])
-def test_pattern_has_the_semantics_of_json_schema(json: str, fits: bool, slow: bool) -> None:
+def test_a_pattern_has_the_semantics_of_json_schema(json: str, fits: bool, slow: bool) -> None:
     kind = Annotated[str, msgspec.Meta(pattern="^a+$")]
     signature = signature_of(kind | Literal[1.5] if slow else kind)
     assert signature.fast is not slow
@@ -795,12 +802,14 @@ def test_immutable_defaults_are_not_copied(default: Any) -> None:
     assert signature_of(Any, default).decode(b"{}").value is default
 
 
-def test_signature_has_the_place_and_the_return_annotation() -> None:
+def test_a_signature_has_the_source_location_and_the_return_annotation() -> None:
     class Counter:
         def __call__(self, n: int) -> str:
             return ""
 
-    place = f"{__name__}.test_signature_has_the_place_and_the_return_annotation.<locals>"
+    place = (
+        f"{__name__}.test_a_signature_has_the_source_location_and_the_return_annotation.<locals>"
+    )
     for function in (Counter(), functools.partial(Counter(), n=1)):
         signature = Signature(function)
         assert (signature.where, signature.returns) == (f"{place}.Counter", str)
@@ -813,13 +822,13 @@ def test_signature_has_the_place_and_the_return_annotation() -> None:
     assert Signature(bare).schema["properties"] == {"a": {}}
 
 
-def test_error_explains_unresolved_annotations() -> None:
+def test_an_unresolved_annotation_is_explained() -> None:
     def function(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(TypeError) as refused:
         Signature(function)
     assert str(refused.value) == (
-        f"{__name__}.test_error_explains_unresolved_annotations.<locals>.function: the annotation "
+        f"{__name__}.test_an_unresolved_annotation_is_explained.<locals>.function: the annotation "
         "'Nowhere' of parameter 'value' cannot be resolved: name 'Nowhere' is not defined. Import "
         "or define it before the function, and not only for type checkers"
     )
@@ -847,7 +856,7 @@ def test_a_default_value_may_come_from_a_factory() -> None:
     assert signature.call(signature.decode(b"{}"), None) == ["a"]
 
 
-def test_default_in_the_annotation_takes_precedence() -> None:
+def test_a_default_in_the_annotation_overrides_the_parameter_default_in_the_schema() -> None:
     kind = Annotated[list[int], pydantic.Field(json_schema_extra={"default": [7]})]
     assert schema_of(kind, [3])["default"] == [7]
     assert schema_of(list[int], [3])["default"] == [3]

@@ -1,4 +1,4 @@
-"""Client methods that return results as dicts; `TypedCallMixin` has the typed ones."""
+"""Client methods that return results as dicts. The typed methods are in `TypedCallMixin`."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -36,9 +36,9 @@ _Ask = Callable[[dict[str, Any]], Awaitable[Raw]]  # sends the request with thes
 
 
 class CallMixin(ListMixin):
-    """The part of a client that calls tools and reads resources and prompts.
+    """The client methods that call tools and read resources and prompts.
 
-    Requests of the server for input are answered during a call.
+    The server's requests for input are answered during a call.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class CallMixin(ListMixin):
         )
 
     async def list_tools(self, *, cache: bool = True) -> list[dict[str, Any]]:
-        """Return all tools of all pages. Invalid items are skipped and added to `skipped`."""
+        """Return all tools from all pages. Invalid items are skipped and added to `skipped`."""
         tools = await self._list("tools/list", "tools", cache)
         self.learn_tools(tools)
         return tools
 
     def learn_tools(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Store the properties of tools that were listed by other means than `list_tools`."""
+        """Store the properties of tools that were not listed with `list_tools`."""
         self._known.forget()
         self._known.learn(tools)
 
@@ -111,12 +111,13 @@ class CallMixin(ListMixin):
         With `errors="envelope"`, return the complete JSON-RPC response; failures of the transport
         (timeouts, lost connections) become synthetic error responses. With `retry=True`, repeat the
         call after a failure, even if the server may have received it. With `rounds=False`, return a
-        request for input instead of answering it. `headers` are sent with this call, over HTTP.
+        request for input instead of answering it. `headers` are sent with this call (HTTP only).
 
         Raises:
             InputNotGiven: The server requested input that this client cannot provide.
-            UrlElicitationRequired: The server requires visits to pages that did not take place.
-            OutputMismatch: The result does not match the listed output schema of the tool.
+            UrlElicitationRequired: The server requires the user to visit pages, and the user did
+                not visit them.
+            OutputMismatch: The result does not match the tool's listed output schema.
             RemoteProtocolError: The result is not a valid tool result; with `strict` only.
         """
         if errors == "envelope":
@@ -175,7 +176,7 @@ class CallMixin(ListMixin):
     ) -> _Ask:
         """Return a function that repeats the `tools/call` with other params.
 
-        Built only for the few calls that are repeated, because of input rounds or visits to pages.
+        It is created only for calls that are repeated after input rounds or page visits.
         """
         return partial(
             self.request,
@@ -188,7 +189,7 @@ class CallMixin(ListMixin):
 
     @staticmethod
     def tool_error(result: Mapping[str, Any]) -> MCPToolError | None:
-        """Return the structured error in the result of a tool, or None."""
+        """Return the structured error in a tool result, or None."""
         return tool_error(result)
 
     async def list_resources(self, *, cache: bool = True) -> list[dict[str, Any]]:
@@ -196,7 +197,7 @@ class CallMixin(ListMixin):
         return await self._list("resources/list", "resources", cache)
 
     async def list_resource_templates(self, *, cache: bool = True) -> list[dict[str, Any]]:
-        """Return all URI templates of resources."""
+        """Return all resource URI templates."""
         return await self._list("resources/templates/list", "resourceTemplates", cache)
 
     async def read_resource(
@@ -218,7 +219,7 @@ class CallMixin(ListMixin):
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, *, rounds: bool = True
     ) -> dict[str, Any]:
-        """Return a prompt with its arguments filled in. `rounds` works as in `read_resource`."""
+        """Return a prompt with its arguments substituted. `rounds` works as in `read_resource`."""
         params = {"name": name, "arguments": dict(arguments or {})}
         return await self._finished(
             "prompts/get", params, self.request("prompts/get", params), rounds
@@ -229,7 +230,7 @@ class CallMixin(ListMixin):
     async def _finished(
         self, method: str, params: dict[str, Any], first: Awaitable[Raw], rounds: bool
     ) -> dict[str, Any]:
-        """Return the final result, after all requests for input and all visits to pages."""
+        """Return the final result, after all input requests and page visits."""
         try:
             raw = await first
         except UrlElicitationRequired as exc:
@@ -277,7 +278,10 @@ class CallMixin(ListMixin):
 
 
 async def _enveloped(call: Callable[..., Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-    """Return the complete response to a call; failures of the transport become error responses."""
+    """Return the complete response to a call.
+
+    A transport failure is returned as an error response.
+    """
     ids: list[RequestId] = []
     try:
         result = await call(on_sent=ids.append)
@@ -306,5 +310,5 @@ def _check_contract(tool: str, result: dict[str, Any]) -> None:
         return
     checked = validate_tool_response({"jsonrpc": "2.0", "id": 1, "result": result})
     if not checked.ok:
-        why = f"{tool} breaks its contract: {'; '.join(checked.problems)}"
+        why = f"{tool} returned an invalid result: {'; '.join(checked.problems)}"
         raise RemoteProtocolError(why, code=INVALID_REQUEST)

@@ -1,4 +1,4 @@
-"""Subscriptions to changes of lists and resources, for both eras."""
+"""Subscriptions to list and resource changes, for both eras."""
 
 import logging
 from collections.abc import Iterable
@@ -19,10 +19,10 @@ log = logging.getLogger("fairlead.client")
 
 
 class SubscriptionMixin(ListMixin):
-    """The part of a client that subscribes, and subscribes again on a new connection.
+    """The client methods that manage subscriptions and restore them on a new connection.
 
-    A handshake server gets one request per resource and reports changes of lists unasked. A
-    stateless server gets one long request.
+    A handshake-era server receives one request per resource, and reports list changes without a
+    request. A stateless server receives one `subscriptions/listen` request.
     """
 
     def __init__(
@@ -35,7 +35,9 @@ class SubscriptionMixin(ListMixin):
         self._watches: list[ChangeStream] = []
 
     async def subscribe(self, uri: str) -> None:
-        """Subscribe to a resource, whose changes arrive as `notifications/resources/updated`."""
+        """Subscribe to a resource;
+        its changes are reported as `notifications/resources/updated`.
+        """
         if uri in self._listening.uris:
             return
         self._listening.add(uri)
@@ -44,7 +46,7 @@ class SubscriptionMixin(ListMixin):
                 await self._listening.listen(self.transport.peer, self.transport.timeout)
             else:
                 await self.request("resources/subscribe", {"uri": uri})
-        # Includes cancellations, because a later call must send the request again.
+        # Cancellations are included, because a later call must send the request again.
         except BaseException:
             self._listening.remove(uri)
             raise
@@ -59,13 +61,16 @@ class SubscriptionMixin(ListMixin):
             await self.request("resources/unsubscribe", {"uri": uri})
 
     async def listen(self, *changes: WatchedChanges) -> None:
-        """Request notifications about changes of lists; handshake servers send them unasked."""
+        """Request notifications about list changes. Handshake-era servers always send them.
+
+        Servers of the handshake era always send them.
+        """
         self._listening.set_lists(changes)
         if self._stateless:
             await self._listening.listen(self.transport.peer, self.transport.timeout)
 
     def changes(self, *lists: WatchedChanges, uris: Iterable[str] = ()) -> ChangeStream:
-        """Return a stream of changes of lists ("tools", "prompts", "resources") and of resources.
+        """Return a stream of changes to lists ("tools", "prompts", "resources") and to resources.
 
         async with client.changes("tools", uris=["note://today"]) as changes:
             async for change in changes:
@@ -74,7 +79,7 @@ class SubscriptionMixin(ListMixin):
         return ChangeStream(lists, uris, self._watch_begins, self._watch_ends)
 
     async def _watch_begins(self, watch: ChangeStream) -> None:
-        """Subscribe to the resources and lists of a stream that are not subscribed yet."""
+        """Subscribe to the stream's resources and lists that are not subscribed yet."""
         watch.mine = [uri for uri in watch.uris if uri not in self._listening.uris]
         self._watches.append(watch)
         try:
@@ -104,7 +109,7 @@ class SubscriptionMixin(ListMixin):
     async def set_log_level(self, level: str) -> None:
         """Request log messages of at least this level."""
         self._log_level = level
-        # A stateless server gets the level with each request, a handshake server once.
+        # A stateless server receives the level with each request, a handshake server only once.
         if self._stateless:
             self._identity.request_log_level(level)
         else:
@@ -121,7 +126,7 @@ class SubscriptionMixin(ListMixin):
         for uri in tuple(self._listening.uris):
             try:
                 await self.request("resources/subscribe", {"uri": uri}, retry=False)
-            # The error concerns one resource only.
+            # The error affects one resource, so the others are still restored.
             except RpcError as exc:
                 log.warning("no longer subscribed to %s: %s", uri, exc)
 

@@ -1,4 +1,4 @@
-"""Limits for the lists of a server: pages, items and bytes, over all pages."""
+"""Limits for a server's lists: pages, items and bytes, summed over all pages."""
 
 from msgspec import Struct
 
@@ -8,11 +8,11 @@ from ...wire.error_codes import INVALID_REQUEST
 
 __all__ = ["ListBudget", "ListTooLarge"]
 
-SPARSE = 6  # bytes per comma, the minimum in a list of objects with names
+SPARSE = 6  # minimum number of bytes per comma in a list of objects with names
 
 
 class ListTooLarge(RemoteProtocolError):
-    """A list of a server that exceeds a limit."""
+    """A server's list exceeds a limit."""
 
 
 class ListBudget(Struct):
@@ -37,8 +37,8 @@ class ListBudget(Struct):
             raise self._too_large(LIST_PAGES, f"{LIST_PAGES.value} pages")
         if self._bytes > self.max_bytes:
             raise self._too_large(LIST_BYTES, f"{self.max_bytes} bytes")
-        # Many commas in few bytes mean items that are not objects. Decoded, they would take forty
-        # times their size.
+        # Many commas in few bytes mean that the items are not objects. Decoding such items would
+        # take forty times their size in memory.
         if page.count(b",") * SPARSE > len(page) + SPARSE * self.max_items:
             raise self._too_large(LIST_ITEMS, f"{self.max_items} items")
 

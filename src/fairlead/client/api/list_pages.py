@@ -20,8 +20,8 @@ async def read_pages(
 ) -> AsyncIterator[dict[str, Raw]]:
     """Yield the members of each page until the cursor is missing or repeated.
 
-    An empty cursor is valid. However, some servers of the handshake era send it with the last page,
-    and then reject it or start again with the first page. In both cases the list ends there.
+    An empty cursor is valid. However, some handshake-era servers send an empty cursor with the last
+    page, and then reject it or return the first page again. In both cases the list ends there.
 
     Raises:
         RemoteProtocolError: A page is not an object, its cursor is not a string, or the list is too
@@ -49,13 +49,17 @@ async def read_pages(
         if cursor is None:
             return
         if cursor in seen:
-            log.warning("%s repeats the cursor %s; stopping there", budget.method, quoted(cursor))
+            log.warning(
+                "%s repeats the cursor %s; further pages are not read",
+                budget.method,
+                quoted(cursor),
+            )
             return
         seen.add(cursor)
 
 
 def _page(method: str, raw: Raw) -> tuple[dict[str, Raw], str | None]:
-    """Return the members of a page and the cursor of the next one, if any."""
+    """Return the members of a page, and the cursor of the next page or None."""
     what = f"A page of {method}"
     page = decode_or_raise(raw, dict[str, Raw], what)
     cursor = page.get("nextCursor")

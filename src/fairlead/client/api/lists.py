@@ -1,4 +1,4 @@
-"""Reading of lists across pages and of cached results."""
+"""Reading lists across pages and caching results."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ log = logging.getLogger("fairlead.client")
 
 
 class ListMixin(RequestMixin):
-    """The part of a client that reads the lists of the server and stores facts about its tools."""
+    """The client methods that read the server's lists and store facts about its tools."""
 
     def __init__(
         self, transport: ChannelTransport, config: MCPClientConfig, keeper: Reconnector
@@ -55,7 +55,7 @@ class ListMixin(RequestMixin):
         return self._stateless and isinstance(self.transport, HttpTransport)
 
     def _offers(self, method: str) -> bool:
-        """Return False if the server lacks the capability for a method (PRO-06)."""
+        """Return False if the server did not declare the capability for a method (PRO-06)."""
         if self._agreement is None:
             return True
         row = find(method, self._agreement.revision)
@@ -80,7 +80,7 @@ class ListMixin(RequestMixin):
         return items
 
     async def list_raw(self, method: str, member: str) -> list[Raw]:
-        """Return all items of a list as sent by the server, never from the cache."""
+        """Return all list items as sent by the server, never from the cache."""
         return [item async for page in self._items(method, member, Raw, False) for item in page]
 
     async def _items(
@@ -113,12 +113,12 @@ class ListMixin(RequestMixin):
         reason = shortened(reason, PROBLEM_TEXT.value)
         log.warning("skipped in %s: %s", method, reason)
         self.skipped.append(f"{method}: {reason}")
-        # Bounded: a server may send invalid items in every list.
+        # Limited, because a server may send invalid items in every list.
         del self.skipped[:-100]
 
 
 def read_result(raw: Raw) -> dict[str, Any]:
-    """Return a decoded result.
+    """Decode a result.
 
     Raises:
         RemoteProtocolError: The result is malformed, or its `resultType` is unknown.

@@ -1,4 +1,4 @@
-"""Dispatch of notifications and requests of the server to the callbacks of the client."""
+"""Dispatch of the server's notifications and requests to the client's callbacks."""
 
 import asyncio
 import logging
@@ -32,10 +32,10 @@ _OVERHEARD = CHANGES | {ACKNOWLEDGED, CANCELLED, COMPLETED}
 
 
 class CallbackMixin(TypedCallMixin, SubscriptionMixin):
-    """The part of a client that stores the callbacks and calls them.
+    """The client methods that store the callbacks and call them.
 
-    In the handshake era, the capabilities of the existing callbacks are declared once, so a new
-    kind of callback takes effect with the next connection.
+    In the handshake era, capabilities are declared once per connection, so a new kind of callback
+    takes effect with the next connection.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
     ) -> None:
         super().__init__(transport, config, keeper)
         self.on_log: OnLog | None = None
-        # Called with every notification of the server.
+        # Called with every notification from the server.
         self.on_notification: NotificationListener | None = None
         self.on_request: OnRequest | None = None
         self._interceptors: Sequence[Interceptor] = ()
@@ -51,7 +51,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
 
     @property
     def on_elicit(self) -> OnElicit | None:
-        """Callback that requests input from the user on behalf of the server."""
+        """The callback that requests input from the user on behalf of the server."""
         return self._answers.on_elicit
 
     @on_elicit.setter
@@ -61,7 +61,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
 
     @property
     def on_sample(self) -> OnSample | None:
-        """Callback that samples a model on behalf of the server."""
+        """The callback that samples a model on behalf of the server."""
         return self._answers.on_sample
 
     @on_sample.setter
@@ -71,7 +71,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
 
     @property
     def on_roots(self) -> OnRoots | None:
-        """Callback that returns the folders that the server may work in."""
+        """The callback that returns the folders that the server may work in."""
         return self._answers.on_roots
 
     @on_roots.setter
@@ -80,7 +80,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
         self._declare()
 
     async def roots_changed(self) -> None:
-        """Notify the server that `on_roots` would return other roots now.
+        """Notify the server that `on_roots` now returns other roots.
 
         A stateless server requests the roots whenever it needs them, and is not notified.
         """
@@ -110,7 +110,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
         self._identity.request_log_level(self._log_level if self._stateless else None)
 
     def _adopt(self, transport: ChannelTransport) -> None:
-        """Attach the handlers of this client to a transport."""
+        """Attach this client's handlers to a transport."""
         transport.on_notification = self._notified
         transport.on_request = self._asked
         transport.overhear = self._overhear
@@ -119,7 +119,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
             transport.param_headers_of = self._param_headers.of
 
     async def _asked(self, method: str, params: dict[str, Any]) -> Any:
-        """Answer a request of the server, in the handshake era."""
+        """Answer a request from the server (handshake era)."""
         if self._answers.missing(method) is None:
             try:
                 async with asyncio.timeout(self.config.input_timeout or None):
@@ -153,7 +153,10 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
             self._reconnector.lost()
 
     def _notified(self, method: str, params: dict[str, Any]) -> Awaitable[None] | None:
-        """Call the callbacks for a notification. A failing one does not affect the other."""
+        """Call the callbacks for a notification.
+
+        If one of them fails, the other is still called.
+        """
         calls: list[Awaitable[None]] = []
         if method == "notifications/message" and self.on_log is not None:
             level, data = str(params.get("level", "info")), params.get("data")
@@ -170,7 +173,7 @@ def _tell(
 ) -> None:
     try:
         waiting = listener(*news)
-    # The callback is user code and may raise anything.
+    # The callback is user code and may raise any exception.
     except Exception:
         log.exception("a listener failed")
     else:
@@ -182,6 +185,6 @@ async def _one_after_another(calls: list[Awaitable[None]]) -> None:
     for call in calls:
         try:
             await call
-        # The callback is user code and may raise anything.
+        # The callback is user code and may raise any exception.
         except Exception:
             log.exception("a listener failed")

@@ -1,4 +1,4 @@
-"""Sending of requests on the current connection, with retries where they are safe."""
+"""Sending requests on the current connection, with retries if they are safe."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ log = logging.getLogger("fairlead.client")
 
 
 class RequestMixin:
-    """The part of a client that sends the requests of all other parts."""
+    """The client methods with which all others send requests."""
 
     def __init__(
         self, transport: ChannelTransport, config: MCPClientConfig, keeper: Reconnector
@@ -48,7 +48,7 @@ class RequestMixin:
     ) -> Raw:
         """Send a request and return the bytes of its result.
 
-        A timeout given here is not extended by progress; the configured one is. `retry` overrides
+        Progress extends the configured timeout, but not `timeout`. `retry` overrides
         whether the request may be sent again after a failure.
 
         Raises:
@@ -56,8 +56,8 @@ class RequestMixin:
                 visited first.
             RequestTimeout: No response came in time.
             ChannelClosed: The connection ended.
-            RetriesExhausted: One of the last two happened repeatedly.
-            LocalProtocolError: The request is not allowed now.
+            RetriesExhausted: The request timed out or lost its connection in all attempts.
+            LocalProtocolError: The request is not allowed in the current state.
         """
         if timeout is None:
             limit, total = self.transport.timeout, self.config.max_total_seconds
@@ -101,12 +101,12 @@ class RequestMixin:
         wanted: bool | None,
     ) -> bool:
         if not self.transport.connected and not self._reconnector.can_renew:
-            # A closed transport cannot be reopened, and this client cannot create another one.
+            # A closed transport cannot be reopened, and this client cannot create a new one.
             return False
         harmless = method == "tools/call" and self._known.harmless((params or {}).get("name"))
         return self._retry.allows(method, failure, harmless=harmless, wanted=wanted)
 
 
 def _names_pages(failure: Exception) -> TypeGuard[RpcError]:
-    """Return True for an error that lists pages to be visited first."""
+    """Return True for an error that lists pages the user must visit first."""
     return isinstance(failure, RpcError) and failure.code == URL_ELICITATION_REQUIRED

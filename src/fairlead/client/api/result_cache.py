@@ -1,7 +1,7 @@
-"""A cache of results, limited by their time to live and by change notifications.
+"""A cache of results, limited by their time to live and invalidated by change notifications.
 
-A cache belongs to one client and therefore to one authorization context: `private` results are safe
-in it, and `public` ones would gain nothing from a shared cache.
+A cache belongs to one client and therefore to one authorization context, so it may store `private`
+results.
 """
 
 import logging
@@ -29,7 +29,7 @@ LONGEST_TTL = 24 * 3600.0  # seconds; maximum time to live, even if a server all
 
 ResultKey = tuple[str, bytes]
 
-# For each notification: the methods whose results it makes stale.
+# For each notification: the methods whose results it invalidates.
 _STALE = {
     "notifications/tools/list_changed": ("tools/list",),
     "notifications/prompts/list_changed": ("prompts/list",),
@@ -45,11 +45,10 @@ CHANGES = frozenset((*_STALE, _UPDATED))  # notifications that must be passed to
 
 
 class ResultCache:
-    """Fresh results by method and params, and running reads that other callers may join.
+    """Results by method and params, and running reads whose results other callers can share.
 
-    With `stale` seconds, an expired result is still returned for that long, while a single read in
-    the background fetches a new one. This does not apply after a change notification or a tool
-    call.
+    For `stale` seconds after its expiry, a result is still returned while a background read fetches
+    a new result. This does not apply after a change notification or a tool call.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic, *, stale: float = 0.0) -> None:
@@ -81,14 +80,18 @@ class ResultCache:
         return await self._join(key, fetch)
 
     def heard(self, method: str, params: Mapping[str, Any]) -> None:
-        """Drop the results that a notification makes stale, and detach running reads."""
+        """Drop the results that a notification invalidates. Results of running reads are not
+        stored.
+
+        Results of running reads are not stored.
+        """
         if method == _UPDATED:
             self._forget_resource(params.get("uri"))
         elif method in _STALE:
             self._forget(lambda key: key[0] in _STALE[method])
 
     def expire_stale(self) -> None:
-        """Drop expired results and detach running reads after a tool call.
+        """Drop expired results after a tool call. Results of running reads are not stored.
 
         Later reads must see the effect of the call.
         """
@@ -99,7 +102,7 @@ class ResultCache:
                 self._drop(key)
 
     async def close(self) -> None:
-        """Drop all results and stop the reads in the background."""
+        """Drop all results and stop background reads."""
         self._kept.clear()
         self._reading.clear()
         self._size = 0
@@ -129,7 +132,7 @@ class ResultCache:
         reading = self._reading.get(key)
         asked_at = self._now()
         result = await fetch()
-        # A read that was detached meanwhile has fetched a stale result.
+        # If the read was detached while it ran, its result is stale.
         if reading is not None and self._reading.get(key) is reading:
             self._keep(key, result, asked_at)
         return result
@@ -139,7 +142,7 @@ class ResultCache:
         seconds = _lifetime(result)
         if seconds <= 0:
             return
-        # A copy, because a `Raw` would keep the whole received chunk in memory.
+        # Copied, because a `Raw` would keep the whole received chunk in memory.
         raw = Raw(bytes(result))
         self._kept[key] = (asked_at + seconds, raw)
         self._size += len(memoryview(raw))
@@ -153,16 +156,16 @@ class ResultCache:
             self._size -= len(memoryview(kept[1]))
 
     def _forget_resource(self, uri: Any) -> None:
-        """Drop the changed resource and all that may contain it or be contained in it.
+        """Drop a changed resource, and resources that may contain it or be part of it.
 
-        A server may report a change for a part of a resource.
+        A server may report a change to a part of a resource.
         """
 
         def concerned(key: ResultKey) -> bool:
             if key[0] != "resources/read":
                 return False
             own = msgspec.json.decode(key[1]).get("uri")
-            # Without a comparable URI every resource may have changed.
+            # If a URI is missing, any resource may have changed.
             if not isinstance(uri, str) or not isinstance(own, str):
                 return True
             return own.startswith(uri) or uri.startswith(own)
@@ -177,7 +180,7 @@ class ResultCache:
 
 
 def _lifetime(result: Raw) -> float:
-    """Return how many seconds a result may be kept; 0 for an `input_required` result."""
+    """Return the seconds for which a result may be cached; 0 for an `input_required` result."""
     try:
         said = decode(result, CacheableResult)
     except msgspec.DecodeError:

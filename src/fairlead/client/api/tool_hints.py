@@ -1,4 +1,4 @@
-"""Properties of tools from the last `tools/list` that later calls depend on."""
+"""Tool properties from the last `tools/list` that later calls depend on."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ __all__ = ["ToolHints", "is_harmless"]
 
 
 class ToolHints:
-    """Facts about the tools of the last `tools/list` that later calls need."""
+    """Facts about the tools in the last `tools/list` that later calls need."""
 
     def __init__(self) -> None:
         self.schemas: dict[str, Any] = {}  # output schemas by tool name; decoded when needed
@@ -26,7 +26,7 @@ class ToolHints:
         self._validators: dict[str, SchemaValidator] = {}
 
     def forget(self) -> None:
-        """Forget all tools: a new list begins, or the old one is out of date."""
+        """Forget all tools, because a new list starts or the old list is outdated."""
         self._harmless.clear()
         self.forget_schemas()
 
@@ -35,7 +35,7 @@ class ToolHints:
         self._validators.clear()
 
     def learn(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Add tools of a list."""
+        """Add tools from a list."""
         for tool in tools:
             self._add(str(tool.get("name")), is_harmless(tool), tool.get("outputSchema"))
 
@@ -50,11 +50,11 @@ class ToolHints:
             self._add(tool.name, harmless, None if isinstance(schema, UnsetType) else schema)
 
     def harmless(self, tool: object) -> bool:
-        """Return True if a call of the tool may be repeated according to its annotations."""
+        """Return True if the tool's annotations allow repeating a call."""
         return tool in self._harmless
 
     def check(self, tool: str, result: dict[str, Any]) -> None:
-        """Check a complete result against the output schema of the tool, if it has one.
+        """Check a complete result against the tool's output schema, if it has one.
 
         Raises:
             OutputMismatch: The structured content is missing or invalid, or the schema cannot be
@@ -71,7 +71,7 @@ class ToolHints:
         errors = validator.errors(result["structuredContent"])
         if errors is None:
             raise OutputMismatch(
-                tool, "the result is too large or nested too deeply to name the place", result
+                tool, "the result is too large or nested too deeply to locate the mismatch", result
             )
         if errors:
             where = "".join(f"/{step}" for step in errors[0].instance_path)
@@ -97,6 +97,6 @@ def _validator(tool: str, schema: Any, result: dict[str, Any]) -> SchemaValidato
     try:
         plain = msgspec.json.decode(schema) if isinstance(schema, Raw) else schema
         return SchemaValidator(plain, foreign=True)
-    # Two libraries raise here, whose exceptions have no common base.
+    # Two libraries raise exceptions here that have no common base class.
     except Exception as exc:
         raise OutputMismatch(tool, f"the schema cannot be used: {exc}", result) from exc

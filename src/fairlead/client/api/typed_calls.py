@@ -1,4 +1,4 @@
-"""Calls with typed results. `CallMixin` has the same calls with dicts."""
+"""Calls with typed results. `CallMixin` has the same calls with dict results."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["TypedCallMixin"]
 
-# The structs are imported by the methods, because a hundred of them would add 5 ms to every start.
+# The methods import the structs, because importing all of them would add 5 ms to every start.
 
 T = TypeVar("T")
 
 
 class TypedCallMixin(CallMixin):
-    """The typed calls of a client, built on those with dicts."""
+    """The typed calls of a client, based on the calls that return dicts."""
 
     # Lists, complete or page by page
 
@@ -39,8 +39,7 @@ class TypedCallMixin(CallMixin):
 
         first = True
         async for page in self._items("tools/list", "tools", Tool, cache):
-            # The known tools are replaced only when the first page arrives, so that they stay if
-            # the list fails.
+            # The known tools are replaced with the first page, so that they are kept on failure.
             if first:
                 self._known.forget()
             first = False
@@ -58,7 +57,7 @@ class TypedCallMixin(CallMixin):
         return self._items("resources/list", "resources", Resource, cache)
 
     async def templates(self, *, cache: bool = True) -> "list[ResourceTemplate]":
-        """Return all URI templates of resources."""
+        """Return all resource URI templates."""
         return [item async for page in self.template_pages(cache=cache) for item in page]
 
     def template_pages(self, *, cache: bool = True) -> "AsyncIterator[list[ResourceTemplate]]":
@@ -90,7 +89,7 @@ class TypedCallMixin(CallMixin):
         retry: bool | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Called:
-        """Call a tool. A failure of the tool sets `is_error` and is not an exception."""
+        """Call a tool. If the tool fails, `is_error` is set; no exception is raised."""
         result = await self.call_tool(
             name, arguments, timeout, on_progress=on_progress, retry=retry, headers=headers
         )
@@ -102,7 +101,7 @@ class TypedCallMixin(CallMixin):
         )
 
     async def read(self, uri: str, *, cache: bool = True) -> "list[ResourceContents]":
-        """Return the contents of a resource; a folder may have several."""
+        """Return the contents of a resource; a folder may have several contents."""
         from ...protocol.types.content import ResourceContents
 
         result = await self.read_resource(uri, cache=cache)
@@ -115,7 +114,7 @@ class TypedCallMixin(CallMixin):
         return found
 
     async def prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> Prompted:
-        """Return a prompt with its arguments filled in."""
+        """Return a prompt with its arguments substituted."""
         result = await self.get_prompt(name, arguments)
         messages: list[Message] = []
         for index, item in enumerate(read_list(result.get("messages"), "messages")):
@@ -137,9 +136,9 @@ class TypedCallMixin(CallMixin):
         *,
         filled: Mapping[str, str] | None = None,
     ) -> "Completion":
-        """Return suggestions for an argument of a prompt or a variable of a URI template.
+        """Return suggestions for a prompt argument or a URI template variable.
 
-        `of` is the name of the prompt or the template; `filled` are the arguments known so far.
+        `of` is the prompt's name or the URI template; `filled` are the arguments known so far.
         """
         from ...protocol.types.completion import CompleteResult, Completion
 
@@ -156,7 +155,7 @@ class TypedCallMixin(CallMixin):
     async def request_typed(
         self, method: str, params: Mapping[str, Any] | None, type_: type[T]
     ) -> T:
-        """Send a request and decode its result into a type.
+        """Send a request and decode its result to a type.
 
         Raises:
             RemoteProtocolError: The result does not match the type.

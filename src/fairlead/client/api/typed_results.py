@@ -22,20 +22,18 @@ __all__ = [
     "tool_error",
 ]
 
-# The structs of the protocol are imported by the functions, because they would add 5 ms to every
-# start.
+# The functions import the protocol's structs, which would otherwise add 5 ms to every start.
 
 
 class ToolCallResult(dict[str, Any]):
-    """The result of a tool as received, a dict with shortcuts to what programs usually need."""
+    """A tool result as received: a dict with shortcuts to frequently used members."""
 
     __slots__ = ()
 
     @property
     def data(self) -> Any:
-        """The structured content, or None. An object with the only key `result` is unwrapped.
-
-        Servers wrap results that are not objects in this way.
+        """The structured content, or None. An object whose only key is `result` is unwrapped,
+        because servers wrap results that are not objects in this way.
         """
         return _unwrapped(self.get("structuredContent"))
 
@@ -57,7 +55,7 @@ class ToolCallResult(dict[str, Any]):
 
 
 class Called(Struct, frozen=True, kw_only=True):
-    """The result of a tool. A content block of an unknown kind is an `UnknownContent`."""
+    """A tool result. A content block of an unknown type is an `UnknownContent`."""
 
     content: "list[ContentBlock | UnknownContent]"
     structured: Any = None  # `structuredContent`, decoded
@@ -73,24 +71,24 @@ class Called(Struct, frozen=True, kw_only=True):
 
     @property
     def data(self) -> Any:
-        """The structured content, or None. An object with the only key `result` is unwrapped."""
+        """The structured content, or None. An object whose only key is `result` is unwrapped."""
         return _unwrapped(self.structured)
 
     @property
     def error(self) -> MCPToolError | None:
-        """The structured error of the tool, or None."""
+        """The tool's structured error, or None."""
         return tool_error(self.result)
 
 
 class Message(Struct, frozen=True):
-    """One message of a prompt."""
+    """A message in a prompt."""
 
     role: str
     content: "ContentBlock | UnknownContent"
 
 
 class Prompted(Struct, frozen=True, kw_only=True):
-    """A prompt with its arguments filled in."""
+    """A prompt with its arguments substituted."""
 
     messages: list[Message]
     description: str | None = None
@@ -103,7 +101,7 @@ def _unwrapped(value: Any) -> Any:
 
 
 def tool_error(result: Mapping[str, Any]) -> MCPToolError | None:
-    """Return the structured error in the result of a tool, or None."""
+    """Return the structured error in a tool result, or None."""
     if not result.get("isError"):
         return None
     for block in result.get("content") or ():
@@ -115,7 +113,9 @@ def tool_error(result: Mapping[str, Any]) -> MCPToolError | None:
 
 
 def read_block(value: Any) -> "ContentBlock | UnknownContent":
-    """Return a content block; one of an unknown kind keeps its bytes."""
+    """Decode a content block; a block of an unknown type becomes `UnknownContent` with its
+    bytes.
+    """
     from ...protocol.types.base import encode
     from ...protocol.types.content import decode_content
 

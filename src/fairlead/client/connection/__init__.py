@@ -1,1 +1,1 @@
-"""Opening, keeping and restoring the connection of a client."""
+"""Opening, monitoring and restoring a client's connection."""

@@ -1,4 +1,4 @@
-"""Changes at a server as an asynchronous iterator."""
+"""Asynchronous iterator over changes that a server reports."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -15,18 +15,19 @@ _KINDS = ("tools", "prompts", "resources")
 
 
 class Change(Struct, frozen=True):
-    """A change at the server: of a list, or of the resource with this URI."""
+    """A change that the server reported: to a list, or to the resource with this URI."""
 
     kind: Literal["tools", "prompts", "resources", "resource"]
     uri: str | None = None
 
 
 class ChangeStream:
-    """Changes of some lists and resources: `async with` it, then `async for` each change.
+    """A stream of changes to lists and resources: open it with `async with`, then iterate with
+    `async for`.
 
-    Repeated changes of an item that was not yet returned are one change. After an interruption of
-    the connection, all watched items count as changed. The iteration ends when the client is
-    closed.
+    Several changes to an item are returned as one if the first was not returned yet. After the
+    connection was interrupted, all watched items count as changed. The iteration ends when the
+    client is closed.
     """
 
     def __init__(
@@ -36,10 +37,10 @@ class ChangeStream:
         begin: Callable[["ChangeStream"], Awaitable[None]],
         finish: Callable[["ChangeStream"], Awaitable[None]],
     ) -> None:
-        """`begin` registers the stream with the client, `finish` unregisters it."""
+        """Create a stream. `begin` registers it with the client, `finish` unregisters it."""
         self.lists = set(lists)
         self.uris = dict.fromkeys(uris)
-        self.mine: list[str] = []  # resources that were subscribed to for this stream
+        self.mine: list[str] = []  # resources that this stream subscribed to
         self._begin = begin
         self._finish = finish
         self._news: dict[Change, None] = {}
@@ -71,14 +72,14 @@ class ChangeStream:
         """Process a change notification."""
         kind = method.split("/")[1]
         if method == "notifications/resources/updated":
-            # A server may name a part of a subscribed resource.
+            # A server may name part of a subscribed resource.
             if uri is not None and any(uri.startswith(wanted) for wanted in self.uris):
                 self._put(Change("resource", uri))
         elif kind in self.lists:
             self._put(Change(kind))
 
     def missed(self) -> None:
-        """Report all watched items as changed, because notifications may have been missed."""
+        """Report all watched items as changed, because notifications may have been lost."""
         for kind in _KINDS:
             if kind in self.lists:
                 self._put(Change(kind))

@@ -1,14 +1,21 @@
-"""Opening of a client's connection, with retries for servers of another era."""
+"""Opening a client's connection, with retries for servers of another era."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
-from ...errors import ChannelClosed, ConnectFailed, HttpError, RemoteProtocolError, RpcError
+from ...errors import (
+    ChannelClosed,
+    ConnectFailed,
+    HttpError,
+    RemoteProtocolError,
+    RpcError,
+    TransportError,
+)
+from ...transport.login_waits import LoginTimeout
 from ..client_config import MCPClientConfig
 from ..mcp_transport.channel_transport import ChannelTransport
-from ..server_entry import MCPStdioServerConfig
+from ..server_entry import MCPServerEntry, MCPStdioServerConfig
 from .era_cache import known_eras
 
 __all__ = ["ConnectionAttempt", "DeferredAttempt"]
@@ -35,10 +42,13 @@ _HOW_TO_USE = (
 
 
 class ConnectionAttempt(Generic[C]):
-    """A connection to be opened: use `async with`, or `await` it and close the client yourself."""
+    """A connection to open: use `async with`, or `await` it and close the client yourself."""
 
     def __init__(self, make: Callable[[], C], server_key: Hashable = None) -> None:
-        """`server_key` identifies a server that can be started or connected to again."""
+        """Create an attempt.
+
+        `server_key` identifies a server that can be started or connected to again.
+        """
         self._make = make
         self._server_key = server_key
         self._client: C | None = None
@@ -55,7 +65,7 @@ class ConnectionAttempt(Generic[C]):
 
     @property
     def unreadable_output(self) -> tuple[str, ...]:
-        """The first lines that the server wrote instead of messages, redacted and escaped."""
+        """The first lines that the server wrote that are not messages, redacted and escaped."""
         return () if self._client is None else self._client.transport.unreadable_output
 
     def __enter__(self) -> NoReturn:
@@ -73,7 +83,7 @@ class ConnectionAttempt(Generic[C]):
         client = self._client = self._make()
         seconds = client.config.timeout_seconds
         try:
-            async with asyncio.timeout(seconds or None):
+            async with LoginTimeout(seconds or None, client.transport.logins):
                 return await self._open(client)
         except TimeoutError as exc:
             await self._client.close()
@@ -82,8 +92,9 @@ class ConnectionAttempt(Generic[C]):
                 output=self.unreadable_output,
                 public=f"did not answer within {seconds:g} s",
             ) from exc
-        except BaseException:
+        except BaseException as exc:
             await self._client.close()
+            _add_hint(exc, client.transport.entry)
             raise
 
     async def _open(self, client: C) -> C:
@@ -123,13 +134,13 @@ class ConnectionAttempt(Generic[C]):
         return client
 
     def _died_of_it(self, exc: ChannelClosed) -> bool:
-        """Return True if the first message may have caused a child process to exit."""
+        """Return True if a child process may have exited because of the probe."""
         free = self._client is not None and self._client.config.protocol_version == "auto"
         ours = self._server_key is not None and exc.exit_code is not None
         return free and ours and exc.delivered
 
     def _was_upset(self, client: C, exc: ConnectFailed) -> bool:
-        """Return True if a child process refused `initialize`, perhaps because of the probe."""
+        """Return True if a child process may have refused `initialize` because of the probe."""
         ours = isinstance(client.transport.entry, MCPStdioServerConfig)
         return ours and client.config.protocol_version == "auto" and _is_refusal(exc.__cause__)
 
@@ -152,14 +163,23 @@ class DeferredAttempt(ConnectionAttempt[C]):
 
 
 def _is_refusal(error: BaseException | None) -> bool:
-    """Return True if a server that became stateless may answer `initialize` with this error."""
+    """Return True if this error may come from a server that was updated to the stateless era."""
     if isinstance(error, HttpError):
         return error.status < 500
     return isinstance(error, RpcError | RemoteProtocolError)
 
 
+def _add_hint(exc: BaseException, entry: MCPServerEntry | None) -> None:
+    """Set the hint of an error that the URL of the server has probably caused."""
+    if isinstance(exc, TransportError) and entry and not isinstance(entry, MCPStdioServerConfig):
+        # Imported here, because only failed connections need it.
+        from ...transport.address_hint import address_hint
+
+        exc.hint = exc.hint or address_hint(exc, entry.url)
+
+
 def _lost(exc: ChannelClosed, output: Sequence[str] = ()) -> ConnectFailed:
-    """Return the error for a server that ended before it answered, with its last output."""
+    """Build the error for a connection that closed before the server answered, with its output."""
     reason = exc.reason or "the connection closed"
     return ConnectFailed(
         f"Could not connect: {reason} before the handshake was complete",

@@ -1,4 +1,4 @@
-"""A cache of the era of each server, so that a server is probed only once."""
+"""A cache of server eras, so that each server is probed only once."""
 
 import hashlib
 from collections.abc import Hashable
@@ -8,31 +8,37 @@ __all__ = ["EraCache", "EraStore", "known_eras"]
 
 
 class EraStore(Protocol):
-    """A persistent store of eras. No method raises: an era can always be probed again."""
+    """A persistent store for eras.
+
+    Its methods never raise, because an era can always be probed again.
+    """
 
     def load(self) -> dict[str, bool]: ...
     def save(self, server: str, stateless: bool | None) -> None:
-        """Store the era of a server; None deletes it."""
+        """Store a server's era; None deletes it."""
 
 
 class EraCache:
-    """Eras by the identity of a server: its command, folder and environment.
+    """Server eras, by the server's command, folder and environment.
 
-    An era is stored only after a probe, and deleted when a connection with it fails.
+    An era is stored only after a probe, and deleted when connecting with it fails.
     """
 
     def __init__(self, limit: int = 1000) -> None:
         self._stateless: dict[Hashable, bool] = {}
         self._limit = limit
         self._store: EraStore | None = None
-        self._kept: dict[str, bool] | None = None  # contents of the store; None if not loaded yet
+        # Contents of the store; None until they are loaded.
+        self._kept: dict[str, bool] | None = None
 
     def keep(self, store: EraStore) -> None:
-        """Use a store, so that eras are remembered by later processes."""
+        """Set a store, so that later processes remember the eras."""
         self._store, self._kept = store, None
 
     def stateless(self, server: Hashable) -> bool | None:
-        """Return True if a server is known to be stateless, None if its era is unknown."""
+        """Return True if a server is stateless, False if it has a handshake,
+        None if its era is unknown.
+        """
         found = self._stateless.get(server)
         if found is None and self._store is not None and server is not None:
             return self._looked_up(self._store).get(fingerprint(server))
@@ -58,7 +64,7 @@ class EraCache:
                 self._store.save(key, None)
 
     def clear(self) -> None:
-        """Forget all eras and detach the store, whose contents stay unchanged."""
+        """Forget all eras and detach the store; its contents stay unchanged."""
         self._stateless.clear()
         self._store = self._kept = None
 
@@ -73,4 +79,4 @@ def fingerprint(server: Hashable) -> str:
     return hashlib.sha256(repr(server).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-known_eras = EraCache()  # shared by all clients of this process
+known_eras = EraCache()  # shared by all clients in this process

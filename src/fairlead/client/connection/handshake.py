@@ -1,4 +1,4 @@
-"""Negotiation with a server: determination of its era, and the handshake if it requires one."""
+"""Negotiation with a server: detection of its era, and the handshake if it requires one."""
 
 import asyncio
 import logging
@@ -40,12 +40,12 @@ __all__ = ["HandshakeOptions", "negotiate", "open_conversation"]
 
 log = logging.getLogger("fairlead.client")
 
-# seconds to wait for the other response, after one of `discover` and `initialize` was answered
+# seconds to wait for the second response after `server/discover` or `initialize` was answered
 PATIENCE = 1.0
 
 
 class HandshakeOptions:
-    """The contents of `initialize` and the timeouts of the negotiation."""
+    """The contents of `initialize` and the negotiation timeouts."""
 
     def __init__(
         self,
@@ -55,7 +55,10 @@ class HandshakeOptions:
         probe_timeout: float = 1.0,
         timeout: float = 30.0,
     ) -> None:
-        """`version` "auto" probes the server; "latest" and dates of the handshake era do not."""
+        """Set the negotiation options.
+
+        The server is probed if `version` is "auto" or a stateless version.
+        """
         revision = find_revision(version)
         if version not in ("auto", "latest") and revision is None:
             raise ConnectFailed(
@@ -82,8 +85,7 @@ async def negotiate(
         ConnectFailed: The negotiation failed; the message contains the reason.
         ChannelClosed: The server ended the connection.
     """
-    # The remembered era is looked up for each connection, because some servers exit when they are
-    # probed.
+    # The remembered era is looked up for each connection, as some servers exit when probed.
     if stateless is None:
         stateless = known_eras.stateless(server_key)
     introduction = HandshakeOptions(
@@ -100,11 +102,13 @@ async def negotiate(
     except (RpcError, RequestTimeout, RemoteProtocolError, HttpError, NoAnswer) as exc:
         known_eras.forget(server_key)
         if isinstance(exc, HttpError) and exc.status in (401, 403):
-            # 401 and 403 mean wrong credentials and do not concern the protocol.
+            # 401 and 403 are caused by the credentials, not by the protocol.
             raise
-        raise ConnectFailed(f"The connection could not be initialized: {exc}") from exc
+        raise ConnectFailed(
+            f"The connection could not be initialized: {exc}", stderr=_stderr_of(peer)
+        ) from exc
     except asyncio.CancelledError:
-        # The caller timed out, possibly because the remembered era is wrong.
+        # The caller's timeout expired, possibly because the remembered era is wrong.
         if stateless is False:
             known_eras.forget(server_key)
         raise
@@ -116,12 +120,11 @@ async def negotiate(
 async def open_conversation(
     peer: Peer, introduction: HandshakeOptions, *, stateless: bool | None = None
 ) -> Agreement:
-    """Determine the era and negotiate; `stateless` is the era found earlier, if any.
+    """Determine the era and negotiate; `stateless` is the era if it is known already.
 
     Raises:
         ConnectFailed: The server has no protocol version in common with this client.
-        RpcError, RequestTimeout, ChannelClosed, RemoteProtocolError: As sent or caused by the
-            server.
+        RpcError, RequestTimeout, ChannelClosed, RemoteProtocolError: A request failed.
     """
     if not introduction.probes or (stateless is False and introduction.handshake):
         agreement = judge_initialize(await _initialize(peer, introduction))
@@ -136,9 +139,9 @@ async def open_conversation(
 async def _probe(peer: Peer, introduction: HandshakeOptions) -> Agreement:
     """Send `server/discover`, and after a second also `initialize`; the first response decides.
 
-    This finds the era of a server that starts slowly, and takes one second instead of thirty for a
-    server that ignores unknown methods. Some servers of both eras select the handshake era when
-    they receive `initialize`; then the handshake applies.
+    This detects the era of a server that starts slowly, and takes one second instead of thirty if a
+    server ignores unknown methods. Some servers that support both eras switch to the handshake era
+    when they receive `initialize`; then the handshake is used.
     """
     discover = asyncio.ensure_future(_discover(peer, introduction))
     tasks: set[asyncio.Future[Any]] = {discover}
@@ -174,10 +177,10 @@ async def _still(
     agreement: Agreement,
     initialize: "asyncio.Future[Success]",
 ) -> Agreement:
-    """Return the stateless agreement, unless the server has also accepted `initialize` by then.
+    """Return the stateless agreement, unless the server also accepts `initialize`.
 
-    A server that accepted both is probed again. A stateless server need not answer `initialize` at
-    all, so the wait is short.
+    A server that accepted both requests is probed again. A stateless server need not answer
+    `initialize` at all, so this function waits only briefly.
     """
     await asyncio.wait((initialize,), timeout=max(introduction.probe_timeout, PATIENCE))
     if not initialize.done():
@@ -200,7 +203,7 @@ async def _second(
         refused = judge_refused_initialize(exc)
         if refused is RefusedInitialize.FOR_THIS_CLIENT:
             raise
-        # A server without a handshake answers the probe in any case, perhaps later.
+        # A server without a handshake always answers the probe, though perhaps later.
         unclear = refused is RefusedInitialize.UNCLEAR
         await asyncio.wait((discover,), timeout=PATIENCE if unclear else None)
         if discover.done() and discover.exception() is None:
@@ -252,3 +255,14 @@ async def _initialize(peer: Peer, introduction: HandshakeOptions) -> Success:
         exc.executed = peer.channel.executed_initialize
         raise
     return Success(0, result)
+
+
+def _stderr_of(peer: Peer) -> tuple[str, ...]:
+    """Return the last lines on stderr of a child process, such as a proxy that explains its error.
+
+    Other channels have none.
+    """
+    from ...transport.stdio.child_process import ProcessChannel
+
+    channel = peer.channel
+    return channel.stderr if isinstance(channel, ProcessChannel) else ()

@@ -1,4 +1,4 @@
-"""Subscriptions of the stateless era: `subscriptions/listen` requests that are reopened."""
+"""Subscriptions in the stateless era: `subscriptions/listen` requests that are reopened."""
 
 import asyncio
 import logging
@@ -18,18 +18,19 @@ __all__ = ["ACKNOWLEDGED", "CANCELLED", "ListenRequest", "WatchedChanges"]
 log = logging.getLogger("fairlead.client")
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-CANCELLED = "notifications/cancelled"  # sent by a server that ends a subscription without a result
+# Error for a server that ends a subscription without a result.
+CANCELLED = "notifications/cancelled"
 WatchedChanges: TypeAlias = Literal["tools", "prompts", "resources"]
 
 
 class ListenRequest:
     """The subscribed resources and lists, independent of a connection.
 
-    The items of a `subscriptions/listen` request cannot be changed, so a new request is opened
+    The filter of a `subscriptions/listen` request cannot be changed, so a new request is opened
     before the previous one is closed. Each request has a limited number of resources, so that the
-    cost of a further subscription does not depend on the total. A request that the server ends is
-    reopened: soon if it lasted long, otherwise with growing delays. Changes in between are not
-    reported, so `missed` is called. A rejected request is not repeated.
+    cost of adding a subscription does not grow with their total number. A request that the server
+    ends is reopened: soon if it was open for long, otherwise with growing delays. Changes before it
+    is reopened are lost, so `missed` is called. A rejected request is not repeated.
     """
 
     def __init__(self, delay: float = 0.5, missed: Callable[[], None] = lambda: None) -> None:
@@ -62,20 +63,19 @@ class ListenRequest:
         return True
 
     def set_uris(self, uris: Iterable[str]) -> None:
-        """Subscribe to these resources only."""
+        """Set the subscribed resources; all others are removed."""
         self.uris = dict.fromkeys(uris)
         self._changes += 1
 
     def set_lists(self, lists: Iterable[WatchedChanges]) -> None:
-        """Subscribe to these lists only."""
+        """Set the subscribed lists; all others are removed."""
         self.lists = set(lists)
         self._changes += 1
 
     async def listen(self, peer: Peer, timeout: float) -> None:
-        """Request all subscribed items, in place of earlier requests.
+        """Request all subscribed items, replacing earlier requests.
 
-        Many tasks may call this at once; the first one that gets the lock sends the request for
-        all.
+        Concurrent callers share one request, sent by the caller that gets the lock first.
 
         Raises:
             FairleadError: The server rejected the request; earlier subscriptions stay active.
@@ -113,7 +113,7 @@ class ListenRequest:
                 del new[uri]
             held.append((part, kept))
         rest = iter(new)
-        # Free places in existing requests are filled first.
+        # Existing requests that have room are filled first.
         for _, kept in held:
             kept += islice(rest, STREAM_URIS.value - len(kept))
         while more := list(islice(rest, STREAM_URIS.value)):
@@ -147,14 +147,14 @@ class ListenRequest:
 
 
 class _Part:
-    """One request at a time, for a part of the subscribed items."""
+    """An open request for some of the subscribed items."""
 
     def __init__(self, delay: float, missed: Callable[[], None], changing: asyncio.Lock) -> None:
-        self.wanted: dict[str, Any] = {}  # the items of the request; empty if none is open
+        self.wanted: dict[str, Any] = {}  # the items of the request; empty if no request is open
         self._delay = delay
         self._missed = missed
         self._changing = changing
-        self._ended = False  # True if the server ended the request, so that changes are missed
+        self._ended = False  # True if the server ended the request, so that changes may be missed
         self._stream: _Stream | None = None
         self._opening: _Stream | None = None  # replaces `_stream` once the server acknowledges it
         self._follower: asyncio.Task[None] | None = None
@@ -165,7 +165,7 @@ class _Part:
         return uris
 
     def tells(self, peer: Peer, wanted: dict[str, Any]) -> bool:
-        """Return True if the open request has exactly these items."""
+        """Return True if the request on this connection has exactly these items."""
         if not wanted:
             return not self.wanted
         return self.is_open(peer) and wanted == self.wanted
@@ -176,10 +176,10 @@ class _Part:
         return stream is not None and not stream.task.done() and stream.peer is peer
 
     async def listen(self, peer: Peer, wanted: dict[str, Any], timeout: float) -> None:
-        """Replace the request with one for other items.
+        """Replace the request with a request for other items.
 
         Raises:
-            FairleadError: The server rejected the request; the earlier one stays open.
+            FairleadError: The server rejected the request; the earlier request stays open.
         """
         stream = await self._open(peer, wanted, timeout) if wanted else None
         await self._replace(stream)
@@ -195,8 +195,7 @@ class _Part:
                 else:
                     stream.acknowledged.set()
                     if stream is self._opening and self._ended:
-                        # Called at once, so that a read after this notification does not return a
-                        # cached result.
+                        # Called immediately, so that later reads do not return a cached result.
                         self._missed()
 
     async def close(self) -> None:
@@ -245,17 +244,17 @@ class _Part:
                 began = now()
             except FairleadError as exc:
                 if _is_final(exc, peer):
-                    # After another error the old request is still over, and the loop retries.
+                    # After any other error, the loop tries to reopen the request again.
                     return
 
 
 def _is_final(error: FairleadError, peer: Peer) -> bool:
     """Return True if a subscription that ended with this error is not reopened."""
     if not peer.connected:
-        # A new connection, if any, repeats all subscriptions.
+        # The connection is closed. A new connection, if any, restores all subscriptions.
         return True
     refused = isinstance(error, HttpError) and error.status < 500 and error.status != 429
-    # Over HTTP each request has its own connection, which may break alone.
+    # Over HTTP, each request has its own connection, which may break while others work.
     if isinstance(error, TransportError) and not refused:
         log.debug("a subscription was lost: %s", error)
         return False
@@ -297,12 +296,12 @@ class _Stream:
         finally:
             acknowledged.cancel()
         if self.task.done():
-            self.result()  # the request was rejected or ended at once
+            self.result()  # the request was rejected or ended immediately
         elif not self.acknowledged.is_set():
             log.warning("the server does not acknowledge the subscription; listening anyway")
 
     def end(self) -> None:
-        """End the request because the server cancelled it."""
+        """Mark the request as ended because the server cancelled it."""
         self._ended_by_peer = True
         self.task.cancel()
 
@@ -320,5 +319,5 @@ async def _stop(task: "asyncio.Future[Any] | None") -> None:
         task.cancel()
         await asyncio.wait((task,))
         if not task.cancelled():
-            # Mark the exception as retrieved, or asyncio would log it.
+            # Marks the exception as retrieved; otherwise asyncio would log it.
             task.exception()

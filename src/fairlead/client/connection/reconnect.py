@@ -1,4 +1,4 @@
-"""Health checks of a connection, and its replacement when it is lost."""
+"""Health checks for a connection, and its replacement when it is lost."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...errors import ChannelClosed, ConnectFailed, FairleadError
 from ...transport.backoff import Backoff
+from ...transport.login_waits import LoginTimeout
 from ..client_config import MCPClientConfig
 from ..mcp_transport.channel_transport import ChannelTransport
 from .retry import restarts
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 class ReconnectableClient(Protocol):
-    """The part of a client that a `Reconnector` uses."""
+    """The client methods that a `Reconnector` uses."""
 
     config: MCPClientConfig
     transport: ChannelTransport
@@ -31,17 +32,20 @@ class ReconnectableClient(Protocol):
 
 
 class Reconnector:
-    """Replaces a lost connection, once for all tasks that noticed the loss.
+    """Replaces a lost connection, once for all tasks that detected the loss.
 
-    Each connection has a number. A task that needs a new one passes the number of the failed one,
-    so two tasks that noticed the same loss get the same replacement, and a late one never replaces
-    a working connection.
+    Each connection has a number. A task passes the number of the connection that failed, so tasks
+    that detected the same loss share one replacement, and a late task never replaces a working
+    connection.
     """
 
     def __init__(
         self, client: ReconnectableClient, make: Callable[[], ChannelTransport] | None
     ) -> None:
-        """`make` creates another transport to the server; None disables reconnecting."""
+        """Create a reconnector.
+
+        `make` creates another transport to the server; None disables reconnecting.
+        """
         self.generation = 0
         self.health: dict[str, Any] | None = None  # result of the last health check
         self._client = client
@@ -77,7 +81,8 @@ class Reconnector:
             await self._client.transport.close()
             transport = self._coming = self._make()
             try:
-                async with asyncio.timeout(self._client.config.timeout_seconds or None):
+                limit = self._client.config.timeout_seconds or None
+                async with LoginTimeout(limit, transport.logins):
                     await self._client.open_on(transport)
                 if self._closed:
                     raise _client_closed()
@@ -86,7 +91,7 @@ class Reconnector:
                 if isinstance(exc, TimeoutError):
                     raise ConnectFailed("Could not reconnect in time") from exc
                 if isinstance(exc, ChannelClosed):
-                    # The request of the caller was not sent at all.
+                    # The caller's request was not sent at all.
                     exc.delivered = False
                 raise
             finally:
@@ -100,12 +105,14 @@ class Reconnector:
                 log.warning("reconnected, but not all subscriptions could be restored: %s", exc)
 
     def watch(self, interval: float) -> None:
-        """Check every `interval` seconds whether the server answers; 0 disables it."""
+        """Check every `interval` seconds whether the server responds; 0 disables the check."""
         if interval > 0 and self._watch is None and not self._closed:
             self._watch = asyncio.ensure_future(self._look_after(interval))
 
     def lost(self) -> None:
-        """Reconnect in the background now, so that listeners do not wait for the next request."""
+        """Reconnect in the background immediately,
+        so that listeners do not wait for the next request.
+        """
         if self.can_renew and self._reviving is None:
             self._reviving = asyncio.ensure_future(self._revive())
 
@@ -120,14 +127,14 @@ class Reconnector:
                 await self._over.wait()
         except TimeoutError:
             return
-        # `delivered`, because an earlier attempt of the same request may have reached the server.
+        # `delivered` is True, because an earlier attempt may have reached the server.
         raise _client_closed(delivered=True)
 
     async def run_until_closed(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for work that depends on a user, or until the client is closed.
+        """Await an operation that depends on a user, or until the client is closed.
 
         Raises:
-            ChannelClosed: The client was closed first, and the work was cancelled.
+            ChannelClosed: The client was closed first, and the operation was cancelled.
         """
         task, over = asyncio.ensure_future(work), asyncio.ensure_future(self._over.wait())
         try:
@@ -153,7 +160,7 @@ class Reconnector:
         if self._coming is not None:
             await self._coming.close()
             async with self._renewing:
-                # The lock is released when the task that was connecting has cleaned up.
+                # The lock is released once the task that was connecting has cleaned up.
                 pass
 
     async def _revive(self) -> None:
@@ -167,14 +174,13 @@ class Reconnector:
                 if not self._client.transport.connected:
                     await self._try_to_renew(self.generation)
         finally:
-            # `close` may have reset the attribute already, and a later task may use it.
+            # `close` may have reset the attribute, and a later task may have set it again.
             if self._reviving is asyncio.current_task():
                 self._reviving = None
 
     async def _look_after(self, interval: float) -> None:
         while not self._closed:
-            # Clients that started together must not send their checks at the same time
-            # indefinitely.
+            # Randomised, so that clients that started together do not check at the same time.
             await asyncio.sleep(interval * random.uniform(0.9, 1.0))
             generation = self.generation
             self.health = await self._client.health_check()

@@ -13,13 +13,11 @@ from ...transport.backoff import Backoff
 
 __all__ = ["Retry", "restarts", "retries_exhausted", "server_requested_delay"]
 
-# Includes errors of this package: RequestTimeout is a TimeoutError, ChannelClosed a
-# ConnectionError.
+# Includes this package's errors: RequestTimeout is a TimeoutError, ChannelClosed a ConnectionError.
 TRANSIENT = (TimeoutError, OSError, ConnectFailed)
-SHORTEST_DELAY, LONGEST_DELAY = 0.05, 30.0  # seconds
+SHORTEST_DELAY, LONGEST_DELAY = 0.05, 30.0  # seconds between two retries
 
-# Methods with side effects. All other requests of a client only read, or set a value that may be
-# set twice.
+# Methods with side effects. All others only read, or set a value that may be set twice.
 _HAS_EFFECTS = frozenset(("tools/call", "tasks/update"))
 
 
@@ -40,8 +38,8 @@ class Retry(Struct):
     ) -> bool:
         """Return True if a failed request may be sent again.
 
-        `harmless` means that the tool is declared read-only or idempotent. `wanted` is the decision
-        of the caller, if any.
+        `harmless` means that the tool is declared read-only or idempotent. `wanted` is the caller's
+        decision, if any.
         """
         passes = isinstance(failure, TRANSIENT) or _is_overload(failure)
         if not passes or wanted is False or self.max_retries <= 0:
@@ -51,7 +49,8 @@ class Retry(Struct):
         return method not in _HAS_EFFECTS or harmless or self.tool_calls or wanted is True
 
     def delays(self) -> Iterator[float]:
-        """Yield the seconds to wait before each retry: doubling, with jitter, up to a limit.
+        """Yield the seconds to wait before each retry; they double each time, with jitter, up to a
+        limit.
 
         The delay that a server requests (`server_requested_delay`) is the minimum.
         """
@@ -61,12 +60,12 @@ class Retry(Struct):
 
 
 def restarts(delay: float) -> Backoff:
-    """Return the delays between an unlimited number of attempts to restart something."""
+    """Return the delays between an unlimited number of connection attempts."""
     return Backoff(max(delay, SHORTEST_DELAY), LONGEST_DELAY)
 
 
 def retries_exhausted(method: str, retries: int, cause: BaseException) -> RetriesExhausted:
-    """Return the error for a request whose last retry failed. Raise it `from` the cause."""
+    """Build the error for a request whose last retry failed. Raise it `from` the cause."""
     return RetriesExhausted(
         f"Request {method} failed after {retries} retries: {_summary(cause)}",
         delivered=_may_have_arrived(cause),
@@ -74,7 +73,7 @@ def retries_exhausted(method: str, retries: int, cause: BaseException) -> Retrie
 
 
 def server_requested_delay(failure: BaseException) -> float:
-    """Return the seconds that the server asks to wait, up to a limit."""
+    """Return the number of seconds that the server asks to wait, up to a limit."""
     asked = failure.retry_after if isinstance(failure, HttpError) else None
     return min(asked or 0.0, LONGEST_DELAY)
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class SharedTask(Generic[T]):
-    """A task that starts at once and is cancelled when the last waiting caller is cancelled."""
+    """A task that starts immediately and is cancelled when its last waiting caller is cancelled."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._task: asyncio.Task[T] = asyncio.ensure_future(work)

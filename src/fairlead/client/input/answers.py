@@ -1,6 +1,6 @@
-"""Answers to elicitation, sampling and roots requests, from the callbacks of the client.
+"""Answers to elicitation, sampling and roots requests, from the client's callbacks.
 
-The same code answers a request of a server (handshake era) and an input request inside a result
+The same code answers a server's request (handshake era) and an input request inside a result
 (stateless era). A capability is declared if its callback is set.
 """
 
@@ -31,10 +31,10 @@ RootLike: TypeAlias = "str | PathLike[str] | Mapping[str, Any]"
 
 
 class Question(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A question of a server to the user.
+    """An elicitation request from a server to the user.
 
-    A form has a `schema`: a flat JSON Schema of the requested content. A page has a `url`: show it
-    in full, open it only if the user agrees, and never fetch it yourself.
+    A form has a `schema`: a flat JSON Schema for the requested content. A page has a `url`: show
+    the full URL, open it only if the user agrees, and never fetch it yourself.
     """
 
     message: str
@@ -58,40 +58,40 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel"):
 
 ElicitAnswer: TypeAlias = Mapping[str, Any]  # created by accept, decline and cancel
 OnElicit: TypeAlias = Callable[[Question], ElicitAnswer | Awaitable[ElicitAnswer]]
-SampleAnswer: TypeAlias = str | Mapping[str, Any]  # a text, or a complete CreateMessageResult
+SampleAnswer: TypeAlias = str | Mapping[str, Any]  # a string, or a complete CreateMessageResult
 OnSample: TypeAlias = Callable[[dict[str, Any]], SampleAnswer | Awaitable[SampleAnswer]]
 Roots: TypeAlias = Iterable[RootLike]
 OnRoots: TypeAlias = Callable[[], Roots | Awaitable[Roots]]
 
 
 def accept(content: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the answer for a filled form, or for a page to open (without content)."""
+    """Return the answer of a user who filled in a form, or agreed to open a page (no content)."""
     return {"action": "accept"} if content is None else {"action": "accept", "content": content}
 
 
 def decline() -> dict[str, Any]:
-    """Return the answer for a user who declined."""
+    """Return the answer of a user who declined."""
     return {"action": "decline"}
 
 
 def cancel() -> dict[str, Any]:
-    """Return the answer for a user who made no decision."""
+    """Return the answer of a user who made no decision."""
     return {"action": "cancel"}
 
 
 @dataclass
 class InputCallbacks:
-    """The input callbacks and the capabilities that follow from them."""
+    """The input callbacks, and the capabilities to declare for them."""
 
     on_elicit: OnElicit | None = None
     on_sample: OnSample | None = None
     on_roots: OnRoots | None = None
-    elicit_url: bool = False  # `on_elicit` can show pages too
+    elicit_url: bool = False  # True if `on_elicit` can show pages too
     sample_tools: bool = False  # `on_sample` supports tools
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """The capabilities to declare: those with a callback."""
+        """The capabilities to declare, one for each callback that is set."""
         declared: dict[str, Any] = {}
         if self.on_elicit is not None:
             declared["elicitation"] = {"form": {}, "url": {}} if self.elicit_url else {"form": {}}
@@ -102,7 +102,7 @@ class InputCallbacks:
         return declared
 
     def missing(self, method: str) -> str | None:
-        """Return the capability that is missing to answer a method, or None."""
+        """Return the missing capability that answering a method requires, or None."""
         capability, callback = {
             "elicitation/create": ("elicitation", self.on_elicit),
             "sampling/createMessage": ("sampling", self.on_sample),
@@ -111,7 +111,7 @@ class InputCallbacks:
         return capability if callback is None else None
 
     async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of a request of the server.
+        """Return the result for a request from the server.
 
         Raises:
             RpcError: The callback is missing, or does not support this request.
@@ -151,7 +151,7 @@ class InputCallbacks:
                 INVALID_PARAMS, "This client does not support tools in sampling (sampling.tools)"
             )
         said = await _settled(ask(params))
-        # A text is sufficient for simple callbacks; the required members are added.
+        # Callbacks may return only a string; the required members are added here.
         if isinstance(said, str):
             return {
                 "role": "assistant",
@@ -160,7 +160,9 @@ class InputCallbacks:
                 "stopReason": "endTurn",
             }
         if not isinstance(said, Mapping):
-            raise RpcError(INTERNAL_ERROR, "on_sample must return a text or a CreateMessageResult")
+            raise RpcError(
+                INTERNAL_ERROR, "on_sample must return a string or a CreateMessageResult"
+            )
         return dict(said)
 
 

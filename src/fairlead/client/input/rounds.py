@@ -1,4 +1,4 @@
-"""Input rounds of a stateless request: answer the input requests and send it again."""
+"""Input rounds: a stateless request is repeated with the input that the server requested."""
 
 import asyncio
 import logging
@@ -32,12 +32,12 @@ def is_input_required(result: Raw) -> bool:
 
 
 class ClientInputRounds(Struct):
-    """Runner of input rounds: repeats a request until the server returns a complete result."""
+    """Repeats a request with the requested input until the server returns a complete result."""
 
     answers: InputCallbacks
     limit: int = 20
     input_timeout: float = 600.0  # seconds to wait for answers, in all rounds together
-    max_total: float = 600.0  # seconds for all rounds together, without the wait for answers
+    max_total: float = 600.0  # seconds for all rounds together, not counting the wait for answers
 
     async def finish(
         self,
@@ -68,7 +68,7 @@ class ClientInputRounds(Struct):
                 waited += loop.time() - asked
                 pause = FIRST_PAUSE
             else:
-                # Without input requests the server only asks for a retry.
+                # Without input requests, the server only asks the client to retry.
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
             if not isinstance(wanted.request_state, UnsetType):
@@ -89,7 +89,7 @@ class ClientInputRounds(Struct):
         """Answer all input requests concurrently. If one fails, cancel the others."""
         what = f"An input request of {method}"
         asked = {key: decode_or_raise(raw, InputRequest, what) for key, raw in questions.items()}
-        # Checked before the user is asked, because the call fails without these capabilities.
+        # Checked before the user is asked, because the call fails if a capability is missing.
         for question in asked.values():
             missing = self.answers.missing(question.method)
             if missing is not None:
@@ -120,7 +120,7 @@ class ClientInputRounds(Struct):
         except RpcError as exc:
             why = exc.message
             cause: Exception = exc
-        # The callback is user code and may raise anything.
+        # The callback is user code and may raise any exception.
         except Exception as exc:
             log.exception("the callback for %s failed", question.method, extra={ABOUT: given})
             why, cause = str(exc) or type(exc).__name__, exc

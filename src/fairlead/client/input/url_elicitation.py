@@ -1,8 +1,8 @@
 """Visits to pages that a server requires before it accepts a request (error -32042, handshake era).
 
-The user is asked once for each page, however often the server names it. An accepted page is not
-necessarily a completed visit. A server may announce the completion; otherwise the request is
-repeated with growing pauses until the server accepts it.
+The user is asked once for each page, however often the server names it. If the user agrees, the
+visit may still take time. A server may notify the client when the visit is complete; otherwise the
+request is repeated with growing delays until the server accepts it.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ class UrlElicitations(Struct):
     answers: InputCallbacks
     limit: int = 20  # rounds
     input_timeout: float = 600.0  # seconds
-    # Running questions to the user, by URL, because two calls may require the same page.
+    # Pending questions to the user, by URL, because two calls may require the same page.
     _asking: dict[str, SharedTask[str]] = {}
-    # For each waiting request: the names of its pages, and an event that is set when one of the
-    # visits is complete.
+    # For each waiting request: the names of its pages, and an event that is set when a visit to one
+    # of the visits is complete.
     _waiting: list[tuple[set[str], asyncio.Event]] = []
 
     def completed(self, elicitation_id: Any) -> None:
@@ -46,13 +46,13 @@ class UrlElicitations(Struct):
     async def finish(
         self, refusal: UrlElicitationRequired, ask: Callable[[], Awaitable[Raw]]
     ) -> Raw:
-        """Return the result of a rejected request after the visits. `ask` sends it again.
+        """Return the result of a rejected request after the page visits. `ask` sends the request
+        again.
 
         Raises:
             UrlElicitationRequired: Pages were not visited; the error lists them and the reason.
         """
-        # The request is registered before the first visit, because a completion may be announced
-        # early.
+        # Registered before the first visit, because the server may report its completion early.
         seen: set[str] = set()
         over = asyncio.Event()
         waiting = (seen, over)
@@ -106,7 +106,7 @@ class UrlElicitations(Struct):
                 action = await self._ask(page)
             except RpcError as exc:
                 raise UrlElicitationRequired(refusal, exc.message) from exc
-            # The callback is user code and may raise anything.
+            # The callback is user code and may raise any exception.
             except Exception as exc:
                 log.exception("the callback for a page failed", extra={ABOUT: page})
                 why = str(exc) or type(exc).__name__
@@ -131,7 +131,7 @@ class UrlElicitations(Struct):
 
 
 async def _first_of(over: asyncio.Event, seconds: float) -> None:
-    """Wait until the server announces a completed visit, for at most `seconds`."""
+    """Wait until the server reports a completed visit, for at most `seconds`."""
     announced = asyncio.ensure_future(over.wait())
     try:
         await asyncio.wait((announced,), timeout=seconds)
@@ -140,6 +140,6 @@ async def _first_of(over: asyncio.Event, seconds: float) -> None:
 
 
 def _names(page: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names that identify a page: its URL, and its id, which the server may change."""
+    """Return the values that identify a page: its URL, and its id, which the server may change."""
     number = page.get("elicitationId")
     return (page["url"], f"#{number}") if isinstance(number, str) else (page["url"],)

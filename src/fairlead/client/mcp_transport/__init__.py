@@ -1,1 +1,1 @@
-"""Transports of a client: child processes, HTTP, WebSocket and servers in the same process."""
+"""Client transports: child processes, HTTP, WebSocket and servers in the same process."""

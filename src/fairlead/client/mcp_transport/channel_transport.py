@@ -1,4 +1,4 @@
-"""The base class of transports on a `Channel`, a long-lived stream of messages."""
+"""Base class for transports that use a `Channel`, a long-lived stream of messages."""
 
 import asyncio
 import logging
@@ -18,6 +18,7 @@ from ...protocol.conversation.conversation import Conversation, ConversationRole
 from ...protocol.outgoing_params import Identity
 from ...protocol.trace_context import request_trace
 from ...transport.channel import Channel
+from ...transport.login_waits import LoginWaits
 from ...wire import Notification, RequestId, to_json
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from ..server_entry import MCPServerEntry
@@ -34,18 +35,20 @@ _NEVER_CONNECTED = (
 
 
 class ChannelOptions(TypedDict, total=False):
-    """Options of all transports on a channel; an `MCPClient` sets all of them."""
+    """Options shared by all channel transports; an `MCPClient` sets all of them."""
 
-    timeout: float | None  # the default for requests, in seconds
+    timeout: float | None  # default timeout for requests, in seconds
     identity: Identity | None  # name, version and capabilities of this client
-    gated: bool  # enforce the order of the handshake, instead of leaving it to the caller
-    input_timeout: float  # seconds for which a request for user input may pause the deadlines
+    gated: bool  # refuse requests before the handshake is complete
+    # Maximum number of seconds for which an input request may pause the deadlines.
+    input_timeout: float
 
 
 class ChannelTransport(MCPTransport):
-    """A transport on a `Channel`, a long-lived stream of messages."""
+    """A transport that uses a `Channel`, a long-lived stream of messages."""
 
     entry: MCPServerEntry | None = None  # the entry that describes the server, if any
+    logins: LoginWaits | None = None  # records when requests wait for a user
 
     def __init__(
         self,
@@ -54,7 +57,10 @@ class ChannelTransport(MCPTransport):
         entry: MCPServerEntry | None = None,
         **options: Unpack[ChannelOptions],
     ) -> None:
-        """`entry` sets the format of request ids, and the timeout unless `timeout` is given."""
+        """Create a transport.
+
+        `entry` sets the request id format, and the timeout unless `timeout` is given.
+        """
         timeout = options.get("timeout")
         if timeout is None and entry is not None and entry.timeout is not None:
             timeout = entry.timeout / 1000
@@ -69,9 +75,9 @@ class ChannelTransport(MCPTransport):
             gated=options.get("gated", False),
             principal=ANONYMOUS,  # the principal of a server is not authenticated
         )
-        # called with each notification at once, before any listener
+        # called with each notification immediately, before any listener
         self.overhear: Callable[[Notification], None] | None = None
-        # Returns a handler that answers a request of the server instead of `on_request`, or None.
+        # Returns a handler that answers a request from the server instead of `on_request`, or None.
         self.answer_with: Callable[[Exchange], Handler | None] | None = None
         # called when the connection is lost, before `on_close`; not called after `close()`
         self.on_lost: Callable[[], None] | None = None
@@ -93,7 +99,7 @@ class ChannelTransport(MCPTransport):
         return self._peer
 
     async def open_channel(self) -> Channel:
-        """Open only the channel, for callers that manage the conversation themselves."""
+        """Open only the channel, for callers that manage the conversation."""
         return await self._open_channel()
 
     @property
@@ -112,7 +118,7 @@ class ChannelTransport(MCPTransport):
                 return
             channel = await self._open_channel()
             try:
-                # Another task may have closed the transport meanwhile.
+                # Another task may have closed the transport in the meantime.
                 self._check_open()
             except ChannelClosed:
                 await channel.close()
@@ -177,7 +183,7 @@ class ChannelTransport(MCPTransport):
             self._notification_queue.close()
 
     async def _answer(self, exchange: Exchange) -> Answer:
-        """Answer a request of the server: `ping` directly, all others with `on_request`."""
+        """Answer a request from the server: `ping` directly, all others with `on_request`."""
         other = None if self.answer_with is None else self.answer_with(exchange)
         if other is not None:
             return await other(exchange)
@@ -232,7 +238,7 @@ def with_headers(
 
 
 def not_connected(text: str = "Transport not connected") -> ChannelClosed:
-    """Return the error for sending on a transport that was not connected."""
+    """Build the error for sending on a transport that was not connected."""
     error = ChannelClosed(delivered=False)
     error.args = (text,)
     return error

@@ -1,7 +1,7 @@
-"""Transports by the type of a server entry."""
+"""Creation of transports by a server entry's type."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ...errors import ConfigError
 from ...observe.log_filter import register_secrets
@@ -15,6 +15,9 @@ from ..server_entry import (
 from .channel_transport import ChannelOptions, ChannelTransport
 from .mcp_transport import MCPTransport
 from .network import HttpOptions, HttpTransport, WebSocketTransport
+
+if TYPE_CHECKING:
+    from ...transport.http.client.request_authorizer import RequestAuthorizer
 
 __all__ = [
     "HttpTransport",
@@ -30,9 +33,11 @@ __all__ = [
 
 T = TypeVar("T", bound=MCPTransport)
 
+TOKEN_VARIABLE = "OAUTH_ACCESS_TOKEN"
+
 
 class StdioTransport(ChannelTransport):
-    """The transport to a server that runs as a child process."""
+    """The transport for a server that runs as a child process."""
 
     entry: MCPStdioServerConfig
 
@@ -41,23 +46,33 @@ class StdioTransport(ChannelTransport):
         entry: MCPServerEntry | dict[str, Any],
         *,
         on_stderr: Callable[[str], None] | None = None,
+        authorizer: "RequestAuthorizer | None" = None,
         **options: Unpack[ChannelOptions],
     ) -> None:
+        """Create a transport.
+
+        `authorizer` supplies the token for the process's `OAUTH_ACCESS_TOKEN`.
+        """
         entry = read_entry(entry)
         if not isinstance(entry, MCPStdioServerConfig):
             raise ConfigError(f"a server of type {entry.type!r} is not a child process")
         self.entry = entry
         register_secrets(self, lambda: entry.env)
         self.on_stderr = on_stderr
+        self._authorizer = authorizer
         super().__init__(self._spawn, entry=entry, **options)
 
     async def _spawn(self) -> Channel:
         from ...transport.stdio.child_process import spawn
 
-        entry = self.entry
+        entry, env = self.entry, self.entry.env
+        token = None if self._authorizer is None else await self._authorizer.access_token()
+        # A token in the entry takes precedence over a stored token.
+        if token is not None:
+            env = {TOKEN_VARIABLE: token, **env}
         return await spawn(
             [entry.command, *entry.args],
-            env=entry.env,
+            env=env,
             cwd=entry.cwd,
             inherit_env=entry.inherit_env,
             on_stderr=self.on_stderr,
@@ -91,28 +106,33 @@ def transport_of(
     on_stderr: Callable[[str], None] | None = None,
     **options: Unpack[ChannelOptions],
 ) -> StdioTransport | HttpTransport | WebSocketTransport:
-    """Return the transport for an entry; `http` and `on_stderr` are ignored by other transports."""
+    """Return the transport for an entry.
+
+    `on_stderr` is used only for child processes; transports other than HTTP use only the
+    `authorizer` from `http`.
+    """
+    authorizer = (http or {}).get("authorizer")
     if isinstance(entry, MCPStdioServerConfig):
-        return StdioTransport(entry, on_stderr=on_stderr, **options)
+        return StdioTransport(entry, on_stderr=on_stderr, authorizer=authorizer, **options)
     if isinstance(entry, MCPWebSocketServerConfig):
-        return WebSocketTransport(entry, **options)
+        return WebSocketTransport(entry, authorizer=authorizer, **options)
     return HttpTransport(entry, http=http, **options)
 
 
 async def create_stdio_transport(entry: MCPServerEntry | dict[str, Any]) -> StdioTransport:
-    """Return a connected stdio transport, which is closed if connecting fails."""
+    """Return a connected stdio transport; close it if connecting fails."""
     return await _connected(StdioTransport(entry))
 
 
 async def create_http_transport(entry: MCPServerEntry | dict[str, Any]) -> HttpTransport:
-    """Return a connected HTTP transport, which is closed if connecting fails."""
+    """Return a connected HTTP transport; close it if connecting fails."""
     return await _connected(HttpTransport(entry))
 
 
 async def create_websocket_transport(
     entry: MCPServerEntry | dict[str, Any],
 ) -> WebSocketTransport:
-    """Return a connected WebSocket transport, which is closed if connecting fails."""
+    """Return a connected WebSocket transport; close it if connecting fails."""
     return await _connected(WebSocketTransport(entry))
 
 

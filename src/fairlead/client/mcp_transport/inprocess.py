@@ -1,4 +1,4 @@
-"""The transport to a server in the same process, over channels in memory."""
+"""The transport for a server in the same process, over in-memory channels."""
 
 from typing import Protocol, Unpack, runtime_checkable
 
@@ -16,15 +16,15 @@ class _Closes(Protocol):
 
 @runtime_checkable
 class Attachable(Protocol):
-    """An object that can serve a channel in the background: an `MCPServer`, or a similar one."""
+    """An object that can serve a channel in the background, such as an `MCPServer`."""
 
     def attach(self, channel: Channel, principal: Principal, /) -> _Closes:
-        """Start to serve a client, until the returned object is closed."""
+        """Start serving a client, until the returned object is closed."""
         ...
 
 
 class InProcessTransport(ChannelTransport):
-    """A transport that owns both ends of a pair of channels."""
+    """A transport that owns both ends of a channel pair."""
 
     def __init__(self, server: Attachable, **options: Unpack[ChannelOptions]) -> None:
         super().__init__(self._attach, **options)

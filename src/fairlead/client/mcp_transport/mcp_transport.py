@@ -16,12 +16,12 @@ from .notification_queue import NotificationListener, NotificationQueue
 
 __all__ = ["AbortSignal", "MCPTransport", "OnRequest", "RequestOptions", "abortable"]
 
-# Answers a request of the server: takes method and params, returns the result.
+# Answers a request from the server: takes method and params, returns the result.
 OnRequest = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 
 class AbortSignal:
-    """A signal that aborts requests which other tasks wait for."""
+    """A signal that aborts requests that other tasks are waiting for."""
 
     def __init__(self) -> None:
         self.aborted = False
@@ -29,7 +29,7 @@ class AbortSignal:
         self._callbacks: set[Callable[[], None]] = set()
 
     def abort(self, reason: BaseException | None = None) -> None:
-        """Abort the requests. They raise `reason`, or `asyncio.CancelledError` without one."""
+        """Abort the requests; they raise `reason`, or `asyncio.CancelledError` if it is None."""
         if self.aborted:
             return
         self.aborted, self.reason = True, reason
@@ -45,15 +45,15 @@ class RequestOptions:
     timeout: float | None = None  # seconds; 0 means no limit
     signal: AbortSignal | None = None
     on_progress: OnProgress | None = None
-    headers: Mapping[str, str] | None = None  # sent only by transports that have headers
-    on_sent: Callable[[RequestId], None] | None = None  # called with the id of the request
+    headers: Mapping[str, str] | None = None  # sent only by transports that support headers
+    on_sent: Callable[[RequestId], None] | None = None  # called with the request's id
 
 
 class MCPTransport(ABC):
-    """A connection to one server. A closed transport is not reopened; create a new one."""
+    """A connection to one server. A closed transport cannot be reopened; create a new one."""
 
     def __init__(self, *, timeout: float | None = None) -> None:
-        """`timeout` is the default for requests, in seconds."""
+        """Create a transport. `timeout` is the default timeout for requests, in seconds."""
         self.on_close: Callable[[ChannelClosed], None] | None = None
         self.on_error: Callable[[Exception], None] | None = None
         self.on_request: OnRequest | None = None
@@ -62,7 +62,11 @@ class MCPTransport(ABC):
 
     @property
     def on_notification(self) -> NotificationListener | None:
-        """Listener for all notifications; the first one set also receives earlier notifications."""
+        """The listener for all notifications. The first listener also receives earlier
+        notifications.
+
+        The first listener also receives earlier notifications.
+        """
         return self._notification_queue.listener
 
     @on_notification.setter
@@ -93,9 +97,8 @@ class MCPTransport(ABC):
 
         Raises:
             RpcError: The server answered with an error.
-            RequestTimeout: No response came in time; an abort of the caller raises its own reason
-                instead.
-            ChannelClosed: The connection ended.
+            RequestTimeout: No response came in time. An aborted request raises its signal's reason
+                instead. ChannelClosed: The connection ended.
         """
 
     @abstractmethod
@@ -104,12 +107,12 @@ class MCPTransport(ABC):
 
         Raises:
             ChannelClosed: The connection ended.
-            RequestTimeout: The server does not read.
+            RequestTimeout: The server did not read the notification in time.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Close the connection in bounded time. May be called by any task and more than once."""
+        """Close the connection in bounded time. Any task may call this method, more than once."""
 
     async def __aenter__(self) -> Self:
         await self.connect()

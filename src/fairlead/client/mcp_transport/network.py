@@ -1,4 +1,4 @@
-"""Transports to remote servers, over HTTP and over WebSocket."""
+"""Transports for remote servers, over HTTP and WebSocket."""
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,8 +24,8 @@ from ..server_entry import (
 from .channel_transport import ChannelOptions, ChannelTransport, not_connected
 
 if TYPE_CHECKING:
-    from ...transport.http.client.http1.http_client import RequestAuthorizer
     from ...transport.http.client.http_channel import HttpChannel
+    from ...transport.http.client.request_authorizer import RequestAuthorizer
 
 __all__ = ["HttpOptions", "HttpTransport", "WebSocketTransport"]
 
@@ -33,7 +33,7 @@ __all__ = ["HttpOptions", "HttpTransport", "WebSocketTransport"]
 class HttpOptions(TypedDict, total=False):
     """Options for servers over HTTP."""
 
-    listen: bool  # receive unsolicited messages of a server of the handshake era
+    listen: bool  # open a stream for messages outside of requests (handshake era)
     pool_size: int  # maximum number of connections for calls
     verify: bool  # False accepts any certificate; only for tests
     ca_file: str | None
@@ -44,7 +44,7 @@ class HttpOptions(TypedDict, total=False):
 
 
 class HttpTransport(ChannelTransport):
-    """The transport to a server over HTTP, whose era the first requests determine."""
+    """The transport for a server over HTTP; the first requests determine the server's era."""
 
     entry: MCPHttpServerConfig | MCPSseServerConfig
 
@@ -63,6 +63,8 @@ class HttpTransport(ChannelTransport):
         self.param_headers_of: Callable[[str], tuple[ParamHeader, ...]] | None = None
         self._http: HttpOptions = http or {}
         check_keywords(self._http, HttpOptions.__annotations__)
+        authorizer = self._http.get("authorizer")
+        self.logins = None if authorizer is None else authorizer.logins
         super().__init__(self._open, entry=entry, **options)
 
     async def _open(self) -> Channel:
@@ -92,7 +94,7 @@ class HttpTransport(ChannelTransport):
         channel.param_headers_of = self._params_of
 
     def _part_came(self, request_id: RequestId, content: list[Any]) -> None:
-        """Pass a fragment of a result through the interceptors before `on_fragment`."""
+        """Pass a result fragment through the interceptors before calling `on_fragment`."""
         from ...peer.intercepted_peer import InterceptedPeer
 
         def deliver(note: Notification) -> None:
@@ -114,7 +116,7 @@ class HttpTransport(ChannelTransport):
 
         peer = self.peer
         channel = peer.channel
-        # `initialized` uses the queue of the channel, because later messages wait for it there.
+        # `initialized` is sent through the channel's queue, where later messages wait for it.
         if not isinstance(channel, HttpChannel) or method == "notifications/initialized":
             await super().notify(method, params)
             return
@@ -132,7 +134,7 @@ class HttpTransport(ChannelTransport):
             await deliver(message)
 
     async def start_sse_listener(self) -> None:
-        """Open the stream for unsolicited messages of a handshake server, unless it is open."""
+        """Open the stream for messages outside of requests (handshake era), unless it is open."""
         from ...transport.http.client.http_channel import HttpChannel
 
         if isinstance(self.peer.channel, HttpChannel):
@@ -140,7 +142,7 @@ class HttpTransport(ChannelTransport):
 
 
 class WebSocketTransport(ChannelTransport):
-    """The transport to a server over WebSocket."""
+    """The transport for a server over WebSocket."""
 
     entry: MCPWebSocketServerConfig
 
@@ -149,6 +151,7 @@ class WebSocketTransport(ChannelTransport):
         entry: MCPServerEntry | dict[str, Any],
         *,
         ssl: ssl.SSLContext | None = None,
+        authorizer: "RequestAuthorizer | None" = None,
         **options: Unpack[ChannelOptions],
     ) -> None:
         entry = read_entry(entry)
@@ -157,6 +160,8 @@ class WebSocketTransport(ChannelTransport):
         self.entry = entry
         register_secrets(self, lambda: (entry.headers, secrets_of_url(entry.url)))
         self._ssl = ssl
+        self._authorizer = authorizer
+        self.logins = None if authorizer is None else authorizer.logins
         super().__init__(self._open, entry=entry, **options)
 
     @property
@@ -175,4 +180,5 @@ class WebSocketTransport(ChannelTransport):
             dialect=entry.dialect,
             ssl=self._ssl,
             open_timeout=self._given_timeout,  # None means 5 seconds
+            authorizer=self._authorizer,
         )

@@ -1,4 +1,4 @@
-"""The queue between the reader of a connection and the notification listener."""
+"""The queue between a connection's reader and the notification listener."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -21,15 +21,16 @@ log = logging.getLogger("fairlead.client")
 
 
 class NotificationQueue(WorkQueue[Notification | Awaitable[None]]):
-    """Queue that keeps notifications until a listener is set, then passes each on as it arrives.
+    """A queue that keeps notifications until a listener is set, then passes each one to it
+    immediately.
 
-    A listener that is a coroutine function is awaited, one notification at a time, by the task of
-    the queue. A listener that is too slow misses the oldest notifications; `dropped` counts them.
+    A listener that is a coroutine function is awaited by the queue's task, one notification at a
+    time. If a listener is too slow, the oldest notifications are dropped; `dropped` counts them.
     """
 
     def __init__(self, before: int = 100, behind: int = 1000) -> None:
         super().__init__(_size, before, QUEUED_NOTIFICATION_BYTES.value)
-        self.paused = True  # True until there is a listener
+        self.paused = True  # True until a listener is set
         self._before = before
         self._behind = behind
         self._listener: NotificationListener | None = None
@@ -51,8 +52,7 @@ class NotificationQueue(WorkQueue[Notification | Awaitable[None]]):
         if listener is None or self.busy:
             self.enqueue(notification)
             return
-        # If the queue is empty, the listener is called directly, so that a plain function costs no
-        # task.
+        # If the queue is empty, the listener is called directly, which saves a task.
         pending = self._call(listener, notification)
         if pending is not None:
             self.enqueue(pending)

@@ -1,4 +1,4 @@
-"""The call that a handler serves, and the messages that it can send while serving it."""
+"""The context of a call: information about the request, and messages to its client."""
 
 import asyncio
 import inspect
@@ -59,7 +59,7 @@ class Context:
         self.clock = PausableTimeout()
         self.rounds: ServerInputRounds | None = None
         self._ring = ring
-        self._handler = handler  # handler of the whole server, for `read_resource`
+        self._handler = handler  # handles all requests to the server; used by `read_resource`
         self._input_timeout = input_timeout
         self._default_level = default_level
         self._progress = float("-inf")
@@ -86,6 +86,31 @@ class Context:
     def principal(self) -> str | None:
         """The authenticated identity of the client; None for an anonymous client."""
         return principal_name(self.exchange.caller.principal)
+
+    @property
+    def issuer(self) -> str | None:
+        """The issuer of this request's access token; None without a token."""
+        return self.exchange.caller.issuer
+
+    @property
+    def subject(self) -> str | None:
+        """The subject of the access token (a user or program), unique per issuer."""
+        return self.exchange.caller.subject
+
+    @property
+    def client_id(self) -> str | None:
+        """The OAuth client that obtained the access token, if the token names it."""
+        return self.exchange.caller.client_id
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        """All claims of this request's access token; empty without a token."""
+        return self.exchange.caller.claims
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes of this request's access token, including implied scopes."""
+        return self.exchange.caller.scopes
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -128,7 +153,8 @@ class Context:
         await self._tell("notifications/progress", params)
 
     async def fragment(self, content: Any) -> None:
-        """Send a part of the result before the rest is available; any value that a tool may return.
+        """Send a part of the result in advance. `content` is a value that a tool
+        may return.
 
         If the transport does not support fragments, the part is sent as progress, with its text as
         the message, if the caller requested progress. The final result must still be complete.
@@ -139,20 +165,19 @@ class Context:
         if isinstance(edge, FragmentSender):
             await edge.fragment(self.exchange, blocks)
         else:
-            # The number of parts is the progress, unless the handler has already reported a higher
-            # value.
+            # The number of parts is the progress, unless the handler has reported a higher value.
             await self.progress(max(self._parts, self._progress + 1), message=text or None)
 
     @property
     def cancelled(self) -> bool:
         """Return True if the call was cancelled or has timed out.
 
-        For synchronous handlers, which cannot be interrupted and have to check from time to time.
+        Synchronous handlers cannot be interrupted and should call this from time to time.
         """
         return self._over or (self._task is not None and self._task.cancelling() > 0)
 
     def check_cancelled(self) -> None:
-        """End a synchronous handler whose call was cancelled or has timed out.
+        """Raise an exception in a synchronous handler if its call was cancelled or has timed out.
 
         Raises:
             asyncio.CancelledError: The call is over. Not an `Exception`; do not catch it.
@@ -191,7 +216,7 @@ class Context:
         await self.log("error", data)
 
     async def read_resource(self, uri: str) -> list[dict[str, Any]]:
-        """Read a resource of this server as a client of the same principal would.
+        """Read a resource of this server with the permissions of the current principal.
 
         Returns the contents, each with `text` or `blob`.
 
@@ -229,8 +254,8 @@ class Context:
         """Ask the user for input. `answer` is the type of the response, or a JSON Schema.
 
         For a stateless client, the function runs again from the top when the response has arrived:
-        code before the request runs once per round. `key` identifies the request; by default its
-        position does.
+        code before the request runs once per round. `key` identifies the request; by default, its
+        position in the function does.
 
         Raises:
             CannotAsk: The client does not support elicitation.
@@ -289,7 +314,7 @@ class Context:
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function once across the rounds of a call, and return its result.
 
-        The result travels as JSON in the sealed state. A new call of the same tool runs the
+        The result is stored as JSON in the sealed state. A new call of the same tool runs the
         function again.
         """
         rounds = self._rounds() if self.exchange.caller.stateless else None
@@ -337,8 +362,7 @@ class Context:
         if not caller.can(capability):
             whole = capability.partition(".")[0]
             if capability == "elicitation.form" and not caller.can(whole):
-                # An empty `elicitation` capability means that forms are supported, so the error
-                # names `elicitation`.
+                # An empty `elicitation` capability means form support, so the error names it.
                 capability = whole
             raise CannotAsk(
                 f"The client {caller.name!r} did not declare the capability {capability!r}",
@@ -364,7 +388,7 @@ class Context:
         from .server_input_rounds import ServerInputRounds
 
         if self.rounds is None:
-            # A context without a server has no ring; no later call can open its state.
+            # A context without a server has no key ring, so no later call can open this state.
             ring = self._ring or KeyRing()
             self.rounds = ServerInputRounds(self.exchange, ring, self._input_timeout, self._task)
         return self.rounds
@@ -372,7 +396,8 @@ class Context:
     def _wanted_level(self) -> str | None:
         """Return the lowest log level that the caller accepts.
 
-        Stateless clients send it with each request, sessions once; before that the default applies.
+        Stateless clients send the level with each request, other clients once per session. Without
+        a level, the default applies.
         """
         caller = self.exchange.caller
         if caller.stateless:

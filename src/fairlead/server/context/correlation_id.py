@@ -7,14 +7,14 @@ from ...interceptor import Exchange
 __all__ = ["HEADER", "correlation_id", "new_correlation_id"]
 
 HEADER = "x-correlation-id"
-_LONGEST = 128
+_LONGEST = 128  # maximum number of characters of a correlation id
 
 
 def correlation_id(exchange: Exchange) -> str:
     """Return the id from the headers if it is safe to log; otherwise generate one."""
     headers = exchange.transport.headers
     given = None if headers is None else headers.get(HEADER)
-    # An unlimited or unprintable id would let a client forge lines of the log.
+    # An unlimited or unprintable id would let a client forge log lines.
     if given and len(given) <= _LONGEST and given.isprintable():
         return given
     return new_correlation_id()

@@ -60,8 +60,7 @@ class ElicitationForm:
             self.schema: dict[str, Any] = dict(kind)
             self._checker = Checker(self.schema, "the answer")
             try:
-                # Compiled here, so that the author of the handler gets the error, not the user who
-                # fills in the form.
+                # Compiled here, so that the handler's author gets the error, not the user.
                 self._checker.compile()
             except ValueError as exc:
                 raise TypeError(f"invalid JSON Schema of a form: {exc}") from exc
@@ -147,7 +146,8 @@ def _plain(name: str, part: dict[str, Any], components: Mapping[str, Any]) -> di
         if "enum" in items:
             return {**part, "items": {"type": "string", **items}}
     raise TypeError(
-        f"invalid form field {name!r}: expected a primitive, an enumeration or a list of one"
+        f"invalid form field {name!r}: "
+        "expected a primitive, an enumeration or a list of enumerated values"
     )
 
 

@@ -2,7 +2,7 @@
 
 At the first request for input, the call ends with the result `input_required`. When the client
 retries the call with the responses, the function runs again from the top, and earlier requests
-return their responses at once. The responses so far travel in `requestState`, sealed, so that the
+return their responses at once. The sealed `requestState` contains the responses so far, so that the
 server keeps no state and any replica can serve any round.
 
 A round ends as follows: the request for input is recorded and awaits a future that is never set.
@@ -38,7 +38,7 @@ class _State(Struct, omit_defaults=True):
     method: str
     request: str  # digest of the name or URI and of the arguments
     principal: str | None = None  # None for an anonymous caller
-    asked: dict[str, str] = {}  # digests of the requests for input of the last round
+    asked: dict[str, str] = {}  # digests of the input requests in the last round
     answers: dict[str, tuple[str, Raw]] = {}  # digest of the request for input, and its response
     steps: dict[str, Raw] = {}
 
@@ -69,27 +69,27 @@ class ServerInputRounds:
         self._ttl = ttl
         self._position = 0
         self._questions: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
-        self._volunteered: dict[str, Raw] = {}  # responses that came without a state
+        self._volunteered: dict[str, Raw] = {}  # responses that were sent without a state
         self._ending: asyncio.Handle | None = None
         self._task = task or asyncio.current_task()
         self._state = self._read_state()
-        self.steps = self._state.steps  # results of completed steps, also of earlier rounds
+        # results of completed steps, including those of earlier rounds
+        self.steps = self._state.steps
 
     async def ask(self, method: str, params: Mapping[str, Any], key: str | None) -> Raw:
         """Return the response to a request for input; end the round if it is missing.
 
-        The client may send the response to a request with an explicit key in advance. For a request
-        without a key, only the state proves which request the response belongs to.
+        If a request has an explicit key, the client may send the response in advance. Without a
+        key, only the state shows which request a response belongs to.
         """
         volunteered = None if key is None else self._volunteered.get(key)
         if key is None:
-            # The position identifies a request only if the function asks in the same order in each
-            # round.
+            # The position identifies a request only if each round asks in the same order.
             key = f"q{self._position}"
             self._position += 1
         sign = digest([method, dict(params)])
         answer = self._state.answers.get(key)
-        # The digest differs if the function asks something else under the same key.
+        # The digest differs if the function sends another request under the same key.
         if answer is not None and answer[0] == sign:
             return answer[1]
         if volunteered is not None:
@@ -98,8 +98,7 @@ class ServerInputRounds:
         self._questions[key] = (sign, method, params)
         if self._ending is None:
             loop = asyncio.get_running_loop()
-            # Two iterations: tasks that `gather` starts run in the next one and record their
-            # requests there.
+            # After two iterations: tasks started by `gather` record their requests in the next one.
             self._ending = loop.call_soon(lambda: loop.call_soon(self._end))
         never: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         return await never  # Never set; `_end` cancels the task.
@@ -156,8 +155,7 @@ class ServerInputRounds:
             state = msgspec.json.decode(self._ring.open(given.request_state), type=_State)
         except BadSeal as exc:
             raise RpcError(INVALID_PARAMS, f"requestState is not valid: {exc}") from exc
-        # A valid seal proves only that this server made the state, not that it belongs to this
-        # call.
+        # A valid seal proves only that this server made the state, not that it is for this call.
         if (state.method, state.request, state.principal) != belongs:
             raise RpcError(INVALID_PARAMS, "requestState belongs to another request")
         for key, sign in state.asked.items():

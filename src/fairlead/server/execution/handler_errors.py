@@ -36,7 +36,7 @@ def error_for_caller(
     else:
         log.error("%s [%s] failed", what, name, exc_info=exc, extra=extra)
         answer = RpcError(INTERNAL_ERROR, "Internal error")
-    # The request is recorded too: the handler may raise the same object again for another one.
+    # The start time identifies the request, because a handler may raise the same object again.
     setattr(answer, _LOGGED, exchange.started)
     return answer
 

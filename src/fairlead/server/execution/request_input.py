@@ -24,7 +24,7 @@ def questions_of(context: Context, meta: dict[str, Any]) -> bytes:
 
 
 def ends_round(context: Context) -> bool:
-    """Return True if this task was cancelled only by the end of a round."""
+    """Return True if the end of a round is the only reason why this task was cancelled."""
     task = asyncio.current_task()
     # A count above 0 after `uncancel` means that the peer has cancelled the call as well.
     return context.round_ended and task is not None and task.uncancel() == 0

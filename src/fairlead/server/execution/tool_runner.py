@@ -70,8 +70,7 @@ class ToolRunner:
         # detached coroutines that ignored both cancellations; no caller waits for them
         self._left: set[asyncio.Task[None]] = set()
         self._leave_behind = self._leave  # Bound once, because every call that waits needs it.
-        # One timer per event loop: tests and embedding programs may use a server from several
-        # loops.
+        # One timer per event loop: tests and embedding programs may use several loops.
         self._timers: weakref.WeakKeyDictionary[
             asyncio.AbstractEventLoop, Deadlines[asyncio.Task[Any]]
         ] = weakref.WeakKeyDictionary()
@@ -92,9 +91,8 @@ class ToolRunner:
             except InvalidArguments:
                 arguments = _decode_again(entry, given)
             if entry.asynchronous:
-                # Most quick tools never wait, and those need no timeout. The first step is
-                # therefore taken here, without a timer, and only the rest of the coroutine is
-                # watched.
+                # Most tools never wait and need no timeout. The first step of the
+                # coroutine therefore runs without a timer.
                 coroutine = entry.call(arguments, context)
                 try:
                     waiting = coroutine.send(None)
@@ -115,7 +113,7 @@ class ToolRunner:
             if context is not None and context.round_ended:
                 # The tool caught the cancellation that ended its round.
                 return questions_of(context, self._meta)
-            # The exact type of most results; this path skips the general conversion.
+            # Most results are strings, which need no general conversion.
             if type(value) is str and entry.encode_text is not None:
                 result = entry.encode_text(value, tail)
             else:
@@ -196,8 +194,7 @@ class ToolRunner:
                 raise _timed_out(entry, seconds)
             return value
         except asyncio.CancelledError:
-            # The peer may have cancelled the call at the same time. That cancellation must
-            # propagate.
+            # The peer may have cancelled the call at the same time: propagate that.
             if task not in self._expired or task.uncancel() > 0:
                 raise
             raise _timed_out(entry, seconds) from None
@@ -316,8 +313,7 @@ class ResumedCoroutine:
         while True:
             try:
                 try:
-                    # `waiting` is what the coroutine yielded to the event loop; the task has to see
-                    # the same object.
+                    # The coroutine yielded `waiting`, and the task must receive the same object.
                     sent = yield waiting
                 except asyncio.CancelledError as exc:
                     waiting = self._coroutine.throw(exc)

@@ -45,7 +45,7 @@ class WorkerThreads:
 
     @property
     def metrics(self) -> dict[str, int]:
-        """Counts of threads, of running and waiting functions, and of abandoned ones."""
+        """Numbers of threads, and of running, waiting and abandoned functions."""
         return {
             "threads": self._threads,
             "busy": self._busy,
@@ -110,7 +110,7 @@ class WorkerThreads:
     def _abandon(self, job: _Job) -> None:
         with self._lock:
             if not job.running:
-                return  # not started yet, in which case it never will be, or finished
+                return  # the job has finished, or was not started and never will be
             job.abandoned = True
             self._abandoned += 1
             self._abandoned_ever += 1
@@ -142,8 +142,7 @@ class WorkerThreads:
             if job.running:
                 try:
                     result = job.call()
-                # No code above catches exceptions of a thread, and SystemExit is a failure of the
-                # tool like any other.
+                # Threads have no caller that catches exceptions, and SystemExit is a tool failure.
                 except BaseException as exc:
                     error = exc
             # Counted before the result is delivered: the caller may look at the metrics at once.

@@ -9,9 +9,10 @@ import asyncio
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Container, Coroutine, Hashable, Iterable, Mapping, Set
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, runtime_checkable
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -20,12 +21,17 @@ from ...interceptor import Exchange
 from ...limits import SESSION_SUBSCRIPTIONS
 from ...protocol.caller import has_capability
 from ...protocol.envelope import SessionContext, SessionState
+from ...protocol.identity.scoped_name import ScopedName
+from ...protocol.identity.token_principal import TokenPrincipal
 from ...wire import Notification, to_json
 from ...wire.error_codes import MISSING_CAPABILITY
 from ..decode_params import decode_params
 from .subscription_quota import HeldUris, SubscriptionQuota
 
-__all__ = ["ChangeBroadcaster"]
+if TYPE_CHECKING:
+    from ...protocol.types.subscriptions import SubscriptionFilter
+
+__all__ = ["ChangeBroadcaster", "subscribed_uris"]
 
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 TASKS = "io.modelcontextprotocol/tasks"
@@ -36,6 +42,8 @@ MAX_URIS = SESSION_SUBSCRIPTIONS.value  # per session or listen stream
 log = logging.getLogger("fairlead.server")
 
 _Change = tuple[str, str | None]  # method of the notification, and the URI if it has one
+_Serving: TypeAlias = Coroutine[Any, Any, bytes]
+_UNCHANGED = nullcontext()
 _LISTS: dict[str, _Change] = {
     kind: (f"notifications/{kind}/list_changed", None) for kind in ("tools", "resources", "prompts")
 }
@@ -92,10 +100,11 @@ class _Listener:
     """One running `subscriptions/listen` request."""
 
     # Slots and no `asyncio.Event`s, because a server may have thousands of idle listeners.
-    __slots__ = ("_waiter", "done", "edge", "ending", "untold", "wanted")
+    __slots__ = ("_listeners", "_waiter", "done", "edge", "ending", "untold", "wanted")
 
-    def __init__(self, edge: object, wanted: set[_Change]) -> None:
+    def __init__(self, edge: object, wanted: Set[_Change], listeners: "set[_Listener]") -> None:
         self.edge = edge
+        self._listeners = listeners
         self.wanted = wanted
         self.untold: dict[_Change, None] = {}
         self.ending = False
@@ -106,11 +115,28 @@ class _Listener:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def wait(self) -> None:
-        """Wait for a change or for the end."""
-        if not self.untold and not self.ending:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+    def end(self) -> None:
+        """End the stream with its result."""
+        self.ending = True
+        self.wake()
+
+    def news(self) -> "asyncio.Future[None]":
+        """Return a future that is done after a change or at the end."""
+        self._waiter = waiter = asyncio.get_running_loop().create_future()
+        if self.untold or self.ending:
+            waiter.set_result(None)
+        return waiter
+
+    # Registered at the start of the block, but the acknowledgement must be sent first.
+
+    def __enter__(self) -> Self:
+        self._listeners.add(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._listeners.discard(self)
+        if self.done is not None:
+            self.done.set()
 
 
 class ChangeBroadcaster:
@@ -123,7 +149,7 @@ class ChangeBroadcaster:
     ) -> None:
         self._sender: ChangeSender = telling or _DirectSender()
         self.quota = quota or SubscriptionQuota()
-        # One room per event loop, because the tasks and events of a client belong to its loop.
+        # One `_Room` per event loop, because the tasks and events of a client belong to its loop.
         self._rooms: dict[asyncio.AbstractEventLoop, _Room] = {}
         self.followers: list[Callable[[str], None]] = []  # called with every URI that has changed
 
@@ -135,7 +161,7 @@ class ChangeBroadcaster:
 
     def changed(self, method: str, uri: str | None = None) -> None:
         """Notify clients of a change. Safe to call from any thread."""
-        # A copy, because another thread may add the room of its loop meanwhile.
+        # A copy, because another thread may add the `_Room` of its loop meanwhile.
         for loop, room in list(self._rooms.items()):
             if loop.is_closed():
                 self._rooms.pop(loop, None)
@@ -185,8 +211,7 @@ class ChangeBroadcaster:
         session = self._room().sessions.get(edge)  # type: ignore[call-overload]
         if session is not None:
             session.uris.discard(uri)
-            # A change that was not sent yet must not follow the response to
-            # `resources/unsubscribe`.
+            # No unsent change may follow the response to `resources/unsubscribe`.
             session.untold.pop((UPDATED, uri), None)
 
     def admitted(self, exchange: Exchange, uris: int) -> AbstractContextManager[None]:
@@ -197,45 +222,50 @@ class ChangeBroadcaster:
         """
         return self.quota.listening(_key(exchange), exchange.edge, uris)
 
-    async def listen(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> bytes:
+    # Plain functions, because each suspended coroutine of an idle stream needs 300 bytes.
+
+    def listen(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> _Serving:
         """Serve one `subscriptions/listen` until it is cancelled or the server stops.
 
         Raises:
-            RpcError: The filter is malformed or not supported, or the client has too many streams.
+            RpcError: The filter is malformed or not supported, or the client has too many streams;
+                now or when the result is awaited.
         """
         honoured = self._honoured(exchange, capabilities)
-        with self.admitted(exchange, len(honoured.get("resourceSubscriptions", ()))):
-            return await self._serve(exchange, honoured)
+        counted = self.admitted(exchange, len(honoured.get("resourceSubscriptions", ())))
+        return self._serve(exchange, honoured, counted)
 
-    async def listen_admitted(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> bytes:
+    def listen_admitted(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> _Serving:
         """Serve a `subscriptions/listen` request that already counts towards the limits. Otherwise
         like `listen`.
         """
-        return await self._serve(exchange, self._honoured(exchange, capabilities))
+        return self._serve(exchange, self._honoured(exchange, capabilities), _UNCHANGED)
 
-    async def _serve(self, exchange: Exchange, honoured: dict[str, Any]) -> bytes:
-        """Send notifications to a listen stream until the stream ends."""
-        room, listener = self._room(), _Listener(exchange.edge, _wanted(honoured))
+    async def _serve(
+        self, exchange: Exchange, honoured: dict[str, Any], counted: AbstractContextManager[None]
+    ) -> bytes:
+        """Send notifications to a listen stream until the stream ends or its token expires."""
         tag = {SUBSCRIPTION_KEY: exchange.request_id}
-        # Changes are recorded from here on, but the acknowledgement has to be the first message.
-        room.listeners.add(listener)
-        try:
-            acknowledged = {"notifications": honoured, "_meta": tag}
-            await self._tell(exchange, "notifications/subscriptions/acknowledged", acknowledged)
+        with (
+            counted,
+            self._room().listening(exchange.edge, honoured) as listener,
+            _ended_at_expiry(exchange, listener),
+        ):
+            await self._tell(
+                exchange,
+                "notifications/subscriptions/acknowledged",
+                {"notifications": honoured, "_meta": tag},
+            )
+            del honoured  # not needed while the stream is idle
             while not listener.ending:
-                await listener.wait()
+                await listener.news()
                 while listener.untold and not listener.ending:
-                    # One at a time: changes that arrive during the `await` are merged with the
-                    # pending ones.
+                    # One at a time: changes during the `await` are merged with pending changes.
                     method, uri = change = next(iter(listener.untold))
                     del listener.untold[change]
                     about = {} if uri is None else {"uri": uri}
                     await self._tell(exchange, method, {**about, "_meta": tag})
             return to_json({"_meta": tag, "resultType": "complete"})
-        finally:
-            room.listeners.discard(listener)
-            if listener.done is not None:
-                listener.done.set()
 
     async def _tell(self, exchange: Exchange, method: str, params: dict[str, Any]) -> None:
         await self._sender.to_listener(exchange, Notification(method, Raw(to_json(params))))
@@ -289,10 +319,10 @@ class ChangeBroadcaster:
         ):
             if wanted is True and has_capability(capabilities, f"{kind}.listChanged"):
                 honoured[f"{kind}ListChanged"] = True
-        uris = asked.resource_subscriptions
-        if not isinstance(uris, UnsetType) and has_capability(capabilities, "resources.subscribe"):
+        wants_resources = not isinstance(asked.resource_subscriptions, UnsetType)
+        if wants_resources and has_capability(capabilities, "resources.subscribe"):
             # The acknowledgement lists the URIs, so the client can see which ones were dropped.
-            honoured["resourceSubscriptions"] = list(dict.fromkeys(uris))[:MAX_URIS]
+            honoured["resourceSubscriptions"] = subscribed_uris(asked)
         return honoured
 
     def _room(self) -> "_Room":
@@ -301,6 +331,12 @@ class ChangeBroadcaster:
         if room is None:
             room = self._rooms[loop] = _Room(loop, self._sender)
         return room
+
+
+def subscribed_uris(wanted: "SubscriptionFilter") -> list[str]:
+    """Return the resources of a listen stream, without duplicates; further ones are dropped."""
+    uris = wanted.resource_subscriptions
+    return [] if isinstance(uris, UnsetType) else list(dict.fromkeys(uris))[:MAX_URIS]
 
 
 class _Room:
@@ -316,6 +352,10 @@ class _Room:
         self.listeners: set[_Listener] = set()
         # The event loop keeps only weak references to tasks.
         self._tellers: set[asyncio.Task[None]] = set()
+
+    def listening(self, edge: object, honoured: Mapping[str, Any]) -> _Listener:
+        """Return a listener, which records changes from the start of its context."""
+        return _Listener(edge, _wanted(honoured), self.listeners)
 
     def changed(self, change: _Change) -> None:
         with self._lock:
@@ -367,6 +407,17 @@ class _Room:
             session.teller = None
 
 
+def _ended_at_expiry(exchange: Exchange, listener: _Listener) -> AbstractContextManager[None]:
+    """Return a context in which the stream ends once the token of its client is not accepted."""
+    who = exchange.caller.principal
+    if not isinstance(who, TokenPrincipal | ScopedName):
+        return _UNCHANGED
+    # Loaded on first use: few clients have such tokens.
+    from ...transport.http.server.token_expiry import expiring
+
+    return expiring(lambda: who, listener.end)
+
+
 def _key(exchange: Exchange) -> Hashable:
     # Loaded on first use: few servers have subscribers.
     from ...protocol.identity.client_key import connection_key
@@ -374,7 +425,13 @@ def _key(exchange: Exchange) -> Hashable:
     return connection_key(exchange.caller.principal, exchange.transport, exchange.edge)
 
 
-def _wanted(honoured: Mapping[str, Any]) -> set[_Change]:
+def _wanted(honoured: Mapping[str, Any]) -> Set[_Change]:
+    lists = _wanted_lists(tuple(kind for kind in _LISTS if f"{kind}ListChanged" in honoured))
     uris: Iterable[str] = honoured.get("resourceSubscriptions", ())
-    lists = {change for kind, change in _LISTS.items() if f"{kind}ListChanged" in honoured}
-    return lists | {(UPDATED, uri) for uri in uris}
+    return lists | {(UPDATED, uri) for uri in uris} if uris else lists
+
+
+@cache
+def _wanted_lists(kinds: tuple[str, ...]) -> frozenset[_Change]:
+    """Return the changes of these kinds of lists, cached so that idle streams share one set."""
+    return frozenset(_LISTS[kind] for kind in kinds)

@@ -8,18 +8,22 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ...errors import RpcError
 from ...limits import COMPLETION_VALUES
-from ...protocol.types.completion import CompleteParams, Completion, PromptReference
+from ...protocol.types.completion import (
+    CompleteParams,
+    Completion,
+    PromptReference,
+    Reference,
+)
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS
 from ..decode_params import decode_params
 from ..execution.worker_threads import WorkerThreads
 from .paged_list import PagedList
 from .prompt_entry import PromptEntry
-from .resource_registry import Resources
-from .text_arguments import TextSignature
+from .resource_registry import ResourceEntry, Resources
 from .tool_entry import is_asynchronous
 
-__all__ = ["Completer", "Completions"]
+__all__ = ["Completer", "Completions", "referred_entry"]
 
 MOST = COMPLETION_VALUES.value
 
@@ -51,12 +55,13 @@ class Completions:
         """
         self._mounted.append((stem, inner))
 
-    def find(self, reference: str, argument: str) -> Completer | None:
+    def find(self, reference: str, argument: str, *, is_prompt: bool) -> Completer | None:
         completer = self._own.get((reference, argument))
         for stem, inner in self._mounted:
             # Mounted templates keep their URIs; only prompts are renamed.
-            completer = completer or inner.find(reference, argument)
-            completer = completer or inner.find(reference.removeprefix(stem), argument)
+            if completer is None and (not is_prompt or reference.startswith(stem)):
+                name = reference.removeprefix(stem) if is_prompt else reference
+                completer = inner.find(name, argument, is_prompt=is_prompt)
         return completer
 
     def __bool__(self) -> bool:
@@ -74,9 +79,10 @@ class Completions:
             RpcError: -32602, the prompt or the template is unknown.
         """
         asked = decode_params(params, CompleteParams)
-        reference, signature = self._referred(asked)
+        signature = self._referred(asked.ref).signature
         name, typed = asked.argument.name, asked.argument.value
-        completer = self.find(reference, name)
+        is_prompt = isinstance(asked.ref, PromptReference)
+        completer = self.find(_named(asked.ref), name, is_prompt=is_prompt)
         values: Any = ()
         if completer is not None:
             wanted = (typed, _context(asked)) if _takes_others(completer) else (typed,)
@@ -87,22 +93,35 @@ class Completions:
             values = _alike(typed, signature.parameters[name].choices)
         return to_json({"completion": _bounded(values)})[1:-1]
 
-    def _referred(self, asked: CompleteParams) -> tuple[str, TextSignature | None]:
-        if isinstance(asked.ref, PromptReference):
-            prompt = self._prompts.get(asked.ref.name)
-            if prompt is None:
-                text = f"Unknown prompt: {asked.ref.name}{self._prompts.hint(asked.ref.name)}"
-                raise RpcError(INVALID_PARAMS, text)
-            return asked.ref.name, prompt.signature
-        uri = asked.ref.uri
-        template = self._resources.templates.get(uri)
-        if template is not None:
-            return uri, template.signature
-        # Clients may send the URI of a fixed resource, which has no variables to complete.
-        if self._resources.fixed.get(uri) is None:
-            text = f"Unknown resource template: {uri}{self._resources.templates.hint(uri)}"
-            raise RpcError(INVALID_PARAMS, text, {"uri": uri})
-        return uri, None
+    def _referred(self, reference: Reference) -> PromptEntry | ResourceEntry:
+        """Return the entry whose argument is completed.
+
+        Raises:
+            RpcError: -32602, the prompt or the template is unknown.
+        """
+        entry = referred_entry(reference, self._prompts, self._resources)
+        if entry is not None:
+            return entry
+        name = _named(reference)
+        if isinstance(reference, PromptReference):
+            text = f"Unknown prompt: {name}{self._prompts.hint(name)}"
+            raise RpcError(INVALID_PARAMS, text)
+        text = f"Unknown resource template: {name}{self._resources.templates.hint(name)}"
+        raise RpcError(INVALID_PARAMS, text, {"uri": name})
+
+
+def referred_entry(
+    reference: Reference, prompts: PagedList[PromptEntry], resources: Resources
+) -> PromptEntry | ResourceEntry | None:
+    """Return the prompt, template or fixed resource that a completion request names, or None."""
+    if isinstance(reference, PromptReference):
+        return prompts.get(reference.name)
+    # Clients may send the URI of a fixed resource, which has no variables to complete.
+    return resources.templates.get(reference.uri) or resources.fixed.get(reference.uri)
+
+
+def _named(reference: Reference) -> str:
+    return reference.name if isinstance(reference, PromptReference) else reference.uri
 
 
 def _takes_others(completer: Completer) -> bool:
@@ -119,14 +138,14 @@ def _context(asked: CompleteParams) -> dict[str, str]:
 
 
 def _alike(typed: str, choices: Iterable[str]) -> list[str]:
-    """Return the choices that contain the typed text, those that start with it first."""
+    """Return the choices that contain the typed text; choices that start with it come first."""
     sought = typed.casefold()
     found = [choice for choice in choices if sought in choice.casefold()]
     return sorted(found, key=lambda choice: not choice.casefold().startswith(sought))
 
 
 def _bounded(values: Any) -> Completion:
-    """Return at most `MOST` values, and the total number."""
+    """Return at most `MOST` of the values, and the total number of values."""
     if isinstance(values, Completion):
         if len(values.values) <= MOST:
             return values

@@ -91,7 +91,8 @@ class PromptGets(_EntryRequests[PagedList[PromptEntry], PromptEntry]):
 
     def _find(self, exchange: Exchange) -> tuple[PromptEntry, dict[str, str]]:
         params = decode_params(exchange.message.params, _PromptParams)
-        entry = self._registry.get(params.name)
+        name = exchange.head.name  # as read by the check of its scopes
+        entry = None if isinstance(name, UnsetType) else self._registry.get(name)
         if entry is None:
             text = f"Unknown prompt: {params.name}{self._registry.hint(params.name)}"
             raise RpcError(INVALID_PARAMS, text)

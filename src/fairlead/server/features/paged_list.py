@@ -3,7 +3,6 @@
 import base64
 import binascii
 from collections.abc import Callable
-from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from msgspec import Raw
@@ -18,8 +17,6 @@ __all__ = ["PagedList"]
 
 E = TypeVar("E")
 
-COMPARED = 1000  # names that are compared with an unknown one
-
 
 class PagedList(Generic[E]):
     """All registered entries of one kind, by name, in the order of registration."""
@@ -31,7 +28,7 @@ class PagedList(Generic[E]):
         self._page_size = page_size
         self._entries: dict[str, E] = {}
         self._pages: dict[tuple[Revision, int], bytes] = {}
-        self.suggests = True  # False: error messages contain no names, which may be hidden
+        self.suggests = True  # False: error messages do not suggest names, which may be hidden
         self.listeners: list[Callable[[], None]] = []  # called immediately after every change
         # The dictionary's own method without a wrapper, because every call uses it.
         self.get = self._entries.get
@@ -98,21 +95,19 @@ class PagedList(Generic[E]):
         return bytes(downgrade_result(self._method, Raw(to_json(result)), revision))[1:-1]
 
     def hint(self, name: str, place: str | None = None) -> str:
-        """Return the end of the message about an unknown name: the closest known one, and the
-        place where all of them are listed.
+        """Return the end of a message about an unknown name: the closest known name, and where all
+        names are listed.
         """
         # Loaded on first use: only failing requests need it.
-        from ...suggestions import close_matches, did_you_mean
+        from ...suggestions import close_matches, hint_for_unknown
 
-        known = islice(self._entries, COMPARED) if self.suggests else ()
-        question = did_you_mean(close_matches(name, known))
-        where = f"{place or self._method} returns the available {self.kind}s"
-        return f"; {question} {where}" if question else f"; {where}"
+        known = self._entries if self.suggests else ()
+        return hint_for_unknown(close_matches(name, known), place or self._method, f"{self.kind}s")
 
     def _offset(self, cursor: str) -> int:
         try:
             offset = int(base64.urlsafe_b64decode(cursor.encode()))
-        # 0 is never the offset of a cursor and is rejected below.
+        # 0 is not a valid offset of a cursor and is rejected below.
         except (ValueError, binascii.Error):
             offset = 0
         if not 0 < offset <= len(self._entries):

@@ -27,6 +27,7 @@ class PromptEntry(Struct):
     asynchronous: bool
     signature: TextSignature | None = None  # signature of the function; None for a template
     home: Handler | None = None  # handler of the inner server, for a mounted prompt
+    scopes: tuple[str, ...] = ()  # scopes that a caller's token must have
 
     def check(self, given: Mapping[str, str]) -> None:
         """Check that all required arguments are present.

@@ -1,6 +1,6 @@
 """Registry of the resources of a server: fixed URIs and URI templates."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct
@@ -49,6 +49,7 @@ class ResourceEntry(Struct):
     template: "UriTemplate | None" = None
     cache: CacheHints | None = None
     home: Handler | None = None  # handler of the inner server, for a mounted resource
+    scopes: tuple[str, ...] = ()  # scopes that a caller's token must have
 
 
 class Resources:
@@ -76,6 +77,7 @@ class Resources:
         mime_type: str | None,
         cache: CacheHints | None,
         is_template: bool,
+        scopes: Sequence[str] = (),
     ) -> None:
         """Register a resource or a template whose contents a function provides.
 
@@ -109,6 +111,7 @@ class Resources:
         )
         asynchronous = is_asynchronous(function)
         entry = ResourceEntry(definition, function, asynchronous, signature, template, cache)
+        entry.scopes = tuple(scopes)
         (self.fixed if template is None else self.templates).add(uri, entry)
 
     def find(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:

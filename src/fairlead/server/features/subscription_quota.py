@@ -1,6 +1,6 @@
 """Limits on subscriptions and listen streams, per client and in total.
 
-A session has a limit of its own, but a client may open many sessions and many listen streams.
+Sessions have limits too, but a client may open many sessions and listen streams.
 """
 
 import threading
@@ -68,7 +68,7 @@ class SubscriptionQuota:
         self._by_connection = _Quota(CONNECTION_LISTENERS, None)
 
     def held(self, key: Hashable) -> "HeldUris":
-        """Return an empty set that counts the resources a session subscribes to for its client."""
+        """Return an empty set of resources for a session, which counts its items for the client."""
         return HeldUris(self.uris, key)
 
     def listening(self, key: Hashable, edge: object, uris: int) -> AbstractContextManager[None]:
@@ -77,13 +77,13 @@ class SubscriptionQuota:
         Raises (on entry):
             RpcError: -32602, the connection, the client or all clients together exceed a limit.
         """
-        # The edge is alive while the stream lasts, so its id is not reused.
+        # `edge` exists as long as the stream, so its id is not reused.
         by_connection = (self._by_connection, id(edge), 1)
         return _Counted(by_connection, (self.streams, key, 1), (self.uris, key, uris))
 
 
 class _Counted:
-    """Context in which counts are increased. Smaller than a generator for each of them."""
+    """Context in which counts are increased. It needs less memory than a generator."""
 
     __slots__ = ("_parts",)
 

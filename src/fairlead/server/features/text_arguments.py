@@ -29,7 +29,7 @@ class TextParameter(Struct, frozen=True):
     title: str | None = None
     description: str | None = None
     choices: tuple[str, ...] = ()  # all accepted texts, if they can be enumerated
-    pattern: str | None = None  # Pattern that the text must match; checked before msgspec does.
+    pattern: str | None = None  # pattern that the text must match; checked before msgspec checks it
 
 
 class TextSignature:
@@ -39,7 +39,7 @@ class TextSignature:
     enumerations from their values, other types (a list, a dataclass) from JSON.
 
     Raises:
-        TypeError: The function cannot be called by name for one result.
+        TypeError: The function has positional-only parameters, or is a generator.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -81,8 +81,8 @@ class TextSignature:
         for name, text in given.items():
             parameter = self.parameters.get(name)
             if parameter is not None:
-                # `satisfies_limit` matches in linear time. The regular expressions of msgspec
-                # backtrack, and a client could block the event loop with its text.
+                # `satisfies_limit` matches in linear time. msgspec's regular expressions
+                # backtrack, so a client could block the event loop with its text.
                 if parameter.pattern and not satisfies_limit(text, "pattern", parameter.pattern):
                     why = f"must match {parameter.pattern!r}"
                     raise RpcError(INVALID_PARAMS, f"{name}: {why}", {"argument": name})

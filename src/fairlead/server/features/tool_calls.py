@@ -1,4 +1,4 @@
-"""Handler of `tools/call`: lookup, rate limit and choice of the place where the tool runs."""
+"""Handler of `tools/call`: tool lookup, rate limit, and inline or background execution."""
 
 import logging
 from collections.abc import Awaitable
@@ -36,9 +36,9 @@ class ToolCalls:
         complete: bytes,
     ) -> None:
         """`complete` is the JSON that closes each result for a stateless client."""
-        self.listing = listing  # the listing of the registry that the server uses now
+        self.listing = listing  # tool list of the registry currently in use
         self.limiter = _make_limiter(config, config.rate_limit_rate)
-        # The default limit is for network callers only.
+        # The default limit applies to network callers only.
         is_default = config.local_rate_limit_rate != config.rate_limit_rate
         self._local_limiter = _make_limiter(config, 0.0) if is_default else self.limiter
         self._config = config
@@ -68,7 +68,8 @@ class ToolCalls:
 
     def call_inline(self, exchange: Exchange) -> bytes | None:
         """Call an inline tool; return None if the tool is not inline."""
-        entry = self.listing.get(exchange.target or "")
+        name = exchange.head.name
+        entry = None if isinstance(name, UnsetType) else self.listing.get(name)
         if entry is None or not entry.inline:
             return None
         tail = self._complete if exchange.caller.stateless else b"}"
@@ -93,8 +94,7 @@ class ToolCalls:
             suggestion=f"Try again in {max(limiter.wait(name), 0.001):.3g} s",
         )
         extra = {"correlation_id": error.correlation_id}
-        # Only the first rejection is logged as a warning: a client over the limit would fill the
-        # log.
+        # Only the first rejection is a warning: a client over the limit would fill the log.
         if self._logged_limit:
             log.debug("%s [%s]: refused, rate limited", name, error.correlation_id, extra=extra)
         else:

@@ -56,6 +56,7 @@ class ToolEntry(Struct, eq=False):
     home: Handler | None = None  # handler of the inner server, for a mounted tool
     name: str = ""  # the name in the definition
     param_headers: "tuple[ParamHeader, ...]" = ()
+    scopes: tuple[str, ...] = ()  # scopes that a caller's token must have
 
     def __post_init__(self) -> None:
         self.name = self.definition.name
@@ -123,9 +124,9 @@ def tool_from_schema(
     `**kwargs`. A parameter annotated `Context` receives the context.
 
     Raises:
-        TypeError: The handler cannot be called by name for one result, the output schema is a type
-            without a JSON Schema, or a header annotation is invalid.
-        ValueError: A schema or the tool object is invalid.
+        TypeError: The handler is a generator or has positional-only parameters, the output schema
+        is a type without a JSON Schema, or a header annotation is invalid. ValueError: A schema or
+        the tool object is invalid.
     """
     require_function(handler)
     whole = schema if "inputSchema" in schema else {"inputSchema": schema}
@@ -212,8 +213,7 @@ def name_of_function(function: Callable[..., Any]) -> str:
 def _hints(handler: Callable[..., Any]) -> dict[str, Any]:
     try:
         return hints_of(handler)
-    # Names that are imported only for type checkers cannot be resolved, and the schema is explicit
-    # anyway.
+    # Names imported only for type checkers cannot be resolved, and the schema is explicit anyway.
     except (NameError, TypeError):
         return {}
 
@@ -244,7 +244,7 @@ def _checked_by(schema: dict[str, Any], name: str) -> Callable[[Raw], dict[str, 
     """
     checker = Checker(schema)
     try:
-        # Compiled now, so that registration fails and not the first call.
+        # Compiled at registration, so that an invalid schema fails here and not in the first call.
         checker.compile()
     except ValueError as exc:
         raise ValueError(f"{name}: invalid inputSchema: {exc}") from exc

@@ -1,4 +1,4 @@
-"""Tools in modules: functions marked without a server and registered when a server loads them."""
+"""Tools in modules: functions marked as tools and registered when a server loads the module."""
 
 import contextlib
 import functools
@@ -97,8 +97,7 @@ def load_modules(
     """Import modules and register their marked functions; failures are logged and skipped."""
     for name in (*names, *(_entry_points() if entry_points else ())):
         try:
-            # With stdio, a module that prints while it is imported would corrupt the protocol
-            # stream.
+            # With stdio, a module that prints during its import would corrupt the protocol stream.
             with stdout_to_stderr():
                 module = importlib.import_module(name)
         # Imported modules are user code and may raise anything.
@@ -142,7 +141,7 @@ def _entry(function: Callable[..., Any], mark: ToolMark) -> ToolEntry:
 def _needing(function: Callable[..., Any], modules: tuple[str, ...]) -> Callable[..., Any]:
     """Return the function with a check for its required modules.
 
-    The error then names the missing module, instead of an ImportError inside of the function.
+    The error then names the missing module, instead of an ImportError raised inside the function.
     """
     if not modules:
         return function
@@ -157,8 +156,7 @@ def _needing(function: Callable[..., Any], modules: tuple[str, ...]) -> Callable
                 suggestion=f"pip install {' '.join(missing)}",
             )
 
-    # A coroutine function needs an asynchronous wrapper: the runner decides by the type of
-    # function.
+    # A coroutine function needs an asynchronous wrapper: the runner checks the function type.
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)

@@ -1,6 +1,6 @@
 """Base class of the handlers behind an HTTP endpoint."""
 
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ...wire import Notification
 if TYPE_CHECKING:
     from ...protocol.headers import ParamHeader
     from ...transport.http.server.stateless_post import DelegatePost
+    from ...transport.http.server.token_access import RequiredScopes
 
 __all__ = ["EndpointHandler"]
 
@@ -31,6 +32,8 @@ class EndpointHandler:
     on_malformed: OnMalformed | None = None
     # Predicate that returns True for clients to which this path must look unused.
     hides: Callable[[Principal], bool] | None = None
+    # Returns the scopes that the token of a message must have; None if no message requires any.
+    required_scopes: "RequiredScopes | None" = None
     # Receiver of notifications that came outside of any connection.
     on_stateless_notification: Callable[[Notification, Caller, TransportContext], None] | None = (
         None
@@ -47,9 +50,13 @@ class EndpointHandler:
         """
         raise NotImplementedError
 
+    def all_scopes(self) -> Sequence[str]:
+        """Return all scopes that any message may require; the metadata lists them."""
+        return ()
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Any]:
-        """Keep the handler open while the application is served; by default it always is."""
+        """Keep the handler open while the application is served. Does nothing by default."""
         yield None
 
     async def end_streams(self) -> None:

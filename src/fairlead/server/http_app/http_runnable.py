@@ -61,9 +61,9 @@ class HttpRunnable:
 
 
 class StandInServer(HttpRunnable, EndpointHandler):
-    """Server that represents another one: a relay to it, or a tape of it.
+    """Server that stands in for another server: a relay to it, or a tape recorded from it.
 
-    It needs no start-up and closes everything when it stops.
+    It needs no start-up and closes all its connections when it stops.
     """
 
     async def close(self) -> None:

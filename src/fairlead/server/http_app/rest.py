@@ -15,6 +15,7 @@ from ...transport.http.server.asgi import AsgiCall, BodyTooLarge, has_json
 from ...transport.http.server.error_status import mapped_status
 from ...transport.http.server.http_settings import HttpSettings
 from ...wire import Request, to_json
+from ..features.entry_scopes import InsufficientScope
 from ..registration import Registration
 from .openapi import describe_api
 from .status_page import render_page
@@ -70,6 +71,8 @@ class RestApi:
                 await call.send_text(
                     404, f"MCP is served at {self._settings.path}; / lists the other paths"
                 )
+        except InsufficientScope:
+            raise  # the application sends the challenge
         except RpcError as exc:
             await call.answer(mapped_status(exc.code), _error(exc.code, exc.message, exc.data))
 
@@ -100,8 +103,7 @@ class RestApi:
         return _error("NOT_FOUND", f"Unknown tool: {name}{hint}")
 
     async def _call_tool(self, call: AsgiCall, name: str, principal: Principal) -> None:
-        # Required even without a body: web pages may send requests without this header to any
-        # origin.
+        # Required even without a body: web pages may send requests without it to any origin.
         if not has_json(call.headers):
             await call.send_text(415, "Content-Type must be application/json")
             return
@@ -170,6 +172,7 @@ class RestApi:
     ) -> bytes:
         """Send a request to the server like any other client, through its interceptors."""
         message = Request("rest", method, Raw(to_json(params)))
+        self._server.entry_scopes.check_message(message, principal)
         caller = Caller(NEWEST_HANDSHAKE, False, principal)
         exchange = Exchange(
             message,

@@ -1,4 +1,4 @@
-"""Serving of HTTP applications with uvicorn: sockets, limits and shutdown."""
+"""HTTP serving with uvicorn: sockets, limits and shutdown."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["bind", "is_exposed", "serve_http", "url_of"]
 
 GRACE = 3.0  # seconds that running requests may take during shutdown
-KEEP_ALIVE = 5.0
+KEEP_ALIVE = 5.0  # seconds after which an idle connection is closed
 
 log = logging.getLogger("fairlead.server")
 
@@ -40,8 +40,8 @@ def bind(
         return _bind_unix(uds)
     if not insecure and is_exposed(host, settings):
         raise ConfigError(
-            f"{host} can be reached from other machines: set auth_token (or verify_token), or pass "
-            "insecure=True if a proxy authenticates the clients"
+            f"{host} can be reached from other machines: set auth, auth_token or verify_token, or "
+            "pass insecure=True if a proxy authenticates the clients"
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -56,7 +56,8 @@ def bind(
 
 def is_exposed(host: str, settings: HttpSettings) -> bool:
     """Return True if other machines can reach the host without authentication."""
-    guarded = settings.auth_token is not None or settings.verify_token is not None
+    given = (settings.auth_token, settings.verify_token, settings.auth)
+    guarded = any(one is not None for one in given)
     return not guarded and not _is_loopback(host)
 
 
@@ -105,6 +106,14 @@ def url_of(listening: socket.socket, path: str, *, tls: bool) -> str:
     return f"{'https' if tls else 'http'}://{host}:{name[1]}{path}"
 
 
+def _local_url(listening: socket.socket, *, tls: bool) -> str | None:
+    """Return the base URL of a socket on a loopback address; None for other sockets."""
+    name = listening.getsockname()
+    if isinstance(name, str) or not _is_loopback(name[0]):
+        return None
+    return url_of(listening, "", tls=tls)
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
@@ -124,6 +133,11 @@ async def serve_http(
     seconds (default: `GRACE`).
     """
     drain = GRACE if drain is None else drain
+    try:
+        app.listens_at(_local_url(listening, tls=tls is not None))
+    except ConfigError:
+        listening.close()
+        raise
     # uvicorn is needed only by servers that use HTTP.
     import uvicorn
 

@@ -1,4 +1,4 @@
-"""Fragments of a result that are sent before the rest is available."""
+"""Fragments of a result that are sent before the complete result is available."""
 
 from typing import Any, Protocol, runtime_checkable
 

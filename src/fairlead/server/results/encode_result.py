@@ -1,6 +1,6 @@
 """Encoding of the return values of tools, resources and prompts.
 
-The common case, a string, is spliced together; other values pass through the encoder once.
+Strings, the most frequent values, are inserted into prepared JSON; other values are encoded once.
 """
 
 import base64
@@ -65,8 +65,7 @@ def as_content(value: Any, tail: bytes = b"}", body: bytes | None = None) -> Enc
     that a large text is copied only once. `body` is the JSON of the value, if it is encoded
     already.
     """
-    # Compared by exact type: a subclass of str may have its own `__str__` and is handled at the
-    # end.
+    # Compared by exact type: a subclass of str may have its own `__str__` and is handled last.
     if type(value) is str or (body is not None and isinstance(value, str)):
         return EncodedResult(text_result(value, tail, body))
     if value is None:

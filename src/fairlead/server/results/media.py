@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Audio", "File", "Image", "Media", "as_text", "embedded"]
 
-# Subtypes that differ from the extension of the file.
+# MIME subtypes that differ from the file extension.
 _SUBTYPES = {"jpg": "jpeg", "svg": "svg+xml", "tif": "tiff", "ico": "x-icon"}
 _SOUNDS = {"mp3": "mpeg", "m4a": "mp4", "oga": "ogg", "opus": "ogg"}
 

@@ -77,7 +77,7 @@ class NativeOutput:
             self._checker.compile()
 
     def _checked(self, value: Any, body: bytes) -> Any:
-        """Return the value, or its converted form if it does not have the declared one."""
+        """Return the value, converted to the declared type if necessary."""
         if self._decode is None:
             plain = msgspec.json.decode(body)
             problems = self._checker.problems({"result": plain} if self._wrapped else plain)
@@ -141,9 +141,9 @@ def _to_builtins(value: Any) -> Any:
 
 
 def _respell(value: Any) -> Any:
-    """Return a value in which bytes and durations are spelled as pydantic does.
+    """Return a value with bytes and durations in the format of pydantic.
 
-    msgspec spells bytes in base64, and hours and minutes as seconds.
+    msgspec encodes bytes in base64, and writes hours and minutes as seconds.
     """
     if isinstance(value, dict):
         return {_respell(key): _respell(item) for key, item in value.items()}

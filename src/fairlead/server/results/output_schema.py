@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OutputSchema", "OutputSpec", "output_of"]
 
-# A dict is a JSON Schema. True requires a return annotation with a schema, False means no schema,
-# and None uses the return annotation if it has a schema.
+# A dict is a JSON Schema. True requires a return annotation with a schema,
+# False means no schema, and None uses the return annotation if it has a schema.
 OutputSchema: TypeAlias = dict[str, Any] | type | types.UnionType | bool | None
 
 _WRAPPED = (str, int, float, bool, bytes, type(None))
@@ -56,10 +56,10 @@ class OutputSpec:
         self.warm_up = encoder.warm_up  # compiles the validator, if every result needs it
         # encodes a string without a check, if the type is `str`
         self.encode_text = structured_text_result if encoder.takes_any_text else None
-        self._checker = Checker(schema, "result")  # of complete results
+        self._checker = Checker(schema, "result")  # validates complete results
 
     def convert(self, value: Any, tail: bytes = b"}") -> EncodedResult:
-        """Return the result with its structured content, and the content of any result.
+        """Encode a return value as a result with content blocks and structured content.
 
         Raises:
             MCPToolError: The value does not match the schema.
@@ -84,7 +84,7 @@ class OutputSpec:
         return content if body.startswith(b"{") else EncodedResult(content.result, False)
 
     def _encode_blocks(self, value: Any) -> bytes | None:
-        """Return the JSON of content blocks if the schema allows them, as that of `list[Any]`."""
+        """Return the JSON of content blocks if the schema allows them, as for `list[Any]`."""
         body = blocks_json(value)
         if body is None or not self._wrapped:
             return None
@@ -181,7 +181,7 @@ def _pydantic_output(
 
 
 def _has_output(kind: Any) -> bool:
-    """Return True if results of a type are structured without an explicit request."""
+    """Return True if results of a type are structured by default."""
     base = _bare(kind)
     if kind is None or is_result_type(base) or _is_content(base):
         return False
@@ -200,8 +200,8 @@ def _is_wrapped(base: Any) -> bool:
 def _root_fields(base: Any) -> list[Field] | None:
     """Return the fields of a class with annotations that is neither a model nor a `TypedDict`.
 
-    As in the official SDK, a field is required unless the class has its default, and limits and
-    descriptions in `Annotated` are left out.
+    As in the official SDK, a field without a default is required, and limits and descriptions in
+    `Annotated` are ignored.
     """
     if not isinstance(base, type) or as_model(base) is not None or is_typed_dict(base):
         return None
@@ -222,7 +222,7 @@ def _root_fields(base: Any) -> list[Field] | None:
 
 
 def _is_content(kind: Any) -> bool:
-    """Return True for content blocks, also in lists and unions: they are not data."""
+    """Return True for content blocks, also in lists and unions, which have no output schema."""
     kind = _bare(kind)
     origin = typing.get_origin(kind)
     if origin in (list, tuple, collections.abc.Sequence, typing.Union, types.UnionType):

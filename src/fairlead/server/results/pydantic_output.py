@@ -11,10 +11,10 @@ __all__ = ["PydanticOutput", "contains_pydantic_type"]
 
 
 class PydanticOutput:
-    """The schema of a type, and the conversion of values to JSON, both made by pydantic.
+    """Schema of a type, and conversion of values to JSON, by pydantic.
 
-    `fields` are those of a class that is not a model. With `wrapped`, the schema is that of an
-    object with the value as its member `result`.
+    `fields` are the fields of a class that is not a model. If `wrapped`, the schema describes an
+    object with the value in its member `result`.
 
     Raises:
         TypeError: pydantic does not support the type.
@@ -38,7 +38,7 @@ class PydanticOutput:
             self.schema = {**self.schema["$defs"][name], "$defs": self.schema["$defs"]}
         self._wrapped = wrapped
         version = tuple(int(part) for part in pydantic.VERSION.split(".")[:2])
-        # Tools use the names of Python, the schema uses aliases.
+        # Tools use Python names, but the schema uses aliases.
         self._names = {"by_alias": True, "by_name": True} if version >= (2, 11) else {}
 
     def encode(self, value: Any) -> bytes:

@@ -28,8 +28,7 @@ class Header:
 
 
 def flat_headers(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema in which parameters with a header show their type: no union with null, no
-    `$ref`.
+    """Return a schema that gives header parameters a plain type: no union with null, no `$ref`.
 
     Clients drop a tool if the type of a header parameter is not a string, integer or boolean, and
     they do not resolve references. The decoder still accepts null.

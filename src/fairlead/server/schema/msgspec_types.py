@@ -44,7 +44,7 @@ def to_msgspec_type(kind: Any) -> Any:
     if origin is Annotated:
         return with_meta(to_msgspec_type(args[0]), args[1:])
     if origin in (Union, types.UnionType):
-        return Union[tuple(to_msgspec_type(option) for option in args)]  # noqa: UP007 - made while running
+        return Union[tuple(to_msgspec_type(option) for option in args)]  # noqa: UP007 - built at run time
     if origin in ARRAYS or origin in OBJECTS:
         inner = tuple(arg if arg is Ellipsis else to_msgspec_type(arg) for arg in args)
         # msgspec does not decode iterables and iterators, so they receive a list.

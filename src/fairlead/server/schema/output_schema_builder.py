@@ -1,7 +1,7 @@
 """JSON Schemas of the values that tools return.
 
-They are spelled like the schemas of pydantic, apart from titles, because the official SDK publishes
-those: clients see the same schema whichever of the two runs a server.
+Apart from titles, they equal the schemas of pydantic, which the official SDK publishes. Clients
+therefore see the same schema from both.
 """
 
 import collections
@@ -47,7 +47,7 @@ class OutputSchemaBuilder:
         self._named: dict[Any, str] = {}  # names of the definitions by class
 
     def root(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return a complete schema: not a reference, and with the definitions that it needs."""
+        """Return a complete schema with its definitions; a reference is resolved."""
         name = referenced_name(schema)
         if name is not None:
             schema = {**self.defs[name], **{k: v for k, v in schema.items() if k != "$ref"}}
@@ -114,7 +114,7 @@ class OutputSchemaBuilder:
 
     def _annotated(self, base: Any, notes: tuple[Any, ...]) -> dict[str, Any]:
         schema = dict(self.of(base))
-        # Texts are descriptions only of parameters.
+        # Plain strings describe parameters only.
         limits, words, extra = read_notes(n for n in notes if not isinstance(n, str))
         words.pop("tz", None)
         # A limit on `int | None` applies to the number only.

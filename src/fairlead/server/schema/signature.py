@@ -4,8 +4,7 @@ The arguments of a call are decoded directly into a struct generated from the si
 defaults and unknown names are checked in one pass over the bytes, and numbers that models send as
 strings are accepted (0.5 µs). A signature that msgspec does not support, such as a union of two
 objects, takes the slow path: the arguments are decoded, validated against the schema and converted
-parameter by parameter (10 µs). Unknown names are rejected, so that a model learns of a misspelt
-name.
+parameter by parameter (10 µs). Unknown names are rejected, so that a model notices a misspelt name.
 """
 
 import functools
@@ -42,8 +41,8 @@ class Signature:
     """The signature of a function that is called with JSON arguments.
 
     Raises:
-        TypeError: The function cannot be called by name for one result, or a parameter has a type
-            without a JSON form; the message names function and parameter.
+        TypeError: The function is a generator, has positional-only parameters, or has a parameter
+        of a type without a JSON form. The message names function and parameter.
     """
 
     def __init__(self, function: Callable[..., Any], *, context_type: type | None = None) -> None:
@@ -77,7 +76,7 @@ class Signature:
         encoded = msgspec.json.encode(schema)
         self._numbers = self.fast and b'"number"' in encoded
         self._patterns = self.fast and b'"pattern":' in encoded
-        # The validator keeps the complete schema; only the published one is simplified.
+        # The validator keeps the complete schema; only the published schema is simplified.
         self.schema = flat_headers(schema)
         by_position = self.context_name is None and not self._keyword_only
         self.call = self._call_by_position if by_position else self._call_by_name
@@ -91,8 +90,8 @@ class Signature:
         if self._patterns:
             self._check_patterns(arguments)
         if self._numbers:
-            # Numbers nearly always arrive as numbers. Then no string was converted to one, and the
-            # search below, which costs more than the decoding, is not needed.
+            # Numbers are rarely sent as strings.
+            # If none is, the search below, which costs more than the decoding, is not needed.
             try:
                 return self._decode_strictly(arguments)
             except (msgspec.ValidationError, UnicodeDecodeError, RecursionError):
@@ -126,8 +125,7 @@ class Signature:
         if not self.fast or self._patterns:
             self._checker.compile()
 
-    # `call(arguments, context)` calls the function; for a coroutine function it returns the
-    # coroutine.
+    # `call(arguments, context)` calls the function; a coroutine function returns its coroutine.
 
     def _call_by_position(self, arguments: Any, context: object) -> Any:
         return self.function(*_as_tuple(arguments))
@@ -234,7 +232,7 @@ class Signature:
         return schema
 
     def _problems(self, arguments: Raw | bytes, cause: Exception) -> list[FieldError]:
-        """Return every problem, found by the validator: the decoder stops at the first one."""
+        """Return every problem that the validator finds, because the decoder stops at the first."""
         values = read_json(arguments, dict[str, Any], None)
         if values is None:
             return [FieldError("arguments", str(cause))]
@@ -255,7 +253,7 @@ def require_function(function: Any) -> None:
     """Check that an object is a function that returns one value.
 
     Raises:
-        TypeError: It cannot be called, or it is a generator function.
+        TypeError: The object cannot be called, or is a generator function.
     """
     if not callable(function):
         raise TypeError(f"expected a function, not {function!r}")
@@ -271,7 +269,7 @@ def require_names(where: str, parameter: inspect.Parameter) -> None:
     """Check that a parameter has a name for callers.
 
     Raises:
-        TypeError: It is positional-only.
+        TypeError: The parameter is positional-only.
     """
     if parameter.kind is parameter.POSITIONAL_ONLY:
         raise TypeError(
@@ -310,8 +308,8 @@ def _unresolved(function: Callable[..., Any], exc: NameError) -> str:
     return "an annotation"
 
 
-# The decoder accepts the strings "nan" and "inf" as numbers, which JSON does not have. Arguments
-# that may contain them are validated against the schema. A `\u` escape could spell either of them.
+# The decoder accepts the strings "nan" and "inf" as numbers, which JSON does not have.
+# Arguments that may contain them, also as `\u` escapes, are validated against the schema.
 _NOT_FINITE = re.compile(rb'(?i:nan|inf|infinity)"|\\u')
 
 
