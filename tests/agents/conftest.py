@@ -1,4 +1,4 @@
-"""Fixtures of the tests of agents."""
+"""Fixtures for the agent tests."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The examples of agents, with scripted models and real servers."""
+"""The agent examples, with scripted models and real servers."""
 
 import runpy
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ def answer(message: str) -> dict[str, Any]:
     return accept({"value": 3 if message.startswith("How many") else True})
 
 
-async def test_pydantic_ai_example_answers_questions(servers: AgentServers) -> None:
+async def test_the_pydantic_ai_example_answers_elicitations(servers: AgentServers) -> None:
     messages = import_or_skip("pydantic_ai.messages")
     models = import_or_skip("pydantic_ai.models.function")
 
@@ -50,7 +50,7 @@ async def test_pydantic_ai_example_answers_questions(servers: AgentServers) -> N
     assert said == "3 seats on IC 5"
 
 
-async def test_langchain_example_answers_questions(servers: AgentServers) -> None:
+async def test_the_langchain_example_answers_elicitations(servers: AgentServers) -> None:
     chats = import_or_skip("langchain_core.language_models")
     messages = import_or_skip("langchain_core.messages")
 
@@ -70,7 +70,7 @@ async def test_langchain_example_answers_questions(servers: AgentServers) -> Non
     assert state["messages"][-2].content == "3 seats on IC 5"
 
 
-async def test_openai_example_answers_questions(servers: AgentServers) -> None:
+async def test_the_openai_example_answers_elicitations(servers: AgentServers) -> None:
     sdk, models = import_or_skip("agents"), import_or_skip("agents.testing")
     calls = [models.function_call(BOOK, TRAIN, call_id="1")]
     model = models.ScriptedModel([calls, [models.assistant_message("done")]])

@@ -1,4 +1,4 @@
-"""Content of results as texts and media."""
+"""Result content converted to text and media parts."""
 
 from typing import Any
 
@@ -34,6 +34,8 @@ def resource(**members: Any) -> dict[str, Any]:
         ({"type": "new", "x": 1}, TextPart('{"type":"new","x":1}')),
     ],
 )
-def test_block_becomes_a_part(block: dict[str, Any], part: TextPart | MediaPart) -> None:
+def test_a_content_block_becomes_a_text_or_media_part(
+    block: dict[str, Any], part: TextPart | MediaPart
+) -> None:
     result = result_from_response({"content": [block]}, server_name="s", mcp_tool_name="t")
     assert content_parts(result) == [part]

@@ -24,11 +24,11 @@ THREAD = {"configurable": {"thread_id": "1"}}
 
 
 class Script:
-    """A graph whose model makes the given calls, one step after the other, and then ends."""
+    """Build a graph whose model makes the given calls, one per step, and then ends."""
 
     def __init__(self, *steps: Sequence[tuple[str, dict[str, Any]]]) -> None:
         self._steps = list(steps)
-        self.offered: list[set[str]] = []  # names of the tools, for each request
+        self.offered: list[set[str]] = []  # tool names in each request
 
     def graph(self, source: MCPManager | MCPClient, saver: Any = None) -> Any:
         tools = LangChainTools(source)
@@ -64,7 +64,7 @@ def results(state: Any) -> dict[str, Any]:
     return {m.name: m for m in state["messages"] if isinstance(m, messages.ToolMessage)}
 
 
-async def test_dead_server_does_not_stop_a_graph(servers: AgentServers) -> None:
+async def test_a_server_that_has_exited_does_not_stop_a_graph(servers: AgentServers) -> None:
     script = Script([("mcp_paint_weather", {"city": "Rome"})])
     async with MCPManager() as manager:
         await manager.connect_servers(servers.entries)
@@ -76,7 +76,7 @@ async def test_dead_server_does_not_stop_a_graph(servers: AgentServers) -> None:
     assert state["messages"][-1].content == "done"
 
 
-async def test_server_that_dies_during_a_call_fails_only_that_call(servers: AgentServers) -> None:
+async def test_a_server_that_dies_during_a_call_fails_only_that_call(servers: AgentServers) -> None:
     script = Script([("mcp_fragile_die", {}), ("mcp_paint_draw", {}), ("mcp_paint_fail", {})])
     async with MCPManager() as manager:
         await manager.connect_servers(servers.entries)
@@ -89,7 +89,9 @@ async def test_server_that_dies_during_a_call_fails_only_that_call(servers: Agen
     assert found["mcp_paint_fail"].content == "MCP error: ValueError: out of paint"
 
 
-async def test_tools_of_a_late_server_are_in_the_next_step(servers: AgentServers) -> None:
+async def test_a_server_that_connects_late_adds_its_tools_to_the_next_step(
+    servers: AgentServers,
+) -> None:
     script = Script([("mcp_paint_draw", {})], [("mcp_trains_draw", {})])
     async with MCPManager() as manager:
         await manager.connect_servers({"paint": servers.entry("paint")})
@@ -103,7 +105,7 @@ async def test_tools_of_a_late_server_are_in_the_next_step(servers: AgentServers
     assert results(state)["mcp_trains_draw"].status == "success"
 
 
-async def test_cancelling_a_graph_cancels_the_request_of_the_server(servers: AgentServers) -> None:
+async def test_cancelling_a_graph_cancels_the_request_at_the_server(servers: AgentServers) -> None:
     async with MCPManager() as manager:
         await manager.connect_servers({"paint": servers.entry("paint")})
         running = asyncio.create_task(run(Script([("mcp_paint_wait", {})]).graph(manager)))
@@ -115,7 +117,7 @@ async def test_cancelling_a_graph_cancels_the_request_of_the_server(servers: Age
 
 
 @ERAS
-async def test_questions_of_a_server_interrupt_the_graph(
+async def test_elicitations_of_a_server_interrupt_the_graph(
     servers: AgentServers, version: str
 ) -> None:
     script = Script([("mcp_trains_book", {"train": "IC 5"}), ("mcp_paint_weather", {"city": "x"})])
@@ -135,12 +137,12 @@ async def test_questions_of_a_server_interrupt_the_graph(
     ]
     assert results(state)["mcp_trains_book"].content == "3 seats on IC 5"
     assert results(state)["mcp_paint_weather"].status == "success"
-    # The call stayed open, so the server has done its work once.
+    # The call stayed open, so the server executed it once.
     assert servers.notes == ["reserved IC 5"]
 
 
 @ERAS
-async def test_parallel_calls_of_a_server_get_their_own_answers(
+async def test_parallel_calls_with_elicitations_get_their_own_answers(
     servers: AgentServers, version: str
 ) -> None:
     trains = ("IC 5", "IC 6", "IC 7")
@@ -162,7 +164,7 @@ async def test_parallel_calls_of_a_server_get_their_own_answers(
     assert sorted(servers.notes) == ["reserved IC 5", "reserved IC 6", "reserved IC 7"]
 
 
-async def test_answer_after_a_restart_repeats_the_call(servers: AgentServers) -> None:
+async def test_an_answer_after_a_restart_repeats_the_call(servers: AgentServers) -> None:
     script = Script([("mcp_trains_book", {"train": "IC 5"})])
     saver, state = checkpoints.InMemorySaver(), None
     for answer in (None, accept({"value": 3}), accept({"value": True})):
@@ -173,7 +175,7 @@ async def test_answer_after_a_restart_repeats_the_call(servers: AgentServers) ->
     assert results(state)["mcp_trains_book"].content == "3 seats on IC 5"
 
 
-async def test_callback_of_the_manager_answers_questions(servers: AgentServers) -> None:
+async def test_the_callback_of_the_manager_answers_elicitations(servers: AgentServers) -> None:
     script = Script([("mcp_trains_book", {"train": "IC 5"})])
     async with MCPManager(on_elicit=lambda _: decline()) as manager:
         await manager.connect_servers({"trains": servers.entry("trains")})
@@ -181,7 +183,9 @@ async def test_callback_of_the_manager_answers_questions(servers: AgentServers) 
     assert results(state)["mcp_trains_book"].content == "no seats were booked"
 
 
-async def test_tool_outside_of_a_graph_returns_content_or_raises(servers: AgentServers) -> None:
+async def test_a_tool_called_outside_of_a_graph_returns_its_content_or_raises(
+    servers: AgentServers,
+) -> None:
     entry = servers.entry("paint")
     command = [entry["command"], *entry["args"]]
     async with MCPClient.connect_stdio(command, on_elicit=interrupt_agent) as client:
@@ -189,7 +193,7 @@ async def test_tool_outside_of_a_graph_returns_content_or_raises(servers: AgentS
         assert (
             await tools["mcp_paint_weather"].ainvoke({"city": "x"}) == '{"city":"x","degrees":21}'
         )
-        # A question cannot interrupt anything here.
+        # Outside of a graph, an elicitation is cancelled.
         booked = await tools["mcp_paint_book"].ainvoke({"train": "IC 5"})
         assert booked == "no seats were booked"
         with pytest.raises(Exception, match="out of paint"):

@@ -19,7 +19,7 @@ UNTRACED = sdk.RunConfig(tracing_disabled=True)
 
 
 class Script:
-    """An agent whose model makes the given calls, one step after the other, and then ends."""
+    """Build an agent whose model makes the given calls, one per step, and then ends."""
 
     def __init__(self, *steps: Sequence[tuple[str, dict[str, Any]]]) -> None:
         calls = [[models.function_call(*call, call_id=call[0]) for call in step] for step in steps]
@@ -31,7 +31,7 @@ class Script:
 
     @property
     def offered(self) -> list[set[str]]:
-        """Return the names of the tools, for each request."""
+        """Return the tool names in each request."""
         return [{tool.name for tool in call.tools} for call in self.model.calls]
 
 
@@ -40,12 +40,12 @@ async def run(agent: Any, given: Any = "go") -> Any:
 
 
 def outputs(result: Any) -> dict[str, Any]:
-    """Return the results of the tools as the model gets them, by name of the tool."""
+    """Return the tool results that the model gets, by tool name."""
     items = [i.raw_item for i in result.new_items if i.type == "tool_call_output_item"]
     return {item["call_id"]: item["output"] for item in items}
 
 
-async def test_dead_server_does_not_stop_an_agent(servers: AgentServers) -> None:
+async def test_a_server_that_has_exited_does_not_stop_an_agent(servers: AgentServers) -> None:
     script = Script([("mcp_paint_weather", {"city": "Rome"})])
     async with MCPManager() as manager:
         await manager.connect_servers(servers.entries)
@@ -56,7 +56,9 @@ async def test_dead_server_does_not_stop_an_agent(servers: AgentServers) -> None
     assert output == {"type": "input_text", "text": '{"city":"Rome","degrees":21}'}
 
 
-async def test_structured_content_replaces_the_text_on_request(servers: AgentServers) -> None:
+async def test_structured_content_replaces_the_text_of_a_result_if_so_configured(
+    servers: AgentServers,
+) -> None:
     script = Script([("mcp_paint_weather", {"city": "Rome"})])
     async with MCPManager() as manager:
         await manager.connect_servers({"paint": servers.entry("paint")})
@@ -64,7 +66,7 @@ async def test_structured_content_replaces_the_text_on_request(servers: AgentSer
     assert outputs(result)["mcp_paint_weather"] == '{"city": "Rome", "degrees": 21}'
 
 
-async def test_server_that_dies_during_a_call_fails_only_that_call(servers: AgentServers) -> None:
+async def test_a_server_that_dies_during_a_call_fails_only_that_call(servers: AgentServers) -> None:
     script = Script([("mcp_fragile_die", {}), ("mcp_paint_draw", {}), ("mcp_paint_fail", {})])
     async with MCPManager() as manager:
         await manager.connect_servers(servers.entries)
@@ -77,7 +79,9 @@ async def test_server_that_dies_during_a_call_fails_only_that_call(servers: Agen
     assert result.final_output == "done"
 
 
-async def test_tools_of_a_late_server_are_in_the_next_turn(servers: AgentServers) -> None:
+async def test_a_server_that_connects_late_adds_its_tools_to_the_next_turn(
+    servers: AgentServers,
+) -> None:
     script = Script([("connect", {})], [("mcp_trains_draw", {})])
     async with MCPManager() as manager:
         await manager.connect_servers({"paint": servers.entry("paint")})
@@ -95,7 +99,7 @@ async def test_tools_of_a_late_server_are_in_the_next_turn(servers: AgentServers
     assert outputs(result)["mcp_trains_draw"][0]["type"] == "input_image"
 
 
-async def test_cancelling_a_run_cancels_the_request_of_the_server(servers: AgentServers) -> None:
+async def test_cancelling_a_run_cancels_the_request_at_the_server(servers: AgentServers) -> None:
     async with MCPManager() as manager:
         await manager.connect_servers({"paint": servers.entry("paint")})
         running = asyncio.create_task(run(Script([("mcp_paint_wait", {})]).agent(manager)))
@@ -106,7 +110,7 @@ async def test_cancelling_a_run_cancels_the_request_of_the_server(servers: Agent
             await running
 
 
-async def test_callback_of_the_manager_answers_questions(servers: AgentServers) -> None:
+async def test_the_callback_of_the_manager_answers_elicitations(servers: AgentServers) -> None:
     asked: list[str] = []
 
     def answer(question: Question) -> dict[str, Any]:
@@ -121,7 +125,7 @@ async def test_callback_of_the_manager_answers_questions(servers: AgentServers) 
     assert outputs(result)["mcp_trains_book"][0]["text"] == "3 seats on IC 5"
 
 
-async def test_approval_of_a_call_interrupts_the_run(servers: AgentServers) -> None:
+async def test_a_call_that_needs_approval_interrupts_the_run(servers: AgentServers) -> None:
     script = Script([("mcp_paint_draw", {})])
     async with MCPManager() as manager:
         await manager.connect_servers({"paint": servers.entry("paint")})
@@ -134,7 +138,7 @@ async def test_approval_of_a_call_interrupts_the_run(servers: AgentServers) -> N
     assert outputs(result)["mcp_paint_draw"][0]["type"] == "input_image"
 
 
-async def test_client_is_a_source_of_tools(servers: AgentServers) -> None:
+async def test_an_agent_can_use_the_tools_of_a_single_client(servers: AgentServers) -> None:
     script = Script([("mcp_paint_draw", {})])
     entry = servers.entry("paint")
     async with MCPClient.connect_stdio([entry["command"], *entry["args"]]) as client:

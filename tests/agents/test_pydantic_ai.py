@@ -22,12 +22,12 @@ ERAS = pytest.mark.parametrize("version", ["auto", "2025-11-25"])
 
 
 class Script:
-    """A model that makes the given calls, one step after the other, and then ends."""
+    """A model that makes the given calls, one per step, and then ends."""
 
     def __init__(self, *steps: Sequence[tuple[str, dict[str, Any]]]) -> None:
         self._steps = list(steps)
-        self.offered: list[set[str]] = []  # names of the tools, for each request
-        self.returns: list[Any] = []  # results of the tools
+        self.offered: list[set[str]] = []  # tool names in each request
+        self.returns: list[Any] = []  # tool results
         self.model = function_models.FunctionModel(self._respond)
 
     def _respond(self, history: Any, info: Any) -> Any:
@@ -43,7 +43,7 @@ class Script:
         return pydantic_ai.Agent(self.model, toolsets=[toolset], **options)
 
 
-async def test_dead_server_does_not_stop_an_agent(servers: AgentServers) -> None:
+async def test_a_server_that_has_exited_does_not_stop_an_agent(servers: AgentServers) -> None:
     script = Script([("mcp_paint_weather", {"city": "Rome"})])
     async with MCPManager() as manager:
         await manager.connect_servers(servers.entries)
@@ -55,7 +55,7 @@ async def test_dead_server_does_not_stop_an_agent(servers: AgentServers) -> None
     assert part.metadata["structured_content"] == {"city": "Rome", "degrees": 21}
 
 
-async def test_server_that_dies_during_a_call_fails_only_that_call(servers: AgentServers) -> None:
+async def test_a_server_that_dies_during_a_call_fails_only_that_call(servers: AgentServers) -> None:
     script = Script([("mcp_fragile_die", {}), ("mcp_paint_draw", {}), ("mcp_paint_fail", {})])
     async with MCPManager() as manager:
         await manager.connect_servers(servers.entries)
@@ -68,7 +68,9 @@ async def test_server_that_dies_during_a_call_fails_only_that_call(servers: Agen
     assert (failed.outcome, failed.content) == ("failed", "MCP error: ValueError: out of paint")
 
 
-async def test_tools_of_a_late_server_are_in_the_next_step(servers: AgentServers) -> None:
+async def test_a_server_that_connects_late_adds_its_tools_to_the_next_step(
+    servers: AgentServers,
+) -> None:
     async with MCPManager() as manager:
         await manager.connect_servers({"paint": servers.entry("paint")})
         script = Script([("connect", {})], [("mcp_trains_weather", {"city": "Rome"})])
@@ -85,7 +87,7 @@ async def test_tools_of_a_late_server_are_in_the_next_step(servers: AgentServers
     assert [part.outcome for part in script.returns] == ["success", "success"]
 
 
-async def test_cancelling_a_run_cancels_the_request_of_the_server(servers: AgentServers) -> None:
+async def test_cancelling_a_run_cancels_the_request_at_the_server(servers: AgentServers) -> None:
     async with MCPManager() as manager:
         await manager.connect_servers({"paint": servers.entry("paint")})
         run = asyncio.create_task(Script([("mcp_paint_wait", {})]).agent(manager).run("go"))
@@ -97,7 +99,7 @@ async def test_cancelling_a_run_cancels_the_request_of_the_server(servers: Agent
 
 
 @ERAS
-async def test_questions_of_a_server_defer_the_call_until_they_are_answered(
+async def test_elicitations_of_a_server_defer_the_call_until_they_are_answered(
     servers: AgentServers, version: str
 ) -> None:
     script = Script([("mcp_trains_book", {"train": "IC 5"}), ("mcp_paint_weather", {"city": "x"})])
@@ -120,11 +122,11 @@ async def test_questions_of_a_server_defer_the_call_until_they_are_answered(
         ("trains", "book", "Book 3 seats?"),
     ]
     assert "3 seats on IC 5" in [part.content for part in script.returns]
-    # The call stayed open, so the server has done its work once.
+    # The call stayed open, so the server executed it once.
     assert servers.notes == ["reserved IC 5"]
 
 
-async def test_answer_after_a_restart_repeats_the_call(servers: AgentServers) -> None:
+async def test_an_answer_after_a_restart_repeats_the_call(servers: AgentServers) -> None:
     script = Script([("mcp_trains_book", {"train": "IC 5"})])
     history = requests = None
     output = [str, pydantic_ai.DeferredToolRequests]
@@ -144,7 +146,7 @@ async def test_answer_after_a_restart_repeats_the_call(servers: AgentServers) ->
     assert script.returns[-1].content == "3 seats on IC 5"
 
 
-async def test_callback_of_the_manager_answers_questions(servers: AgentServers) -> None:
+async def test_the_callback_of_the_manager_answers_elicitations(servers: AgentServers) -> None:
     script = Script([("mcp_trains_book", {"train": "IC 5"})])
     async with MCPManager(on_elicit=lambda _: decline()) as manager:
         await manager.connect_servers({"trains": servers.entry("trains")})
@@ -152,7 +154,9 @@ async def test_callback_of_the_manager_answers_questions(servers: AgentServers) 
     assert script.returns[-1].content == "no seats were booked"
 
 
-async def test_client_whose_server_has_died_keeps_its_tools(servers: AgentServers) -> None:
+async def test_an_agent_keeps_the_tools_of_a_client_whose_server_has_died(
+    servers: AgentServers,
+) -> None:
     script = Script([("mcp_paint_die", {})], [("mcp_paint_draw", {})])
     entry = servers.entry("paint")
     async with MCPClient.connect_stdio([entry["command"], *entry["args"]]) as client:

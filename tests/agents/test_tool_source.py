@@ -1,4 +1,4 @@
-"""Calls of a tool source that questions interrupt, without a framework."""
+"""Calls of a tool source that elicitations interrupt, without a framework."""
 
 import asyncio
 import subprocess
@@ -21,7 +21,7 @@ LIMIT = 20.0
 
 
 class Interrupt(Exception):
-    """The interrupt of a framework."""
+    """The exception with which a framework interrupts a call."""
 
 
 def interrupt(number: int, posed: PosedQuestion) -> Mapping[str, Any]:
@@ -37,7 +37,7 @@ async def book(source: ToolSource, train: str, ask: Any = interrupt, key: str = 
     return (await source.run("mcp_trains_book", {"train": train}, key or train, ask)).text
 
 
-async def test_interrupted_call_with_other_arguments_is_cancelled_and_repeated(
+async def test_an_interrupted_call_is_cancelled_if_it_is_repeated_with_other_arguments(
     servers: AgentServers,
 ) -> None:
     async with trains(servers, on_elicit=interrupt_agent) as client:
@@ -49,7 +49,7 @@ async def test_interrupted_call_with_other_arguments_is_cancelled_and_repeated(
     assert servers.notes == ["reserved IC 5", "reserved IC 6"]
 
 
-async def test_handshake_call_that_waits_for_an_answer_does_not_block_others(
+async def test_a_handshake_call_that_waits_for_an_answer_does_not_block_other_calls(
     servers: AgentServers,
 ) -> None:
     async with trains(servers, on_elicit=interrupt_agent, config=HANDSHAKE) as client:
@@ -62,7 +62,7 @@ async def test_handshake_call_that_waits_for_an_answer_does_not_block_others(
             assert await book(source, "IC 5", lambda *_: decline()) == "no seats were booked"
 
 
-async def test_cancelled_handshake_call_lets_the_next_one_run(servers: AgentServers) -> None:
+async def test_cancelling_a_handshake_call_unblocks_the_next_call(servers: AgentServers) -> None:
     async with trains(servers, on_elicit=interrupt_agent, config=HANDSHAKE) as client:
         source = ToolSource(client)
         waiting = asyncio.create_task(source.run("mcp_trains_wait", {}, "w", interrupt))
@@ -75,7 +75,7 @@ async def test_cancelled_handshake_call_lets_the_next_one_run(servers: AgentServ
 
 
 @pytest.mark.parametrize("config", [None, HANDSHAKE], ids=["stateless", "handshake"])
-async def test_oldest_interrupted_call_is_cancelled_at_the_limit(
+async def test_the_oldest_interrupted_call_is_cancelled_at_the_limit(
     servers: AgentServers, monkeypatch: pytest.MonkeyPatch, config: MCPClientConfig | None
 ) -> None:
     monkeypatch.setattr(INTERRUPTED_CALLS, "value", 1)
@@ -86,17 +86,19 @@ async def test_oldest_interrupted_call_is_cancelled_at_the_limit(
                 await book(source, train)
         assert await book(source, "IC 6", lambda *_: decline()) == "no seats were booked"
         with pytest.raises(Interrupt):
-            await book(source, "IC 5")  # begins again
+            await book(source, "IC 5")  # the cancelled call starts again
     assert servers.notes == ["reserved IC 5", "reserved IC 6", "reserved IC 5"]
 
 
-async def test_question_outside_of_an_agent_is_cancelled(servers: AgentServers) -> None:
+async def test_an_elicitation_outside_of_an_agent_is_cancelled(servers: AgentServers) -> None:
     async with trains(servers, on_elicit=interrupt_agent) as client:
         result = await client.call_tool("book", {"train": "IC 5"})
     assert result["content"][0]["text"] == "no seats were booked"
 
 
-async def test_tool_that_is_gone_is_a_result_for_the_model(servers: AgentServers) -> None:
+async def test_calling_an_unknown_tool_returns_an_error_result_to_the_model(
+    servers: AgentServers,
+) -> None:
     async with MCPManager() as manager:
         source = ToolSource(manager)
         ran = await source.run("gone", {}, "k", interrupt)
@@ -112,7 +114,7 @@ async def test_tool_that_is_gone_is_a_result_for_the_model(servers: AgentServers
         ("openai", "agents", "openai-agents"),
     ],
 )
-def test_missing_framework_is_an_error_that_names_the_extra(
+def test_the_error_for_a_missing_framework_names_the_extra_to_install(
     module: str, package: str, extra: str
 ) -> None:
     program = f"""
@@ -127,7 +129,7 @@ except ImportError as exc:
     assert f"run `pip install 'fairlead[{extra}]'`" in done.stdout, done.stderr
 
 
-def test_package_is_imported_without_a_framework() -> None:
+def test_the_agents_package_can_be_imported_without_a_framework() -> None:
     program = "import fairlead.agents, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}

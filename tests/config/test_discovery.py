@@ -47,7 +47,7 @@ def test_discovery_finds_the_servers_of_all_programs(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("CFG-04")
-def test_the_first_definition_of_a_name_wins_and_nothing_is_merged(tmp_path: Path) -> None:
+def test_the_first_definition_of_a_name_is_used_without_merging_others(tmp_path: Path) -> None:
     write(
         tmp_path,
         {
@@ -86,7 +86,7 @@ def test_the_first_definition_of_a_name_wins_and_nothing_is_merged(tmp_path: Pat
 
 
 @pytest.mark.covers("CFG-05")
-def test_without_project_files_the_users_entries_are_used(tmp_path: Path) -> None:
+def test_the_entries_of_the_user_are_used_if_there_are_no_project_files(tmp_path: Path) -> None:
     write(tmp_path / PROJECT, {".mcp.json": servers(only="p"), ".cursor/mcp.json": servers(a="p")})
     write(tmp_path / PROJECT, {".fairlead/mcp.json": {"disabledServers": ["b"]}})
     write(tmp_path / HOME, {".cursor/mcp.json": servers(a="u", b="u")})
@@ -97,7 +97,7 @@ def test_without_project_files_the_users_entries_are_used(tmp_path: Path) -> Non
 
 
 @pytest.mark.covers("CFG-06")
-def test_server_lists_in_fairleads_files_apply_to_every_program(tmp_path: Path) -> None:
+def test_server_lists_in_fairlead_files_apply_to_every_program(tmp_path: Path) -> None:
     own = {
         "mcpServers": {"x": {"command": "x", "enabled": False}},
         "disabledServers": ["hidden"],
@@ -123,7 +123,7 @@ def test_server_lists_in_fairleads_files_apply_to_every_program(tmp_path: Path) 
     assert "disabledServers" in loaded.places["hidden"][0][1]
 
 
-def test_a_project_can_disable_a_server_of_the_user(tmp_path: Path) -> None:
+def test_a_project_file_can_disable_a_server_of_the_user(tmp_path: Path) -> None:
     off = {"mcpServers": {"a": {"command": "a", "enabled": False}}}
     write(tmp_path / PROJECT, {".fairlead/mcp.json": off})
     write(tmp_path / HOME, {".cursor/mcp.json": servers(a="a")})
@@ -131,14 +131,14 @@ def test_a_project_can_disable_a_server_of_the_user(tmp_path: Path) -> None:
     assert (loaded.configs, loaded.disabled.keys()) == ({}, {"a"})
 
 
-def test_a_project_cannot_enable_a_server_that_the_user_disabled(tmp_path: Path) -> None:
+def test_a_project_file_cannot_enable_a_server_that_the_user_disabled(tmp_path: Path) -> None:
     write(tmp_path / PROJECT, {".fairlead/mcp.json": {"enabledServers": ["a", "b"]}})
     own = {"mcpServers": {"a": {"command": "a", "enabled": False}}, "disabledServers": ["b"]}
     write(tmp_path / HOME, {".config/fairlead/mcp.json": own, ".cursor/mcp.json": servers(b="b")})
     assert load(tmp_path).configs == {}
 
 
-def test_one_server_under_two_names_is_connected_once(tmp_path: Path) -> None:
+def test_a_server_configured_under_two_names_is_connected_once(tmp_path: Path) -> None:
     entry = {"command": "npx", "args": ["gh"], "env": {"T": "${GH}"}}
     theirs = {"command": "npx", "args": ["gh"], "env": {"T": "${env:GH}"}}
     other = {"command": "npx", "args": ["gh"], "env": {"T": "${env:OTHER_ACCOUNT}"}}
@@ -185,14 +185,14 @@ def test_equal_variables_in_different_syntax_are_duplicates(
         assert load(tmp_path).duplicates == ({"theirs": "ours"} if same else {})
 
 
-def test_a_project_entry_does_not_displace_an_equal_entry_of_the_user(tmp_path: Path) -> None:
+def test_a_project_entry_does_not_replace_an_equal_entry_of_the_user(tmp_path: Path) -> None:
     write(tmp_path / PROJECT, {".fairlead/mcp.json": servers(theirs="x")})
     write(tmp_path / HOME, {".cursor/mcp.json": servers(mine="x")})
     assert load(tmp_path).configs.keys() == {"theirs", "mine"}
 
 
 @pytest.mark.covers("DEC-01")
-def test_mcp_server_config_is_the_struct_of_entries() -> None:
+def test_mcp_server_config_of_the_manager_package_is_the_struct_of_entries() -> None:
     import fairlead
     from fairlead import manager
 
@@ -202,7 +202,7 @@ def test_mcp_server_config_is_the_struct_of_entries() -> None:
 
 
 @pytest.mark.covers("CFG-12", "DEC-21")
-def test_exa_is_filtered_and_its_keys_are_returned(tmp_path: Path) -> None:
+def test_discovery_removes_exa_servers_and_returns_their_keys(tmp_path: Path) -> None:
     exa = {"mcpServers": {"exa": {"url": "https://mcp.exa.ai/mcp?exaApiKey=k1", "type": "http"}}}
     write(tmp_path / HOME, {".cursor/mcp.json": exa, ".claude.json": servers(a="a")})
     loaded = load(tmp_path)
@@ -379,12 +379,12 @@ def test_discovery_warnings_contain_no_secrets(tmp_path: Path) -> None:
     assert "s3cret" not in repr(loaded)
 
 
-def test_an_invalid_name_is_reported_and_used(tmp_path: Path) -> None:
+def test_an_entry_with_an_invalid_name_is_reported_and_used(tmp_path: Path) -> None:
     write(tmp_path / HOME, {".cursor/mcp.json": servers(**{"my server": "a", "": "b"})})
     loaded = load(tmp_path)
     assert loaded.configs.keys() == {"my server", ""}
     path = str(tmp_path / HOME / ".cursor/mcp.json")
-    reason = "a name should only have letters, digits, _ - . : (the server is used anyway)"
+    reason = "a name should contain only letters, digits, _ - . : (the server is used anyway)"
     assert loaded.warnings == [
         Problem(path, 1, f"Server 'my server': {reason}", harmless=True),
         Problem(path, 1, f"Server '': {reason}", harmless=True),
@@ -408,7 +408,7 @@ def test_a_failing_reader_does_not_affect_other_programs(tmp_path: Path) -> None
     ]
 
 
-def test_discovery_of_large_files_is_fast(tmp_path: Path) -> None:
+def test_discovery_of_large_files_takes_less_than_the_time_limit(tmp_path: Path) -> None:
     projects = {f"/p/{n}": {"mcpServers": {}, "history": ["x" * 200] * 10} for n in range(100)}
     write(
         tmp_path / HOME,

@@ -1,4 +1,4 @@
-"""Tests of previews: every value of an entry, its origin, and no secrets."""
+"""Tests of previews, which show every value of an entry and its origin, but no secrets."""
 
 from typing import Any
 
@@ -139,7 +139,7 @@ def test_an_argument_is_shown_with_the_origin_of_its_value(
         ("gemini", "$NO", "", ("your variable NO (not set)",)),
     ],
 )
-def test_a_preview_resolves_environment_values_as_the_program_would(
+def test_a_preview_resolves_environment_values_like_the_program_of_the_entry(
     dialect: str, text: str, expected: str, origins: tuple[str, ...]
 ) -> None:
     [_, value] = shown({"command": "c", "env": {"A": text}}, dialect=dialect)
@@ -206,7 +206,7 @@ def test_the_variables_of_an_env_file_are_shown(
     assert shown({"command": "c"}, env_file=env_file, **more) == [("command", "c", ()), *expected]
 
 
-def test_variables_come_from_the_process_environment_by_default(
+def test_previewed_variables_are_read_from_the_process_environment_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REGION", "south")
@@ -215,7 +215,7 @@ def test_variables_come_from_the_process_environment_by_default(
     assert preview(found, {})[0].text == "${REGION}"
 
 
-def test_the_origin_of_a_literal_value_in_json_is_the_entry() -> None:
+def test_the_default_origin_of_a_previewed_value_is_the_entry() -> None:
     assert PreviewedValue("a", "b").plain() == {"field": "a", "value": "b", "from": ["entry"]}
     filled = PreviewedValue("a", "b", ("c", "d"))
     assert filled.plain() == {"field": "a", "value": "b", "from": ["c", "d"]}

@@ -53,7 +53,7 @@ def test_folders_depend_on_the_platform(
     assert found.is_windows is (platform == "win32")
 
 
-def test_environment_variables_set_the_folders() -> None:
+def test_environment_variables_set_the_configuration_data_and_cache_folders() -> None:
     xdg = machine("linux", XDG_CONFIG_HOME="/c", XDG_DATA_HOME="/d", XDG_CACHE_HOME="/k")
     assert (xdg.own_config, xdg.own_data, xdg.own_cache) == (
         ("/c/fairlead",),
@@ -78,7 +78,7 @@ def test_folder_variables_with_relative_paths_are_ignored() -> None:
     assert relative.variable("XDG_CONFIG_HOME", "/d") == "/d"
 
 
-def test_paths_are_joined_by_the_rules_of_the_platform() -> None:
+def test_paths_are_joined_with_the_separator_of_the_platform() -> None:
     linux = machine("linux")
     assert linux.at_home("a", "..", "b") == "/home/u/b"
     assert linux.in_project("x") == "/home/u/x"
@@ -118,7 +118,7 @@ def test_platform_variants_are_mapped_to_a_known_platform(platform: str, kind: s
     assert local_host_paths("/x", env={"HOME": "/h"}, platform=platform).platform == kind
 
 
-def test_the_home_folder_comes_from_the_environment() -> None:
+def test_the_home_folder_is_read_from_the_environment() -> None:
     env = {"HOME": "/h", "USERPROFILE": r"C:\u"}
     assert local_host_paths("/x", env=env, platform="linux").home == "/h"
     assert local_host_paths("/x", env=env, platform="win32").home == r"C:\u"
@@ -127,7 +127,7 @@ def test_the_home_folder_comes_from_the_environment() -> None:
     assert local_host_paths("/x", env=env, home="/other", platform="linux").home == "/other"
 
 
-def test_a_relative_folder_is_relative_to_the_current_one(
+def test_a_relative_folder_is_resolved_against_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -95,6 +95,6 @@ def test_a_project_entry_reads_only_exa_variables() -> None:
     assert verdict("s", other, level="project") == Removal("Exa is built in", ())
 
 
-def test_an_unset_variable_does_not_prevent_finding_other_keys() -> None:
+def test_an_unset_variable_does_not_prevent_finding_other_exa_keys() -> None:
     args = ["exa-mcp-server", "--api-key", "${UNSET}", "--exa-api-key=k", "--apikey"]
     assert verdict("s", {"command": "npx", "args": args}) == Removal("Exa is built in", ("k",))

@@ -19,14 +19,14 @@ def spec(**filters: Any) -> ServerSpec:
     ("filters", "permitted"),
     [
         ({"only_tools": ("read",)}, ["read"]),
-        ({"only_tools": ("write", "read")}, ["read", "write"]),  # in the order of the server
+        ({"only_tools": ("write", "read")}, ["read", "write"]),  # in the order of the server's list
         ({"only_tools": ()}, []),
         ({"without_tools": ("erase",)}, ["read", "write"]),
         ({"without_tools": ("ERASE", "Write")}, ["read"]),
         ({"only_tools": ("read", "erase"), "without_tools": ("erase",)}, ["read"]),
     ],
 )
-def test_encoded_and_decoded_tools_are_filtered_alike(
+def test_tool_filters_apply_equally_to_encoded_and_decoded_tools(
     filters: dict[str, Any], permitted: list[str]
 ) -> None:
     one, listed = spec(**filters), tools("read", "erase", "write")
@@ -37,7 +37,7 @@ def test_encoded_and_decoded_tools_are_filtered_alike(
     assert len(listed) == 3
 
 
-def test_without_a_filter_the_same_list_is_returned() -> None:
+def test_a_list_without_a_tool_filter_is_returned_unchanged() -> None:
     one, listed = spec(), [*tools("a"), Raw(b"no JSON")]
     assert not one.filters_tools
     assert one.permitted(listed) is listed

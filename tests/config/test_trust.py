@@ -77,7 +77,7 @@ def test_concurrent_processes_do_not_lose_approvals(tmp_path: Path) -> None:
         b"[" * 100_000,
     ],
 )
-def test_a_corrupt_file_approves_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_corrupt_approvals_file_contains_no_approvals(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "approvals.json"
     path.write_bytes(content)
     path.chmod(0o600)
@@ -88,7 +88,7 @@ def test_a_corrupt_file_approves_nothing(tmp_path: Path, content: bytes) -> None
     assert Trust(path).trusts(found())
 
 
-def test_a_file_that_other_users_can_write_approves_nothing(tmp_path: Path) -> None:
+def test_an_approvals_file_that_other_users_can_write_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     Trust(path).approve(found())
     path.chmod(0o666)
@@ -97,7 +97,7 @@ def test_a_file_that_other_users_can_write_approves_nothing(tmp_path: Path) -> N
     assert "other users can write" in trust.warnings[0]
 
 
-def test_the_file_of_approvals_contains_no_secret(tmp_path: Path) -> None:
+def test_the_approvals_file_contains_no_secrets(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     secret = found(raw={"command": "x", "env": {"TOKEN": "s3cret"}})
     Trust(path).approve(secret)
@@ -107,7 +107,7 @@ def test_the_file_of_approvals_contains_no_secret(tmp_path: Path) -> None:
     assert "s3cret" not in repr(secret) + str(secret) + f"{[secret]}"
 
 
-def test_approvals_are_in_the_data_folder() -> None:
+def test_the_approvals_file_is_in_the_data_folder() -> None:
     machine = HostPaths(platform="linux", home="/home/ada", env={}, cwd="/")
     assert str(Trust.of(machine).path) == "/home/ada/.local/share/fairlead/approvals.json"
     moved = msgspec.structs.replace(machine, env={"XDG_DATA_HOME": "/s"})
@@ -116,7 +116,7 @@ def test_approvals_are_in_the_data_folder() -> None:
     assert str(Trust.of(moved).path) == "/f/data/approvals.json"
 
 
-def test_the_rejection_reason_depends_on_the_approval_state(tmp_path: Path) -> None:
+def test_the_rejection_reason_depends_on_the_approval_state_of_the_entry(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     trust = Trust(path)
     assert trust.rejection_reason(found()) == "is not approved"
@@ -143,7 +143,7 @@ def test_approvals_of_another_version_are_ignored_with_a_warning(
     assert json.loads(path.read_text())["version"] == 2
 
 
-def test_changed_parts_of_an_entry_are_named(tmp_path: Path) -> None:
+def test_changes_since_the_approval_of_an_entry_are_listed_by_field(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "approvals.json")
     assert (trust.last(found()), trust.changes(found())) == (None, None)
     entry = MCPStdioServerConfig(command="x", args=["a"], env={"A": "1", "B": "2"})
@@ -161,7 +161,7 @@ def test_changed_parts_of_an_entry_are_named(tmp_path: Path) -> None:
     assert last["runs"] == "x a", "approving an entry again makes it the last one"
 
 
-def test_approval_records_without_parts_cannot_be_compared(tmp_path: Path) -> None:
+def test_approval_records_without_field_digests_cannot_be_compared(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     record = {"name": "a", "path": "/p/.cursor/mcp.json"}
     path.write_text(json.dumps({"version": 2, "approved": {"x": record}}))
@@ -177,7 +177,7 @@ def test_approval_records_contain_the_url_of_a_remote_server(tmp_path: Path) -> 
     assert (record["reaches"], "runs" in record) == ("https://h/mcp", False)
 
 
-def test_the_folder_of_approvals_is_private(tmp_path: Path) -> None:
+def test_the_folder_of_the_approvals_file_is_private(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "approvals.json"
     Trust(path).approve(found())
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700

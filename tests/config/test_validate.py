@@ -31,7 +31,7 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "mcp.schema.json").rea
         ({}, '"command" (stdio) or "url" (http, sse, ws) is required'),
         (
             {"command": "x", "url": "y"},
-            '"command" and "url" are both given: a server has only one of them',
+            '"command" and "url" are both given: remove one of them',
         ),
         (
             {"type": "pigeon", "url": "y"},
@@ -81,7 +81,7 @@ def test_invalid_server_names_are_reported(name: str, fine: bool) -> None:
 
 
 @pytest.mark.covers("CFG-01")
-def test_the_published_schema_accepts_fairleads_files() -> None:
+def test_the_published_schema_accepts_fairlead_files() -> None:
     validator = jsonschema_rs.validator_for(SCHEMA)
     validator.validate(json.loads(USER_FILES[".config/fairlead/mcp.json"]))
     validator.validate(

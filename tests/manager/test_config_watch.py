@@ -1,4 +1,4 @@
-"""Changes of configuration files while their servers run, with real files and servers."""
+"""Changes to configuration files while servers run, with real files and servers."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def _forget_verdicts() -> None:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty home directory; the environment names no other folder."""
+    """Return an empty home directory, and clear variables that name other folders."""
     place = tmp_path / "home"
     place.mkdir()
     monkeypatch.setenv("HOME", str(place))
@@ -39,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(path: Path, servers: dict[str, Any] | str) -> None:
-    """Replace the file in one step, as careful programs do."""
+    """Replace the file atomically, as careful programs do."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = servers if isinstance(servers, str) else json.dumps({"mcpServers": servers})
     draft = path.with_suffix(".draft")
@@ -54,7 +54,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Looks:
-    """Counter of reads of the files, with which a test can wait for the next read."""
+    """A counter of file reads that tests can wait for."""
 
     def __init__(self, load: Callable[[], ConfigSnapshot]) -> None:
         self._load = load
@@ -73,7 +73,9 @@ def states(manager: MCPManager) -> dict[str, int]:
 
 
 @pytest.mark.covers("HST-17")
-async def test_changes_of_files_affect_only_the_changed_servers(home: Path, tmp_path: Path) -> None:
+async def test_a_changed_file_affects_only_the_servers_that_changed_in_it(
+    home: Path, tmp_path: Path
+) -> None:
     cursor = home / ".cursor" / "mcp.json"
     project = tmp_path / "project"
     project.mkdir()
@@ -98,17 +100,17 @@ async def test_changes_of_files_affect_only_the_changed_servers(home: Path, tmp_
         assert after["changes"].client is not before["changes"].client
         assert manager.get_tool("mcp_goes_whoami") is None
 
-        # A program gets its first configuration file.
+        # The first configuration file of a program is created.
         write(home / ".gemini" / "settings.json", {"late": entry(tmp_path, "late")})
         await until(lambda: "late" in manager.get_connected_servers())
         (home / ".gemini" / "settings.json").unlink()
         await until(lambda: "late" not in manager.get_all_server_names())
         assert manager.connections["stays"].client is before["stays"].client
     write(cursor, {"after": entry(tmp_path, "after")})
-    assert manager.get_all_server_names() == []  # closing ended the watcher
+    assert manager.get_all_server_names() == []  # closing the manager ended the watcher
 
 
-async def test_a_file_that_is_being_written_does_not_disconnect_servers(
+async def test_a_partially_written_file_does_not_disconnect_servers(
     home: Path, tmp_path: Path
 ) -> None:
     cursor = home / ".cursor" / "mcp.json"
@@ -128,7 +130,7 @@ async def test_a_file_that_is_being_written_does_not_disconnect_servers(
         assert {name: one.client for name, one in manager.connections.items()} == {
             name: one.client for name, one in before.items()
         }
-        # Some editors remove and create the file again; no check runs in between.
+        # Some editors delete the file and create it again before the next check.
         cursor.unlink()
         write(cursor, {"a": servers["a"]})
         await until(lambda: manager.get_all_server_names() == ["a"])
@@ -138,7 +140,7 @@ async def test_a_file_that_is_being_written_does_not_disconnect_servers(
         await reloader.close()
 
 
-async def test_a_configuration_that_changes_while_servers_start_is_applied(
+async def test_a_configuration_change_while_servers_start_is_applied(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.manager.config_watch.INTERVAL", QUICK)
@@ -160,7 +162,7 @@ async def test_a_configuration_that_changes_while_servers_start_is_applied(
 
 
 @pytest.mark.covers("HST-40")
-async def test_a_session_uses_the_new_tools_after_a_reload_of_all_servers(
+async def test_a_tool_session_uses_the_new_tools_after_a_reload_of_all_servers(
     home: Path, tmp_path: Path
 ) -> None:
     cursor = home / ".cursor" / "mcp.json"

@@ -1,4 +1,4 @@
-"""Discovery and connection of all configured servers, in one step."""
+"""Discovering and connecting all configured servers in one step."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from fairlead.manager.connect_configured import ConnectReport, connect_configure
 
 
 class FakeManager:
-    """A manager that records the servers to connect; one of them cannot be connected."""
+    """A manager that records servers to connect; one of them cannot be connected."""
 
     def __init__(self) -> None:
         self.specs: dict[str, ServerSpec] = {}
@@ -25,7 +25,7 @@ class FakeManager:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty home directory, set in the environment."""
+    """Return an empty home directory that is set in the environment."""
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -40,7 +40,7 @@ def write(path: Path, servers: dict[str, object] | str) -> None:
     path.write_text(text)
 
 
-async def test_configured_servers_are_passed_with_unresolved_variables(
+async def test_configured_servers_are_returned_with_unresolved_variables(
     home: Path, tmp_path: Path
 ) -> None:
     manager = FakeManager()

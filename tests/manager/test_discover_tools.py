@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.auth import MemoryCredentialStore, OAuthAuthorizer
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.config.configured_servers import configured_servers
 from fairlead.config.discovery import load_all_mcp_configs
@@ -18,6 +19,8 @@ from fairlead.manager.manager import MCPManager
 from fairlead.manager.tools.tool_session import create_tool_session
 from fairlead.upstream.memory.tool_cache import MCPToolCache, MemoryStore
 from tests.support.managed_servers import entry
+from tests.support.oidc_provider import running_provider
+from tests.support.protected_server import protected_server
 
 LIMIT = 20.0
 
@@ -29,7 +32,7 @@ def _forget_verdicts() -> None:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty home directory; the environment names no other folder."""
+    """Return an empty home directory, and clear variables that name other folders."""
     place = tmp_path / "home"
     place.mkdir()
     monkeypatch.setenv("HOME", str(place))
@@ -83,7 +86,7 @@ async def test_servers_of_a_project_are_not_started_before_it_is_approved(
         (error,) = first.errors
         assert "is not approved" in error["error"]
     found = load_all_mcp_configs(project).found["p"]
-    # the next start-up has to wait for the server
+    # no failure is remembered, so the next start-up waits for the server
     assert not MCPToolCache().failed("p", found.entry)
     trust.approve(found)
     second = await discover_mcp_servers(project, trust=trust)
@@ -104,7 +107,7 @@ async def test_a_failed_discovery_is_reported_and_not_raised(home: Path, tmp_pat
 
 
 @pytest.mark.covers("HST-04", "HST-42")
-async def test_a_session_gets_the_tools_of_servers_that_connect_late(
+async def test_a_tool_session_gets_the_tools_of_servers_that_connect_late(
     home: Path, tmp_path: Path
 ) -> None:
     write(
@@ -122,6 +125,39 @@ async def test_a_session_gets_the_tools_of_servers_that_connect_late(
     async with session:
         assert session.mcp_manager is not None
         await until(lambda: {t.mcp_server_name for t in session.mcp_tools} == {"quick", "late"})
+
+
+@pytest.mark.covers("HST-04")
+async def test_a_tool_session_uses_its_logins_and_logs_errors_of_servers(
+    home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryCredentialStore()
+    tools = MemoryStore()
+    async with (
+        asyncio.timeout(LIMIT),
+        running_provider() as provider,
+        protected_server(provider.issuer) as server,
+    ):
+        await OAuthAuthorizer(server.url, store=store, authorize=provider.user()).log_in()
+        place = home / ".cursor" / "mcp.json"
+        servers = {"safe": {"url": server.url}, "gone": {"url": "http://127.0.0.1:1/mcp"}}
+        write(place, {"mcpServers": servers})
+        write(tmp_path / ".mcp.json", {"mcpServers": {"project": entry(tmp_path, "p")}})
+        session = await create_tool_session(
+            tmp_path, auth_storage=store, cache=MCPToolCache(tools), enable_project_config=False
+        )
+        async with session:
+            assert [tool.mcp_server_name for tool in session.mcp_tools] == ["safe"]
+            assert session.mcp_manager is not None
+            assert session.mcp_manager.get_connection_status("project") == "disconnected"
+        assert "gone" in caplog.text
+        assert "project" not in caplog.text
+        # Without the store there is no login.
+        async with await create_tool_session(
+            tmp_path, cache=MCPToolCache(MemoryStore()), enable_project_config=False
+        ) as other:
+            assert other.mcp_tools == []
+        assert "requires a login" in caplog.text
 
 
 async def test_a_changed_file_affects_only_its_changed_servers(home: Path, tmp_path: Path) -> None:
@@ -149,7 +185,7 @@ async def test_a_changed_file_affects_only_its_changed_servers(home: Path, tmp_p
         assert after["stays"].client is before["stays"].client
         assert after["changes"].client is not before["changes"].client
         place.write_text("{ half written")
-        await asyncio.sleep(0.2)  # the pause is long enough for another read
+        await asyncio.sleep(0.2)  # long enough for another read of the files
         assert manager.get_connected_servers() == ["changes", "comes", "stays"]
         await reloader.close()
 

@@ -1,4 +1,4 @@
-"""Many servers at once: start-up, supervision, and independence from each other."""
+"""A manager with several servers: start-up, supervision, and independence."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ async def run(manager: MCPManager, name: str, arguments: Any = None) -> str:
 
 
 @pytest.mark.covers("HST-03", "HST-12", "HST-19")
-async def test_a_server_that_fails_does_not_affect_the_others(tmp_path: Path) -> None:
+async def test_a_server_that_cannot_start_does_not_affect_other_servers(tmp_path: Path) -> None:
     async with MCPManager() as manager:
         loaded = await manager.connect_servers(
             {
@@ -72,7 +72,7 @@ async def test_a_slow_server_has_remembered_tools_until_it_is_connected(tmp_path
     cache = MCPToolCache(MemoryStore())
     slow = {"slow": entry(tmp_path, "slow", "slow", "1.0")}
     async with MCPManager(cache=cache) as first:
-        await first.connect_servers(slow)  # the tools are unknown, so the call waits
+        await first.connect_servers(slow)  # no tools are remembered, so this waits for the server
         assert first.get_connected_servers() == ["slow"]
     async with MCPManager(cache=cache) as second:
         began = asyncio.get_running_loop().time()
@@ -101,7 +101,7 @@ async def test_start_up_in_the_background_does_not_wait_for_servers(tmp_path: Pa
 
 
 @pytest.mark.covers("HST-13")
-async def test_a_server_that_never_responds_times_out_after_its_own_limit(tmp_path: Path) -> None:
+async def test_a_server_that_never_responds_fails_after_its_own_timeout(tmp_path: Path) -> None:
     async with MCPManager() as manager:
         loaded = await manager.connect_servers(
             {"silent": entry(tmp_path, "silent", "silent", timeout=600)}
@@ -126,7 +126,7 @@ async def test_start_up_does_not_wait_for_a_server_that_failed_in_the_last_run(
         loop = asyncio.get_running_loop()
         began = loop.time()
         loaded = await manager.connect_servers(servers)
-        # the limit of start-up, not the timeout of the silent server
+        # the start-up limit, not the timeout of the silent server
         assert loop.time() - began < 1.4
         assert any(tool.mcp_server_name == "good" for tool in loaded.tools)
         assert manager.get_connection_status("silent") == "connecting"
@@ -135,7 +135,9 @@ async def test_start_up_does_not_wait_for_a_server_that_failed_in_the_last_run(
 
 
 @pytest.mark.covers("HST-20", "HST-18", "HST-55")
-async def test_a_server_that_exits_is_restarted_and_its_tools_keep_working(tmp_path: Path) -> None:
+async def test_a_server_that_exits_is_restarted_and_its_tools_can_be_called_again(
+    tmp_path: Path,
+) -> None:
     events: list[StatusEvent] = []
     async with MCPManager() as manager:
         manager.add_status_listener(events.append)
@@ -177,7 +179,7 @@ async def test_a_crash_loop_suspends_a_server_until_a_manual_reconnect(tmp_path:
             await until(lambda g=generation: server.generation > g or server.state == "suspended")
         assert server.state == "suspended"
         assert "suspended after" in (await run(manager, "mcp_a_whoami"))
-        assert "mcp_a_whoami" in names_of(manager)  # HST-24: the tool stays listed
+        assert "mcp_a_whoami" in names_of(manager)  # the tool stays listed
         whoami = manager.get_tool("mcp_a_whoami")
         assert whoami is not None
         assert not whoami.available
@@ -239,7 +241,7 @@ async def test_a_lazy_server_starts_on_use_and_stops_when_idle(tmp_path: Path) -
     servers = {"a": entry(tmp_path, "a", lazy=True)}
     rules = Rules(idle_stop=0.3, health_interval=0)
     async with MCPManager(cache=cache, rules=rules) as manager:
-        # the tools are unknown, so the server is started once
+        # no tools are remembered, so the server is started once
         await manager.connect_servers(servers)
         await until(lambda: manager.describe()["a"].state == "idle")
     async with MCPManager(cache=cache, rules=rules) as manager:
@@ -252,7 +254,7 @@ async def test_a_lazy_server_starts_on_use_and_stops_when_idle(tmp_path: Path) -
         assert (await run(manager, "mcp_a_whoami")).startswith("a ")
 
 
-async def test_a_call_during_the_stop_of_a_lazy_server_succeeds(tmp_path: Path) -> None:
+async def test_a_call_while_a_lazy_server_stops_succeeds(tmp_path: Path) -> None:
     rules = Rules(idle_stop=0.05, health_interval=0)
     async with MCPManager(rules=rules, lazy=True) as manager:
         await manager.connect_servers({"a": entry(tmp_path, "a")})
@@ -264,7 +266,9 @@ async def test_a_call_during_the_stop_of_a_lazy_server_succeeds(tmp_path: Path) 
 
 
 @pytest.mark.covers("HST-16", "HST-44", "HST-45")
-async def test_closing_stops_all_servers_including_those_added_later(tmp_path: Path) -> None:
+async def test_closing_a_manager_stops_all_servers_including_those_added_later(
+    tmp_path: Path,
+) -> None:
     manager = MCPManager()
     await manager.connect_servers({"a": entry(tmp_path, "a")})
     await manager.connect_servers({"b": entry(tmp_path, "b"), "a": entry(tmp_path, "a")})
@@ -277,7 +281,7 @@ async def test_closing_stops_all_servers_including_those_added_later(tmp_path: P
             os.kill(pid, 0)
 
 
-async def test_a_closed_manager_connects_and_watches_nothing(tmp_path: Path) -> None:
+async def test_a_closed_manager_neither_connects_servers_nor_watches_files(tmp_path: Path) -> None:
     manager = MCPManager()
     await manager.close()
     loaded = await manager.connect_servers(
@@ -291,7 +295,9 @@ async def test_a_closed_manager_connects_and_watches_nothing(tmp_path: Path) -> 
         await manager.watch()
 
 
-async def test_error_of_a_program_that_writes_text_names_the_server_and_the_text() -> None:
+async def test_the_error_for_a_program_that_prints_text_shows_the_server_name_and_the_text() -> (
+    None
+):
     chatty = {"command": "sh", "args": ["-c", "echo Hello; cat > /dev/null"], "timeout": 700}
     async with MCPManager() as manager:
         (error,) = (await manager.connect_servers({"chatty": chatty})).errors

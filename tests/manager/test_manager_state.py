@@ -1,4 +1,4 @@
-"""The state of a manager: its servers by state, events, and closing."""
+"""The state of a manager: servers by state, events, and closing."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ def spec(name: str) -> ServerSpec:
 
 
 def manager(**states: str) -> MCPManager:
-    """Return a manager whose servers are in these states, without connections."""
+    """Return a manager whose servers have the given states but no connections."""
     one = MCPManager()
     for name, state in states.items():
         upstream = one.upstreams.add(name, spec(name))
@@ -49,7 +49,7 @@ def client_of(one: MCPManager, name: str) -> Any:
     return one.upstreams[name].client
 
 
-async def test_servers_are_grouped_by_their_states() -> None:
+async def test_servers_are_grouped_by_state() -> None:
     one = manager(**{state: state for state in STATES})
     for state in STATES:
         loading = one.upstreams.add(f"loading {state}", spec(state))
@@ -132,7 +132,7 @@ async def test_servers_that_are_disconnected_together_cause_one_event() -> None:
     assert len(told) == 2
 
 
-async def test_the_tools_of_all_connected_servers_are_listed_again(
+async def test_refreshing_lists_the_tools_of_all_connected_servers_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     one = manager(red="connected", broken="connected", away="failed")

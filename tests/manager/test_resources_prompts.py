@@ -13,7 +13,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class FakeServer:
-    """A stub of the calls to a server, which lists the items given by the test."""
+    """A stub for server calls that lists the given items."""
 
     def __init__(self, name: str, state: str = "connected", **lists: Any) -> None:
         self.name, self.lists = name, lists
@@ -70,7 +70,7 @@ def templates(*several: str) -> list[dict[str, str]]:
     return [{"uriTemplate": text} for text in several]
 
 
-async def test_lists_contain_the_items_of_all_connected_servers() -> None:
+async def test_manager_lists_contain_the_items_of_all_connected_servers() -> None:
     red = FakeServer("red", resources=uris("a:1"), prompts=[{"name": "p"}])
     blue = FakeServer("blue", resources=uris("a:2"), templates=templates("b:{n}"))
     away = FakeServer("away", state="failed", resources=uris("a:3"))
@@ -83,7 +83,7 @@ async def test_lists_contain_the_items_of_all_connected_servers() -> None:
     assert red.requests == ["resources/list", "resources/templates/list", "prompts/list"]
 
 
-async def test_a_server_that_hangs_is_left_out_after_half_a_minute(
+async def test_a_server_that_hangs_is_omitted_from_lists_after_half_a_minute(
     virtual_time: VirtualTime,
 ) -> None:
     began = virtual_time.now
@@ -95,7 +95,7 @@ async def test_a_server_that_hangs_is_left_out_after_half_a_minute(
 @pytest.mark.parametrize(
     ("uri", "owner"),
     [
-        ("note:1", "listed"),  # an exact match precedes templates
+        ("note:1", "listed"),  # an exact match takes precedence over templates
         ("note:2", "narrow"),
         ("note:2/x", "wide"),
         ("other:1", None),
@@ -120,7 +120,7 @@ async def test_a_resource_belongs_to_the_server_that_lists_it_or_has_the_most_sp
         await several.subscribe(uri)
         assert [one.name for one in servers if ("+", uri) in one.requests] == [owner]
     result = await several.read_resource(uri, server="listed")
-    assert result["server"] == "listed"  # a named server is used without a search
+    assert result["server"] == "listed"  # a server given by name is used without a lookup
 
 
 async def test_requests_without_a_server_name_are_sent_to_all_servers() -> None:
@@ -140,7 +140,7 @@ async def test_requests_without_a_server_name_are_sent_to_all_servers() -> None:
     assert refused.value.code == -32602
 
 
-def test_servers_without_instructions_are_left_out() -> None:
+def test_instructions_omit_servers_that_have_none() -> None:
     red, blue = FakeServer("red", instructions="read"), FakeServer("blue", instructions="")
     away = FakeServer("away", instructions="x")
     away.upstream.client = None

@@ -1,4 +1,4 @@
-"""Waiting for the first outcome of servers that are connecting."""
+"""Waiting until connecting servers are connected or have failed."""
 
 import asyncio
 from typing import Any
@@ -10,14 +10,14 @@ from tests.support.virtual_time import VirtualTime
 
 
 class Starting:
-    """A server whose outcome the test decides."""
+    """A server whose state is set by the test."""
 
     def __init__(self) -> None:
         self.settled = asyncio.Event()
 
 
 @pytest.mark.parametrize(("spent", "waits"), [(0.0, 0.25), (0.1, 0.15), (0.25, 0.0), (9.0, 0.0)])
-async def test_waiting_briefly_for_start_up_ends_after_a_quarter_of_a_second(
+async def test_the_brief_wait_for_start_up_ends_after_a_quarter_of_a_second(
     virtual_time: VirtualTime, spent: float, waits: float
 ) -> None:
     server: Any = Starting()
@@ -27,7 +27,7 @@ async def test_waiting_briefly_for_start_up_ends_after_a_quarter_of_a_second(
     assert virtual_time.now - begun - spent == pytest.approx(waits)
 
 
-async def test_waiting_for_start_up_ends_when_all_servers_have_an_outcome(
+async def test_the_wait_for_start_up_ends_when_all_servers_are_connected_or_failed(
     virtual_time: VirtualTime,
 ) -> None:
     servers: list[Any] = [Starting(), Starting()]

@@ -1,4 +1,4 @@
-"""The tools of a manager's servers: current ones, and those remembered from the last run."""
+"""Current and remembered tools of a manager's servers."""
 
 import asyncio
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ ENTRY = MCPStdioServerConfig(command="x")
 
 
 class IndexedServers:
-    """An index, its servers, and the sets of tools that it has reported."""
+    """A tool index, its servers, and the tool lists that it has reported."""
 
     def __init__(self, remembered: dict[str, Any] | None = None, **spec: Any) -> None:
         source = Source(provider="p", provider_name="Program")
@@ -66,7 +66,7 @@ async def test_simultaneous_tool_changes_of_several_servers_are_reported_once() 
     assert servers.index.get("nothing") is None
 
 
-async def test_an_immediate_rebuild_replaces_the_one_that_is_scheduled() -> None:
+async def test_an_immediate_rebuild_of_the_tool_list_replaces_the_scheduled_one() -> None:
     servers = IndexedServers()
     red = servers.server("red", tools("a"))
     servers.index.rebuild_soon()
@@ -117,7 +117,7 @@ async def test_tools_of_a_lost_server_stay_listed() -> None:
     assert len(servers.reported) == 1
 
 
-async def test_the_next_rebuild_removes_tools_whose_memory_was_deleted() -> None:
+async def test_the_next_rebuild_removes_tools_whose_cached_list_was_deleted() -> None:
     servers = IndexedServers({"red": tools("old")})
     servers.server("red")
     assert len(servers.index.rebuild()) == 1
@@ -130,7 +130,7 @@ async def test_remembered_tools_of_a_server_that_is_not_configured_are_not_liste
     assert IndexedServers({"red": tools("old")}).index.rebuild() == []
 
 
-async def test_tools_that_the_entry_excludes_are_not_listed() -> None:
+async def test_tools_that_the_server_entry_excludes_are_not_listed() -> None:
     servers = IndexedServers({"blue": tools("a", "b")}, without_tools=("b",))
     servers.server("red", tools("a", "b"))
     servers.server("blue")

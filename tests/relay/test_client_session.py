@@ -1,4 +1,4 @@
-"""Sessions of the handshake era through a relay: routing and order of messages."""
+"""Handshake sessions through a relay: routing and order of messages."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from fairlead.wire import Notification, to_json
 from tests.support.raw_relay import ASKED, HANDSHAKE, LIMIT, scene, two_sessions
 from tests.support.single_exchange import DOWN, exchange
 
-# Sessions with roots share a connection only after its first call.
+# Sessions with roots can share a connection only after its first call.
 WITHOUT_ROOTS = {name: declared for name, declared in ASKED.items() if name != "roots"}
 FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
 
@@ -72,7 +72,7 @@ async def test_a_cancellation_is_forwarded_with_its_reason_in_both_directions() 
         client.tell("notifications/cancelled", {"requestId": call, "reason": "too slow"})
         told = await server.method("notifications/cancelled")
         assert told["params"] == {"requestId": request["id"], "reason": "too slow"}
-        # the response is too late, because the call was cancelled
+        # This response arrives after the cancellation and is dropped.
         server.reply(request, {"content": []})
         client.reply(asked, {"action": "accept"})
         await client.sync()
@@ -106,16 +106,16 @@ async def test_progress_is_forwarded_in_both_directions_with_the_token_of_each_s
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_server_request_goes_to_the_client_whose_call_caused_it() -> None:
+async def test_a_server_request_is_sent_to_the_client_whose_call_caused_it() -> None:
     async with scene(max_connections=1) as place:
         one, other, server = await two_sessions(place, WITHOUT_ROOTS)
         first = one.ask("tools/call", {"name": "one"})
         request = await server.method("tools/call")
-        second = other.ask("tools/call", {"name": "other"})  # the call waits for its turn
+        second = other.ask("tools/call", {"name": "other"})  # this call waits for its turn
         server.ask("elicitation/create", FORM, "s1")
         asked = await one.method("elicitation/create")
-        # A client with an unanswered server request may send another call, even while other clients
-        # wait.
+        # The client with an unanswered server request may send another call,
+        # although another client waits for its turn.
         inner = one.ask("tools/call", {"name": "inner"})
         between = await server.method("tools/call")
         assert between["params"]["name"] == "inner"
@@ -142,7 +142,7 @@ async def test_a_session_that_joins_a_connection_does_not_affect_a_pending_call(
         server = await place.server()
         first = one.ask("tools/call", {"name": "one"})
         request = await server.method("tools/call")
-        other = await place.session(WITHOUT_ROOTS)  # the second session of the connection
+        other = await place.session(WITHOUT_ROOTS)  # becomes the second session on the connection
         other.ask("tools/call", {"name": "other"})
         await other.sync()
         server.ask("elicitation/create", FORM, "s1")
@@ -153,7 +153,7 @@ async def test_a_session_that_joins_a_connection_does_not_affect_a_pending_call(
         assert (await server.method("tools/call"))["params"]["name"] == "other"
 
 
-async def test_a_client_that_does_not_read_does_not_block_the_others() -> None:
+async def test_a_client_that_does_not_read_does_not_block_other_clients() -> None:
     async with scene(max_connections=1) as place:
         slow, other, server = await two_sessions(place, WITHOUT_ROOTS)
         slow.ask("tools/call", {"name": "slow", "_meta": {"progressToken": 1}})
@@ -190,7 +190,7 @@ async def test_an_unused_connection_is_closed_after_its_idle_time() -> None:
         await server.method("notifications/initialized")
         end = asyncio.ensure_future(server.line())
         done, _ = await asyncio.wait((end,), timeout=0.2)
-        assert not done  # a session uses the connection
+        assert not done  # stays open while a session uses it
         await client.close()
         assert await end == b""
         assert place.relay.pool.connections == []
@@ -199,7 +199,7 @@ async def test_an_unused_connection_is_closed_after_its_idle_time() -> None:
         assert "result" in await again.answer_to(again.ask("ping"))
 
 
-# Capabilities that a server can use. Each combination is another key.
+# Capabilities that affect servers. Each combination needs its own connection.
 KINDS: list[dict[str, Any]] = [
     {"sampling": {}},
     {"sampling": {"tools": {}}},
@@ -211,7 +211,7 @@ KINDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("shared", [True, False])
-async def test_callers_with_many_capabilities_open_a_limited_number_of_connections(
+async def test_callers_with_different_capabilities_open_a_limited_number_of_connections(
     shared: bool,
 ) -> None:
     async with scene(max_connections=3, shared=shared) as place:
@@ -235,7 +235,7 @@ async def test_callers_with_many_capabilities_open_a_limited_number_of_connectio
         assert len(place.servers) == opened + 1
 
 
-async def test_experimental_capabilities_do_not_open_another_connection() -> None:
+async def test_experimental_capabilities_do_not_cause_another_connection() -> None:
     async with scene() as place:
         client, server = await place.client(), None
         for n in range(6):
@@ -246,7 +246,7 @@ async def test_experimental_capabilities_do_not_open_another_connection() -> Non
         assert len(place.servers) == 1
 
 
-async def test_a_caller_that_needs_another_connection_is_refused_at_the_limit() -> None:
+async def test_a_caller_that_needs_another_connection_is_rejected_at_the_limit() -> None:
     async with scene(max_connections=1) as place:
         client = await place.client()
         call = client.stateless("tools/list", {}, {"sampling": {}})
@@ -274,10 +274,12 @@ async def test_connections_of_single_sessions_count_towards_the_limit() -> None:
         await place.session()
 
 
-async def test_a_session_is_refused_at_once_while_a_quiet_session_has_the_only_connection() -> None:
+async def test_a_session_is_rejected_at_once_while_a_quiet_session_has_the_only_connection() -> (
+    None
+):
     async with scene(share="session", max_connections=1) as place:
         one, other = await place.session(), await place.client()
-        # a quiet session would release its connection after a minute
+        # The refusal must not wait until the quiet session loses its connection after a minute.
         async with asyncio.timeout(1):
             refused = await other.initialize()
         assert "1 connections to it are in use" in refused["error"]["message"]
@@ -307,7 +309,7 @@ async def test_a_stateless_caller_may_share_a_connection_before_its_session_is_i
         assert (await other.answer_to(call))["result"]["tools"] == []
 
 
-# Sessions that share a connection take turns, or get another one
+# Sessions that share a connection take turns, or get another connection
 
 
 @pytest.mark.covers("GTW-05")
@@ -380,7 +382,7 @@ async def test_a_list_change_during_a_call_is_sent_to_all_sessions() -> None:
             assert told["params"] == {"vendor": 1}
 
 
-async def test_turns_are_granted_in_order_and_none_is_lost() -> None:
+async def test_turns_are_granted_in_order_and_to_every_owner() -> None:
     turns = TurnLock()
     held = turns.try_take("a")
     assert held is not None
@@ -390,15 +392,15 @@ async def test_turns_are_granted_in_order_and_none_is_lost() -> None:
         turn = await turns.take(who, LIMIT)
         order.append(who)
         turn.release()
-        turn.release()  # releasing twice has no effect
+        turn.release()  # has no effect the second time
 
     tasks = [asyncio.ensure_future(take(who)) for who in "bcd"]
     await asyncio.sleep(0)
     assert turns.try_take("a") is None  # other owners wait
-    assert turns.try_take("b", urgent=True) is None  # another owner has the turn
+    assert turns.try_take("b", urgent=True) is None  # the turn belongs to another owner
     urgent = turns.try_take("a", urgent=True)
     assert urgent is not None
-    # A waiter that is cancelled at the moment of its turn passes the turn on.
+    # A turn that is granted to a cancelled waiter goes to the next waiter.
     tasks[0].cancel()
     held.release()
     assert not order
@@ -440,11 +442,11 @@ async def test_every_notification_of_a_server_reaches_its_client(
         assert (told["method"], told.get("params")) == (method, params)
 
 
-# A session without a server
+# Sessions without a real server
 
 
 class OnePeer:
-    """Connection of a client that records messages and returns a given response."""
+    """Fake connection of a client that records messages and returns a given response."""
 
     def __init__(self, revision: Revision | None = None, state: Any = SessionState.ACTIVE) -> None:
         caller = None if revision is None else SimpleNamespace(revision=revision)
@@ -474,7 +476,7 @@ class OnePeer:
 
 
 def session_of(peer: OnePeer, *interceptors: Any) -> ClientSession:
-    session = ClientSession(ANONYMOUS, 10.0, interceptors)
+    session = ClientSession(ANONYMOUS, interceptors)
     given: Any = peer
     session.connect(given)
     return session
@@ -494,7 +496,7 @@ def session_of(peer: OnePeer, *interceptors: Any) -> ClientSession:
 def test_log_messages_below_the_level_of_the_client_are_dropped(
     level: str | None, heard: list[str]
 ) -> None:
-    session = ClientSession(ANONYMOUS, 1.0)
+    session = ClientSession(ANONYMOUS)
     session.level = level
     found = [one for one in ("debug", "info", "error") if session.wants_log(LEVELS.index(one))]
     assert found == heard
@@ -511,7 +513,7 @@ def test_log_messages_below_the_level_of_the_client_are_dropped(
     ],
     ids=["same words", "no revision", "no params", "older", "not yet"],
 )
-def test_notifications_are_adapted_to_the_revision_of_the_session(
+def test_notifications_are_converted_to_the_revision_of_the_session(
     state: Any, revision: Revision | None, params: Any, told: str
 ) -> None:
     peer = OnePeer(revision, state)
@@ -533,7 +535,7 @@ def test_notifications_are_adapted_to_the_revision_of_the_session(
 
 
 class Edge:
-    """Connection of the server that records extra members."""
+    """Fake reply path to the server that records extra members."""
 
     log_level = None
 
@@ -545,7 +547,7 @@ class Edge:
 
 
 class Outbox:
-    """Outbox of the server."""
+    """Fake outbox for notifications to the server."""
 
     def __init__(self) -> None:
         self.notes: list[Any] = []
@@ -555,10 +557,16 @@ class Outbox:
         self.notes.append(json.loads(bytes(note.params)))
 
 
-async def ask(session: ClientSession, params: Any, server: Any = None, **about: Any) -> Any:
+async def ask(
+    session: ClientSession,
+    params: Any,
+    server: Any = None,
+    reply_to: int | None = None,
+    edge: Any = None,
+) -> Any:
     asked = exchange("sampling/createMessage", params, way=DOWN)
-    asked.edge = about.pop("edge", asked.edge)
-    return await session.ask(asked, server or Outbox(), **about)
+    asked.edge = edge or asked.edge
+    return await session.ask(asked, server or Outbox(), 10.0, reply_to)
 
 
 async def test_a_server_request_is_forwarded_with_its_timeouts() -> None:
@@ -584,7 +592,7 @@ async def test_a_server_request_that_the_revision_does_not_support_is_refused() 
     asked = exchange("elicitation/create", {"message": "?", "requestedSchema": several}, way=DOWN)
     server: Any = Outbox()
     with pytest.raises(RpcError, match="several choices") as refused:
-        await session_of(peer).ask(asked, server)
+        await session_of(peer).ask(asked, server, 10.0, None)
     assert (refused.value.code, refused.value.data) == (-32601, {"source": "proxy"})
     assert peer.forwarded == []
 
@@ -605,7 +613,7 @@ async def test_progress_of_the_client_is_sent_to_the_server(tracked: bool) -> No
     assert server.notes == ([{"progressToken": "t", "progress": 1}] if tracked else [])
 
 
-async def test_a_response_waits_for_progress_that_interceptors_delay() -> None:
+async def test_a_response_is_sent_after_progress_that_interceptors_delay() -> None:
     go_on = asyncio.Event()
 
     async def hold(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -635,12 +643,12 @@ async def test_extra_members_of_a_response_reach_the_server() -> None:
     peer.during = lambda request_id, _: session.members_came(request_id, {"x": Raw(b"1")})
     await ask(session, {}, edge=edge)
     assert edge.added == [(1, {"x": Raw(b"1")})]
-    session.members_came(9, {"x": Raw(b"1")})  # the request has been answered already
+    session.members_came(9, {"x": Raw(b"1")})  # request 9 was already answered
     session.members_came(8, {"x": Raw(b"1")})
     assert len(edge.added) == 1
 
 
-async def test_interceptors_see_extra_members_of_a_response() -> None:
+async def test_interceptors_receive_extra_members_of_a_response() -> None:
     class Changing(InterceptorBase):
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             return await proceed(exchange)

@@ -1,4 +1,4 @@
-"""Recording of notifications that a gateway or relay creates itself."""
+"""Recording of notifications that a gateway or relay creates."""
 
 import asyncio
 import contextlib
@@ -36,14 +36,14 @@ KEY = "io.modelcontextprotocol/subscriptionId"
 
 
 def news(tape: Path) -> list[tuple[TapeEntry, dict[str, Any]]]:
-    """Return the recorded notifications of changes that were forwarded."""
+    """Return the recorded change notifications that were forwarded."""
     told = [(entry, decode_entry(entry)) for entry in TapeReader(tape) if not entry.stopped]
     assert all(e.dir is Direction.SERVER_TO_CLIENT for e, m in told if m.get("method") == TOOLS)
     return [(e, m) for e, m in told if m.get("method") in (TOOLS, UPDATED)]
 
 
 def listen_id(tape: Path, session: str | None) -> Any:
-    """Return the id of the last subscription of a session."""
+    """Return the request id of the last subscription in a session."""
     entries = [decode_entry(e) for e in TapeReader(tape) if e.session == session]
     return [m["id"] for m in entries if m.get("method") == "subscriptions/listen"][-1]
 
@@ -51,7 +51,7 @@ def listen_id(tape: Path, session: str | None) -> Any:
 @pytest.mark.covers("GTW-10")
 @pytest.mark.parametrize("upstream", BOTH)
 @pytest.mark.parametrize("version", BOTH)
-async def test_notifications_of_changes_by_a_gateway_are_recorded(
+async def test_change_notifications_sent_by_a_gateway_are_recorded(
     tmp_path: Path, version: str, upstream: str
 ) -> None:
     ears, place = Ears(), tmp_path / "one"
@@ -85,7 +85,7 @@ async def test_notifications_of_changes_by_a_gateway_are_recorded(
     recorder.tape.close()
     told = news(place)
     assert Counter(message["method"] for _, message in told) == heard
-    assert [e.server for e, _ in told] == [None] * 4, "the gateway created them"
+    assert [e.server for e, _ in told] == [None] * 4, "created by the gateway, not by a server"
     assert {e.session for e, _ in told} == {"s1"}
     if version != HANDSHAKE:
         last = listen_id(place, "s1")
@@ -100,7 +100,7 @@ async def test_notifications_of_changes_by_a_gateway_are_recorded(
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_notification_is_recorded_once_for_each_client_that_receives_it(
+async def test_a_notification_is_recorded_once_for_each_receiving_client(
     tmp_path: Path, version: str
 ) -> None:
     place, everybody = tmp_path / "one", [Ears(), Ears()]
@@ -129,7 +129,7 @@ async def test_a_notification_is_recorded_once_for_each_client_that_receives_it(
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_changes_at_the_endpoint_of_a_server_are_recorded_once(
+async def test_list_changes_at_the_endpoint_of_a_server_are_recorded_once(
     tmp_path: Path, version: str
 ) -> None:
     place, ears = tmp_path / "one", Ears()
@@ -159,8 +159,10 @@ async def test_changes_at_the_endpoint_of_a_server_are_recorded_once(
     assert told[0][0].session is not None
 
 
-async def test_notifications_of_a_relay_in_the_other_era_are_recorded(tmp_path: Path) -> None:
-    """The server has no listen requests, so the relay manages the subscriptions."""
+async def test_notifications_that_a_relay_sends_to_clients_of_the_other_era_are_recorded(
+    tmp_path: Path,
+) -> None:
+    """The relay manages the subscriptions, because the server does not support listen requests."""
     place = tmp_path / "one"
     recorder = Recorder(TapeWriter(place))
     async with scene(interceptors=[recorder]) as between:

@@ -28,7 +28,7 @@ from fairlead.relay.relay import Relay
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.transport.memory import memory_pair
 from fairlead.transport.stdio import own_stdio
-from fairlead.upstream.connection.open_connections import STATELESS as CONNECTION_OF_ALL
+from fairlead.upstream.connection.connection_key import STATELESS as CONNECTION_OF_ALL
 from fairlead.wire import Notification
 from tests.support.examples import examples
 from tests.support.raw_relay import (
@@ -44,7 +44,7 @@ from tests.support.raw_relay import (
 from tests.support.single_exchange import exchange as single_exchange
 from tests.support.virtual_time import VirtualTime
 
-# JSON text instead of values, because decoding would hide differences.
+# Numbers and strings as JSON text, because decoding would hide differences.
 NUMBERS = ["0", "-0", "1.0", "0.10", "1e400", "-1E+2", "1e-5", "9" * 40, "9007199254740993"]
 PIECES = ["a", "é", "\\u00e9", "\\/", "\\ud83d\\ude00", "😀", "\\n", '\\"', "\\\\", " ", "\\u0000"]
 
@@ -99,7 +99,7 @@ async def opened(place: Scene, era: str) -> tuple[Client, Server]:
     client = await place.client()
     await client.answer_to(client.stateless("server/discover"))
     server = await place.server()
-    # The relay sent the first discovery, the client the second.
+    # The first request was sent by the relay, the second by the client.
     assert [m["method"] for m in server.seen] == ["server/discover", "server/discover"]
     return client, server
 
@@ -118,7 +118,7 @@ def stamped(params: str, era: str) -> str:
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @settings(max_examples=examples(40))
 @given(params=some_objects, result=some_objects, extra=st.booleans())
-def test_params_and_results_keep_their_bytes(
+def test_params_and_results_are_forwarded_as_unchanged_bytes(
     era: str, params: str, result: str, extra: bool
 ) -> None:
     async def work() -> None:
@@ -139,7 +139,7 @@ def test_params_and_results_keep_their_bytes(
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @settings(max_examples=examples(25))
 @given(data=values, message=strings, code=st.sampled_from([-32000, 1, -32602, 7, -32099]))
-def test_errors_keep_code_message_data_and_unknown_members(
+def test_forwarded_errors_keep_code_message_data_and_unknown_members(
     era: str, data: str, message: str, code: int
 ) -> None:
     error = f'{{"code":{code},"message":{message},"data":{data},"hint":1e400}}'
@@ -156,7 +156,9 @@ def test_errors_keep_code_message_data_and_unknown_members(
 @pytest.mark.covers("GTW-04")
 @settings(max_examples=examples(25))
 @given(params=some_objects, result=some_objects)
-def test_requests_and_notifications_of_a_server_keep_their_bytes(params: str, result: str) -> None:
+def test_requests_and_notifications_of_a_server_are_forwarded_as_unchanged_bytes(
+    params: str, result: str
+) -> None:
     async def work() -> None:
         async with scene() as place:
             client, server = await opened(place, "handshake")
@@ -186,7 +188,7 @@ async def test_an_unpaired_surrogate_becomes_a_replacement_character() -> None:
 
 
 @pytest.mark.covers("DEC-13")
-async def test_deeply_nested_values_are_forwarded_or_refused() -> None:
+async def test_deeply_nested_values_are_forwarded_or_rejected() -> None:
     async with scene() as place:
         client, server = await opened(place, "handshake")
         deep = '{"x":' + "[" * 400 + "]" * 400 + "}"
@@ -204,8 +206,8 @@ async def test_deeply_nested_values_are_forwarded_or_refused() -> None:
 
 
 @pytest.mark.covers("GTW-03")
-async def test_requests_sent_right_after_initialize_wait_for_it() -> None:
-    """The relay sends no `list_changed`, because the connection was not lost."""
+async def test_requests_sent_right_after_initialize_are_forwarded_after_its_response() -> None:
+    """The relay sends no list change notifications, because no connection was lost."""
     params = {
         "protocolVersion": HANDSHAKE,
         "capabilities": {},
@@ -227,7 +229,7 @@ async def test_requests_sent_right_after_initialize_wait_for_it() -> None:
         assert len(place.servers) == 1
 
 
-# Notifications in the wrong direction: forwarded by default, dropped with `strict`
+# Notifications in the wrong direction are forwarded by default and dropped with `strict`.
 
 
 VENDOR = "notifications/vendor"
@@ -236,7 +238,7 @@ UP, DOWN = "notifications/tools/list_changed", "notifications/roots/list_changed
 
 @pytest.mark.covers("PRO-17", "GTW-04")
 @pytest.mark.parametrize("strict", [False, True], ids=["transparent", "strict"])
-async def test_a_notification_in_the_wrong_direction_is_forwarded_unless_strict(
+async def test_a_notification_in_the_wrong_direction_is_dropped_only_in_strict_mode(
     strict: bool,
 ) -> None:
     async with scene(settings=RelaySettings(strict=strict)) as place:
@@ -264,13 +266,13 @@ class Parked(ParkedCalls):
 
 async def test_closing_a_relay_does_not_close_shared_parked_calls() -> None:
     usual = RelaySettings()
-    theirs = Parked(usual)
+    theirs = Parked(lambda: usual.max_parked)
     relay = Relay({"command": "true"}, settings=usual, parked=theirs)
     await relay.close()
     assert relay.parked is theirs
     assert not theirs.closed
     relay = Relay({"command": "true"}, settings=usual)
-    relay.parked = ours = Parked(usual)
+    relay.parked = ours = Parked(lambda: usual.max_parked)
     async with relay.running():
         assert not ours.closed
     assert ours.closed
@@ -290,7 +292,7 @@ class Session:
 
 
 class StatelessConnection:
-    """Connection to a stateless server that records background work."""
+    """Fake connection to a stateless server that records background tasks."""
 
     stateless = alive = True
 
@@ -325,7 +327,7 @@ async def test_subscriptions_to_resources_that_are_no_longer_permitted_end() -> 
     await relay.pool.close()
 
 
-async def test_hang_up_ends_the_subscriptions_on_all_connections() -> None:
+async def test_hang_up_ends_the_subscriptions_of_one_client_or_of_all_clients() -> None:
     relay, connection = Relay({"command": "true"}), StatelessConnection()
     given: Any = connection
     relay.pool._connections[CONNECTION_OF_ALL] = [given]
@@ -336,7 +338,7 @@ async def test_hang_up_ends_the_subscriptions_on_all_connections() -> None:
     await relay.close()
 
 
-async def test_a_client_is_served_until_its_channel_ends_or_it_is_cancelled() -> None:
+async def test_a_client_is_served_until_its_channel_ends_or_its_task_is_cancelled() -> None:
     relay = Relay({"command": "true"})
     near, far = memory_pair()
     serving = asyncio.create_task(relay.serve(near))
@@ -361,7 +363,7 @@ async def test_a_client_is_served_until_its_channel_ends_or_it_is_cancelled() ->
 
 
 class OneWay:
-    """Relay whose connections fail a given number of times."""
+    """A relay whose connections fail a given number of times."""
 
     def __init__(self, *failures: Exception, alive: bool = False) -> None:
         self.relay = Relay({"command": "true"}, "raw")
@@ -409,7 +411,7 @@ def lost(delivered: bool = False) -> TransportError:
     ],
     ids=["works", "once", "twice", "alive", "delivered", "refused"],
 )
-async def test_a_request_that_was_not_delivered_is_sent_again_once(
+async def test_an_undelivered_request_is_sent_again_once(
     failures: list[Exception],
     alive: bool,
     opened: int,
@@ -434,13 +436,13 @@ async def test_a_request_that_was_not_delivered_is_sent_again_once(
     ("failure", "code", "words"),
     [
         (RpcError(5, "no", {"x": 1}), 5, "no"),
-        (DowngradeError("no word for it"), -32601, "no word for it"),
+        (DowngradeError("not supported"), -32601, "not supported"),
         (LocalProtocolError("not now", code=-32600), -32600, "not now"),
         (ConnectFailed("secret", public="is away"), -32603, "server 'raw' is away"),
     ],
-    ids=["refused", "no words", "protocol", "away"],
+    ids=["refused", "downgrade", "protocol", "away"],
 )
-async def test_failures_are_reported_to_the_client_as_errors(
+async def test_failures_are_sent_to_the_client_as_errors(
     failure: Exception, code: int, words: str
 ) -> None:
     relay = OneWay(failure, failure, alive=True).relay
@@ -450,7 +452,7 @@ async def test_failures_are_reported_to_the_client_as_errors(
     assert refused.value.data == {"x": 1} or refused.value.data["source"] == "proxy"
 
 
-def test_every_message_is_attributed_to_the_server_of_the_relay() -> None:
+def test_server_of_returns_the_name_of_the_relay_for_every_message() -> None:
     relay = Relay({"command": "true"}, "raw")
     assert relay.server_of(single_exchange()) == relay.name == "raw"
     assert relay.answer_inline(single_exchange("ping")) is None
@@ -462,7 +464,7 @@ def test_every_message_is_attributed_to_the_server_of_the_relay() -> None:
 
 
 class NotedConnection:
-    """Connection that records notifications."""
+    """Fake connection that records notifications."""
 
     def __init__(self, stateless: bool = False, **about: Any) -> None:
         self.stateless = stateless
@@ -497,7 +499,7 @@ class NotedConnection:
 
 
 class Noted:
-    """Relay with given connections, whose bridges record their calls."""
+    """A relay with fake connections, whose bridges record calls."""
 
     def __init__(self, *connections: NotedConnection) -> None:
         self.relay = Relay({"command": "true"}, "raw")
@@ -535,7 +537,7 @@ class Noted:
         ("notifications/progress", False),
     ],
 )
-def test_notifications_outside_of_sessions_go_to_a_stateless_server(
+def test_notifications_outside_of_sessions_are_sent_to_a_stateless_server(
     method: str, told: bool
 ) -> None:
     old, new, other = (
@@ -575,7 +577,9 @@ async def test_notifications_of_clients_are_forwarded_to_their_server(
     assert noted.done == done
 
 
-async def test_notifications_of_a_session_without_a_connection_go_to_a_stateless_server() -> None:
+async def test_notifications_of_a_session_without_a_connection_are_sent_to_a_stateless_server() -> (
+    None
+):
     connection = NotedConnection(stateless=True)
     session: Any = SimpleNamespace(connection=None)
     Noted(connection).relay.told(session, Notification("notifications/vendor"))
@@ -631,7 +635,7 @@ async def test_a_stateless_server_gets_the_remaining_subscriptions(
     assert noted.done == done
 
 
-async def test_the_loss_of_a_connection_ends_its_bridge_and_its_listeners(
+async def test_losing_a_connection_ends_its_bridge_and_its_listeners(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     noted, connection = Noted(), NotedConnection()
@@ -648,10 +652,10 @@ async def test_the_loss_of_a_connection_ends_its_bridge_and_its_listeners(
 
 
 class WaitingSession(ClientSession):
-    """Session of a connected client that receives notifications."""
+    """A fake session that may have subscriptions or a listening stream."""
 
     def __init__(self, *uris: str, listens: bool = False, connected: bool = True) -> None:
-        super().__init__(ANONYMOUS, 10.0)
+        super().__init__(ANONYMOUS)
         self.uris = SubscriptionQuota().held("key")
         for uri in uris:
             self.uris.add(uri)
@@ -681,13 +685,13 @@ async def test_sessions_with_subscriptions_are_reconnected_after_a_loss(
     began = virtual_time.now
     waiting, gone = WaitingSession("a:1"), WaitingSession("a:1", connected=False)
     relay._lost(connection, ChannelClosed("gone"), [waiting, gone, WaitingSession()])
-    connection.ending = True  # the connection was closed on purpose
+    connection.ending = True  # as if the connection had been closed on purpose
     relay._lost(connection, ChannelClosed("gone"), [WaitingSession("a:1")])
     await asyncio.sleep(1)
     assert reconnected == [(waiting, began + 0.5)]
 
 
-async def test_sessions_that_lost_the_default_connection_join_the_next_one() -> None:
+async def test_sessions_that_lost_the_default_connection_join_the_next_connection() -> None:
     noted, connection, reconnected = Noted(), NotedConnection(), list[Any]()
     connection.borrowed = True
 
@@ -700,20 +704,20 @@ async def test_sessions_that_lost_the_default_connection_join_the_next_one() -> 
     relay._lost(connection, ChannelClosed("gone"), [listening, quiet])
     served = WaitingSession(listens=True)
     served.connection = connection  # type: ignore[assignment]
-    relay._orphans.append(served)  # reconnected in the meantime by one of its requests
+    relay._orphans.append(served)  # a request of this session has already reconnected it
     for _ in range(2):
         await relay.readopt_sessions()
         assert reconnected == [listening]
 
 
-async def test_ending_streams_ends_the_subscriptions_on_all_connections() -> None:
+async def test_end_streams_ends_the_subscriptions_on_all_connections() -> None:
     one, other = NotedConnection(), NotedConnection()
     one.changes = one
     await Noted(one, other).relay.end_streams()
     assert (one.told, one.ended, other.ended) == (["stopped"], 1, 0)
 
 
-async def test_closing_waits_for_background_tasks() -> None:
+async def test_closing_a_relay_waits_for_background_tasks() -> None:
     noted, ended = Noted(), asyncio.Event()
     bridge: Any = noted
     connection: Any = NotedConnection()
@@ -727,7 +731,8 @@ async def test_closing_waits_for_background_tasks() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert not closing.done()
-    assert noted.done == ["closed", "closed"]  # the bridge and the connections
+    # One entry for the bridge and one for the connections.
+    assert noted.done == ["closed", "closed"]
     ended.set()
     async with asyncio.timeout(5):
         await closing
@@ -764,7 +769,7 @@ async def test_delayed_notifications_are_dropped_when_the_client_disconnects() -
         await reading
 
 
-async def test_run_stdio_serves_until_the_streams_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_stdio_serves_until_its_streams_end(monkeypatch: pytest.MonkeyPatch) -> None:
     near, far = memory_pair()
 
     @contextlib.asynccontextmanager
@@ -773,7 +778,7 @@ async def test_run_stdio_serves_until_the_streams_end(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(own_stdio, "open_stdio", open_stdio)
     relay = Relay({"command": "true"})
-    relay.parked = ours = Parked(RelaySettings())
+    relay.parked = ours = Parked(lambda: 64)
     serving = asyncio.create_task(relay.run_stdio())
     async with asyncio.timeout(5):
         while not relay._sessions_by_peer:

@@ -1,4 +1,4 @@
-"""Replicas behind one name of a gateway: choice, failover, lists and the registry of members."""
+"""Replicas of a server in a gateway: choice, failover, lists and the registry of members."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ Outcome = bytes | Exception
 
 
 class FakeReplica:
-    """Replica that returns or raises given outcomes."""
+    """Fake replica that returns or raises given outcomes."""
 
     def __init__(self, name: str, *outcomes: Outcome, rank: int = 0) -> None:
         self.name = name
@@ -138,7 +138,7 @@ def test_the_error_for_a_client_contains_only_public_reasons(
     ],
     ids=["answered", "not sent", "sent", "circuit", "starting", "protocol", "refused"],
 )
-async def test_another_replica_gets_a_request_that_was_not_delivered(
+async def test_an_undelivered_request_is_sent_to_another_replica(
     first: Outcome, asked: tuple[int, int], refused: bool
 ) -> None:
     one, other = FakeReplica("one", first), FakeReplica("other", rank=2)
@@ -171,7 +171,7 @@ async def test_requests_are_distributed_among_the_replicas_of_the_lowest_rank() 
     assert await member(alone).replicas.answer(exchange(), None) == b"x"
 
 
-async def test_a_session_stays_with_its_replica_until_another_has_a_lower_rank() -> None:
+async def test_a_session_stays_with_its_replica_until_another_replica_has_a_lower_rank() -> None:
     one, other = FakeReplica("one"), FakeReplica("other")
     both, client = member(one, other), FakeClient()
     visitor: Any = client
@@ -199,7 +199,7 @@ def round_of(state: str) -> bytes:
     return json.dumps({"resultType": "input_required", "requestState": state}).encode()
 
 
-async def test_the_state_of_a_round_is_sent_to_the_replica_that_created_it() -> None:
+async def test_a_request_state_is_sent_to_the_replica_that_created_it() -> None:
     one, other = FakeReplica("one"), FakeReplica("other")
     both = member(one, other)
     for _ in range(4):
@@ -216,7 +216,7 @@ async def test_the_state_of_a_round_is_sent_to_the_replica_that_created_it() -> 
     assert await both.replicas.answer(unaffected, None) in (b"one", b"other")
 
 
-async def test_a_subscription_without_a_server_waits_until_one_connects_or_is_removed() -> None:
+async def test_a_subscription_waits_until_its_server_connects_or_is_removed() -> None:
     one = FakeReplica("one", lost(delivered=False), lost(delivered=False))
     alone = member(one)
     listening = asyncio.create_task(
@@ -236,13 +236,13 @@ async def test_a_subscription_without_a_server_waits_until_one_connects_or_is_re
     assert one.asked == 2
 
 
-async def test_a_subscription_ends_with_its_server() -> None:
+async def test_a_subscription_ends_when_its_replica_is_lost() -> None:
     one = FakeReplica("one", lost(delivered=True))
     answer = await member(one).replicas.answer(exchange("subscriptions/listen", {}), None)
     assert json.loads(bytes(answer or b""))["resultType"] == "complete"
 
 
-async def test_the_first_replica_that_has_started_ends_the_wait(virtual_time: VirtualTime) -> None:
+async def test_the_wait_ends_when_the_first_replica_has_started(virtual_time: VirtualTime) -> None:
     slow, fast = FakeReplica("slow", rank=1), FakeReplica("fast", rank=1)
     loop = asyncio.get_running_loop()
     slow.connecting, fast.connecting = loop.create_future(), loop.create_future()
@@ -342,13 +342,13 @@ async def test_outdated_lists_of_connected_servers_are_requested_again(
     assert tuple(one.refreshed for one in replicas) == refreshed
 
 
-async def test_refresh_requests_the_lists_of_all_replicas() -> None:
+async def test_refreshing_requests_the_lists_of_all_replicas() -> None:
     replicas = [FakeReplica("a"), FakeReplica("b", rank=2)]
     member(*replicas).refresh()
     assert [one.refreshed for one in replicas] == [1, 1]
 
 
-async def test_lists_of_a_removed_member_are_not_shown() -> None:
+async def test_lists_of_a_removed_server_are_not_shown() -> None:
     replicas, changed = [FakeReplica("a"), FakeReplica("b")], list[ListKind]()
     both = member(*replicas, changed=changed.append)
     await both.close()
@@ -375,7 +375,7 @@ def registered(*names: str) -> tuple[BackendRegistry, list[Member]]:
     return registry, members
 
 
-async def test_members_are_looked_up_by_the_names_of_their_servers() -> None:
+async def test_members_are_looked_up_by_server_name() -> None:
     registry, (red, blue) = registered("red", "blue")
     owners = [registry.owner(name) for name in ("red", "red#2", "blue", "blue#2", "green")]
     assert owners == [red, red, blue, blue, None]
@@ -390,7 +390,7 @@ async def test_members_are_looked_up_by_the_names_of_their_servers() -> None:
     assert (registry.owner("blue"), registry.owner("blue#2")) == (None, None)
 
 
-async def test_a_registry_is_ready_when_all_members_have_listed() -> None:
+async def test_a_registry_is_ready_when_all_servers_have_listed_their_items() -> None:
     registry, (red, blue) = registered("red", "blue")
     assert not registry.is_ready
     red.listed.set()
@@ -400,7 +400,7 @@ async def test_a_registry_is_ready_when_all_members_have_listed() -> None:
     assert BackendRegistry().is_ready
 
 
-async def test_members_that_are_not_named_follow_the_arranged_ones() -> None:
+async def test_servers_that_are_not_in_the_configured_order_are_sorted_last() -> None:
     registry, _ = registered("a", "b", "c", "d")
     registry.arrange(["c", "x", "a"])
     assert list(registry.members) == ["c", "a", "b", "d"]

@@ -1,4 +1,4 @@
-"""Functions that read the params of requests."""
+"""Functions that read request params."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def params_of(made: Any) -> Any:
     ("params", "cursor"),
     [(None, None), ({}, None), ({"cursor": "c"}, "c"), ({"cursor": None}, None)],
 )
-def test_cursor_of_returns_the_cursor(params: Any, cursor: str | None) -> None:
+def test_the_cursor_is_read_from_list_params(params: Any, cursor: str | None) -> None:
     assert cursor_of(exchange("tools/list", params)) == cursor
 
 
@@ -43,16 +43,18 @@ def test_cursor_of_returns_the_cursor(params: Any, cursor: str | None) -> None:
         ({"_meta": {"x": "fairlead/allTools"}}, False),
     ],
 )
-def test_wants_all_reads_the_member_of_meta(params: Any, expected: bool) -> None:
+def test_a_request_for_all_tools_is_recognized_by_the_meta_of_its_params(
+    params: Any, expected: bool
+) -> None:
     assert wants_all(exchange("tools/list", params)) is expected
 
 
-def test_level_of_returns_the_level() -> None:
+def test_the_log_level_is_read_from_params() -> None:
     assert level_of(exchange("logging/setLevel", {"level": "debug"})) == "debug"
     assert level_of(exchange("logging/setLevel")) == ""
 
 
-def test_reference_of_returns_the_prompt_or_template() -> None:
+def test_the_referenced_prompt_or_template_is_read_from_completion_params() -> None:
     prompt = reference_of(exchange("completion/complete", {"ref": {"type": "p", "name": "x"}}))
     assert (prompt.name, prompt.uri, json.loads(bytes(prompt.raw))) == (
         "x",
@@ -69,18 +71,18 @@ def listen(*uris: str) -> Any:
     return exchange("subscriptions/listen", {"notifications": {"resourceSubscriptions": [*uris]}})
 
 
-def test_uris_of_returns_each_resource_once() -> None:
+def test_each_resource_of_a_subscription_is_returned_once() -> None:
     assert uris_of(listen("b", "a", "b")) == ["b", "a"]
     assert uris_of(exchange("subscriptions/listen")) == []
     assert uris_of(exchange("subscriptions/listen", {"notifications": {}})) == []
 
 
-def test_uris_of_limits_the_number_of_resources() -> None:
+def test_the_number_of_resources_in_a_subscription_is_limited() -> None:
     many = [str(number) for number in range(SESSION_SUBSCRIPTIONS.value + 1)]
     assert uris_of(listen(*many)) == many[:-1]
 
 
-def test_with_members_replaces_members_of_the_params() -> None:
+def test_replacing_params_members_keeps_the_other_members() -> None:
     asked = exchange("tools/call", {"name": "a", "arguments": {"x": 1}})
     asked.alias = asked.displayed = "shown"
     renamed = with_members(asked, name="b")
@@ -93,7 +95,7 @@ def test_with_members_replaces_members_of_the_params() -> None:
     assert params_of(with_members(exchange("ping"), a=1)) == {"a": 1}
 
 
-def test_listen_request_for_keeps_only_the_given_resources() -> None:
+def test_a_filtered_listen_request_keeps_only_the_given_resources() -> None:
     asked = exchange(
         "subscriptions/listen",
         {"notifications": {"resourceSubscriptions": ["a", "b"], "toolsListChanged": True}, "k": 1},
@@ -117,7 +119,7 @@ def test_listen_request_for_keeps_only_the_given_resources() -> None:
         (wants_all, {"_meta": {"fairlead/allTools": 1}}),
     ],
 )
-def test_invalid_params_are_refused(read: Callable[[Any], Any], params: Any) -> None:
+def test_invalid_request_params_are_rejected(read: Callable[[Any], Any], params: Any) -> None:
     with pytest.raises(RpcError) as refused:
         read(exchange("x", params))
     assert refused.value.code == -32602

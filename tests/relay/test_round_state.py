@@ -1,4 +1,4 @@
-"""Sealed states of rounds: each is valid for one client and one server."""
+"""Sealed request states, each valid for one client and one server."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from fairlead.errors import RpcError
 from fairlead.protocol import sealed_state
-from fairlead.protocol.caller import ANONYMOUS, Principal
+from fairlead.protocol.caller import ANONYMOUS, Principal, read_params_head
 from fairlead.protocol.sealed_state import KeyRing
 from fairlead.relay.round_state import RoundStates
 from fairlead.wire import Request
@@ -56,7 +56,7 @@ def test_opening_a_sealed_state_returns_the_original_state(principal: Principal)
         ("ada", "blue", "the state belongs to another server"),
     ],
 )
-def test_a_state_is_refused_from_another_client_or_for_another_server(
+def test_a_request_state_is_rejected_from_another_client_or_for_another_server(
     principal: Principal, server: str, why: str
 ) -> None:
     own = states()
@@ -67,7 +67,7 @@ def test_a_state_is_refused_from_another_client_or_for_another_server(
 
 
 @pytest.mark.parametrize("state", ["", "s1", "v1.p.AAAA", "v1.p.", "v2.x.y"])
-def test_a_state_that_was_not_sealed_here_is_refused(state: str) -> None:
+def test_a_request_state_that_was_not_sealed_here_is_rejected(state: str) -> None:
     own = states()
     with pytest.raises(RpcError, match="requestState is not valid: the state was") as caught:
         own.open(asked(state, "ada"), "red")
@@ -76,15 +76,16 @@ def test_a_state_that_was_not_sealed_here_is_refused(state: str) -> None:
         states().open(asked(sealed_for(own, "ada"), "ada"), "red")
 
 
-def test_a_key_written_with_escapes_is_found() -> None:
+def test_a_request_state_whose_key_contains_escapes_is_found() -> None:
     params = Raw(rb'{"name": "t", "request\u0053tate": "s1"}')
     forged = exchange("tools/call", {}, principal="ada")
     forged.message = Request(1, "tools/call", params)
+    forged.head = read_params_head(params)
     with pytest.raises(RpcError, match="requestState is not valid"):
         states().open(forged, "red")
 
 
-def test_a_state_expires_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_state_expires_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     own = states()
     sealed = sealed_for(own, "ada")
     now = sealed_state.time.time()
@@ -105,12 +106,12 @@ def test_a_state_expires_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
         b"[]",
     ],
 )
-def test_results_without_a_state_are_unchanged(answer: bytes | None) -> None:
+def test_results_without_a_request_state_are_unchanged(answer: bytes | None) -> None:
     own = states()
     assert own.seal(answer, server="red", replica="red", principal="ada") is answer
 
 
-def test_requests_without_a_state_are_unchanged() -> None:
+def test_requests_without_a_request_state_are_unchanged() -> None:
     plain = exchange("tools/call", {"name": "t"}, principal="ada")
     assert states().open(plain, "red") == (plain, None)
     nothing = exchange("tools/call", principal="ada")

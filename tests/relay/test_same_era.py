@@ -35,14 +35,14 @@ async def test_initialize_and_its_result_are_forwarded_with_unknown_members() ->
 
 
 @pytest.mark.covers("GTW-04")
-async def test_an_older_protocol_version_of_the_server_applies_to_both_sides() -> None:
+async def test_client_and_server_use_the_older_protocol_version_of_the_server() -> None:
     async with scene(version="2025-03-26") as place:
         client = await place.client()
         answer = await client.initialize(version="2025-11-25")
         assert answer["result"]["protocolVersion"] == "2025-03-26"
         server = await place.server()
         await server.method("notifications/initialized")
-        # That revision has batches. The requests of a batch are forwarded and answered one by one.
+        # The negotiated revision allows batches, whose requests are forwarded one by one.
         client.send('[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"method":"b"}]')
         for name in "ab":
             server.reply(await server.method(name), {"was": name})
@@ -50,7 +50,7 @@ async def test_an_older_protocol_version_of_the_server_applies_to_both_sides() -
         assert answers == {1: "a", 2: "b"}
 
 
-async def test_results_of_a_newer_server_are_adapted_to_the_version_of_the_client() -> None:
+async def test_results_from_a_newer_server_are_adapted_to_the_client_version() -> None:
     async with scene(version="2025-11-25") as place:
         client = await place.client()
         answer = await client.initialize(version="2024-11-05")
@@ -71,7 +71,7 @@ async def test_log_messages_are_sent_only_to_the_client_whose_call_caused_them()
         await other.answer_to(other.ask("logging/setLevel", {"level": "info"}))
         assert server.seen[-1]["params"]["level"] == "info"
         await one.answer_to(one.ask("logging/setLevel", {"level": "warning"}))
-        # the level that the other session has set
+        # the server keeps the lower level of the other session
         assert server.seen[-1]["params"]["level"] == "info"
         call = other.ask("tools/call", {"name": "x"})
         request = await server.method("tools/call")
@@ -89,7 +89,7 @@ async def test_log_messages_are_sent_only_to_the_client_whose_call_caused_them()
         assert [m["params"]["data"] for m in one.skipped] == ["ones"]
 
 
-async def test_an_invalid_log_level_is_forwarded_for_the_server_to_refuse() -> None:
+async def test_an_invalid_log_level_is_forwarded_so_that_the_server_rejects_it() -> None:
     async with scene(quiet={"logging/setLevel"}) as place:
         one, other, server = await two_sessions(place)
         await server.method("notifications/initialized")
@@ -104,7 +104,7 @@ async def test_an_invalid_log_level_is_forwarded_for_the_server_to_refuse() -> N
 
 
 @pytest.mark.covers("GTW-05")
-async def test_updates_reach_only_subscribed_sessions() -> None:
+async def test_resource_updates_are_sent_only_to_subscribed_sessions() -> None:
     async with scene() as place:
         one, other, server = await two_sessions(place)
         for end, uri in ((one, "x:1"), (other, "x:2"), (one, "x:both"), (other, "x:both")):
@@ -114,7 +114,7 @@ async def test_updates_reach_only_subscribed_sessions() -> None:
         await server.sync()
         assert [(await one.read())["params"]["uri"] for _ in range(2)] == ["x:1", "x:both"]
         assert [(await other.read())["params"]["uri"] for _ in range(2)] == ["x:2", "x:both"]
-        # The last subscriber ends the subscription at the server.
+        # The subscription at the server ends with its last subscriber.
         await one.answer_to(one.ask("resources/unsubscribe", {"uri": "x:both"}))
         assert not any(m.get("method") == "resources/unsubscribe" for m in server.seen)
         await other.answer_to(other.ask("resources/unsubscribe", {"uri": "x:both"}))
@@ -138,7 +138,7 @@ async def test_a_session_gets_no_updates_after_a_refused_subscription() -> None:
         assert (await other.read())["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_refused_level_leaves_the_earlier_one_in_effect() -> None:
+async def test_a_rejected_log_level_keeps_the_earlier_one_in_effect() -> None:
     async with scene(quiet={"logging/setLevel"}) as place:
         client = await place.client()
         await client.initialize()
@@ -154,7 +154,7 @@ async def test_a_refused_level_leaves_the_earlier_one_in_effect() -> None:
         assert message["params"]["data"] == "still here"
 
 
-async def test_a_refused_subscription_is_not_recorded() -> None:
+async def test_a_rejected_subscription_is_not_recorded() -> None:
     async with scene(quiet={"resources/subscribe"}) as place:
         client = await place.client()
         await client.initialize()
@@ -168,7 +168,7 @@ async def test_a_refused_subscription_is_not_recorded() -> None:
                 server.refuse(heard, -32603, "not now")
             await client.answer_to(request)
         [connection] = place.relay.pool.connections
-        # A second request that fails does not end the first subscription.
+        # The refused second request does not end the first subscription.
         assert list(connection.uris) == ["a://1"]
         [session] = connection.sessions
         assert sorted(session.uris) == ["a://1"]
@@ -179,7 +179,7 @@ async def test_a_refused_subscription_is_not_recorded() -> None:
 ELICIT = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
 
 
-async def test_an_undeclared_request_is_refused_by_the_only_client_itself() -> None:
+async def test_an_undeclared_request_is_forwarded_to_the_only_client_and_rejected_there() -> None:
     async with scene() as place:
         client = await place.session()
         server = await place.server()
@@ -195,7 +195,7 @@ async def test_an_undeclared_request_is_refused_by_the_only_client_itself() -> N
         assert "result" in await client.answer_to(number)
 
 
-async def test_an_undeclared_request_is_refused_if_several_clients_share_the_connection() -> None:
+async def test_an_undeclared_request_is_rejected_if_several_clients_share_the_connection() -> None:
     async with scene() as place:
         one, other, server = await two_sessions(place)
         number = one.ask("tools/call", {"name": "x"})
@@ -208,7 +208,7 @@ async def test_an_undeclared_request_is_refused_if_several_clients_share_the_con
         assert (one.skipped, other.skipped) == ([], [])
 
 
-async def test_a_method_outside_of_the_revision_of_the_only_client_is_refused() -> None:
+async def test_a_method_outside_the_revision_of_the_only_client_is_rejected() -> None:
     async with scene(version="2024-11-05") as place:
         client = await place.session(version="2024-11-05")
         server = await place.server()
@@ -218,7 +218,7 @@ async def test_a_method_outside_of_the_revision_of_the_only_client_is_refused() 
         assert client.skipped == []
 
 
-# Progress and cancellations of clients that name no request of the relay
+# Progress and cancellations from clients that refer to unknown requests
 
 
 def _naming(name: Any) -> list[tuple[str, Any]]:
@@ -231,10 +231,10 @@ def _naming(name: Any) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "alone", "forwarded"), [("own", True, True), (9, True, False), ("own", False, False)]
 )
-async def test_unknown_progress_and_cancellations_are_forwarded_if_they_name_a_text(
+async def test_unknown_progress_and_cancellations_with_a_string_id_are_forwarded(
     name: Any, alone: bool, forwarded: bool
 ) -> None:
-    """A number may be an id of the relay, and another client may use the same text."""
+    """A number may be an id that the relay uses, and other clients may use the same string."""
     async with scene() as place:
         client = await place.session()
         server = await place.server()

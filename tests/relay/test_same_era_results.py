@@ -1,4 +1,4 @@
-"""Results and subscriptions that a relay changes between a client and a server of the same era."""
+"""Results and subscriptions that a relay adapts between a client and a server of one era."""
 
 import asyncio
 import json
@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec import Raw, UnsetType, structs
 
+from fairlead.config.upstream_settings import UpstreamSettings
 from fairlead.errors import RpcError, ServerBusy
 from fairlead.protocol.caller import SUBSCRIPTION_KEY
 from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
 from fairlead.relay import same_era
-from fairlead.relay.relay_settings import RelaySettings
 from fairlead.relay.same_era import SameEraForwarder, stop_watching
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.transport.http.server.asgi import HeaderMap
@@ -31,15 +31,15 @@ from tests.support.virtual_time import VirtualTime
         ({"notifications": {}}, 0),
         ({}, 0),
         (None, 0),
-        # invalid params, which the server refuses
+        # invalid params are forwarded and refused by the server
         ({"notifications": {"resourceSubscriptions": 5}}, 0),
     ],
 )
-def test_the_resources_of_a_subscription_are_counted(params: Any, count: int) -> None:
+def test_the_resources_of_a_listen_request_are_counted(params: Any, count: int) -> None:
     assert same_era._uri_count(exchange("subscriptions/listen", params)) == count
 
 
-def test_with_our_versions_replaces_the_supported_versions() -> None:
+def test_supported_versions_in_an_error_are_replaced_by_those_of_the_relay() -> None:
     shown = json.loads(bytes(same_era._with_our_versions(Raw(b'{"a":1,"supportedVersions":[]}'))))
     ours = [revision.value for revision in reversed(Revision)]
     assert shown == {"a": 1, "supportedVersions": ours}
@@ -58,7 +58,7 @@ def test_with_our_versions_replaces_the_supported_versions() -> None:
         ({"_meta": 5}, {"_meta": 5}),
     ],
 )
-def test_the_last_result_of_a_subscription_has_the_id_of_the_client(
+def test_the_final_result_of_a_subscription_has_the_subscription_id_of_the_client(
     result: Any, tagged: Any
 ) -> None:
     asked = exchange("subscriptions/listen", {})
@@ -100,7 +100,7 @@ def test_ending_a_subscription_keeps_the_other_subscribers_of_the_resource() -> 
 
 
 class OneConnection:
-    """Connection to a server that responds at once and records requests."""
+    """Fake connection to a server that responds immediately and records requests."""
 
     def __init__(self, revision: Revision = NEWEST_HANDSHAKE, **about: Any) -> None:
         self.name = "raw"
@@ -143,7 +143,7 @@ class OneConnection:
             try:
                 await self.goes_on.wait()
             finally:
-                await asyncio.sleep(0)  # the cancellation is sent to the server
+                await asyncio.sleep(0)  # time to send the cancellation to the server
                 self.over += 1
         if turn is not None:
             turn.release()
@@ -153,7 +153,7 @@ class OneConnection:
 
 
 class OneSession:
-    """Session with a log level and subscriptions."""
+    """Fake session with a log level and subscriptions."""
 
     def __init__(
         self, connection: OneConnection, quota: SubscriptionQuota, level: str | None = None
@@ -172,8 +172,11 @@ async def no_other_connection(session: Any, caller: Any) -> Any:
     raise ServerBusy("raw is busy", public="is busy")
 
 
-def forwarder(move: Any = no_other_connection, **settings: Any) -> SameEraForwarder:
-    return SameEraForwarder(RelaySettings(**settings), SubscriptionQuota(), move)
+def forwarder(
+    move: Any = no_other_connection, quota: SubscriptionQuota | None = None, **settings: Any
+) -> SameEraForwarder:
+    pool: Any = SimpleNamespace(settings=UpstreamSettings(**settings))
+    return SameEraForwarder(pool, quota or SubscriptionQuota(), move)
 
 
 def session_of(connection: OneConnection, level: str | None = None) -> Any:
@@ -198,7 +201,7 @@ async def in_session(
     ],
     ids=["older", "same", "newer"],
 )
-def test_the_result_of_initialize_has_the_older_of_two_revisions(
+def test_the_initialize_result_has_the_older_of_both_revisions(
     asked: Revision, theirs: Revision, version: str, set_to: list[Revision]
 ) -> None:
     connection: Any = OneConnection(theirs)
@@ -222,7 +225,7 @@ def test_the_result_of_initialize_has_the_older_of_two_revisions(
         ("loud", ["info"], "loud"),
     ],
 )
-async def test_the_server_gets_the_lowest_level_of_all_sessions(
+async def test_the_server_gets_the_lowest_log_level_of_all_sessions(
     level: str, others: list[str | None], sent: str
 ) -> None:
     connection = OneConnection()
@@ -235,7 +238,7 @@ async def test_the_server_gets_the_lowest_level_of_all_sessions(
 
 
 @pytest.mark.parametrize("params", [None, {}, {"level": 7}])
-async def test_a_missing_level_is_forwarded_for_the_server_to_refuse(params: Any) -> None:
+async def test_a_missing_log_level_is_forwarded_so_that_the_server_rejects_it(params: Any) -> None:
     connection = OneConnection()
     session = session_of(connection, "alert")
     await in_session(connection, session, "logging/setLevel", params)
@@ -257,7 +260,7 @@ async def test_requests_outside_of_sessions_record_no_level_or_subscription() ->
     assert connection.uris == {}
 
 
-async def test_the_earlier_level_is_restored_if_the_server_refuses() -> None:
+async def test_the_earlier_log_level_is_restored_if_the_server_rejects_the_new_level() -> None:
     connection = OneConnection()
     connection.result = RpcError(-5, "no")
     session = session_of(connection, "alert")
@@ -273,7 +276,7 @@ async def test_a_subscription_is_recorded_unless_the_server_refuses_it() -> None
         await in_session(connection, session, "resources/subscribe", {"uri": "a:1"})
     assert connection.uris == {"a:1": {one, other}}
     connection.result = RpcError(-5, "no")
-    for uri in ("a:1", "b:1"):  # the existing subscription stays
+    for uri in ("a:1", "b:1"):  # a refused request does not end an existing subscription
         with pytest.raises(RpcError, match="no"):
             await in_session(connection, one, "resources/subscribe", {"uri": uri})
     assert (connection.uris, set(one.uris)) == ({"a:1": {one, other}}, {"a:1"})
@@ -288,7 +291,7 @@ async def test_a_subscription_is_recorded_unless_the_server_refuses_it() -> None
         await in_session(connection, other, "resources/unsubscribe", {"uri": "a:1"}) == b'{"a":1}'
     )
     assert (len(connection.sent), connection.uris) == (before + 1, {})
-    # Without a URI, the server refuses the request.
+    # Requests without a URI are forwarded and refused by the server.
     for method in ("resources/subscribe", "resources/unsubscribe"):
         assert await in_session(connection, one, method, {}) == b'{"a":1}'
     assert connection.uris == {}
@@ -298,7 +301,7 @@ async def test_a_subscription_is_recorded_unless_the_server_refuses_it() -> None
     ("borrowed", "watched", "sent"),
     [(True, False, 0), (True, True, 1), (False, False, 1), (False, True, 1)],
 )
-async def test_a_client_cannot_end_a_subscription_of_the_gateway_itself(
+async def test_a_client_cannot_end_a_subscription_that_the_gateway_uses(
     borrowed: bool, watched: bool, sent: int
 ) -> None:
     connection = OneConnection(borrowed=borrowed)
@@ -380,7 +383,7 @@ async def test_a_session_that_waits_for_its_turn_is_moved_to_another_connection(
     held.release()
 
 
-@pytest.mark.parametrize("why", ["borrowed", "another call of it"])
+@pytest.mark.parametrize("why", ["borrowed", "another pending call"])
 async def test_a_session_that_cannot_be_moved_waits_for_its_turn(
     virtual_time: VirtualTime, why: str
 ) -> None:
@@ -390,7 +393,7 @@ async def test_a_session_that_cannot_be_moved_waits_for_its_turn(
         connection.calls = {7: SimpleNamespace(session=session)}
 
     async def move(*_: Any) -> Any:
-        raise AssertionError("its calls would end up on two connections")
+        raise AssertionError("the session must not be moved")
 
     relay, begun = forwarder(move, turn_timeout=5.0), virtual_time.now
     held = connection.turns.try_take("another session")
@@ -459,11 +462,11 @@ async def test_discovery_returns_the_revisions_of_the_relay() -> None:
     assert connection.sent == [({}, 7.0)]
 
 
-async def test_subscriptions_last_until_one_side_ends_them() -> None:
+async def test_a_subscription_lasts_until_the_client_or_the_server_ends_it() -> None:
     connection: Any = OneConnection()
     connection.goes_on = asyncio.Event()
     quota = SubscriptionQuota()
-    relay = SameEraForwarder(RelaySettings(), quota, no_other_connection)
+    relay = forwarder(quota=quota)
     params = {"notifications": {"resourceSubscriptions": ["a:1", "a:2"]}}
     asked = [exchange("subscriptions/listen", params) for _ in range(3)]
     streams = [asyncio.create_task(relay.forward_stateless(one, None, connection)) for one in asked]

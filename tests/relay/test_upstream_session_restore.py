@@ -1,4 +1,4 @@
-"""Sessions whose connection to the server was lost."""
+"""Restoring sessions whose connection to the server was lost."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
 
 
-async def test_level_and_subscriptions_are_restored_after_a_restart_of_the_server() -> None:
+async def test_log_level_and_subscriptions_are_restored_after_a_restart_of_the_server() -> None:
     async with scene() as place:
         client = await place.session()
         server = await place.server()
@@ -38,7 +38,7 @@ async def test_level_and_subscriptions_are_restored_after_a_restart_of_the_serve
         assert methods.count("initialize") == 1
         assert methods.count("logging/setLevel") == 1
         assert methods.count("resources/subscribe") == 1
-        assert len(place.servers) == 2  # all calls share one new connection
+        assert len(place.servers) == 2  # all calls share the new connection
         told = [m["method"] for m in client.skipped]
         assert told.count("notifications/tools/list_changed") == 1
         assert told.count("notifications/resources/updated") == 1
@@ -63,7 +63,7 @@ async def test_concurrent_calls_after_a_loss_open_one_connection_for_a_session()
 async def test_a_session_without_a_stream_releases_its_idle_connection(
     share: Any, tmp_path: Path
 ) -> None:
-    """The session itself stays, and continues with the next request of the client."""
+    """The session is kept, and the next request of the client opens a new connection."""
     command = program(tmp_path, SERVER, stateless=False)
     entry = {"command": command[0], "args": command[1:]}
     relay = Relay(entry, "one", share=share, idle_close=0.2, idle_close_used=0.2)
@@ -75,7 +75,7 @@ async def test_a_session_without_a_stream_releases_its_idle_connection(
         assert (await (await post(web, url, name, "tools/call", {"name": "t"})).json())["result"]
         assert len(heard(tmp_path, "initialize")) == 2
         headers = {**HEADERS, **name, "Accept": "text/event-stream"}
-        # a client with a stream can receive notifications
+        # The connection stays open for a client with a stream, which can receive notifications.
         async with web.get(url, headers=headers) as stream:
             assert stream.status == 200
             await post(web, url, name, "tools/call", {"name": "t"})
@@ -110,7 +110,7 @@ CHANGED = ["notifications/tools/list_changed", *["notifications/resources/update
 
 
 class FakeConnection:
-    """Connection that records requests to its server."""
+    """Fake connection that records requests to its server."""
 
     def __init__(self, *, stateless: bool = False) -> None:
         self.name, self.alive, self.borrowed, self.stateless = "raw", True, False, stateless
@@ -154,7 +154,7 @@ class FakeSession:
 
 
 class Place:
-    """Session whose connection may be lost."""
+    """Fake session whose connection may be lost."""
 
     def __init__(self, connection: Any = None, *, stateless: bool = False) -> None:
         self.session = FakeSession(connection)
@@ -177,7 +177,7 @@ class Place:
         return self.new
 
     async def another_for_session(self, session: Any, introduction: Raw, caller: Any) -> Any:
-        assert session.opening.locked()  # other requests of the session wait
+        assert session.opening.locked()  # other requests of the session have to wait
         self.opened += 1
         if self.error is not None:
             raise self.error
@@ -236,7 +236,7 @@ async def test_concurrent_requests_get_one_new_connection_with_the_restored_stat
         (None, ["info"], None),
     ],
 )
-async def test_the_lowest_log_level_of_all_sessions_of_a_connection_is_requested(
+async def test_the_server_gets_the_lowest_log_level_of_all_sessions_on_a_connection(
     level: str | None, others: list[str | None], requested: str | None
 ) -> None:
     place = Place()
@@ -250,7 +250,7 @@ async def test_the_lowest_log_level_of_all_sessions_of_a_connection_is_requested
     assert place.new.asked == asked
 
 
-async def test_a_request_does_not_overtake_earlier_ones_that_wait_for_a_connection() -> None:
+async def test_a_request_does_not_overtake_earlier_requests_that_wait_for_a_connection() -> None:
     place = Place(connection := FakeConnection())
     place.session.joining = 1
     async with place.session.opening:
@@ -261,7 +261,7 @@ async def test_a_request_does_not_overtake_earlier_ones_that_wait_for_a_connecti
     assert place.session.joining == 1
 
 
-async def test_a_server_that_refuses_to_restore_subscriptions_is_still_used() -> None:
+async def test_a_server_that_rejects_restored_subscriptions_is_still_used() -> None:
     place = Place()
     place.session.level = None
     place.new.refuses = True
@@ -271,7 +271,7 @@ async def test_a_server_that_refuses_to_restore_subscriptions_is_still_used() ->
 
 
 @pytest.mark.parametrize("restores", [True, False])
-async def test_only_sessions_that_restore_the_default_connection_repeat_their_requests(
+async def test_only_sessions_that_restore_the_default_connection_send_their_state_again(
     restores: bool,
 ) -> None:
     place = Place()
@@ -300,7 +300,7 @@ async def test_a_bridge_restores_the_subscriptions_at_a_stateless_server() -> No
     ],
     ids=["unknown", "known", "no roots", "borrowed", "stateless", "answered"],
 )
-async def test_the_first_request_waits_until_the_server_has_received_the_roots(
+async def test_the_first_request_waits_a_limited_time_until_the_roots_are_sent(
     virtual_time: VirtualTime, about: dict[str, Any], waited: float
 ) -> None:
     place = Place(stateless=about.get("stateless", False))
@@ -314,7 +314,7 @@ async def test_the_first_request_waits_until_the_server_has_received_the_roots(
     assert virtual_time.now - begun == pytest.approx(waited)
 
 
-async def test_a_request_before_initialize_is_refused() -> None:
+async def test_a_request_before_initialize_is_rejected() -> None:
     place = Place()
     place.session.introduction = None
     with pytest.raises(RpcError, match="Missing handshake: send initialize first") as refused:

@@ -34,7 +34,7 @@ PROCESS = {"command": "x"}
 
 
 class FakeRelay(Relay):
-    """A relay that takes two seconds for each request."""
+    """A fake relay that needs two seconds for each request."""
 
     outcome: bytes | BaseException = b"{}"
 
@@ -51,7 +51,7 @@ class FakeRelay(Relay):
 
 
 class Place:
-    """A relay to an upstream that is never started."""
+    """A relay for an upstream that is not started."""
 
     def __init__(self, entry: dict[str, Any] | None = None) -> None:
         spec, settings = ServerSpec(entry=read_entry(entry or HTTP)), UpstreamSettings()
@@ -71,7 +71,7 @@ class Place:
         assert isinstance(caught.value, RpcError | type(error))
 
 
-async def test_calls_are_counted_and_timed(virtual_time: VirtualTime) -> None:
+async def test_calls_to_a_server_are_counted_and_timed(virtual_time: VirtualTime) -> None:
     place = Place()
     one = place.health
     assert (one.breaker.name, one.calls, one.errors, one.latency) == ("red", 0, 0, None)
@@ -89,7 +89,7 @@ async def test_calls_are_counted_and_timed(virtual_time: VirtualTime) -> None:
     ids=["refused", "lost", "cancelled"],
 )
 @pytest.mark.parametrize("entry", [HTTP, PROCESS], ids=["http", "process"])
-async def test_a_cancelled_call_is_not_an_error(
+async def test_a_cancelled_call_does_not_count_as_an_error(
     virtual_time: VirtualTime, outcome: BaseException, errors: int, entry: dict[str, Any]
 ) -> None:
     place = Place(entry)
@@ -110,12 +110,14 @@ async def test_calls_to_a_server_that_fails_too_often_are_rejected(
         await place.ask()
     assert (place.relay.forwarded, place.health.calls) == (2, 2)
     place.relay.outcome = b"{}"
-    # the client decides how long the stream stays open
+    # listen streams are neither rejected nor counted as calls
     assert await place.ask("subscriptions/listen") == b"{}"
     assert (place.health.calls, place.relay.rank) == (2, 3)
 
 
-async def test_a_failed_stream_is_not_counted(virtual_time: VirtualTime) -> None:
+async def test_a_failed_listen_stream_does_not_count_as_a_failed_call(
+    virtual_time: VirtualTime,
+) -> None:
     place = Place()
     place.relay.outcome = ChannelClosed("x", delivered=True)
     for _ in range(3):
@@ -152,13 +154,13 @@ RANKS = {"connected": 0, "connecting": 1, "reconnecting": 1}
 
 
 @pytest.mark.parametrize("state", get_args(State))
-async def test_the_rank_of_a_relay_depends_on_the_state_of_the_server(state: State) -> None:
+async def test_the_rank_of_a_relay_depends_on_the_state_of_its_upstream(state: State) -> None:
     place = Place()
     place.upstream.state = state
     assert place.relay.rank == RANKS.get(state, 2)
 
 
-async def test_a_relay_does_not_close_the_connections_of_an_upstream() -> None:
+async def test_closing_a_relay_does_not_close_the_connections_of_its_upstream() -> None:
     place = Place()
     await Relay(place.upstream).close()
     assert (place.upstream.state, place.upstream.pool.opener.closed) == ("idle", False)
@@ -180,5 +182,5 @@ async def test_a_relay_does_not_close_the_connections_of_an_upstream() -> None:
         (ZeroDivisionError(), False),
     ],
 )
-def test_only_failures_of_a_server_itself_count_against_it(error: Exception, counts: bool) -> None:
+def test_only_failures_of_the_server_itself_are_counted(error: Exception, counts: bool) -> None:
     assert _is_failure(error) is counts

@@ -1,4 +1,4 @@
-"""The owner of a connection: when it is opened, replaced, suspended and stopped."""
+"""The task that opens, replaces, suspends and stops a connection."""
 
 import asyncio
 import time
@@ -28,15 +28,13 @@ from tests.support.virtual_time import VirtualTime
 
 
 class ScriptedKeeper(ConnectionKeeper):
-    """A keeper whose attempts end as the test specifies."""
+    """A connection keeper whose attempts end as the test specifies."""
 
     def __init__(
         self, *, is_process: bool = True, lazy: bool = False, idle_close: float = 300.0
     ) -> None:
-        settings = UpstreamSettings(idle_close=idle_close)
-        super().__init__(
-            "red", settings, StartLimiter(1), timeout=30.0, is_process=is_process, lazy=lazy
-        )
+        self._idle_close = idle_close
+        super().__init__("red", StartLimiter(1), is_process=is_process, lazy=lazy)
         self.errors: list[Exception] = []  # errors that the next attempts raise
         self.always: Exception | None = None  # error that all attempts raise
         self.opening: Callable[[], Awaitable[object]] | None = None
@@ -45,6 +43,10 @@ class ScriptedKeeper(ConnectionKeeper):
         self.clients: list[ScriptedClient] = []
         self.states: list[str] = []
         self.closed_for_good = 0
+
+    @property
+    def settings(self) -> UpstreamSettings:
+        return UpstreamSettings(idle_close=self._idle_close)
 
     async def _connect(self) -> Any:
         self._lost = False
@@ -97,7 +99,7 @@ async def test_a_remote_server_is_retried_with_growing_delays_of_up_to_half_a_mi
     assert gaps == pytest.approx([0.5, 1, 2, 4, 8, 16, 30, 30, 30, 30])
 
 
-async def test_an_attempt_on_request_ends_a_pause_without_lengthening_the_next(
+async def test_an_attempt_on_request_ends_the_delay_without_increasing_the_next(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "Backoff", partial(Backoff, jitter=0.0))
@@ -158,13 +160,14 @@ async def test_a_server_that_failed_is_connected_again_on_request(
     assert why.value.__cause__ is error
     with pytest.raises(ConnectFailed) as other:
         await keeper.ready()
-    assert other.value is not why.value  # the traceback of one exception would keep growing
+    # Reusing the exception would extend its traceback each time.
+    assert other.value is not why.value
     await keeper.reconnect()
     assert (keeper.state, keeper.error) == ("connected", None)
     await keeper.stop()
 
 
-async def test_all_waiters_get_the_outcome_of_the_attempt(virtual_time: VirtualTime) -> None:
+async def test_all_waiters_receive_the_outcome_of_the_attempt(virtual_time: VirtualTime) -> None:
     for error in (ConnectFailed("no such file"), None):
         keeper = ScriptedKeeper()
         keeper.opening = lambda: asyncio.sleep(1)
@@ -210,7 +213,7 @@ async def test_a_start_that_a_request_waits_for_has_priority(
 @pytest.mark.parametrize(
     ("seconds", "suspended"),
     [
-        ([0, 6, 6, 6, 6, 6], True),  # the sixth loss within 30 seconds
+        ([0, 6, 6, 6, 6, 6], True),  # the sixth loss occurs within 30 seconds
         ([0, 6, 6, 6, 6, 6.1], False),
         ([0, 1, 1, 1, 1], False),
     ],
@@ -269,7 +272,7 @@ async def test_a_server_that_is_lost_repeatedly_is_suspended(
 
 
 @pytest.mark.parametrize("generation", [0, 1])
-async def test_a_shortage_of_this_machine_counts_against_no_server(
+async def test_a_local_resource_shortage_does_not_count_as_a_loss_or_failure(
     virtual_time: VirtualTime, generation: int
 ) -> None:
     keeper = ScriptedKeeper()
@@ -291,7 +294,7 @@ async def test_a_shortage_of_this_machine_counts_against_no_server(
 # Losses
 
 
-async def test_the_loss_of_a_connection_is_reported_once(virtual_time: VirtualTime) -> None:
+async def test_the_loss_of_a_connection_is_reported_only_once(virtual_time: VirtualTime) -> None:
     keeper = await connected(ScriptedKeeper())
     client: Any = keeper.clients[0]
     other: Any = ScriptedClient()
@@ -307,7 +310,7 @@ async def test_the_loss_of_a_connection_is_reported_once(virtual_time: VirtualTi
     await keeper.stop()
 
 
-async def test_a_shortage_of_this_machine_does_not_end_an_open_connection(
+async def test_a_local_resource_shortage_does_not_end_an_open_connection(
     virtual_time: VirtualTime,
 ) -> None:
     keeper = await connected(ScriptedKeeper())
@@ -418,7 +421,9 @@ async def test_a_lazy_server_is_not_connected_before_it_is_needed(
     await keeper.stop()
 
 
-async def test_only_a_response_proves_that_the_server_is_alive(virtual_time: VirtualTime) -> None:
+async def test_only_a_response_updates_the_time_of_the_last_response(
+    virtual_time: VirtualTime,
+) -> None:
     keeper = ScriptedKeeper()
     answered = keeper.answered
     await asyncio.sleep(5)
@@ -433,7 +438,7 @@ async def test_only_a_response_proves_that_the_server_is_alive(virtual_time: Vir
 # Stopping
 
 
-async def test_a_stopped_server_stays_stopped(virtual_time: VirtualTime) -> None:
+async def test_a_stopped_server_is_not_restarted(virtual_time: VirtualTime) -> None:
     keeper = await connected(ScriptedKeeper())
     await keeper.stop()
     assert (keeper.state, keeper.client, keeper.clients[0].closed) == ("stopped", None, 1)
@@ -448,7 +453,7 @@ async def test_a_stopped_server_stays_stopped(virtual_time: VirtualTime) -> None
     assert keeper.state == "stopped"
 
 
-async def test_a_stop_during_an_attempt_fails_the_requests_that_wait(
+async def test_stopping_during_an_attempt_fails_the_waiting_requests(
     virtual_time: VirtualTime,
 ) -> None:
     keeper = ScriptedKeeper()
@@ -463,7 +468,9 @@ async def test_a_stop_during_an_attempt_fails_the_requests_that_wait(
     assert (virtual_time.now, keeper.clients, keeper.settled.is_set()) == (began, [], True)
 
 
-async def test_a_stop_continues_when_its_caller_is_cancelled(virtual_time: VirtualTime) -> None:
+async def test_a_stop_is_completed_even_if_its_caller_is_cancelled(
+    virtual_time: VirtualTime,
+) -> None:
     keeper = await connected(ScriptedKeeper())
     keeper.clients[0].ends = lambda: asyncio.sleep(3)
     stopping = asyncio.ensure_future(keeper.stop())
@@ -475,7 +482,7 @@ async def test_a_stop_continues_when_its_caller_is_cancelled(virtual_time: Virtu
     assert (keeper.clients[0].closed, keeper._ending) == (1, set())
 
 
-async def test_a_stop_waits_ten_seconds_for_a_connection_that_does_not_close(
+async def test_stopping_waits_ten_seconds_for_a_connection_that_does_not_close(
     virtual_time: VirtualTime,
 ) -> None:
     keeper, ended = await connected(ScriptedKeeper()), asyncio.Event()
@@ -487,7 +494,7 @@ async def test_a_stop_waits_ten_seconds_for_a_connection_that_does_not_close(
     await asyncio.wait(keeper._ending)
 
 
-async def test_a_new_connection_waits_for_the_end_of_the_old_one(
+async def test_a_new_connection_waits_until_the_old_one_is_closed(
     virtual_time: VirtualTime,
 ) -> None:
     keeper = await connected(ScriptedKeeper())
@@ -536,3 +543,25 @@ async def test_a_server_whose_owner_task_ended_can_be_reconnected(
     await keeper.reconnect()
     assert keeper.state == "connected"
     await keeper.stop()
+
+
+async def test_only_connections_after_a_loss_are_counted_as_reconnections(
+    virtual_time: VirtualTime,
+) -> None:
+    keeper = await connected(ScriptedKeeper(lazy=True, idle_close=100.0))
+    await asyncio.sleep(200)
+    await keeper.ready()  # the connection was closed because it was idle
+    await keeper.reconnect()
+    assert keeper.reconnects == 0
+    client: Any = keeper.client
+    keeper.lose(client, ChannelClosed("the server crashed"))
+    await keeper.ready()
+    assert (keeper.reconnects, keeper.generation) == (1, 4)
+    await keeper.stop()
+
+
+async def test_a_warning_about_a_server_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    keeper = ScriptedKeeper()
+    for reason in ("is odd", "is odd", "is slow"):
+        keeper.warn_once(reason)
+    assert caplog.messages == ["red is odd", "red is slow"]

@@ -1,4 +1,4 @@
-"""Background tasks of a connection: requests for lists, pings, and losses that they detect."""
+"""Background tasks of a connection: list requests, pings, and losses that they detect."""
 
 import asyncio
 import contextlib
@@ -33,14 +33,19 @@ TOOLS, PROMPTS, RESOURCES, TEMPLATES = ListKind
 
 
 class FakeOwner:
-    """The owner of a connection, which records its loss."""
+    """A fake owner of a connection that records its loss."""
 
     name = "red"
 
-    def __init__(self) -> None:
+    def __init__(self, settings: UpstreamSettings) -> None:
+        self.settings = settings
         self.answered = 0.0
         self.busy = False
+        self.warnings: list[str] = []
         self.lost: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    def warn_once(self, reason: str) -> None:
+        self.warnings.append(reason)
 
     def lose(self, client: Any, why: BaseException | None) -> None:
         self.lost.set_result(why)
@@ -50,9 +55,7 @@ class FakeClient:
     """A server that responds as the test specifies, and records the times of requests."""
 
     def __init__(self, clock: VirtualTime, *declared: str, changes: Iterable[str] = ()) -> None:
-        """`declared` are capabilities, `tools` by default. `changes` are the lists that announce
-        changes.
-        """
+        """Set the declared capabilities (default: `tools`) and the lists that announce changes."""
         capabilities: dict[str, Any] = {name: {} for name in declared or ("tools",)}
         capabilities |= {name: {"listChanged": True} for name in changes}
         self.server: dict[str, Any] = {"capabilities": capabilities}
@@ -68,7 +71,7 @@ class FakeClient:
         self.refusals: dict[str, Exception] = {}
         self.followed: list[tuple[str, ...]] = []
         self.changes_made: asyncio.Queue[str] = asyncio.Queue()
-        self.quiet = False  # the stream of changes is never confirmed
+        self.quiet = False  # True: the stream of changes is never acknowledged
         self.restored = 0
         self._clock = clock
 
@@ -89,11 +92,11 @@ class FakeClient:
         self.learned.append([tool["name"] for tool in tools])
 
     def times(self, method: str = "tools/list") -> list[float]:
-        """Return the times of requests for a list."""
+        """Return the times of requests for a list method."""
         return [when for one, when in self.listings if one == method]
 
     def methods(self) -> list[str]:
-        """Return the lists that were requested since the last call of this method."""
+        """Return the list methods that were requested since the previous call."""
         methods = [method for method, _ in self.listings]
         self.listings.clear()
         return methods
@@ -156,20 +159,15 @@ class Tasks:
         **settings: float,
     ) -> None:
         self.client = client
-        self.owner = FakeOwner()
+        self.owner = FakeOwner(UpstreamSettings(**{"health_interval": 0, **settings}))  # type: ignore[arg-type]
         self.lists = ServerLists(kinds, for_client=for_client)
         self.changed: list[ListKind] = []
         self.lists.on_changed = self.changed.append
         given: Any = client
-        self.tasks = ConnectionTasks(
-            self.owner,
-            given,
-            self.lists,
-            UpstreamSettings(**{"health_interval": 0, **settings}),  # type: ignore[arg-type]
-        )
+        self.tasks = ConnectionTasks(self.owner, given, self.lists)
 
-    async def begin(self, wanted: DesiredState | None = None, limit: float = 30.0) -> None:
-        await self.tasks.begin(wanted or DesiredState(), limit)
+    async def begin(self, wanted: DesiredState | None = None) -> None:
+        await self.tasks.begin(wanted or DesiredState())
 
     async def run(self, seconds: float) -> None:
         """Run the tasks of the connection for some time."""
@@ -182,7 +180,7 @@ class Tasks:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_pings_keep_to_the_interval_within_a_tenth(
+async def test_pings_are_sent_at_the_interval_with_a_tenth_of_jitter(
     virtual_time: VirtualTime, seed: int
 ) -> None:
     random.seed(seed)
@@ -287,7 +285,7 @@ async def test_a_list_request_without_a_response_times_out_after_two_minutes(
     await asyncio.sleep(LIST_SECONDS.value)
     assert LIST_SECONDS.value == 120
     assert tasks.lists.error is None
-    await asyncio.sleep(0.2)  # plus the pause between two lists
+    await asyncio.sleep(0.2)  # longer than the pause between two list requests
     error = tasks.lists.errors[TOOLS]
     assert isinstance(error, RequestTimeout)
     assert (error.seconds, error.method) == (120.0, "tools/list")
@@ -298,10 +296,10 @@ async def test_a_list_request_without_a_response_times_out_after_two_minutes(
 async def test_a_first_list_request_without_a_response_times_out_with_the_start(
     virtual_time: VirtualTime,
 ) -> None:
-    tasks = Tasks(FakeClient(virtual_time))
+    tasks = Tasks(FakeClient(virtual_time), connect_timeout=7.0)
     tasks.client.hanging.add("tools/list")
     began = virtual_time.now
-    await tasks.begin(WANTED, 7.0)
+    await tasks.begin(WANTED)
     assert virtual_time.now == began + 7.0
     error = tasks.lists.errors[TOOLS]
     assert isinstance(error, RequestTimeout)
@@ -309,14 +307,14 @@ async def test_a_first_list_request_without_a_response_times_out_with_the_start(
     await tasks.tasks.end()
 
 
-async def test_a_list_without_a_response_delays_no_other_and_is_requested_again(
+async def test_a_list_request_without_a_response_does_not_delay_other_lists(
     virtual_time: VirtualTime,
 ) -> None:
     client = FakeClient(virtual_time, "tools", "prompts", "resources")
-    tasks = Tasks(client, ListKind, list_retry=5)
+    tasks = Tasks(client, ListKind, list_retry=5, connect_timeout=7.0)
     client.hanging.add("prompts/list")
     began = virtual_time.now
-    await tasks.begin(limit=7.0)
+    await tasks.begin()
     assert virtual_time.now == began + 2.0
     assert set(tasks.lists.items) == {TOOLS, RESOURCES, TEMPLATES}
     client.hanging.clear()
@@ -337,7 +335,7 @@ async def test_a_list_that_fails_after_the_start_is_requested_again(
     client.failures["prompts/list"] = RpcError(-32603, "no")
     tasks = Tasks(client, [TOOLS, PROMPTS], list_retry=5)
     await tasks.begin()
-    client.released.set()  # after the time that the start waits
+    client.released.set()  # the response arrives after the time limit of the start
     await asyncio.sleep(1)
     assert set(tasks.lists.errors) == {PROMPTS}
     client.failures.clear()
@@ -354,7 +352,7 @@ async def test_a_late_response_does_not_replace_a_newer_list(virtual_time: Virtu
     await asyncio.sleep(1)
     newest = tasks.lists.items[PROMPTS]
     assert newest == raw_items([{"name": "prompts 3"}])
-    client.released.set()  # the first request, which was sent before the change
+    client.released.set()  # releases the first request, which was sent before the change
     await asyncio.sleep(1)
     assert tasks.lists.items[PROMPTS] == newest
     await tasks.tasks.end()
@@ -396,7 +394,7 @@ async def test_a_list_that_fails_does_not_affect_other_lists(
     await tasks.tasks.end()
 
 
-async def test_a_server_without_the_method_for_templates_has_none(
+async def test_a_server_without_the_templates_method_has_no_templates(
     virtual_time: VirtualTime,
 ) -> None:
     client = FakeClient(virtual_time, "resources")
@@ -406,12 +404,12 @@ async def test_a_server_without_the_method_for_templates_has_none(
     assert (tasks.lists.items[TEMPLATES], tasks.lists.errors) == ([], {})
     tasks.tasks.refresh()
     await asyncio.sleep(1)
-    assert tasks.lists.errors == {TEMPLATES: error}  # the previous list stays from now on
+    assert tasks.lists.errors == {TEMPLATES: error}  # a list that was read before is kept
     await tasks.tasks.end()
 
 
 @pytest.mark.parametrize("error", [ConnectFailed("gone"), ChannelClosed("gone")])
-async def test_a_connection_that_is_lost_during_the_first_lists_cannot_be_used(
+async def test_a_connection_that_is_lost_during_the_first_lists_is_not_used(
     virtual_time: VirtualTime, error: Exception
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time))
@@ -433,13 +431,13 @@ def away(error: Exception) -> RetriesExhausted:
     [
         (ConnectFailed("away"), True),
         (away(ConnectFailed("away")), True),
-        (ChannelClosed("gone"), False),  # the channel reports the end of a connection
+        (ChannelClosed("gone"), False),  # the loss of a channel is reported by the channel itself
         (away(RequestTimeout(5.0, "x")), False),
         (RpcError(-32603, "no"), False),
     ],
     ids=["away", "away for long", "closed", "slow", "refused"],
 )
-async def test_a_server_that_cannot_be_reached_for_a_new_list_is_lost(
+async def test_a_server_that_becomes_unreachable_during_a_list_request_is_lost(
     virtual_time: VirtualTime, error: Exception, lost: bool
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time), list_retry=0)
@@ -452,10 +450,10 @@ async def test_a_server_that_cannot_be_reached_for_a_new_list_is_lost(
     await tasks.tasks.end()
 
 
-async def test_lists_that_follow_a_lost_response_are_requested_later(
+async def test_remaining_lists_are_requested_later_after_a_lost_response(
     virtual_time: VirtualTime,
 ) -> None:
-    """Over HTTP each response has its own connection, so the loss of one ends nothing else."""
+    """Over HTTP each response has its own connection, so losing one response ends nothing else."""
     client = FakeClient(virtual_time, "resources")
     tasks = Tasks(client, (RESOURCES, TEMPLATES), list_retry=5)
     await tasks.begin()
@@ -471,7 +469,7 @@ async def test_lists_that_follow_a_lost_response_are_requested_later(
 
 
 @pytest.mark.parametrize("for_client", [True, False])
-async def test_the_client_learns_the_tools_if_it_calls_them(
+async def test_the_client_receives_listed_tools_only_if_for_client_is_set(
     virtual_time: VirtualTime, for_client: bool
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time), for_client=for_client)
@@ -490,7 +488,7 @@ async def test_the_client_learns_the_tools_if_it_calls_them(
     ("kinds", "followed"),
     [(("tools",), [("tools",)]), (("prompts", "tools"), [("tools", "prompts")]), ((), [])],
 )
-async def test_list_changes_that_a_server_declares_are_followed(
+async def test_declared_list_changes_are_followed_with_a_subscription(
     virtual_time: VirtualTime, kinds: tuple[str, ...], followed: list[Any]
 ) -> None:
     client = FakeClient(virtual_time, changes=kinds)
@@ -501,7 +499,7 @@ async def test_list_changes_that_a_server_declares_are_followed(
     if kinds:
         client.changes_made.put_nowait("prompts")
         await asyncio.sleep(10)
-        assert len(client.listings) == 1  # no new request for the tools
+        assert len(client.listings) == 1  # the tools were not requested again
         client.changes_made.put_nowait("tools")
         tasks.tasks.heard("notifications/tools/list_changed")  # the same change is announced again
     else:
@@ -543,7 +541,7 @@ async def test_only_the_lists_that_changed_are_requested(
     await tasks.tasks.end()
 
 
-async def test_list_notifications_are_handled_once_the_stream_of_changes_has_failed(
+async def test_list_change_notifications_are_handled_if_the_stream_of_changes_has_failed(
     virtual_time: VirtualTime,
 ) -> None:
     client = FakeClient(virtual_time, changes=("tools",))
@@ -572,11 +570,12 @@ async def test_listing_waits_one_second_for_the_stream_of_changes(
     began = virtual_time.now
     await refused.begin()
     await asyncio.sleep(5)
-    assert refused.client.times() == [began]  # the connection is used without the stream
+    # The lists are requested without waiting for the stream.
+    assert refused.client.times() == [began]
     await refused.tasks.end()
 
 
-async def test_lists_that_change_continuously_are_fetched_less_and_less_often(
+async def test_lists_that_change_continuously_are_requested_at_growing_intervals(
     virtual_time: VirtualTime,
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time))
@@ -594,7 +593,7 @@ async def test_lists_that_change_continuously_are_fetched_less_and_less_often(
 WANTED = DesiredState(uris={"a:1": None, "a:2": None}, log_level="debug")
 
 
-async def test_each_part_of_the_desired_state_is_restored_separately(
+async def test_each_item_of_the_desired_state_is_restored_separately(
     virtual_time: VirtualTime,
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time))
@@ -608,7 +607,7 @@ async def test_each_part_of_the_desired_state_is_restored_separately(
 
 
 @pytest.mark.parametrize("error", [ConnectFailed("gone"), ZeroDivisionError("bug")])
-async def test_a_connection_that_is_lost_while_state_is_restored_cannot_be_used(
+async def test_a_connection_that_is_lost_while_state_is_restored_is_not_used(
     virtual_time: VirtualTime, error: Exception
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time))
@@ -649,4 +648,20 @@ async def test_the_failure_of_a_background_task_ends_the_connection(
     tasks.client.failures["tools/list"] = ZeroDivisionError()
     tasks.tasks.heard("notifications/tools/list_changed")
     assert isinstance(await tasks.owner.lost, ZeroDivisionError)
+    await tasks.tasks.end()
+
+
+async def test_continuous_announcements_of_changes_are_reported(virtual_time: VirtualTime) -> None:
+    tasks = Tasks(FakeClient(virtual_time))
+    await tasks.begin()
+    for _ in range(50):
+        tasks.tasks.heard("notifications/tools/list_changed")
+        await asyncio.sleep(0.01)
+    assert tasks.owner.warnings == []  # a few changes are not reported
+    for _ in range(500):
+        tasks.tasks.heard("notifications/tools/list_changed")
+        await asyncio.sleep(0.01)
+    [warning, *others] = tasks.owner.warnings
+    assert warning == "announces changes of its lists continuously, and is asked at most every 5 s"
+    assert set(others) <= {warning}
     await tasks.tasks.end()

@@ -1,4 +1,4 @@
-"""Variants of a server's lists: their assignment to clients, and their limit."""
+"""Variants of a server's lists: their assignment to clients, and the limit on their number."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def caller(capabilities: bytes, *, stateless: bool = True, **about: Any) -> Call
         (b'{"elicitation":{}}', b'{"elicitation":{"form":{}}}'),
     ],
 )
-def test_the_key_of_a_variant_contains_era_and_capabilities(
+def test_the_key_of_a_list_variant_contains_era_and_capabilities(
     capabilities: bytes, declared: bytes | None
 ) -> None:
     for stateless in (True, False):
@@ -44,19 +44,19 @@ def test_the_key_of_a_variant_contains_era_and_capabilities(
         assert variant_key(caller(capabilities, stateless=stateless)) == expected
 
 
-def test_the_key_of_a_variant_does_not_contain_the_principal() -> None:
+def test_the_key_of_a_list_variant_does_not_contain_the_principal() -> None:
     mine = caller(b'{"sampling":{}}', principal=principal_from("ada"))
     assert variant_key(mine) == variant_key(caller(b'{"sampling":{}}'))
 
 
-def test_equal_lists_are_stored_as_one_variant() -> None:
+def test_equal_lists_are_stored_as_one_list_variant() -> None:
     variants = ListVariants()
     assert not variants
     assert variants.add({TOOLS: tools("a")}, DEFAULT) == (DEFAULT_VARIANT, None)
     assert variants.add({TOOLS: tools("a"), RESOURCES: []}, DEFAULT) == (DEFAULT_VARIANT, None)
     assert not variants
     first, dropped = variants.add({TOOLS: tools("a", "b")}, DEFAULT)
-    # the order is significant
+    # the order of tools is significant
     second, dropped_then = variants.add({TOOLS: tools("b", "a")}, DEFAULT)
     assert (dropped, dropped_then) == (None, None)
     assert len({DEFAULT_VARIANT, first, second}) == 3
@@ -64,19 +64,19 @@ def test_equal_lists_are_stored_as_one_variant() -> None:
     assert variants
 
 
-def test_numbers_of_variants_are_unique_across_servers() -> None:
+def test_list_variant_ids_are_unique_across_servers() -> None:
     numbers = [ListVariants().add({TOOLS: tools("b")}, DEFAULT)[0] for _ in range(3)]
     assert len({DEFAULT_VARIANT, *numbers}) == 4
 
 
-def test_a_variant_does_not_change_with_the_list_it_was_added_from() -> None:
+def test_a_list_variant_does_not_change_if_the_original_list_is_modified() -> None:
     variants, items = ListVariants(), tools("b")
     number, _ = variants.add({TOOLS: items}, DEFAULT)
     items.append(Raw(b"{}"))
     assert variants.add({TOOLS: tools("b")}, DEFAULT) == (number, None)
 
 
-def test_a_key_has_the_variant_that_was_assigned_last() -> None:
+def test_a_key_has_the_most_recently_assigned_list_variant() -> None:
     variants = ListVariants()
     assert variants.of_key(key(1)) is None
     variants.assign(key(1), DEFAULT_VARIANT, 0)
@@ -91,7 +91,7 @@ def test_a_key_has_the_variant_that_was_assigned_last() -> None:
     [(3, [False, True, False]), (None, [True, True, True])],
     ids=["one version", "final"],
 )
-def test_a_key_is_compared_again_with_every_version_unless_its_variant_is_final(
+def test_a_key_is_compared_with_each_list_version_unless_its_variant_is_final(
     compared_with: int | None, current: list[bool]
 ) -> None:
     variants = ListVariants()
@@ -99,13 +99,13 @@ def test_a_key_is_compared_again_with_every_version_unless_its_variant_is_final(
     variants.assign(key(1), DEFAULT_VARIANT, compared_with)
     assert [variants.is_current(key(1), version) for version in (2, 3, 4)] == current
     assert not variants.is_current(key(2), 3)
-    # the previous variant stays until the comparison
+    # the assigned variant is used until the comparison
     assert variants.of_key(key(1)) == DEFAULT_VARIANT
     variants.assign(key(1), DEFAULT_VARIANT, 4)
     assert [variants.is_current(key(1), version) for version in (3, 4)] == [False, True]
 
 
-def test_the_kinds_of_lists_that_differ_between_variants_are_returned() -> None:
+def test_differences_returns_the_kinds_of_lists_in_which_two_variants_differ() -> None:
     variants = ListVariants()
     more, _ = variants.add({TOOLS: tools("a", "b")}, DEFAULT)
     other, _ = variants.add({TOOLS: tools("a", "b"), RESOURCES: resources("r:1")}, DEFAULT)
@@ -116,13 +116,13 @@ def test_the_kinds_of_lists_that_differ_between_variants_are_returned() -> None:
         (DEFAULT_VARIANT, more): {TOOLS},
         (more, other): {RESOURCES},
         (other, DEFAULT_VARIANT): {TOOLS, RESOURCES},
-        (DEFAULT_VARIANT, unknown): set(),  # a dropped variant counts as the default lists
+        (DEFAULT_VARIANT, unknown): set(),  # a dropped variant is treated as the default lists
     }
     for (one, another), kinds in cases.items():
         assert variants.differences(one, another, DEFAULT) == kinds
 
 
-def test_the_least_recently_used_variant_is_dropped() -> None:
+def test_the_least_recently_used_list_variant_is_dropped() -> None:
     variants, hits = ListVariants(), LIST_VARIANTS.hits
     limit = LIST_VARIANTS.value
     numbers = []
@@ -133,20 +133,21 @@ def test_the_least_recently_used_variant_is_dropped() -> None:
         numbers.append(added)
     variants.assign(key(limit), numbers[1], 0)
     variants.assign(key(limit + 1), DEFAULT_VARIANT, 0)
-    assert variants.of_key(key(0)) == numbers[0]  # a lookup counts as a use
+    assert variants.of_key(key(0)) == numbers[0]  # this lookup marks the variant as recently used
     added, dropped = variants.add({TOOLS: tools("one more")}, DEFAULT)
     assert (dropped, added in numbers, LIST_VARIANTS.hits - hits) == (numbers[1], False, 1)
-    # Clients with the dropped variant are compared again.
+    # Keys of the dropped variant have no variant now.
     assert [variants.of_key(key(number)) for number in (0, 1, limit)] == [numbers[0], None, None]
     assert [variants.is_current(key(number), 0) for number in (0, 1, limit)] == [True, False, False]
     assert variants.of_key(key(limit + 1)) == DEFAULT_VARIANT
 
 
-def test_the_oldest_keys_are_forgotten_when_there_are_too_many() -> None:
+def test_the_oldest_keys_are_dropped_at_the_limit() -> None:
     variants, limit = ListVariants(), 4 * LIST_VARIANTS.value
     for number in range(limit):
         variants.assign(key(number), DEFAULT_VARIANT, 0)
-    variants.assign(key(limit - 1), DEFAULT_VARIANT, 0)  # assigning a known key drops no other key
+    # Assigning an existing key drops no other key.
+    variants.assign(key(limit - 1), DEFAULT_VARIANT, 0)
     assert variants.of_key(key(0)) == DEFAULT_VARIANT
     variants.assign(key(limit), DEFAULT_VARIANT, 0)
     assert [variants.of_key(key(number)) for number in (0, 1, limit)] == [None, 0, 0]

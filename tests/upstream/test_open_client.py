@@ -1,4 +1,4 @@
-"""Opening of connections to configured servers: time limits, and cleanup after failures."""
+"""Opening of clients for configured servers: time limits, and cleanup after failures."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from fairlead.upstream.open_client import connect_timeout_error, open_client
 from tests.support.managed_servers import entry
 
 
-async def test_the_timeout_of_requests_does_not_limit_the_start(tmp_path: Path) -> None:
+async def test_the_request_timeout_does_not_limit_the_start(tmp_path: Path) -> None:
     config = MCPClientConfig(timeout_seconds=0.3, auto_reconnect=True, protocol_version="latest")
     slow = read_entry(entry(tmp_path, "slow", "slow", "0.5"))
     client = await open_client("slow", slow, 20.0, config, {})
@@ -26,14 +26,14 @@ async def test_the_timeout_of_requests_does_not_limit_the_start(tmp_path: Path) 
         assert client.instructions == "use slow well"
 
 
-async def test_a_client_without_a_configuration_has_the_defaults(tmp_path: Path) -> None:
+async def test_a_client_opened_without_a_configuration_uses_the_defaults(tmp_path: Path) -> None:
     client = await open_client("plain", read_entry(entry(tmp_path, "plain")), 0, None, {})
     async with client:
         assert client.config == MCPClientConfig()
         assert client.transport.timeout == 30.0
 
 
-async def test_notifications_go_to_the_callback(tmp_path: Path) -> None:
+async def test_notifications_are_passed_to_the_callback(tmp_path: Path) -> None:
     heard: asyncio.Queue[str] = asyncio.Queue()
 
     def on_notification(method: str, params: dict[str, Any]) -> None:

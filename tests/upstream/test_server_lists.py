@@ -1,4 +1,4 @@
-"""The last complete lists of one server, and the errors of those that could not be read."""
+"""The last complete lists of one server, and the errors of failed list requests."""
 
 from math import inf
 
@@ -14,7 +14,7 @@ from tests.support.virtual_time import VirtualTime
 TOOLS, PROMPTS, RESOURCES, TEMPLATES = ListKind
 
 
-def test_a_list_stays_until_the_next_one_succeeds() -> None:
+def test_a_list_is_kept_until_the_next_request_for_it_succeeds() -> None:
     lists, changed = ServerLists(ListKind, for_client=False), list[ListKind]()
     lists.on_changed = changed.append
     prompts, error = raw_items([{"name": "greet"}]), RpcError(5, "no")
@@ -29,17 +29,17 @@ def test_a_list_stays_until_the_next_one_succeeds() -> None:
 def test_the_version_increases_only_when_the_content_of_a_list_changes() -> None:
     lists, versions = ServerLists(ListKind, for_client=False), list[int]()
     one, two = {"name": "one"}, {"name": "two"}
-    # the version is already the new one
+    # The callback reads the version after it was increased.
     lists.on_changed = lambda kind: versions.append(lists.version)
     assert lists.version == 0
     lists.put(TOOLS, raw_items([one, two]))
     lists.put(PROMPTS, [])
-    assert versions == [0, 0]  # the first list is not a change
+    assert versions == [0, 0]  # the first lists do not increase the version
     lists.put(TOOLS, raw_items([one, two]))
     lists.fail(TOOLS, RpcError(5, "no"))
     lists.put(TOOLS, raw_items([one, two]))
     assert versions == [0] * 5
-    lists.put(TOOLS, raw_items([two, one]))  # the order is significant
+    lists.put(TOOLS, raw_items([two, one]))  # the order of tools is significant
     lists.put(TOOLS, raw_items([one]))
     lists.put(PROMPTS, raw_items([one]))
     lists.put(TOOLS, [])
@@ -47,7 +47,7 @@ def test_the_version_increases_only_when_the_content_of_a_list_changes() -> None
     assert versions[5:] == [1, 2, 3, 4, 4]
 
 
-def test_the_error_is_that_of_the_list_that_failed_first() -> None:
+def test_the_error_is_the_one_of_the_list_that_failed_first() -> None:
     lists, first = ServerLists(ListKind, for_client=False), RpcError(1, "first")
     lists.fail(RESOURCES, first)
     lists.fail(TOOLS, RpcError(2, "second"))
@@ -56,7 +56,7 @@ def test_the_error_is_that_of_the_list_that_failed_first() -> None:
     assert str(lists.error) == "MCP error 2: second"
 
 
-def test_tools_are_unknown_before_they_were_listed() -> None:
+def test_the_tools_of_a_server_are_unset_before_the_first_list() -> None:
     lists = ServerLists((TOOLS,), for_client=True)
     assert (lists.kinds, lists.for_client, lists.tools) == ((TOOLS,), True, None)
     lists.fail(TOOLS, RpcError(5, "no"))
@@ -70,7 +70,7 @@ def test_tools_are_unknown_before_they_were_listed() -> None:
     [b"{", b"17", b"[]", b'{"title": "x"}', b'{"name": 17}', b'{"name": "\xff"}', b"[" * 100_000],
     ids=["cut", "number", "array", "nameless", "wrong name", "encoding", "depth"],
 )
-def test_tools_that_cannot_be_read_are_left_out(bad: bytes) -> None:
+def test_tools_that_cannot_be_decoded_are_omitted(bad: bytes) -> None:
     lists = ServerLists((TOOLS,), for_client=True)
     good = b'{"name": "a", "unknown": [1]}'
     lists.put(TOOLS, [Raw(bad), Raw(good)])
@@ -90,7 +90,7 @@ def test_tools_are_decoded_once_for_each_list() -> None:
     assert lists.tools is not decoded
 
 
-def test_further_lists_can_be_kept_later() -> None:
+def test_kinds_of_lists_can_be_added_later() -> None:
     lists = ServerLists((TOOLS,), for_client=True)
     assert lists.add_kinds((PROMPTS, TOOLS, RESOURCES)) == [PROMPTS, RESOURCES]
     assert lists.kinds == (TOOLS, PROMPTS, RESOURCES)

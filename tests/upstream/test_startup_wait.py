@@ -1,4 +1,4 @@
-"""The time that a call waits for a server that is still starting."""
+"""How long a call waits for a server that is still starting."""
 
 from math import inf
 
@@ -20,7 +20,7 @@ ENTRY, CALL = "`timeout` (milliseconds) in its entry", "`call_timeout` (seconds)
         (0.0, 0.0, inf, ENTRY),
     ],
 )
-def test_a_call_waits_for_a_start_until_the_lower_of_two_limits(
+def test_a_call_waits_for_a_start_until_the_lower_of_both_limits(
     connect: float, call: float, limit: float, setting: str
 ) -> None:
     wait = StartupWait(connect, call)
@@ -29,7 +29,9 @@ def test_a_call_waits_for_a_start_until_the_lower_of_two_limits(
 
 
 @pytest.mark.parametrize(("wait", "setting"), [((2.5, 0.0), ENTRY), ((30.0, 2.5), CALL)])
-def test_the_error_names_the_setting_to_raise(wait: tuple[float, float], setting: str) -> None:
+def test_the_timeout_error_names_the_setting_to_raise(
+    wait: tuple[float, float], setting: str
+) -> None:
     error = StillStarting(StartupWait(*wait))
     assert error.public == (
         "is still starting, after 2.5 s. Try again in a moment; if it always takes so long, "

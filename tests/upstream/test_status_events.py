@@ -1,4 +1,4 @@
-"""Status events: each change is reported once, and a listener cannot affect the others."""
+"""Status events: each change is reported once, and listeners do not affect each other."""
 
 import logging
 
@@ -12,7 +12,7 @@ from fairlead.upstream.status_events import (
 )
 
 
-def test_a_state_is_reported_once_until_it_changes() -> None:
+def test_a_server_state_is_reported_once_until_it_changes() -> None:
     reporter, events = StatusReporter(), list[StatusEvent]()
     reporter.add_status(events.append)
     reporter.report_connecting(["a", "b"])
@@ -25,7 +25,7 @@ def test_a_state_is_reported_once_until_it_changes() -> None:
     ]
 
 
-def test_an_idle_server_is_reported_as_disconnected_and_a_stopped_one_not_at_all() -> None:
+def test_an_idle_server_is_reported_as_disconnected_and_a_stopped_one_is_not_reported() -> None:
     reporter, events = StatusReporter(), list[StatusEvent]()
     reporter.add_status(events.append)
     for state in ("connected", "reconnecting", "connected", "idle", "stopped"):
@@ -45,7 +45,7 @@ def test_a_server_that_was_removed_and_added_again_is_reported_again() -> None:
     assert events == [StatusEvent(kind="connected", names=("a",))]
 
 
-def test_servers_that_are_disconnected_together_cause_one_event() -> None:
+def test_servers_that_disconnect_together_cause_one_event() -> None:
     reporter, events = StatusReporter(), list[StatusEvent]()
     remove = reporter.add_status(events.append)
     reporter.report_disconnected(["a", "b"], None)
@@ -54,7 +54,7 @@ def test_servers_that_are_disconnected_together_cause_one_event() -> None:
     assert events == [StatusEvent(kind="disconnected", names=("a", "b"))]
 
 
-def test_a_listener_that_fails_is_logged_and_the_others_are_called(
+def test_a_failing_listener_is_logged_and_other_listeners_are_called(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     reporter, heard = StatusReporter(), list[tuple[str, str]]()
@@ -88,7 +88,7 @@ def test_a_status_listener_may_remove_itself_and_fail(caplog: pytest.LogCaptureF
     assert [record.getMessage() for record in caplog.records] == ["a listener failed"]
 
 
-def test_a_listener_that_was_added_twice_has_to_be_removed_twice() -> None:
+def test_a_listener_that_was_added_twice_must_be_removed_twice() -> None:
     listeners: list[object] = []
     first = added_listener(listeners, "listener")
     second = added_listener(listeners, "listener")
@@ -98,7 +98,7 @@ def test_a_listener_that_was_added_twice_has_to_be_removed_twice() -> None:
     assert listeners == []
 
 
-def test_call_safely_does_not_catch_base_exceptions() -> None:
+def test_base_exceptions_of_listeners_are_propagated() -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""One configured server: opening of its connection, lists and desired state."""
+"""A configured server: opening its connection, listing, and restoring the desired state."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from tests.support.virtual_time import VirtualTime
 # Connecting
 
 
-async def test_a_server_is_connected_listed_and_stopped(
+async def test_an_upstream_connects_lists_and_stops_its_server(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:
@@ -38,7 +38,7 @@ async def test_a_server_is_connected_listed_and_stopped(
     assert one._ending == set()
 
 
-async def test_latency_is_the_time_that_connecting_took(
+async def test_the_latency_of_a_server_is_the_time_it_took_to_connect(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted = ScriptedUpstream(monkeypatch)
@@ -63,10 +63,10 @@ async def test_the_startup_timeout_overrides_the_timeouts_of_entry_and_settings(
         spec={"startup_timeout": startup_timeout},
         settings={"connect_timeout": 20.0},
     )
-    assert scripted.upstream.timeout == timeout
+    assert scripted.upstream.settings.connect_timeout == timeout
 
 
-async def test_a_start_that_takes_too_long_is_abandoned_and_closed(
+async def test_a_start_that_exceeds_its_timeout_is_cancelled_and_its_connection_closed(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted = ScriptedUpstream(monkeypatch, spec={"startup_timeout": 5000})
@@ -76,7 +76,7 @@ async def test_a_start_that_takes_too_long_is_abandoned_and_closed(
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            # closing takes a while, and the connection succeeds nevertheless
+            # ignores the cancellation: the connection succeeds three seconds later
             await asyncio.sleep(3)
 
     scripted.opening = stubborn
@@ -124,7 +124,7 @@ async def test_the_entry_of_a_connection_is_reported_before_its_first_message(
         assert reported[1:] == [(plain.upstream.spec.entry, 0)]
 
 
-async def test_variables_that_are_not_resolved_in_time_end_the_attempt(
+async def test_an_attempt_ends_if_variables_are_not_resolved_in_time(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def resolve() -> Any:
@@ -140,7 +140,7 @@ async def test_variables_that_are_not_resolved_in_time_end_the_attempt(
     await scripted.upstream.stop()
 
 
-async def test_a_crash_loop_suspends_a_program(
+async def test_a_crash_loop_suspends_a_process(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted = ScriptedUpstream(monkeypatch)
@@ -153,7 +153,7 @@ async def test_a_crash_loop_suspends_a_program(
     await scripted.upstream.stop()
 
 
-async def test_a_shortage_of_this_machine_does_not_fail_the_server(
+async def test_a_local_resource_shortage_does_not_suspend_the_server(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted = ScriptedUpstream(monkeypatch)
@@ -191,7 +191,7 @@ async def test_only_processes_wait_for_a_start_slot(
     ("era", "version"),
     [("auto", "2025-06-18"), ("handshake", "latest"), ("stateless", NEWEST.value)],
 )
-async def test_the_era_of_the_settings_overrides_the_version_of_the_client(
+async def test_the_era_in_the_settings_overrides_the_version_of_the_client(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch, era: str, version: str
 ) -> None:
     config = MCPClientConfig(protocol_version="2025-06-18", name="host")
@@ -280,7 +280,7 @@ async def test_a_failure_to_list_tools_does_not_end_the_connection(
         assert (one.tools_error, one.tools) == (None, [{"name": "new"}])
 
 
-async def test_only_the_lists_that_are_kept_are_requested(
+async def test_only_the_configured_kinds_of_lists_are_requested(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch, kinds=(), for_client=False) as scripted:
@@ -289,11 +289,11 @@ async def test_only_the_lists_that_are_kept_are_requested(
         scripted.upstream.refresh_lists()
         await asyncio.sleep(1)
         assert client.lists_requested == []
-    scripted.upstream.refresh_lists()  # no effect without a connection
+    scripted.upstream.refresh_lists()  # has no effect without a connection
     assert client.lists_requested == []
 
 
-async def test_lists_that_are_added_later_are_requested_then_and_after_a_reconnect(
+async def test_kinds_of_lists_added_later_are_requested_at_once_and_after_a_reconnect(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted = ScriptedUpstream(monkeypatch, kinds=())
@@ -307,7 +307,7 @@ async def test_lists_that_are_added_later_are_requested_then_and_after_a_reconne
         assert one.lists.items[ListKind.PROMPTS] == []  # the server does not declare prompts
         await one.reconnect()
         assert scripted.clients[1].lists_requested == ["tools/list"]
-    # without a connection, the lists are requested on the next one
+    # Without a connection, added lists are requested on the next connection.
     one.keep_lists((ListKind.RESOURCES,))
     assert one.lists.kinds == (ListKind.TOOLS, ListKind.PROMPTS, ListKind.RESOURCES)
 
@@ -373,7 +373,7 @@ async def test_a_subscription_that_the_server_refuses_is_not_restored(
 @pytest.fixture
 def server() -> MCPServer:
     """Return a real server with a tool."""
-    server = MCPServer("red", rate_limit_rate=0, instructions="use red well")
+    server = MCPServer("red", rate_limit_rate=0, instructions="Use red.")
     server.tool(name="paint")(lambda: "red")
     return server
 
@@ -396,7 +396,7 @@ def served(monkeypatch: pytest.MonkeyPatch, server: MCPServer) -> Callable[..., 
 
 
 class FakeSession:
-    """A session of a client that counts how often it was detached."""
+    """A fake client session that counts how often it was detached."""
 
     def __init__(self) -> None:
         self.detached = 0
@@ -406,18 +406,18 @@ class FakeSession:
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["served first", "connected first"])
-async def test_clients_use_the_default_connection(
+async def test_clients_use_the_default_connection_of_an_upstream(
     virtual_time: VirtualTime, served: Callable[..., ScriptedUpstream], first: bool
 ) -> None:
     scripted = served()
     one = scripted.upstream
     if first:
-        one.serve_clients((), 0.0)
+        one.serve_clients(())
         assert (one.current, one.pool.all_connections) == (None, [])
     async with scripted:
         if not first:
             assert (one.current, one.pool.default) == (None, None)
-            one.serve_clients((), 0.0)
+            one.serve_clients(())
         default = await one.default_connection()
         assert (one.current, one.pool.all_connections, one.pool.default) == (
             default,
@@ -436,7 +436,7 @@ async def test_the_default_connection_has_the_era_of_the_settings(
     virtual_time: VirtualTime, served: Callable[..., ScriptedUpstream], era: str
 ) -> None:
     scripted = served(era=era)
-    scripted.upstream.serve_clients((), 0.0)
+    scripted.upstream.serve_clients(())
     async with scripted:
         default = await scripted.upstream.default_connection()
         assert default.stateless is (era == "stateless")
@@ -449,12 +449,12 @@ async def test_the_default_connection_has_the_era_of_the_settings(
         ("all", False, True, True),
         ("alike", False, False, False),
         ("alike", True, False, True),
-        ("alike", True, True, False),  # the server request may belong to either call
+        ("alike", True, True, False),  # ambiguous, because the request may belong to either call
         ("alike", False, True, False),
         ("session", True, False, True),
     ],
 )
-async def test_a_request_of_the_server_goes_to_the_client_whose_call_it_concerns(
+async def test_a_server_request_is_sent_to_the_client_whose_call_is_pending(
     virtual_time: VirtualTime,
     served: Callable[..., ScriptedUpstream],
     share: str,
@@ -464,7 +464,7 @@ async def test_a_request_of_the_server_goes_to_the_client_whose_call_it_concerns
 ) -> None:
     scripted = served(share=share)
     one = scripted.upstream
-    one.serve_clients((), 0.0)
+    one.serve_clients(())
     async with scripted:
         default, request = await one.default_connection(), cast(Any, object())
         calls: Any = {1: object()} if client_calls else {}
@@ -485,7 +485,7 @@ async def test_client_and_default_connection_both_receive_notifications(
         return await proceed(exchange)
 
     scripted = served(era="handshake")
-    scripted.upstream.serve_clients((interceptor,), 0.0)
+    scripted.upstream.serve_clients((interceptor,))
     async with scripted:
         server.tool(name="mix")(lambda: "pink")
         await asyncio.sleep(1)
@@ -501,7 +501,7 @@ async def test_sessions_are_detached_from_a_default_connection_that_is_lost(
     scripted, lost = served(), list[Any]()
     one = scripted.upstream
     one.pool.on_lost = lambda *of: lost.append(of)
-    one.serve_clients((), 0.0)
+    one.serve_clients(())
     async with scripted:
         default = await one.default_connection()
         session: Any = FakeSession()
@@ -514,11 +514,11 @@ async def test_sessions_are_detached_from_a_default_connection_that_is_lost(
         assert (one.pool.all_connections, len(lost)) == ([other], 1)
 
 
-async def test_connections_are_described_as_plain_data(
+async def test_the_connections_of_an_upstream_are_described_as_plain_data(
     virtual_time: VirtualTime, served: Callable[..., ScriptedUpstream]
 ) -> None:
     scripted = served(era="stateless")
-    scripted.upstream.serve_clients((), 0.0)
+    scripted.upstream.serve_clients(())
     assert scripted.upstream.describe_connections() == []
     async with scripted:
         default = await scripted.upstream.default_connection()
@@ -529,7 +529,9 @@ async def test_connections_are_described_as_plain_data(
             {
                 "default": True,
                 "revision": NEWEST.value,
+                "capabilities": {},
                 "principal": None,
+                "exclusive": False,
                 "sessions": 1,
                 "calls": 0,
                 "idle_s": 7.0,
@@ -537,23 +539,23 @@ async def test_connections_are_described_as_plain_data(
         ]
 
 
-async def test_instructions_are_known_while_the_server_is_connected(
+async def test_instructions_are_available_only_while_the_server_is_connected(
     virtual_time: VirtualTime, served: Callable[..., ScriptedUpstream]
 ) -> None:
     scripted = served()
     assert scripted.upstream.instructions is None
     async with scripted:
-        assert scripted.upstream.instructions == "use red well"
+        assert scripted.upstream.instructions == "Use red."
     assert scripted.upstream.instructions is None
 
 
-async def test_a_process_is_checked_for_a_hang_when_a_client_stops_waiting(
+async def test_a_process_is_checked_for_a_hang_when_a_client_cancels_its_call(
     virtual_time: VirtualTime,
     served: Callable[..., ScriptedUpstream],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scripted, checked = served(), list[Any]()
-    scripted.upstream.serve_clients((), 0.0)
+    scripted.upstream.serve_clients(())
     async with scripted:
         monkeypatch.setattr(
             scripted.upstream._liveness, "check_hang", lambda *of: checked.append(of)
@@ -568,7 +570,7 @@ async def test_a_lazy_server_that_clients_use_is_not_stopped(
 ) -> None:
     scripted = served(lazy=True, idle_close=100.0)
     one = scripted.upstream
-    one.serve_clients((), 0.0)
+    one.serve_clients(())
     async with scripted:
         default = await one.default_connection()
         default.stream_count += 1
@@ -596,14 +598,14 @@ async def test_a_call_waits_for_a_start_at_most_as_long_as_its_own_timeout(
     setting: str,
 ) -> None:
     async def resolve() -> MCPServerEntry:
-        await asyncio.sleep(15)  # less than 20 seconds, like the rest of the start
+        await asyncio.sleep(15)  # resolving and connecting each take less than 20 seconds
         return MCPStdioServerConfig(command="x")
 
-    settings = {"connect_timeout": 20.0}
+    settings = {"connect_timeout": 20.0, "call_timeout": call_timeout}
     scripted = ScriptedUpstream(monkeypatch, spec={"resolve": resolve}, settings=settings)
     scripted.opening = lambda: asyncio.sleep(15)
     one, began = scripted.upstream, virtual_time.now
-    one.serve_clients((), call_timeout)
+    one.serve_clients(())
     one.start()
     with pytest.raises(StillStarting, match=f"still starting, after {seconds:g} s.*{setting}"):
         await one.default_connection()
@@ -615,7 +617,7 @@ async def test_calls_to_a_server_that_failed_get_the_reason_at_once(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted = ScriptedUpstream(monkeypatch)
-    scripted.upstream.serve_clients((), 0.0)
+    scripted.upstream.serve_clients(())
     scripted.errors = [ConnectFailed("no such file")]
     scripted.upstream.start()
     await scripted.upstream.settled.wait()

@@ -28,7 +28,7 @@ def exhausted(cause: Exception) -> RetriesExhausted:
     return error
 
 
-async def test_a_call_is_sent_over_the_connection(
+async def test_an_upstream_call_is_sent_over_its_connection(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:
@@ -56,7 +56,7 @@ async def test_a_call_is_sent_over_the_connection(
     ],
     ids=["read", "write", "write that was not sent", "away", "away for long", "refused"],
 )
-async def test_a_call_is_repeated_if_that_is_safe(
+async def test_a_call_is_repeated_only_if_repeating_it_is_safe(
     virtual_time: VirtualTime,
     monkeypatch: pytest.MonkeyPatch,
     tool: str,
@@ -90,11 +90,11 @@ async def test_a_call_is_sent_at_most_twice(
         client.outcomes = [lost(delivered=False), lost(delivered=False), {}]
         with pytest.raises(ChannelClosed):
             await scripted.calls.call("write", {})
-        # Over HTTP each response has its own connection, so this one is not replaced.
+        # Over HTTP each response has its own connection, so the client is not replaced.
         assert (len(client.requests), len(scripted.clients)) == (2, 1)
 
 
-async def test_a_call_that_a_stop_interrupts_fails_with_the_reason_of_the_stop(
+async def test_a_call_interrupted_by_a_stop_fails_with_the_reason_for_the_stop(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:
@@ -162,7 +162,7 @@ async def test_the_timeout_of_a_call_includes_the_wait_for_a_connection(
     await scripted.upstream.stop()
 
 
-async def test_a_timeout_inside_a_call_is_not_reported_as_the_timeout_of_the_call(
+async def test_a_timeout_of_an_inner_request_is_not_reported_as_a_call_timeout(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:
@@ -198,7 +198,7 @@ async def test_a_lazy_server_is_connected_by_a_call_and_stopped_when_idle(
         assert one.state == "connected"
 
 
-async def test_a_request_that_only_reads_is_repeated(
+async def test_a_read_only_request_is_repeated_after_a_lost_connection(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:
@@ -226,7 +226,7 @@ async def test_subscriptions_are_restored_after_a_reconnect(
         assert scripted.clients[1].requests == [("+", "a:1")]
 
 
-async def test_tools_are_listed_again_on_request(
+async def test_tools_are_listed_again_when_requested(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:
@@ -239,10 +239,10 @@ async def test_tools_are_listed_again_on_request(
         assert scripted.states == ["connected"]
 
 
-async def test_the_client_learns_tools_that_were_listed_on_request(
+async def test_the_client_receives_tools_that_were_listed_on_request(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client validates results against the schemas that it has learned."""
+    """The client needs the schemas of listed tools to validate results."""
     async with ScriptedUpstream(monkeypatch) as scripted:
         (client,) = scripted.clients
         client.tools = [{"name": "new"}]
@@ -250,7 +250,7 @@ async def test_the_client_learns_tools_that_were_listed_on_request(
         assert client.learned == [["read", "write"], ["new"]]
 
 
-async def test_tools_stay_when_they_cannot_be_listed_again(
+async def test_the_previous_tools_are_kept_if_they_cannot_be_listed_again(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:

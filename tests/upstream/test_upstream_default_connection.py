@@ -22,7 +22,7 @@ from tests.support.gateway_servers import LIMIT, program, until
 def make(entry: dict[str, Any], *, lazy: bool = False, **settings: Any) -> Upstream:
     spec, given = ServerSpec(entry=read_entry(entry)), UpstreamSettings(**settings)
     upstream = Upstream("red", spec, given, starts=StartLimiter(), lazy=lazy)
-    upstream.serve_clients((), 0.0)
+    upstream.serve_clients(())
     return upstream
 
 
@@ -51,7 +51,7 @@ async def test_a_lazy_process_is_started_again_for_the_next_client() -> None:
 
 
 class FakePeer:
-    """The peer of a client that may be disconnected, or may not have completed its handshake."""
+    """A fake peer of a client that may be disconnected or may not have finished its handshake."""
 
     def __init__(self, *, connected: bool = True, caller: Any = "caller") -> None:
         self.connected = connected
@@ -61,7 +61,7 @@ class FakePeer:
 
 class FakeSession(ClientSession):
     def __init__(self, *, news: bool = True, introduction: Any = b"{}", **peer: Any) -> None:
-        super().__init__(ANONYMOUS, 1.0)
+        super().__init__(ANONYMOUS)
         self.peer = FakePeer(**peer)  # type: ignore[assignment]
         self.uris = set()
         self.introduction = introduction
@@ -71,7 +71,7 @@ class FakeSession(ClientSession):
         return self._news
 
 
-async def test_sessions_of_a_lost_connection_move_to_the_next_one(
+async def test_sessions_of_a_lost_connection_move_to_the_next_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     upstream = make({"command": "x"})
@@ -97,12 +97,12 @@ async def test_sessions_of_a_lost_connection_move_to_the_next_one(
         session.connection = connection
         connection.sessions[session] = None
     channel.end = None
-    upstream._take_from_clients()  # no default connection is open
+    upstream._take_from_clients()  # has no effect, because no default connection is open
     upstream._default = connection
     upstream._take_from_clients()
     assert (upstream.current, connection.sessions) == (None, {})
     assert {session.connection for session in sessions} == {None}
-    # a request of this session has assigned a connection already
+    # a request of this session has already assigned a connection
     sessions[5].connection = connection
     await relay.readopt_sessions()
     await relay.readopt_sessions()

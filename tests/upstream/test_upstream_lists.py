@@ -74,14 +74,14 @@ ALL = {ListKind.TOOLS: 5, ListKind.PROMPTS: 1, ListKind.RESOURCES: 1, ListKind.T
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_all_pages_of_all_lists_are_read(connect: Connect, era: str) -> None:
+async def test_all_pages_of_all_lists_are_requested(connect: Connect, era: str) -> None:
     async with connect(era=era) as upstream:
         assert (counts(upstream), upstream.lists.errors) == (ALL, {})
         assert [tool["name"] for tool in upstream.tools or ()] == [f"tool{n}" for n in range(5)]
 
 
 @pytest.mark.parametrize("limits", [{"max_list_items": 4}, {"max_list_bytes": 400}])
-async def test_a_list_beyond_the_limits_is_not_kept_and_does_not_affect_others(
+async def test_a_list_over_the_limits_is_dropped_and_other_lists_are_kept(
     connect: Connect, limits: dict[str, int]
 ) -> None:
     async with connect(**limits) as upstream:
@@ -91,13 +91,13 @@ async def test_a_list_beyond_the_limits_is_not_kept_and_does_not_affect_others(
         assert (upstream.state, upstream.tools) == ("connected", None)
 
 
-async def test_lists_that_are_needed_later_are_requested_then(connect: Connect) -> None:
+async def test_kinds_of_lists_added_later_are_requested_at_once(connect: Connect) -> None:
     async with connect(kinds=[ListKind.TOOLS]) as upstream:
         assert counts(upstream) == {ListKind.TOOLS: 5}
         before = upstream.lists.items[ListKind.TOOLS]
         upstream.keep_lists(ListKind)
         await until(lambda: counts(upstream) == ALL)
-        assert upstream.lists.items[ListKind.TOOLS] is before  # other lists are not requested
+        assert upstream.lists.items[ListKind.TOOLS] is before  # the tools are not requested again
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])

@@ -1,4 +1,4 @@
-"""All servers of a program, with a shared start limit and shared events."""
+"""The servers of a program, which share a start limit and events."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ SETTINGS = UpstreamSettings(health_interval=0)
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Return the arguments of opened connections; the server "broken" cannot be connected."""
+    """Record the arguments of opened clients; the server "broken" cannot be connected."""
     opened: list[tuple[Any, ...]] = []
 
     async def open_client(*arguments: Any) -> ScriptedClient:
@@ -56,7 +56,7 @@ async def settled(*upstreams: Upstream) -> None:
             await upstream.settled.wait()
 
 
-async def test_servers_are_found_by_name(
+async def test_servers_are_looked_up_by_name(
     virtual_time: VirtualTime, opened: list[tuple[Any, ...]]
 ) -> None:
     registry = UpstreamRegistry(SETTINGS)
@@ -72,7 +72,7 @@ async def test_servers_are_found_by_name(
     assert dict(registry) == {}
 
 
-async def test_a_server_that_is_added_is_not_connected_before_it_is_started(
+async def test_adding_a_server_does_not_connect_it_before_it_is_started(
     virtual_time: VirtualTime, opened: list[tuple[Any, ...]]
 ) -> None:
     registry, events = UpstreamRegistry(SETTINGS), list[StatusEvent]()
@@ -83,20 +83,19 @@ async def test_a_server_that_is_added_is_not_connected_before_it_is_started(
     await registry.close()
 
 
-async def test_servers_share_the_start_limit() -> None:
+async def test_all_servers_of_a_registry_share_the_start_limit() -> None:
     registry = UpstreamRegistry(SETTINGS, max_starts=1)
     red, blue = registry.add("red", spec("red")), registry.add("blue", spec("blue"))
     assert (red.starts, blue.starts) == (registry.starts, registry.starts)
     assert registry.starts._free == 1
 
 
-async def test_settings_of_a_server_override_those_of_the_registry() -> None:
+async def test_settings_of_a_server_override_the_settings_of_the_registry() -> None:
     registry = UpstreamRegistry(SETTINGS)
     red = registry.add("red", spec("red"))
     blue = registry.add("blue", spec("blue", settings={"share": "all", "connect_timeout": 5.0}))
     assert red.settings == SETTINGS
     assert blue.settings == structs.replace(SETTINGS, share="all", connect_timeout=5.0)
-    assert (red.timeout, blue.timeout) == (30.0, 5.0)
     assert UpstreamRegistry().settings == UpstreamSettings()
 
 
@@ -104,7 +103,7 @@ async def test_settings_of_a_server_override_those_of_the_registry() -> None:
     ("entry", "given", "lazy"),
     [(False, False, False), (True, False, True), (False, True, True), (True, True, True)],
 )
-async def test_a_server_is_lazy_if_its_entry_or_the_program_demands_it(
+async def test_a_server_is_lazy_if_its_entry_or_the_caller_requests_it(
     entry: bool, given: bool, lazy: bool
 ) -> None:
     registry = UpstreamRegistry(SETTINGS)
@@ -112,7 +111,7 @@ async def test_a_server_is_lazy_if_its_entry_or_the_program_demands_it(
 
 
 @pytest.mark.parametrize("for_client", [True, False])
-async def test_servers_have_the_lists_and_callbacks_of_the_registry(
+async def test_servers_get_the_lists_and_callbacks_of_their_registry(
     virtual_time: VirtualTime, opened: list[tuple[Any, ...]], for_client: bool
 ) -> None:
     def on_roots() -> list[str]:
@@ -135,11 +134,11 @@ async def test_servers_have_the_lists_and_callbacks_of_the_registry(
     await registry.close()
 
 
-async def test_all_lists_are_kept_by_default() -> None:
+async def test_all_lists_are_requested_by_default() -> None:
     assert UpstreamRegistry().add("red", spec("red")).lists.kinds == tuple(ListKind)
 
 
-async def test_changes_of_servers_are_reported(
+async def test_state_changes_of_servers_are_reported(
     virtual_time: VirtualTime, opened: list[tuple[Any, ...]]
 ) -> None:
     registry, events, changed = UpstreamRegistry(SETTINGS), list[StatusEvent](), list[Any]()
@@ -188,7 +187,7 @@ async def test_notifications_of_all_servers_are_reported(
     await registry.close()
 
 
-async def test_entries_are_reported_with_their_secrets_before_each_connection(
+async def test_resolved_entries_are_reported_before_each_connection(
     virtual_time: VirtualTime, opened: list[tuple[Any, ...]]
 ) -> None:
     registry, reported = UpstreamRegistry(SETTINGS), list[Any]()
@@ -251,7 +250,7 @@ async def test_a_server_that_was_removed_or_replaced_is_not_reported(
     await registry.close()
 
 
-async def test_close_waits_ten_seconds_for_servers_that_do_not_stop(
+async def test_closing_waits_ten_seconds_for_servers_that_do_not_stop(
     virtual_time: VirtualTime, opened: list[tuple[Any, ...]]
 ) -> None:
     registry, ended = UpstreamRegistry(SETTINGS), asyncio.Event()

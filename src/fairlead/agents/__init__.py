@@ -1,6 +1,6 @@
 """Tools of managed servers for agent frameworks: LangChain, Pydantic AI and the OpenAI Agents SDK.
 
-Each module needs the extra of its framework, so it is imported by its own name:
+Each module requires its framework's extra, so import the one that you need:
 `fairlead.agents.langchain`, `fairlead.agents.pydantic_ai` and `fairlead.agents.openai`.
 """
 

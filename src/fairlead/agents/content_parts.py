@@ -1,4 +1,4 @@
-"""Content of results as texts and media, from which each framework builds its own types."""
+"""Content of results as text and media, from which adapters build each framework's types."""
 
 import base64
 import binascii
@@ -14,7 +14,7 @@ __all__ = ["MediaPart", "TextPart", "content_parts", "result_artifact"]
 
 
 class TextPart(Struct, frozen=True):
-    """A text for the model."""
+    """Text for the model."""
 
     text: str
 
@@ -32,12 +32,15 @@ class MediaPart(Struct, frozen=True):
 
 
 def content_parts(result: ToolResult) -> list[TextPart | MediaPart]:
-    """Return the content of a result. Other kinds of blocks become text with their JSON."""
+    """Return the content of a result.
+
+    Blocks of other types become text that contains their JSON.
+    """
     return [_part(block) for block in result.content]
 
 
 def result_artifact(result: ToolResult) -> dict[str, Any]:
-    """Return the parts of a result that are for the program and not for the model."""
+    """Return the members of a result that are for the program and not for the model."""
     details = result.details
     return {
         "structured_content": details.structured_content,

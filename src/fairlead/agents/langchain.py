@@ -1,4 +1,4 @@
-"""Tools of managed servers for LangChain and LangGraph; needs the extra `langchain`."""
+"""Tools of managed servers for LangChain and LangGraph; requires the extra `langchain`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
@@ -27,7 +27,7 @@ __all__ = ["LangChainTools"]
 
 
 class LangChainTools:
-    """The tools of a manager or client, looked up for each request of a model and each call.
+    """The tools of a manager or client, looked up for each model request and each call.
 
     tools = LangChainTools(manager)
     model = model.bind_tools(await tools.current())
@@ -38,19 +38,19 @@ class LangChainTools:
         self._source = ToolSource(source)
 
     async def current(self) -> list[BaseTool]:
-        """Return the tools that exist now, for `bind_tools`."""
+        """Return the currently available tools, for `bind_tools`."""
         return [_tool(self._source, tool) for tool in await self._source.tools()]
 
     def node(self, **options: Any) -> ToolNode:
-        """Return a node that calls the tools that exist at the time of a call.
+        """Return a node that calls the tools that are available at the time of the call.
 
-        Options are those of `ToolNode`. To interrupt each call on its own, send every tool call to
-        the node with a `Send`.
+        `options` are passed to `ToolNode`. To interrupt each call separately, send every tool call
+        to the node with a `Send`.
         """
         return ToolNode([], awrap_tool_call=self.wrap_tool_call, **options)
 
     async def wrap_tool_call(self, request: Any, execute: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Call a tool of the source, or else the tool of the node; an `awrap_tool_call`."""
+        """Call a tool of the source, otherwise the node's own tool; used as `awrap_tool_call`."""
         tool = await self._source.find(request.tool_call["name"])
         if tool is not None:
             request = request.override(tool=_tool(self._source, tool))
@@ -64,7 +64,7 @@ class _Tool(BaseTool):
     def _to_args_and_kwargs(
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        # Arguments are one mapping, because their names may equal those of parameters.
+        # The arguments are one mapping, because their names may equal those of parameters.
         arguments = tool_input if isinstance(tool_input, dict) else {}
         return (), {"arguments": arguments, "tool_call_id": tool_call_id}
 
@@ -92,16 +92,16 @@ def _tool(source: ToolSource, tool: MCPTool) -> BaseTool:
 
 
 def _ask(_: int, posed: PosedQuestion) -> Mapping[str, Any]:
-    """Interrupt the graph, or return the answer if the graph was resumed with one."""
+    """Interrupt the graph, or return the answer if the graph was resumed with an answer."""
     try:
         answer: Mapping[str, Any] = interrupt(posed.describe())
     except (RuntimeError, KeyError):
-        return cancel()  # not in a graph
+        return cancel()  # the call is not part of a graph
     return answer
 
 
 def _message(result: ToolResult, name: str, tool_call_id: str | None) -> tuple[Any, Any]:
-    """Return content and artifact, as a message if the model has requested the call."""
+    """Return content and artifact, as a message if a model requested the call."""
     parts, artifact = content_parts(result), result_artifact(result)
     content: Any = [_block(part) for part in parts]
     if all(isinstance(part, TextPart) for part in parts):

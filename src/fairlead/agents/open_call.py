@@ -1,4 +1,4 @@
-"""Calls of tools that stay open while a question of their server interrupts the agent's run."""
+"""Tool calls that stay open while a server's question interrupts the agent's run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,15 +13,15 @@ from ..manager.tools.tool_result import ToolResult, result_from_error
 
 __all__ = ["CallTurns", "OpenCall", "PosedQuestion", "interrupt_agent"]
 
-# The call that the current task belongs to. A stateless server asks within the task of the call.
+# The call to which the current task belongs. A stateless server's questions are asked in that task.
 _current: "ContextVar[OpenCall | None]" = ContextVar("open_call", default=None)
 
 
 async def interrupt_agent(question: Question) -> Mapping[str, Any]:
-    """Interrupt the run of the agent with a question of a server, and return the answer.
+    """Interrupt the agent's run with a server's question, and return the answer.
 
-    Pass it as `on_elicit` to a manager or client. Outside of a call that an agent can interrupt,
-    the answer is `cancel()`.
+    Pass this function as `on_elicit` to a manager or client. Outside of a call that an agent can
+    interrupt, the answer is `cancel()`.
     """
     call = _current.get()
     return cancel() if call is None else await call.ask(question)
@@ -30,8 +30,8 @@ async def interrupt_agent(question: Question) -> Mapping[str, Any]:
 class CallTurns:
     """The `on_elicit` of a handshake-era connection, whose questions do not name a call.
 
-    Calls take turns, so that a question belongs to the call that has the turn. A call has no turn
-    while it waits for an answer.
+    Calls run in turn, so that a question belongs to the call whose turn it is. A call gives up its
+    turn while it waits for an answer.
     """
 
     def __init__(self) -> None:
@@ -42,19 +42,19 @@ class CallTurns:
         return cancel() if self._holder is None else await self._holder.ask(question)
 
     async def take(self, call: "OpenCall") -> None:
-        """Wait for the turn."""
+        """Wait for the call's turn."""
         await self._lock.acquire()
         self._holder = call
 
     def release(self, call: "OpenCall") -> None:
-        """End the turn of a call, if it has the turn."""
+        """End a call's turn, if it has the turn."""
         if self._holder is call:
             self._holder = None
             self._lock.release()
 
 
 class PosedQuestion:
-    """A question of a server that the user of an agent has to answer."""
+    """A server's question that the agent's user has to answer."""
 
     def __init__(self, question: Question, tool: MCPTool) -> None:
         self.question = question
@@ -62,19 +62,19 @@ class PosedQuestion:
         self._tool = tool
 
     def describe(self) -> dict[str, Any]:
-        """Return the question as JSON data, with the server and the tool that ask it."""
+        """Return the question as JSON data, with the names of the server and the tool."""
         asked = {k: v for k, v in msgspec.to_builtins(self.question).items() if v is not None}
         origin = {"server": self._tool.mcp_server_name, "tool": self._tool.mcp_tool_name}
         return {"type": "mcp_elicitation", **origin, **asked}
 
     def give(self, answer: Mapping[str, Any]) -> None:
-        """Answer the question, unless it was answered or withdrawn before."""
+        """Answer the question, unless it has already been answered or withdrawn."""
         if not self.answer.done():
             self.answer.set_result(answer)
 
 
 class OpenCall:
-    """A call in a task of its own, with the questions that its server has asked so far."""
+    """A call that runs in its own task, with the questions that its server has asked so far."""
 
     def __init__(
         self,
@@ -99,18 +99,20 @@ class OpenCall:
         return self._task.done()
 
     def is_of(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Return True if the call is of this tool with these arguments."""
+        """Return True if this is a call of the given tool with the given arguments."""
         return self._tool.name == name and self._arguments == arguments
 
     async def question(self, number: int) -> PosedQuestion | None:
-        """Wait for a question by its number, starting at 0; None if the call ended without it."""
+        """Wait for a question by its number, starting at 0;
+        None if the call ended without asking it.
+        """
         while number >= len(self._questions) and not self.over:
             self._changed.clear()
             await self._changed.wait()
         return self._questions[number] if number < len(self._questions) else None
 
     async def result(self) -> ToolResult:
-        """Return the result of the call. A failure is a result for the model."""
+        """Return the call's result. A failure is also returned as a result for the model."""
         await asyncio.wait((self._task,))
         if self._task.cancelled():
             server, tool = self._tool.mcp_server_name, self._tool.mcp_tool_name
@@ -120,12 +122,12 @@ class OpenCall:
         return self._task.result()
 
     async def cancel(self) -> None:
-        """Cancel the call, and the request of the server with it."""
+        """Cancel the call, and with it the request to the server."""
         self._task.cancel()
         await asyncio.wait((self._task,))
 
     async def ask(self, question: Question) -> Mapping[str, Any]:
-        """Return the answer to a question of the server."""
+        """Return the answer to the server's question."""
         posed = PosedQuestion(question, self._tool)
         self._questions.append(posed)
         self._changed.set()

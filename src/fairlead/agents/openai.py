@@ -1,4 +1,4 @@
-"""Tools of managed servers for the OpenAI Agents SDK; needs the extra `openai-agents`."""
+"""Tools of managed servers for the OpenAI Agents SDK; requires the extra `openai-agents`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,14 +26,17 @@ class FairleadServer(MCPServer):
 
     agent = Agent("assistant", mcp_servers=[FairleadServer(manager)])
 
-    The manager or client owns the connections. Questions of servers go to its `on_elicit`, because
-    a run of the SDK can only be interrupted before a call.
+    The manager or client owns the connections. Servers' questions are passed to its `on_elicit`,
+    because the SDK can interrupt a run only before a call.
     """
 
     def __init__(
         self, source: MCPManager | MCPClient, *, name: str = "fairlead", **options: Any
     ) -> None:
-        """`options` are those of the SDK's `MCPServer`, such as `require_approval`."""
+        """Create a server for an agent.
+
+        `options` are passed to the SDK's `MCPServer`, such as `require_approval`.
+        """
         super().__init__(**options)
         self._source = ToolSource(source)
         self._name = name
@@ -49,7 +52,7 @@ class FairleadServer(MCPServer):
         """Do nothing: the source is closed by its owner."""
 
     async def list_tools(self, run_context: Any = None, agent: Any = None) -> list[Tool]:
-        """Return the tools that exist now."""
+        """Return the currently available tools."""
         return [_definition(tool) for tool in await self._source.tools()]
 
     async def call_tool(
@@ -77,7 +80,7 @@ class FairleadServer(MCPServer):
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None
     ) -> GetPromptResult:
-        raise NotImplementedError("use `get_prompt` of the manager or client")
+        raise NotImplementedError("call `get_prompt` of the manager or client instead")
 
 
 def _definition(tool: MCPTool) -> Tool:

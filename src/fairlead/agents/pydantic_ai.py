@@ -1,4 +1,4 @@
-"""Tools of managed servers as a toolset of Pydantic AI; needs the extra `pydantic-ai`."""
+"""Tools of managed servers as a Pydantic AI toolset; requires the extra `pydantic-ai`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -54,7 +54,7 @@ class FairleadToolset(AbstractToolset[AgentDepsT]):
         return self._id
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
-        """Return the tools that exist now."""
+        """Return the currently available tools."""
         return {
             tool.name: ToolsetTool(
                 toolset=self,
@@ -94,9 +94,9 @@ class FairleadToolset(AbstractToolset[AgentDepsT]):
 def answer_questions(
     requests: DeferredToolRequests, answers: Mapping[str, Mapping[str, Any]]
 ) -> DeferredToolResults:
-    """Return the results that resume a run with answers of the user to questions of servers.
+    """Return the results that resume a run with the user's answers to servers' questions.
 
-    `answers` are created by `accept`, `decline` and `cancel`, by the id of the tool call.
+    `answers` maps tool call ids to the return values of `accept`, `decline` and `cancel`.
     """
     metadata = {}
     for call_id, answer in answers.items():

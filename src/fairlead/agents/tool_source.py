@@ -1,4 +1,4 @@
-"""The tools of a manager or a client, looked up whenever a framework needs them."""
+"""The tools of a manager or client, looked up whenever a framework needs them."""
 
 import logging
 from collections.abc import Callable, Hashable, Mapping
@@ -18,13 +18,13 @@ __all__ = ["Ask", "ToolSource"]
 
 log = logging.getLogger("fairlead.manager")
 
-# Returns the answer to a question, or raises the interrupt of a framework. Takes the number of the
+# Returns the answer to a question, or raises a framework's interrupt. Takes the number of the
 # question within its call.
 Ask = Callable[[int, PosedQuestion], Mapping[str, Any]]
 
 
 class ToolSource:
-    """Current tools of a manager or client, and calls that can be interrupted and resumed."""
+    """The current tools of a manager or client, and calls that can be interrupted and resumed."""
 
     def __init__(self, source: MCPManager | MCPClient) -> None:
         self._source = source
@@ -32,7 +32,10 @@ class ToolSource:
         self._interrupted: dict[Hashable, OpenCall] = {}
 
     async def tools(self) -> list[MCPTool]:
-        """Return the tools that exist now. If a client cannot list them, its last ones."""
+        """Return the currently available tools.
+
+        If a client cannot list them, return its last list.
+        """
         if isinstance(self._source, MCPManager):
             return self._source.get_tools()
         try:
@@ -44,7 +47,7 @@ class ToolSource:
         return list(self._catalog.build([(str(name or "server"), listed, False)]))
 
     async def find(self, name: str) -> MCPTool | None:
-        """Return the tool that has this name now."""
+        """Return the tool that currently has this name."""
         if isinstance(self._source, MCPManager):
             return self._source.get_tool(name)
         if name not in self._catalog.by_name:
@@ -62,8 +65,8 @@ class ToolSource:
         """Call a tool as `execute` does, and answer the questions of its server with `ask`.
 
         If `ask` raises an exception, the call stays open, and the next `run` with the same key
-        continues it: `ask` gets all questions again, also those that were answered. If the call
-        has ended meanwhile, it is repeated.
+        continues it: `ask` gets all questions again, even those that were answered. If the call has
+        ended in the meantime, it is repeated.
         """
         call = await self._resumed(key, name, arguments)
         if call is None:
@@ -87,7 +90,7 @@ class ToolSource:
     async def _resumed(
         self, key: Hashable, name: str, arguments: Mapping[str, Any]
     ) -> OpenCall | None:
-        """Return the interrupted call of a key, if it is the same call and still open."""
+        """Return the interrupted call with this key, if it is the same call and still open."""
         call = self._interrupted.pop(key, None)
         if call is None or call.over:
             return None
@@ -105,7 +108,9 @@ class ToolSource:
             await self._interrupted.pop(next(iter(self._interrupted))).cancel()
 
     async def _turns(self, tool: MCPTool) -> CallTurns | None:
-        """Return the turns of calls on a connection, or None if its questions name their call."""
+        """Return the lock for calls that must run in turn;
+        None if input requests name their call.
+        """
         client = await self._client_of(tool)
         if client is None or (found := find_revision(client.protocol_version or "")) is None:
             return None

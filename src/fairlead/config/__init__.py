@@ -1,1 +1,3 @@
-"""Configuration: servers of host programs, their variables, and approvals of project files."""
+"""Configuration: servers in host programs' files, their variables,
+and approvals of project files.
+"""

@@ -1,13 +1,13 @@
-"""Servers from configuration files, as specifications that a manager can connect."""
+"""Servers from configuration files, as specifications with which a manager can connect."""
 
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..client.server_entry import MCPServerEntry
+from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ..errors import ConfigError
 from ..suggestions import close_matches, did_you_mean
 from .discovery import UNUSED, DiscoveredServers, load_all_mcp_configs
@@ -17,7 +17,7 @@ from .server_spec import ServerSpec
 from .trust import Trust
 from .variables.resolve import resolve_in_thread
 
-__all__ = ["configured_entry", "configured_servers", "load_configured"]
+__all__ = ["configured_entry", "configured_servers", "headers_renewal", "load_configured"]
 
 log = logging.getLogger("fairlead.manager")
 
@@ -31,8 +31,8 @@ def load_configured(
     loading: Mapping[str, Any] | None = None,
     **_: Any,
 ) -> DiscoveredServers:
-    """Discover servers with the file options of `discover_and_load_mcp_tools`; ignore other
-    options.
+    """Discover servers with the file options of `discover_and_load_mcp_tools`;
+    ignore its other options.
     """
     return load_all_mcp_configs(
         cwd,
@@ -46,8 +46,8 @@ def load_configured(
 def configured_servers(
     found: DiscoveredServers, *, trust: Trust | None = None, inputs: Mapping[str, str] | None = None
 ) -> dict[str, ServerSpec]:
-    """Return specifications of the discovered servers, whose values are resolved on each
-    connection.
+    """Return specifications of the discovered servers;
+    their values are resolved on each connection.
     """
     approvals = trust or Trust()
     return {name: _configured(one, approvals, inputs) for name, one in found.found.items()}
@@ -60,7 +60,7 @@ async def configured_entry(
     trust: Trust | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> MCPServerEntry:
-    """Return the entry of a configured server with its values filled in.
+    """Return a configured server's entry with its variables resolved.
 
     Raises:
         NotApproved: The entry comes from a project file and is not approved.
@@ -88,17 +88,32 @@ def _unknown(name: str, found: DiscoveredServers) -> str:
 async def _resolve(
     one: FoundServer, trust: Trust, inputs: Mapping[str, str] | None
 ) -> MCPServerEntry:
-    """Return the entry with its values filled in, and log warnings."""
+    """Return the entry with its variables resolved, and log warnings."""
     resolved = await resolve_in_thread(one, trust=trust, inputs=inputs)
     for warning in resolved.warnings:
         log.warning("%s: %s", one.name, warning)
     return resolved.entry
 
 
+def headers_renewal(
+    one: FoundServer, *, trust: Trust | None = None, inputs: Mapping[str, str] | None = None
+) -> Callable[[], Awaitable[Mapping[str, str]]] | None:
+    """Return a function that runs the server's `headersHelper` again; None if it has none."""
+    if one.headers_helper is None or isinstance(one.entry, MCPStdioServerConfig):
+        return None
+
+    async def renew() -> Mapping[str, str]:
+        entry = await _resolve(one, trust or Trust(), inputs)
+        return {} if isinstance(entry, MCPStdioServerConfig) else entry.headers
+
+    return renew
+
+
 def _configured(one: FoundServer, trust: Trust, inputs: Mapping[str, str] | None) -> ServerSpec:
     return ServerSpec(
         entry=one.entry,
         resolve=partial(_resolve, one, trust, inputs),
+        renew_headers=headers_renewal(one, trust=trust, inputs=inputs),
         source=one.source,
         only_tools=one.only_tools,
         without_tools=one.without_tools,

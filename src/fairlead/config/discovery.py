@@ -1,4 +1,6 @@
-"""Discovery of all servers that are configured on a machine, with the reason for each outcome."""
+"""Discovery of all servers configured on a machine;
+each entry has the reason why it is or is not used.
+"""
 
 import logging
 import os
@@ -21,8 +23,8 @@ from .variables.variable_syntax import looks_like_variables
 
 __all__ = ["UNUSED", "USED", "DiscoveredServers", "Filtered", "load_all_mcp_configs"]
 
-USED = "used"  # outcome of an entry that is connected, in `DiscoveredServers.places`
-UNUSED = "not used: "  # prefix of the outcome of any other entry; the reason follows
+USED = "used"  # outcome for an entry that is connected, in `DiscoveredServers.places`
+UNUSED = "not used: "  # prefix of the outcome for any other entry; the reason follows it
 
 log = logging.getLogger("fairlead.manager")
 
@@ -36,25 +38,25 @@ class Filtered(Struct, frozen=True):
 
 
 class DiscoveredServers(Struct, kw_only=True):
-    """The result of discovery. `configs` has the entries to connect to, not yet resolved."""
+    """The result of discovery. `configs` contains the entries to connect to, not yet resolved."""
 
     configs: dict[str, MCPServerEntry] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
-    # the servers in `configs`, with all details
+    # the servers in `configs` with all their details
     found: dict[str, FoundServer] = field(default_factory=dict)
     disabled: dict[str, FoundServer] = field(default_factory=dict)  # servers that are disabled
-    # name -> name of an equal server, which is used instead
+    # name of a duplicate -> name of the equal server that is used instead
     duplicates: dict[str, str] = field(default_factory=dict)
     exa_api_keys: list[str] = field(default_factory=list)
     filtered: list[Filtered] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     files: list[str] = field(default_factory=list)  # existing files
     unreadable: list[str] = field(default_factory=list)  # existing files without any usable content
-    looked_for: list[str] = field(default_factory=list)  # files and folders, including missing ones
-    # Every entry of a name with its outcome, highest precedence first.
+    looked_for: list[str] = field(default_factory=list)  # searched files and folders
+    # All entries with each name and their outcomes, highest precedence first.
     places: dict[str, list[tuple[FoundServer, str]]] = field(default_factory=dict)
 
-    # The fields hold API keys and raw entries, and a repr ends up in logs.
+    # The fields contain API keys and raw entries, and a repr may be written to logs.
     def __repr__(self) -> str:
         return f"<DiscoveredServers {sorted(self.configs)}, {len(self.warnings)} warnings>"
 
@@ -72,8 +74,8 @@ def load_all_mcp_configs(
 ) -> DiscoveredServers:
     """Read the files of every host program that configures MCP servers.
 
-    Errors in the files are returned as warnings, never raised. Nothing is expanded, run or
-    connected; `resolve` does that for one server, just before it is connected.
+    Errors in the files are returned as warnings, never raised. Variables are not expanded, and no
+    command is run; `resolve` does that for one server, just before it is connected.
     """
     machine = local_host_paths(cwd, env=env, home=home, platform=platform)
     files = ConfigReader()
@@ -98,7 +100,7 @@ def _read(hosts: Sequence[Host], machine: HostPaths, files: ConfigReader) -> Ite
     for host in hosts:
         try:
             yield from find_servers(host, machine, files)
-        # An error in the reader of one host must not hide the servers of the other hosts.
+        # An error while reading one host's files must not hide the servers of other hosts.
         except Exception as exc:
             log.warning("reading the files of %s failed: %s", host.title, type(exc).__name__)
             files.problem(
@@ -119,8 +121,7 @@ class _Switches:
                 self.off.update(dict.fromkeys(names, place.path))
                 self.on.update(names_at(document.data, "enabledServers"))
         for place in own.project_places(machine, files) if with_project else ():
-            # A project may hide servers but not enable them: only the user decides which servers
-            # run.
+            # A project may hide servers but not enable them: the user decides which servers run.
             document = files.document(place.path)
             if document is not None:
                 for name in names_at(document.data, "disabledServers"):
@@ -136,7 +137,10 @@ class _Switches:
 
 
 class _ServerCollector:
-    """Collector of servers. Entries are added by precedence, and the first entry of a name wins."""
+    """Collects servers.
+
+    Entries are added in order of precedence; the first entry with a name wins.
+    """
 
     def __init__(
         self,
@@ -168,7 +172,7 @@ class _ServerCollector:
             self._files.problem(
                 found.path,
                 found.line,
-                f"Server {name[:100]!r}: a name should only have letters, digits, _ - . :"
+                f"Server {name[:100]!r}: a name should contain only letters, digits, _ - . :"
                 " (the server is used anyway)",
                 harmless=True,
             )
@@ -178,12 +182,12 @@ class _ServerCollector:
         if removed is not None:
             result.filtered.append(Filtered(name, found.path, removed))
             return f"{UNUSED}{removed}"
-        # `enabledServers` of the user overrides the switch in the entry.
+        # The user's `enabledServers` overrides `enabled` in the entry.
         if not found.entry.enabled:
             entry = structs.replace(found.entry, enabled=True)
             found = structs.replace(found, entry=entry, enabled=True)
         same = self._known.setdefault(_reaches(found), found)
-        # An entry of a project may never be approved, so it must not displace an entry of the user.
+        # A project's entry may never be approved, so it must not replace the user's entry.
         if same.host != found.host and (same.level != "project" or found.level == "project"):
             result.duplicates[name] = same.name
             return f'{UNUSED}the same server is configured as "{same.name}" in {same.place}'
@@ -195,13 +199,13 @@ class _ServerCollector:
     def _filter(self, found: FoundServer) -> str | None:
         """Return the reason why a filter removes a server, or None.
 
-        API keys are also collected from entries that are not used because another entry has their
-        name.
+        API keys are also collected from entries that are not used because another entry has the
+        same name.
         """
         for one in self._filters:
             try:
                 removal = one(found, self._machine.env)
-            # Filters are code of the caller: a failing filter keeps the server.
+            # Filters are the caller's code: if a filter fails, the server is kept.
             except Exception as exc:
                 log.warning("a filter failed for server %s: %s", found.name, type(exc).__name__)
                 reason = f'Server "{found.name}": a filter failed ({type(exc).__name__})'
@@ -218,7 +222,7 @@ _VARIABLE = re.compile(r"\$\{\{?\s*(?:env:|secrets\.)?(\w+)\s*\}?\}|\{env:(\w+)\
 
 
 def _reaches(found: FoundServer) -> Any:
-    """Return a key that is equal for two entries that reach the same server."""
+    """Return a key that is equal for entries of the same server."""
     entry = found.entry
     more = tuple((lookup.field, lookup.key, lookup.variable) for lookup in found.lookups)
     if isinstance(entry, MCPStdioServerConfig):
@@ -236,7 +240,7 @@ def _pairs(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _plain(text: str) -> str:
-    """Return a text with all variables in one spelling, regardless of the host's syntax."""
+    """Return a string with all variables in one spelling, regardless of the host's syntax."""
     if not looks_like_variables(text):
         return text
     return _VARIABLE.sub(lambda match: f"${{{match[1] or match[2] or match[3]}}}", text)

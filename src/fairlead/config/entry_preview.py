@@ -1,7 +1,7 @@
-"""Previews of what an entry would run, connect to and send, value by value.
+"""Preview of an entry: the command or URL, and each value that would be passed or sent.
 
-Nothing is run or connected. Variables, inputs and files are filled in as `resolve` would do it, but
-values that look like credentials are replaced.
+No command is run and no connection is opened. Variables, inputs and files are substituted as in
+`resolve`, but values that look like credentials are masked.
 """
 
 import os
@@ -20,7 +20,7 @@ __all__ = ["PreviewedValue", "preview"]
 
 
 class PreviewedValue(Struct, frozen=True):
-    """One value of an entry: its field, its text after substitution, and its origins."""
+    """A value in an entry: its field, its text after substitution, and its origins."""
 
     field: str  # command, args[0], env.NAME, cwd, url, headers.NAME ...
     text: str
@@ -37,7 +37,7 @@ def preview(found: FoundServer, env: Mapping[str, str] | None = None) -> list[Pr
 
 
 class _Preview:
-    """A preview of one entry, with variables, inputs and files filled in."""
+    """A preview of one entry, with variables, inputs and files substituted."""
 
     def __init__(self, found: FoundServer, env: Mapping[str, str]) -> None:
         self._found = found
@@ -50,7 +50,7 @@ class _Preview:
             for one in found.needs_input
             if one.default is not None
         }
-        # The content of a file is usually a token, so it is never shown.
+        # A file usually contains a token, so its content is never shown.
         self._scope.read_file = lambda path: REDACTED
 
     def values(self) -> Iterator[PreviewedValue]:
@@ -127,7 +127,7 @@ class _Preview:
         return _shown(one.key, one.template.replace("{}", _shown(one.variable, REDACTED)))
 
     def _named(self, field: str, name: str, text: str) -> PreviewedValue:
-        """Return a value of `env` or `headers`, which may be a command or a variable name."""
+        """Return a value in `env` or `headers`, which may be a command or a variable name."""
         place = f"{field}.{name}"
         if self._rules.runs_commands:
             if text.startswith("!"):
@@ -138,7 +138,7 @@ class _Preview:
                     place, _shown(name, _shown(text, self._env[text])), (_yours(text),)
                 )
         value = self._value(place, field, text)
-        # Gemini expands these values a second time, with another syntax.
+        # Gemini expands these values a second time, with a different syntax.
         if self._found.dialect == "gemini":
             again = substitute(value.text, "gemini-again", self._scope, field)
             value = PreviewedValue(place, again, value.origins)
@@ -146,7 +146,7 @@ class _Preview:
 
     def _value(self, place: str, field: str, text: str) -> PreviewedValue:
         scope = self._scope
-        # The scope is reused: the records of the previous substitution are cleared first.
+        # The scope is reused, so the records of the previous substitution are cleared first.
         scope.used.clear()
         scope.missing.clear()
         try:

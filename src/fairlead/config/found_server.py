@@ -32,7 +32,7 @@ class Input(Struct, frozen=True):
 
 
 class EnvironmentReference(Struct, frozen=True):
-    """A value of `env` or `headers` that is read from an environment variable."""
+    """A value in `env` or `headers` that is read from an environment variable."""
 
     field: Literal["env", "headers"]
     key: str
@@ -41,9 +41,12 @@ class EnvironmentReference(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """The configuration file and host program of a server. Unknown fields are None."""
+    """The configuration file and host program in which a server was found.
 
-    provider: str | None = None  # the host program whose file configures it
+    Unknown fields are None.
+    """
+
+    provider: str | None = None  # the host program whose file configures the server
     provider_name: str | None = None
     path: str | None = None
     level: Level | None = None
@@ -56,14 +59,14 @@ class Problem(Struct, frozen=True):
     path: str
     line: int
     reason: str
-    harmless: bool = False  # True if the server works in spite of the problem
+    harmless: bool = False  # True if the server works despite the problem
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.reason}"
 
 
 class NormalizedEntry(Struct, frozen=True, kw_only=True):
-    """An entry in Fairlead's format, and values for which `MCPServerEntry` has no field."""
+    """An entry in Fairlead's format, with values that have no field in `MCPServerEntry`."""
 
     entry: MCPServerEntry
     enabled: bool = True
@@ -74,12 +77,12 @@ class NormalizedEntry(Struct, frozen=True, kw_only=True):
     only_tools: tuple[str, ...] | None = None  # None means all tools
     without_tools: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    # Settings of the connections. Not part of an approval, because they do not change what runs.
+    # Connection settings: not part of an approval, as they do not change the command or URL.
     settings: dict[str, Any] = {}
 
 
 class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
-    """One configured server. Its variables are unresolved, so it may be stored and compared."""
+    """A configured server. Its variables are unresolved, so it may be stored and compared."""
 
     name: str
     host: str
@@ -87,7 +90,7 @@ class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
     path: str
     line: int
     level: Level
-    raw: dict[str, Any]  # as written in the file; may hold secrets
+    raw: dict[str, Any]  # as written in the file; may contain secrets
     dialect: str
     needs_input: tuple[Input, ...] = ()
     workspace: str = ""  # the value of `${workspaceFolder}`
@@ -115,25 +118,25 @@ class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Return a hash that changes with every part of the entry and reveals no secret."""
+        """Return a hash that changes with any part of the entry and does not reveal secrets."""
         return _hash(list(self.parts.items()))
 
     @property
     def part_digests(self) -> dict[str, str]:
-        """Return a short hash of each part, to find out later which parts changed."""
+        """Return a short hash of each part of the entry, to detect later which parts changed."""
         return {name: _hash(value)[:16] for name, value in self.parts.items()}
 
     @property
     def parts(self) -> dict[str, Any]:
-        """Return everything in files that decides what the entry runs, connects to and sends.
+        """Return all content of files that determines the command, the connection and the sent
+        values.
 
-        The user's own contributions are not included: the environment, entered inputs, and the
-        lists that enable a server.
+        Values from the user are not included: the environment, entered inputs, and the lists that
+        enable a server.
         """
         entry = structs.asdict(self.entry)
-        entry.pop(
-            "enabled"
-        )  # the user's `enabledServers` changes it; `entry` below has it as written
+        # The user's `enabledServers` changes `enabled`; `entry` below has both as written.
+        del entry["enabled"], entry["era"]
         parts: dict[str, Any] = {"name": self.name, "file": self.path, "folder": self.workspace}
         for key in ("command", "args", "cwd", "url", "type"):
             if key in entry:
@@ -155,7 +158,7 @@ class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
         parts["entry"] = [written, self.declared_inputs]
         return parts
 
-    # The raw entry may hold secrets, and a repr ends up in logs.
+    # The raw entry may contain secrets, and a repr may be written to logs.
     def __repr__(self) -> str:
         return f"<Found {self.name!r} of {self.host_title} ({self.level}) in {self.place}>"
 
@@ -164,5 +167,6 @@ class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
 
 def _hash(value: Any) -> str:
     """Hash a value. Keys are not sorted, because the order of headers can change their meaning."""
-    text = json.dumps(value, separators=(",", ":"), default=repr)  # ASCII, also for surrogates
+    # ASCII output, even for surrogates.
+    text = json.dumps(value, separators=(",", ":"), default=repr)
     return hashlib.sha256(text.encode()).hexdigest()

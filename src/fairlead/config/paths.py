@@ -1,7 +1,7 @@
 """Paths of configuration, data and cache folders for a platform, home and environment.
 
-`platformdirs` only knows the machine it runs on. The files of host programs need the same rules for
-any platform, home and environment, so Fairlead's own folders follow these rules too.
+`platformdirs` supports only the machine it runs on. Finding host programs' files needs the same
+rules for any platform, home and environment, so Fairlead's own folders follow these rules too.
 """
 
 import ntpath
@@ -19,7 +19,7 @@ __all__ = ["HostPaths", "local_host_paths"]
 class HostPaths(Struct, frozen=True, kw_only=True):
     """Platform, home, environment and current folder of a machine, not necessarily this one."""
 
-    platform: str  # as `sys.platform`: linux, darwin, win32
+    platform: str  # a value of `sys.platform`: linux, darwin, win32
     home: str
     env: Mapping[str, str]
     cwd: str
@@ -31,7 +31,7 @@ class HostPaths(Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> Any:
-        """Return the path module of that platform: `posixpath` or `ntpath`."""
+        """Return the platform's path module: `posixpath` or `ntpath`."""
         return ntpath if self.is_windows else posixpath
 
     def join(self, first: str, *parts: str) -> str:
@@ -43,7 +43,7 @@ class HostPaths(Struct, frozen=True, kw_only=True):
     def of_system(self, *parts: str, linux: str, win32: str, darwin: str = "") -> str:
         """Return a path in a system folder, which depends on the platform.
 
-        `linux` is the default for all platforms without a folder of their own.
+        `linux` is used for all platforms that have no argument.
         """
         folder = {"darwin": darwin, "win32": win32}.get(self.platform) or linux
         return self.join(self.root + folder, *parts)
@@ -84,17 +84,19 @@ class HostPaths(Struct, frozen=True, kw_only=True):
     def config(self) -> str:
         """Return the folder where command-line programs keep their settings.
 
-        On macOS too this is `~/.config`, not `~/Library/Application Support`.
+        This is `~/.config` also on macOS, not `~/Library/Application Support`.
         """
         return self.app_data if self.is_windows else self.xdg_config
 
     @property
     def own_config(self) -> tuple[str, ...]:
-        """Return Fairlead's folders for the user's settings; Fairlead writes to the first one."""
+        """Return Fairlead's folders for the user's settings;
+        Fairlead writes to the first folder.
+        """
         if moved := self.variable("FAIRLEAD_HOME"):
             return (moved,)
         folders = [self.join(self.config, "fairlead")]
-        # Read as well, because it is the usual folder for settings on macOS.
+        # This folder is read as well, because it is the usual folder for settings on macOS.
         if self.platform == "darwin":
             folders.append(self.join(self.app_support, "fairlead"))
         return tuple(folders)
@@ -123,7 +125,7 @@ class HostPaths(Struct, frozen=True, kw_only=True):
         return self.join(self.variable("XDG_CACHE_HOME", self.at_home(*usual)), "fairlead")
 
     def upwards(self) -> Iterator[str]:
-        """Yield the folders of the project: the current one and its parents up to the repository
+        """Yield the project's folders: the current folder and its parents up to the repository
         root.
 
         Outside a repository only the current folder is yielded, because its parents may belong to
@@ -151,7 +153,7 @@ def local_host_paths(
     home: str | os.PathLike[str] | None = None,
     platform: str | None = None,
 ) -> HostPaths:
-    """Return the paths of this machine; arguments replace single values."""
+    """Return this machine's paths; arguments replace individual values."""
     known = os.environ if env is None else env
     kind = platform or sys.platform
     if kind.startswith(("linux", "freebsd", "openbsd", "cygwin")):

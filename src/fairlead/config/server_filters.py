@@ -41,12 +41,12 @@ _KEY_HEADERS = {"x-api-key", "x-exa-api-key"}
 
 
 class ExaFilter:
-    """A filter for Exa servers, found by name, URL or package, that collects their API keys."""
+    """A filter for Exa servers, recognised by name, URL or package; it collects their API keys."""
 
     def __call__(self, found: FoundServer, env: Mapping[str, str]) -> Removal | None:
         if not self._is_exa(found):
             return None
-        # A project's file must not be able to read an arbitrary variable of the user as a "key".
+        # A project's file must not be able to read an arbitrary variable of the user as an API key.
         if found.level == "project":
             env = {name: value for name, value in env.items() if "EXA" in name.upper()}
         scope = VariableScope(env=env, home=found.home, workspace=found.workspace)
@@ -79,7 +79,7 @@ class ExaFilter:
 
 
 def _known(raw: str, found: FoundServer, scope: VariableScope) -> str | None:
-    """Return a key that is written in the entry or in a set variable. Commands are not run."""
+    """Return a key written in the entry or in an environment variable. Commands are not run."""
     rules = DIALECTS[found.dialect]
     if rules.runs_commands and raw.startswith("!"):
         return None
@@ -88,7 +88,7 @@ def _known(raw: str, found: FoundServer, scope: VariableScope) -> str | None:
     scope.missing.clear()
     try:
         key = substitute(raw, found.dialect, scope, "url").strip()
-    # A missing input, or a variable that the host requires: the key is unknown.
+    # The key is unknown: an input is missing, or a variable that the host requires.
     except Exception:
         return None
     return None if scope.missing or key.startswith("-") else key or None

@@ -1,4 +1,6 @@
-"""Servers that can be connected: an entry, its tool filter and the way to resolve its variables."""
+"""Servers that can be connected: an entry, its tool filter,
+and the function that resolves its variables.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -14,23 +16,35 @@ __all__ = ["ServerSpec", "read_spec"]
 
 
 class ServerSpec(Struct, frozen=True, kw_only=True):
-    """A server that can be connected: its entry as written in the file, and its resolver."""
+    """A server that can be connected: its entry as written in the file,
+    and its resolver function.
+    """
 
     entry: MCPServerEntry
     # None if the entry has no variables
     resolve: Callable[[], Awaitable[MCPServerEntry]] | None = None
+    # returns new headers when the server refuses the old ones; only with `headersHelper`
+    renew_headers: Callable[[], Awaitable[Mapping[str, str]]] | None = None
     source: Source = Source()
     only_tools: tuple[str, ...] | None = None  # None means all tools
     without_tools: tuple[str, ...] = ()
-    startup_timeout: float | None = None  # milliseconds; None means the timeout of the entry
+    startup_timeout: float | None = None  # milliseconds; None for the entry's timeout
     digest: str = ""  # hash that changes with the entry
-    settings: Mapping[str, Any] = {}  # override those of all servers
+    settings: Mapping[str, Any] = {}  # settings that override the common settings of all servers
+
+    @property
+    def own_settings(self) -> dict[str, Any]:
+        """Return this server's settings, including the era and the timeout in its entry."""
+        era = {} if self.entry.era == "auto" else {"era": self.entry.era}
+        limit = self.startup_timeout or self.entry.timeout
+        timeout = {} if limit is None else {"connect_timeout": limit / 1000}
+        return {**era, **self.settings, **timeout}
 
     def has_tool(self, name: str) -> bool:
-        """Return True if the tool filter of the entry admits a tool.
+        """Return True if the entry's tool filter admits a tool.
 
-        Excluded names match in any spelling, included names only exactly: a filter must not be
-        bypassed by an equivalent name.
+        Excluded names match in any spelling, included names only exactly, so that an equivalent
+        spelling cannot bypass the filter.
         """
         if self.only_tools is not None and name not in self.only_tools:
             return False
@@ -46,12 +60,12 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
         """Return the encoded tools that the tool filter admits."""
         if not self.filters_tools:
             return tools
-        # Names are decoded as in lists and calls. A tool without a name is never admitted.
+        # Names are decoded as they are in lists and calls. A tool without a name is never admitted.
         named = [(string_of((members_of(tool) or {}).get("name")), tool) for tool in tools]
         return [tool for name, tool in named if name is not None and self.has_tool(name)]
 
     def allowed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the tools that the tool filter admits; the same list without a filter."""
+        """Return the tools that the tool filter admits; the same list if there is no filter."""
         if not self.filters_tools:
             return tools
         return [tool for tool in tools if self.has_tool(str(tool.get("name")))]

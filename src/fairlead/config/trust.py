@@ -1,4 +1,6 @@
-"""Approvals: project files may run and connect to servers only after the user has approved them."""
+"""Approvals: servers in project files may be run or connected only after the user has approved
+them.
+"""
 
 import json
 import logging
@@ -23,10 +25,10 @@ __all__ = ["Approval", "NotApproved", "Trust"]
 
 log = logging.getLogger("fairlead.manager")
 
-# Approvals of version 1 covered the text of the entry, but neither its inputs nor its files.
+# Approvals in version 1 covered the text of the entry, but neither its inputs nor its files.
 _VERSION = 2
 
-# The approval state of an entry. "changed": the entry differs from the approved one.
+# The approval state of an entry. "changed" means that the entry differs from the approved entry.
 Approval: TypeAlias = Literal["approved", "missing", "changed"]
 
 _WHY: dict[Approval, str] = {
@@ -36,15 +38,15 @@ _WHY: dict[Approval, str] = {
 
 
 class NotApproved(ConfigError):
-    """An entry of a project file that is not approved."""
+    """An entry in a project file that is not approved."""
 
 
 class Trust:
-    """The user's approvals. Each one covers an entry exactly as it is; any change requires a new
-    one.
+    """The user's approvals. An approval covers an entry in its current form; any change requires a
+    new approval.
 
-    The file is read when it is first needed and again before each change. Two processes that change
-    it wait for each other.
+    The file is read on first use and again before each change. A lock keeps two processes from
+    changing it at the same time.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -69,15 +71,15 @@ class Trust:
         return "missing" if self.last(found) is None else "changed"
 
     def rejection_reason(self, found: FoundServer) -> str:
-        """Return the reason why an entry must not run, worded to follow its name: "is not
-        approved".
+        """Return the reason why an entry must not run, as a phrase that follows its name:
+        "is not approved".
         """
         return _WHY.get(self.approval(found), "is approved")
 
     def changes(self, found: FoundServer) -> list[str] | None:
-        """Return the names of the parts of an entry that changed since its last approval.
+        """Return the names of the entry's parts that changed since its last approval.
 
-        None without an earlier approval to compare with.
+        None if there is no earlier approval.
         """
         before = self.last(found)
         if before is None:
@@ -87,7 +89,7 @@ class Trust:
             return None
         changed = [name for name, digest in now.items() if then.get(name) != digest]
         changed += [name for name in then if name not in now]
-        # The part "entry" covers the whole text, so it differs whenever another part does.
+        # The part "entry" covers the whole text, so a change to any other part changes it too.
         return [name for name in changed if name != "entry"] or ["other keys, or their order"]
 
     def last(self, found: FoundServer) -> dict[str, Any] | None:
@@ -116,11 +118,11 @@ class Trust:
             OSError: The approval cannot be stored.
         """
         with self._changing() as known:
-            known.pop(found.digest, None)  # moved to the end, the place of the newest approval
+            known.pop(found.digest, None)  # moved to the end, where the newest approval is stored
             known[found.digest] = {**_what(found), "parts": found.part_digests, **_shown(found)}
 
     def revoke(self, found: FoundServer) -> bool:
-        """Delete the approvals for the name and file of an entry; return True if there were any.
+        """Delete the approvals for an entry's name and file; return True if there were any.
 
         Raises:
             OSError: The change cannot be stored.
@@ -133,7 +135,7 @@ class Trust:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Any]]:
-        """Lock and read the approvals, and write them after the block."""
+        """Lock and read the approvals; write them at the end of the `with` block."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with lock_folder(self.path.parent):
             # Another process may have changed the file since it was read.
@@ -151,7 +153,7 @@ class Trust:
             content = read_file(str(self.path))
             if content is None:
                 return {}
-            # Other users could add approvals to a file that they can write, so it is not read.
+            # A file that other users can write to is not read, because they could add approvals.
             self._refuse_others()
             data = json.loads(content)
             approved = data["approved"]

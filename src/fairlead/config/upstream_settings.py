@@ -1,7 +1,7 @@
 """Settings for connections to a server. Durations are in seconds; 0 means never or no limit."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -19,47 +19,67 @@ Share: TypeAlias = Literal["all", "alike", "session"]
 # Outdated values of `share`, accepted with a warning.
 OLD_SHARE: Final[dict[str, Share]] = {"shared": "alike", "per-session": "session"}
 
+S = TypeVar("S", bound="UpstreamSettings")
+
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True):
-    """Settings for opening, sharing, supervising and closing connections to a server."""
+    """Settings for opening, sharing, monitoring and closing connections to a server."""
 
     share: Share = "alike"
     """Which clients share one connection to a server with sessions: "all" clients, clients "alike"
     in principal, capabilities and revision, or none (one connection for each "session")."""
     era: Literal["auto", "handshake", "stateless"] = "auto"
-    """The protocol era used with the server; "auto" is the era of the client, if supported."""
+    """The protocol era used with the server; "auto" is the client's era, if supported."""
     capabilities: tuple[str, ...] = ()
     """Capabilities to declare with `share = "all"`, such as "elicitation"; ignored otherwise."""
     log_level: LogLevel = "info"
     """Log level requested from stateless servers for sessions that set none; "off" for no logs."""
     strict: bool = False
-    """Drop notifications that the specification allows only in the other direction."""
-    max_connections: int = 32  # to one server, for clients that cannot share a connection
-    turn_wait: float = 0.25  # before a waiting call opens another connection
-    turn_timeout: float = 60.0  # before a call that waits for a connection fails
-    idle_close: float = 300.0  # before an unused connection is closed
-    idle_close_used: float = 1800.0  # the same for a connection that was used before
+    """Drop notifications sent in a direction that the specification does not allow."""
+    # Maximum number of connections to one server, for clients that cannot share a connection.
+    max_connections: int = 32
+    turn_wait: float = 0.25  # seconds before a waiting call opens another connection
+    turn_timeout: float = 60.0  # seconds before a call that waits for a connection fails
+    idle_close: float = 300.0  # seconds before an unused connection is closed
+    # Seconds before an unused connection is closed that has been used before.
+    idle_close_used: float = 1800.0
+    # Seconds before a session without a request or an open stream releases its connection.
+    idle_release: float = 600.0
     connect_timeout: float = 30.0
-    input_timeout: float = 600.0  # for the response of a person or a model to an input request
-    health_interval: float = 60.0  # between pings of an idle connection
+    call_timeout: float = 3600.0  # longest time without a message from the server; 0: unlimited
+    input_timeout: float = 600.0  # seconds for a user or a model to respond to an input request
+    # longest time until a stateless client sends the requested input
+    park_timeout: float = 300.0
+    # requests of a server within this time are sent to a stateless client together
+    collect: float = 0.02
+    health_interval: float = 60.0  # seconds between pings on an idle connection
     hang_timeout: float = 60.0
     """Time without any response, even to a ping, after a call timed out. Then the process of the
     server is terminated, and started again on the next call; 0: never."""
-    list_retry: float = 5.0  # before a failed list is requested again; doubles on each failure
+    # Seconds before a failed list is requested again; doubles on each failure.
+    list_retry: float = 5.0
+
+    def over(self, others: S) -> S:
+        """Return other settings with the values of these settings that are not defaults."""
+        own, default = structs.asdict(self), type(self)()
+        changed = {name: one for name, one in own.items() if one != getattr(default, name)}
+        return structs.replace(others, **changed)
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """Supervision of servers by a manager. Durations are in seconds; 0 means never."""
+    """A manager's settings for monitoring servers. Durations are in seconds; 0 means never."""
 
     connect_timeout: float = 30.0
     health_interval: float = 60.0
-    hang_timeout: float = 60.0  # of silence after a call timed out, before the process is replaced
-    idle_stop: float = 300.0  # before an unused lazy server is stopped
-    tools_retry: float = 5.0  # before a failed `tools/list` is repeated; doubles on each failure
+    # Seconds without a message after a call timed out, before the process is replaced.
+    hang_timeout: float = 60.0
+    idle_stop: float = 300.0  # seconds before an unused lazy server is stopped
+    # Seconds before a failed `tools/list` is repeated; doubles on each failure.
+    tools_retry: float = 5.0
 
     @property
     def settings(self) -> UpstreamSettings:
-        """Return the same values as connection settings."""
+        """Return the connection settings with the same values."""
         return UpstreamSettings(
             connect_timeout=self.connect_timeout,
             health_interval=self.health_interval,
@@ -69,14 +89,14 @@ class Rules(Struct, frozen=True, kw_only=True):
         )
 
 
-# Settings that an entry of one server may override, with their types.
+# Settings that a server's entry may override, with their types.
 SERVER_SETTINGS: Final[dict[str, Any]] = {
     one.name: one.type for one in structs.fields(UpstreamSettings)
 }
 
 
 def read_server_settings(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the connection settings in an entry of Fairlead's own files.
+    """Return the connection settings in an entry from Fairlead's own files.
 
     Raises:
         ConfigError: A value has the wrong type or is negative.

@@ -48,7 +48,7 @@ def _missing(fields: dict[str, Any]) -> list[str]:
     if kind is not None and not (isinstance(kind, str) and kind in {*TYPES, *_ALSO}):
         problems.append(unknown_name("type", str(kind), TYPES))
     if command and url:
-        problems.append('"command" and "url" are both given: a server has only one of them')
+        problems.append('"command" and "url" are both given: remove one of them')
     elif kind is None and not command and not url:
         problems.append('"command" (stdio) or "url" (http, sse, ws) is required')
     elif kind == "stdio" and not command:

@@ -1,9 +1,9 @@
 """Many configured servers in one program: connections, tools and calls for agents.
 
-Names of `fairlead.config` that programs need are exported here as well.
+The names of `fairlead.config` that programs need are also exported here.
 
-`MCPServerConfig` is one configured server here (DEC-01); `fairlead.MCPServerConfig` is the
-configuration of a server written with Fairlead.
+In this package, `MCPServerConfig` is a server in a configuration file (DEC-01);
+`fairlead.MCPServerConfig` configures a server written with Fairlead.
 """
 
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from ..config.found_server import FoundServer, Source
 from ..config.server_filters import Removal, ServerFilter
 from ..config.trust import NotApproved, Trust
 from ..config.validate import validate_server_config
-from ..lazy_names import lazy_names
+from ..lazy_names import lazy_names, public_names
 
 if TYPE_CHECKING:
     from ..config.upstream_settings import Rules
@@ -92,7 +92,7 @@ __all__ = [
     "validate_server_config",
 ]
 
-# Imported on first use, so that programs that only read files do not load the connecting modules.
+# Imported on first use, so that programs that only read files do not load the connection modules.
 _NAMES = {
     "discover_tools": ["discover_and_load_mcp_tools", "discover_mcp_servers"],
     "manager": ["MCPManager"],
@@ -117,7 +117,7 @@ _NAMES = {
     "tools.tool_session": ["ToolSession", "create_tool_session"],
 }
 
-if not TYPE_CHECKING:  # a type checker would accept any misspelt name
+if not TYPE_CHECKING:  # otherwise a type checker would accept any misspelled name
     __getattr__ = lazy_names(
         __name__,
         {
@@ -127,3 +127,4 @@ if not TYPE_CHECKING:  # a type checker would accept any misspelt name
             **{name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names},
         },
     )
+    __dir__ = public_names(__name__)

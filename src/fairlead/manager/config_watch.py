@@ -1,4 +1,4 @@
-"""Watching of configuration files, and the changes they cause to the servers of a manager."""
+"""Watching configuration files, and updating a manager's servers after changes."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ class ReloadTarget(ServerConnector, Protocol):
 
 
 class ConfigSnapshot(Struct, frozen=True):
-    """The content of the configuration files at one time."""
+    """The content of the configuration files at a point in time."""
 
     wanted: Mapping[str, ServerSpec]
     files: Sequence[str]  # files to watch, including those that do not exist yet
@@ -46,7 +46,7 @@ def snapshot_reader(
 ) -> Callable[[], ConfigSnapshot]:
     """Return a function that reads all files again.
 
-    Options are those of `discover_and_load_mcp_tools`; those that do not concern files are ignored.
+    Accepts the options of `discover_and_load_mcp_tools` and ignores those that do not affect files.
     """
 
     def read() -> ConfigSnapshot:
@@ -58,10 +58,10 @@ def snapshot_reader(
 
 
 async def apply_changes(manager: ReloadTarget, now: ConfigSnapshot) -> None:
-    """Connect and disconnect servers to match these files.
+    """Connect and disconnect servers to match the files in `now`.
 
-    Unchanged servers, and servers that do not come from a file, stay connected. A file that cannot
-    be read, perhaps because it is being written, changes nothing.
+    Unchanged servers, and servers that do not come from a file, stay connected. If a file cannot be
+    read, perhaps because it is being written, its servers stay unchanged.
     """
     wanted = now.wanted
     have = {name: manager.get_configured(name) for name in manager.get_all_server_names()}
@@ -83,7 +83,7 @@ async def apply_changes(manager: ReloadTarget, now: ConfigSnapshot) -> None:
 
 
 class Reloader:
-    """Watcher that checks files periodically and applies their changes to a manager."""
+    """Checks files periodically and applies their changes to a manager."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Reloader:
         *,
         interval: float | None = None,
     ) -> None:
-        """`load` reads all files; it is called in a thread."""
+        """Create a watcher. `load` reads all files; it is called in a thread."""
         self._manager = manager
         self._load = load
         self._interval = INTERVAL if interval is None else interval
@@ -114,7 +114,7 @@ class Reloader:
             reading = await asyncio.to_thread(self._load)
             await apply_changes(self._manager, reading)
             return reading.files
-        # keep watching, because the next change of the files may repair the error
+        # keeps watching, because the next change to the files may fix the error
         except Exception:
             log.exception("the configuration could not be reloaded")
             return files
@@ -125,13 +125,13 @@ async def follow_files(
     look: Callable[[Sequence[str]], Awaitable[Sequence[str]]],
     interval: float,
 ) -> None:
-    """Call `look` now, and again after each change of the files. It returns the files to watch.
+    """Call `look` now, and again after each change to the files. `look` returns the files to watch.
 
     A file may be written in several steps, or be removed and created again. Therefore `look` is
-    called once two consecutive checks agree. Files that are watched for the first time count as
-    changed, because they may have changed after they were read.
+    called only after two consecutive checks found the same state. Files that are watched for the
+    first time count as changed, because they may have changed after they were read.
     """
-    seen: dict[str, FileStamp] | None = None  # stamps of the files when `look` was last called
+    seen: dict[str, FileStamp] | None = None  # the files' stamps when `look` was last called
     before: dict[str, FileStamp] | None = None
     while True:
         now = await asyncio.to_thread(file_stamps, files)

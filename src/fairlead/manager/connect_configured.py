@@ -27,14 +27,23 @@ __all__ = [
 log = logging.getLogger("fairlead.manager")
 
 # keyword arguments of `MCPManager` that are not callbacks
-MANAGER_OPTIONS = ("cwd", "startup", "lazy", "cache", "rules", "config", "max_starts")
+MANAGER_OPTIONS = (
+    "cwd",
+    "startup",
+    "lazy",
+    "cache",
+    "rules",
+    "config",
+    "max_starts",
+    "auth_storage",
+)
 _FILE_OPTIONS = ("enable_project_config", "filter_exa", "filters", "trust", "inputs", "loading")
 
 Startup: TypeAlias = Literal["wait", "background"]
 
 
 class ConnectReport(Struct, frozen=True, kw_only=True):
-    """The outcome of connecting servers, at the time of the return."""
+    """The servers and errors at the time when the connecting function returned."""
 
     tools: list[MCPTool]
     errors: list[dict[str, str]]  # each {"path": ..., "error": ...}
@@ -50,10 +59,10 @@ class ServerConnector(Protocol):
 
 
 def check_discovery_options(given: Mapping[str, Any], *others: str) -> None:
-    """Check keyword arguments of a function that discovers servers and takes these `others`.
+    """Check the keyword arguments of a function that discovers servers and also accepts `others`.
 
     Raises:
-        TypeError: A name is unknown; the message contains the closest known one.
+        TypeError: A name is unknown; the message contains the closest known name.
     """
     check_keywords(given, (*Callbacks.__annotations__, *_FILE_OPTIONS, *MANAGER_OPTIONS, *others))
 
@@ -68,8 +77,8 @@ async def connect_configured(
 ) -> tuple[ConnectReport, list[str]]:
     """Find all configured servers and connect them. Never raises.
 
-    Return a report and the Exa API keys that were found. Options are those of
-    `discover_and_load_mcp_tools`; options that do not concern files are ignored.
+    Return a report and the Exa API keys that were found. Accepts the options of
+    `discover_and_load_mcp_tools` and ignores those that do not affect files.
     """
     try:
         found = load_configured(cwd, **options)

@@ -1,4 +1,4 @@
-"""Discovery of all configured servers, and their tools."""
+"""Discovery of all configured servers and their tools."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -40,11 +40,11 @@ async def discover_and_load_mcp_tools(
 ) -> Discovered:
     """Find all configured servers, connect them, and return their tools.
 
-    Failures of files and servers are in the report and never raised.
+    Errors in files and servers are reported, never raised.
 
     `inputs` are values for `${input:...}`. `loading` are further options of `load_all_mcp_configs`,
-    and `options` those of `MCPManager`. Entries of project files without an approval are reported
-    as errors.
+    and `options` are options of `MCPManager`. Unapproved entries in project files are reported as
+    errors.
 
     Raises:
         TypeError: A keyword argument is unknown.

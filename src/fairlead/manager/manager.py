@@ -1,11 +1,13 @@
-"""Many servers at once, connected concurrently and supervised independently of each other."""
+"""Many servers at once, connected concurrently and monitored independently of each other."""
 
 import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack
+
+from msgspec import structs
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks, check_callbacks
@@ -42,6 +44,9 @@ from .startup_gate import wait_briefly, wait_until_settled
 from .tool_index import ToolIndex
 from .tools.tool import MCPTool
 
+if TYPE_CHECKING:
+    from ..auth.storage.credential_store import CredentialStore
+
 __all__ = ["MCPManager"]
 
 log = logging.getLogger("fairlead.manager")
@@ -50,7 +55,7 @@ ToolsListener: TypeAlias = Callable[[list[MCPTool]], None]
 
 
 class MCPManager(ResourcesAndPrompts):
-    """Connects servers, supervises them, and provides their tools.
+    """Connects servers, monitors them, and provides their tools.
 
     async with MCPManager() as manager:
         await manager.connect_servers({"time": {"command": "uvx", "args": ["mcp-server-time"]}})
@@ -68,9 +73,14 @@ class MCPManager(ResourcesAndPrompts):
         rules: Rules | None = None,
         config: MCPClientConfig | None = None,
         max_starts: int | None = None,
+        auth_storage: "CredentialStore | None" = None,
         **callbacks: Unpack[Callbacks],
     ) -> None:
-        """`lazy`: servers start on first use. Without `cache`, nothing is kept for the next run."""
+        """Create a manager. With `lazy`, servers start on first use.
+
+        Without `cache`, no tools are stored for the next run. `auth_storage` contains the logins
+        for servers; by default, the user's stored logins.
+        """
         check_callbacks(callbacks, *MANAGER_OPTIONS)
         self.cwd = Path(cwd) if cwd is not None else Path.cwd()
         self._startup: Startup = startup
@@ -78,15 +88,17 @@ class MCPManager(ResourcesAndPrompts):
         if cache is not None:
             known_eras.keep(CachedEraStore(cache.others))
         self.rules = rules or Rules()
+        config = config or MCPClientConfig()
         # pass `on_roots=None` to declare no roots
         callbacks.setdefault("on_roots", lambda: [self.cwd])
         self.upstreams = UpstreamRegistry(
-            self.rules.settings,
+            structs.replace(self.rules.settings, input_timeout=config.input_timeout),
             kinds=(ListKind.TOOLS,),
             for_client=True,
-            config=config or MCPClientConfig(),
+            config=config,
             callbacks=callbacks,
             max_starts=max_starts,
+            auth_storage=auth_storage,
         )
         self.upstreams.add_change_listener(self._changed)
         self._calls: dict[str, UpstreamCalls] = {}
@@ -107,9 +119,9 @@ class MCPManager(ResourcesAndPrompts):
         *,
         startup: Startup | None = None,
     ) -> ConnectReport:
-        """Connect servers concurrently. Never raises: failures are in the `errors` of the report.
+        """Connect servers concurrently. Never raises: failures are listed in the report's `errors`.
 
-        Filters do not apply here. They are for discovered servers, not for those you name.
+        Filters apply only to discovered servers, not to these servers.
         """
         began = asyncio.get_running_loop().time()
         errors: list[dict[str, str]] = []
@@ -128,7 +140,7 @@ class MCPManager(ResourcesAndPrompts):
         self.upstreams.events.report_connecting([s.name for s in new if s.state != "idle"])
         await wait_briefly(new, began)
         if (startup or self._startup) == "wait":
-            # The tools of a remembered server can be listed already, so it need not be awaited.
+            # A remembered server's tools can be listed already, so it need not be awaited.
             await wait_until_settled([s for s in new if not self._memory.is_known(s.name)])
         for upstream in new:
             if upstream.state in ("failed", "suspended") and upstream.error is not None:
@@ -141,7 +153,7 @@ class MCPManager(ResourcesAndPrompts):
         )
 
     def add_servers(self, specs: Mapping[str, ServerSpec], /) -> None:
-        """Add servers and begin to connect them, without waiting for any of them.
+        """Add servers and start connecting them, without waiting for any of them.
 
         Raises:
             ConfigError: The manager is closed.
@@ -159,9 +171,10 @@ class MCPManager(ResourcesAndPrompts):
         return upstream
 
     async def discover_and_connect(self, *, watch: bool = False, **options: Any) -> ConnectReport:
-        """Find all configured servers and connect them; options of `discover_and_load_mcp_tools`.
+        """Find all configured servers and connect them.
 
-        `watch`: apply later changes of the files, until the manager is closed.
+        Accepts the options of `discover_and_load_mcp_tools`. With `watch`, later changes to the
+        files are applied until the manager is closed.
         """
         check_discovery_options(options, "watch")
         report, _ = await connect_configured(self, self.cwd, **options)
@@ -170,10 +183,11 @@ class MCPManager(ResourcesAndPrompts):
         return report
 
     async def watch(self, *, interval: float | None = None, **options: Any) -> None:
-        """Apply changes of the configuration files to the servers that they concern.
+        """Apply changes to configuration files to the servers they configure.
 
-        Options are those of `discover_and_load_mcp_tools`. Servers that the program connected
-        itself are left alone. Watching ends with the manager, or with another call of this method.
+        Accepts the options of `discover_and_load_mcp_tools`. Servers that the program connected
+        itself are not affected. Watching ends when the manager is closed, or when this method is
+        called again.
         """
         check_discovery_options(options, "interval")
         self._check_open()
@@ -217,7 +231,7 @@ class MCPManager(ResourcesAndPrompts):
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """The source of each server's configuration, connected or not."""
+        """The source of each server's configuration, whether it is connected or not."""
         return {name: one.spec.source for name, one in self.upstreams.items()}
 
     @property
@@ -225,7 +239,7 @@ class MCPManager(ResourcesAndPrompts):
         return self.get_tools()
 
     def get_tools(self) -> list[MCPTool]:
-        """Return the tools of all servers, by name. Tools of a lost server stay listed."""
+        """Return the tools of all servers, by name. A lost server's tools stay listed."""
         return self._index.tools
 
     def get_tool(self, name: str) -> MCPTool | None:
@@ -274,11 +288,14 @@ class MCPManager(ResourcesAndPrompts):
         return None if upstream is None else upstream.spec
 
     def remembered(self, name: str) -> list[dict[str, Any]] | None:
-        """Return the tools that a server had in the last run, or None if unknown."""
+        """Return the tools that a server had in the last run; None if they are unknown."""
         return self._memory.get(name)
 
     def describe(self) -> Mapping[str, Upstream]:
-        """Return all servers with state, error, latency and tools. Do not modify them."""
+        """Return all servers with state, error, latency and tools.
+
+        Do not modify the returned objects.
+        """
         return self.upstreams
 
     # Refreshing tools and disconnecting servers
@@ -302,7 +319,7 @@ class MCPManager(ResourcesAndPrompts):
                 log.warning("%s: the tools could not be listed again: %s", name, outcome)
 
     async def reconnect_server(self, name: str) -> None:
-        """Reconnect a server, also a suspended one.
+        """Reconnect a server, even if it is suspended.
 
         Raises:
             FairleadError: The server is unknown or cannot be connected.
@@ -310,7 +327,7 @@ class MCPManager(ResourcesAndPrompts):
         await self._find(name).upstream.reconnect()
 
     async def disconnect_server(self, name: str) -> None:
-        """Disconnect and forget a server and its tools. Pending calls fail at once."""
+        """Disconnect and forget a server and its tools. Pending calls fail immediately."""
         await self._forget([name] if name in self._calls else [])
 
     async def disconnect_all(self) -> None:
@@ -319,7 +336,7 @@ class MCPManager(ResourcesAndPrompts):
         await self._memory.flush()
 
     async def _forget(self, names: list[str]) -> None:
-        """Forget servers at once, then wait for a limited time until they are closed."""
+        """Forget servers immediately, then wait a limited time until they are closed."""
         if not names:
             return
         self._memory.forget(names)
@@ -349,11 +366,11 @@ class MCPManager(ResourcesAndPrompts):
     # Each method returns a function that removes the listener.
 
     def add_status_listener(self, listener: StatusListener) -> Callable[[], None]:
-        """Register a listener for status events of servers."""
+        """Register a listener for server status events."""
         return self.upstreams.add_status_listener(listener)
 
     def add_tools_listener(self, listener: ToolsListener) -> Callable[[], None]:
-        """Register a listener for new sets of tools."""
+        """Register a listener for changed tool sets."""
         return added_listener(self._tools_listeners, listener)
 
     def add_notification_listener(self, listener: NotificationListener) -> Callable[[], None]:
@@ -384,7 +401,7 @@ class MCPManager(ResourcesAndPrompts):
         self._index.rebuild_soon()
 
     def _report_tools(self, tools: list[MCPTool]) -> None:
-        # A copy, because a listener may remove itself while it is called.
+        # Copied, because a listener may remove itself while it is called.
         for listener in tuple(self._tools_listeners):
             call_safely(listener, list(tools))
 
@@ -401,7 +418,7 @@ def _connection(upstream: Upstream, client: MCPClient) -> MCPServerConnection:
 
 
 def _named(name: str, error: BaseException) -> str:
-    """Return the text of an error with the name of its server, because a file has several."""
+    """Return the error's message, including its server's name if the file has several servers."""
     text = str(error)
     return text if f'"{name}"' in text else f'server "{name}": {text}'
 

@@ -1,4 +1,4 @@
-"""Connections to single servers, for programs that need no manager."""
+"""Connections to single servers, for programs that do not need a manager."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ __all__ = [
     "list_tools",
 ]
 
-CONNECT_TIMEOUT = 30.0
+CONNECT_TIMEOUT = 30.0  # seconds for connecting to a server, unless its entry has a `timeout`
 
 
 class MCPServerConnection(Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ async def connect_to_server(
     config: MCPClientConfig | None = None,
     **callbacks: Unpack[Callbacks],
 ) -> MCPServerConnection:
-    """Connect to a server, within the `timeout` of its entry or 30 s.
+    """Connect to a server, within its entry's `timeout` or 30 s.
 
     Raises:
         ConnectFailed, HttpError: The server cannot be reached; no process or connection remains.

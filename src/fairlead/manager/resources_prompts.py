@@ -17,14 +17,15 @@ __all__ = ["ResourcesAndPrompts"]
 
 log = logging.getLogger("fairlead.manager")
 
-LIST_LIMIT = 30.0  # seconds for one server, all pages together
+LIST_LIMIT = 30.0  # seconds per server, for all pages together
 
 Fetch = Callable[[MCPClient], Awaitable[list[dict[str, Any]]]]
 
 
 class ResourcesAndPrompts:
-    """Resources, prompts and instructions of all servers. A server that fails does not affect
-    others.
+    """Resources, prompts and instructions of all servers.
+
+    A failing server does not affect the others.
     """
 
     _calls: "dict[str, UpstreamCalls]"
@@ -46,7 +47,7 @@ class ResourcesAndPrompts:
     async def get_prompt(
         self, server: str, name: str, arguments: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """Return a prompt with its arguments filled in.
+        """Return a prompt with its arguments substituted.
 
         Raises:
             FairleadError: The server is unknown, not connected, or refused the request.
@@ -67,8 +68,8 @@ class ResourcesAndPrompts:
     async def read_resource(self, uri: str, *, server: str | None = None) -> dict[str, Any]:
         """Read a resource from the server that has it.
 
-        A server that lists exactly this URI comes first, then the one with the most specific
-        template.
+        A server that lists exactly this URI takes precedence, then the server with the most
+        specific template.
 
         Raises:
             RpcError: -32602, if no server has the resource.
@@ -79,17 +80,19 @@ class ResourcesAndPrompts:
         )
 
     async def subscribe(self, uri: str, *, server: str | None = None) -> None:
-        """Subscribe to changes of a resource, also after a reconnect of its server."""
+        """Subscribe to changes of a resource;
+        the subscription is restored when its server reconnects.
+        """
         owner = server or await self._owner(uri)
         await self._server(owner).subscribe(uri)
 
     async def unsubscribe(self, uri: str, *, server: str | None = None) -> None:
-        """Cancel a subscription, on all servers unless one is named."""
+        """Cancel a subscription, on all servers unless a server is named."""
         for name in [server] if server else list(self._calls):
             await self._server(name).upstream.unsubscribe(uri)
 
     async def set_log_level(self, level: str, *, server: str | None = None) -> None:
-        """Request log messages of one server or of all, also after a reconnect."""
+        """Request log messages from one server or all servers, also after they reconnect."""
         for name in [server] if server else list(self._calls):
             await self._server(name).upstream.set_log_level(level)
 
@@ -102,10 +105,10 @@ class ResourcesAndPrompts:
             text = str(template.get("uriTemplate"))
             try:
                 fits = UriTemplate(text).match(uri) is not None
-            # A template of a server may be invalid.
+            # A server's template may be invalid.
             except ValueError:
                 continue
-            # The template with the most literal characters is the most specific one.
+            # The template with the most literal characters is the most specific.
             literal = len(text) - sum(len(part) + 1 for part in text.split("{")[1:])
             if fits and (best is None or literal > best[0]):
                 best = literal, name
@@ -120,8 +123,9 @@ class ResourcesAndPrompts:
         return calls
 
     async def _gather(self, method: str, fetch: Fetch) -> list[tuple[str, dict[str, Any]]]:
-        """Return the lists of all connected servers. Servers that fail or take too long are left
-        out.
+        """Return the lists of all connected servers.
+
+        Servers that fail or take too long are omitted.
         """
         connected = {
             name: calls
@@ -137,7 +141,7 @@ class ResourcesAndPrompts:
         found: list[tuple[str, dict[str, Any]]] = []
         for name, outcome in zip(connected, outcomes, strict=True):
             if isinstance(outcome, Exception):
-                # `TimeoutError` has no text.
+                # `TimeoutError` has no message.
                 log.info("%s: listing failed: %s", name, outcome or type(outcome).__name__)
             elif isinstance(outcome, BaseException):
                 raise outcome

@@ -1,4 +1,4 @@
-"""Waiting for the first outcome of servers that are connecting."""
+"""Waiting until connecting servers are connected or have failed."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,11 +7,11 @@ from ..upstream.upstream import Upstream
 
 __all__ = ["STARTUP_TIMEOUT_MS", "wait_briefly", "wait_until_settled"]
 
-STARTUP_TIMEOUT_MS = 250
+STARTUP_TIMEOUT_MS = 250  # milliseconds that the start waits for servers
 
 
 async def wait_briefly(upstreams: Iterable[Upstream], began: float) -> None:
-    """Wait for servers until `STARTUP_TIMEOUT_MS` after `began`, a time of the event loop."""
+    """Wait for servers until `STARTUP_TIMEOUT_MS` after the event-loop time `began`."""
     left = STARTUP_TIMEOUT_MS / 1000 - (asyncio.get_running_loop().time() - began)
     try:
         async with asyncio.timeout(max(left, 0.0)):
@@ -21,6 +21,6 @@ async def wait_briefly(upstreams: Iterable[Upstream], began: float) -> None:
 
 
 async def wait_until_settled(upstreams: Iterable[Upstream]) -> None:
-    """Wait until all servers are connected, failed or idle."""
+    """Wait until all servers are connected, have failed, or are idle."""
     for upstream in upstreams:
         await upstream.settled.wait()

@@ -1,4 +1,4 @@
-"""The tools of a manager's servers: current ones, and those remembered from the last run."""
+"""The tools of a manager's servers: current tools, and tools remembered from the last run."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ __all__ = ["ToolIndex"]
 
 
 class ToolIndex:
-    """Catalog of the tools of all servers, rebuilt when they change."""
+    """Index of all servers' tools, rebuilt when they change."""
 
     def __init__(
         self,
@@ -23,9 +23,10 @@ class ToolIndex:
         call: CallTool,
         on_change: Callable[[list[MCPTool]], None],
     ) -> None:
-        """`upstreams` are the current servers of the manager by name.
+        """Create an index.
 
-        `on_change` is called with every new set of tools.
+        `upstreams` are the manager's current servers by name. `on_change` is called with every new
+        set of tools.
         """
         self._upstreams = upstreams
         self._memory = memory
@@ -42,7 +43,7 @@ class ToolIndex:
         return self._catalog.by_name.get(name)
 
     def rebuild_soon(self) -> None:
-        """Rebuild in the next iteration of the loop, once for all changes until then."""
+        """Rebuild the index in the next event-loop iteration, once for all changes until then."""
         if self._rebuilding is None:
             self._rebuilding = asyncio.get_running_loop().call_soon(self.rebuild)
 
@@ -65,7 +66,7 @@ class ToolIndex:
                 yield name, upstream.spec.allowed(remembered), True
 
     def _about(self, server: str) -> Mapping[str, Any]:
-        """Return the properties that all tools of a server have in common."""
+        """Return the properties that all tools of a server share."""
         source = self._upstreams[server].spec.source
 
         def available() -> bool:

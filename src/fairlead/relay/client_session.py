@@ -31,33 +31,31 @@ _LIST_CHANGED: Final = Notification("notifications/tools/list_changed")
 
 
 class ClientSession:
-    """Session of one client of either era, on a connection that outlives its requests."""
+    """Session of one client of either era, on a connection that serves several requests."""
 
     def __init__(
         self,
         principal: Principal,
-        input_timeout: float,
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
         self.principal = principal
-        # Set by `connect`, because the callbacks of the peer refer to the session.
+        # Set by `connect`: the peer's callbacks refer to this session, so it must exist first.
         self.peer: Peer
         self.outbox: PeerOutbox
-        # Only for clients of the handshake era; the server may be of either era.
+        # Set only for clients of the handshake era. The server may have either era.
         self.connection: UpstreamConnection | None = None
         self.introduction: Raw | None = None  # the params of the client's `initialize`
         self.level: str | None = None  # handshake era: the log level that the client has set
         self.uris: set[str]  # handshake era: the subscribed resources; set by `Relay.attach`
         self.asked = 0  # requests of servers that the client has not answered yet
-        # Held while a lost connection is replaced, so that concurrent requests open only one.
+        # Held while a lost connection is replaced, so that concurrent requests open one connection.
         self.opening = asyncio.Lock()
-        # Number of requests that wait for the lock. While it is not 0, later requests wait as well,
-        # so that they do not overtake.
+        # Number of requests that wait for the lock.
+        # If there are any, later requests also wait, so that requests stay in order.
         self.joining = 0
         self.passage = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
         # requests of servers, by the ids sent to the client
         self._questions: dict[RequestId, Exchange] = {}
-        self._input_timeout = input_timeout
         self._interceptors = interceptors
         self._beside = extra_members_hook(interceptors)
 
@@ -70,11 +68,11 @@ class ClientSession:
     def attached(self) -> None:
         """Handle a new connection to the server. Subclasses override this.
 
-        All subscriptions and the log level have been restored on it.
+        All subscriptions and the log level have been restored on the new connection.
         """
 
     def detach(self) -> None:
-        """Forget the connection to the server; the next request gets another one."""
+        """Forget the connection to the server; the next request opens another connection."""
         self.connection = None
 
     def connect(self, peer: Peer) -> None:
@@ -117,12 +115,13 @@ class ClientSession:
         self.outbox.put(note)
 
     async def ask(
-        self, exchange: Exchange, server: PeerOutbox, reply_to: RequestId | None = None
+        self, exchange: Exchange, server: PeerOutbox, timeout: float, reply_to: RequestId | None
     ) -> Answer:
         """Forward a request of the server to the client and return its result.
 
-        Progress notifications of the client are sent to `server`. `reply_to` is the id of the
-        client's request during which the server sent its own, if known.
+        Progress notifications of the client are sent to `server` and extend the `timeout`.
+        `reply_to` is the id of the client's request during which the server sent this one, if
+        known.
 
         Raises:
             RpcError: The client refused the request, or its revision does not support it.
@@ -155,8 +154,8 @@ class ClientSession:
                 exchange.method,
                 passing.fill,
                 extra=exchange.message.extra,
-                timeout=self._input_timeout,
-                max_total=self._input_timeout * 6,
+                timeout=timeout,
+                max_total=timeout * 6,
                 overhear=progressed if passing.tracked else None,
                 on_sent=sent,
                 reply_to=reply_to,
@@ -170,7 +169,7 @@ class ClientSession:
                 self._questions.pop(request_id, None)
 
     def members_came(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Forward members beside the client's result to the server."""
+        """Forward unknown members of the client's response to the server."""
         question = self._questions.get(request_id)
         if question is not None:
             if self._beside is not None:

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from ..client.mcp_transport.inprocess import Attachable
 from ..client.server_entry import MCPServerEntry
+from ..config.upstream_settings import UpstreamSettings
 from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RpcError, TransportError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
 from ..peer import Peer
@@ -24,6 +25,7 @@ from ..protocol.identity.client_key import connection_key
 from ..protocol.methods import exists
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error, unreachable_error
+from ..protocol.public_reason import owner_reason
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.http_runnable import StandInServer
 from ..transport.background_tasks import BackgroundTasks
@@ -60,7 +62,7 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class Rank(IntEnum):
-    """Rank of a server among equal ones. Servers with a lower value are tried first."""
+    """Rank of a replica. Replicas with a lower rank are tried first."""
 
     CONNECTED = 0
     STARTING = 1
@@ -82,7 +84,7 @@ class Relay(StandInServer):
         await relay.run_http(port=8080)
 
     Clients and the server may use different eras and transports. Without interceptors, all values
-    are forwarded byte for byte, except request ids, progress tokens, metadata of one hop, and
+    are forwarded byte for byte, except request ids, progress tokens, hop-by-hop metadata, and
     values that must be converted because the server has another era.
     """
 
@@ -99,20 +101,21 @@ class Relay(StandInServer):
         **options: Any,
     ) -> None:
         """`target` is an entry of a configuration file, a server object, a `ServerTarget`, or an
-        `Upstream`, which is closed by its owner. Relays can share `parked`, `quota` and `starts`.
-        `options` are fields of `RelaySettings`.
+        `Upstream`, which has its own settings and is closed by its owner. Relays can share
+        `parked`, `quota` and `starts`. `options` are fields of `RelaySettings`.
         """
-        self.settings = settings if settings is not None else RelaySettings(**options)
+        settings = settings if settings is not None else RelaySettings(**options)
         self.upstream = target if isinstance(target, Upstream) else None
         if isinstance(target, Upstream):
             self.pool = target.pool
         else:
             where = target if isinstance(target, ServerTarget) else target_for(target, name)
-            self.pool = UpstreamPool(where, self.settings, starts)
+            self.pool = UpstreamPool(where, settings, starts)
             self.pool.opener.interceptors = interceptors
         self.pool.on_lost = self._lost
+        self.pool.on_release = self._release
         self.name = self.pool.name
-        # Replaced by a gateway: True if a client gets the same lists as the default connection.
+        # Returns True if a client gets the same lists as the default connection. Set by a gateway.
         self.sees_default: Callable[[Caller], bool] = lambda caller: False
         self.wait_until_known: Callable[[Exchange], Awaitable[None]] | None = None
         self.handler: Handler = chain(interceptors, self._handle)
@@ -120,16 +123,15 @@ class Relay(StandInServer):
         self.on_malformed = malformed_frame_hook(interceptors)
         self._alone = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
         # Compared with None, because an empty `ParkedCalls` has the length 0 and would be false.
-        self.parked = ParkedCalls(self.settings) if parked is None else parked
+        self.parked = ParkedCalls(settings.max_parked) if parked is None else parked
         self._owns_parked = parked is None
         self.quota = quota or SubscriptionQuota()
         self._sessions = UpstreamSessionRestorer(self.pool, self._bridge)
-        self._same_era = SameEraForwarder(self.settings, self.quota, self._sessions.move)
-        self._stateless = StatelessToHandshake(self.pool, self.settings, self.parked, self.quota)
+        self._same_era = SameEraForwarder(self.pool, self.quota, self._sessions.move)
+        self._stateless = StatelessToHandshake(self.pool, self.parked, self.quota)
         self._forwarder = TasklessForwarder(
             self.pool,
             self._stateless,
-            self.settings.call_timeout,
             interceptors,
             self._handle,
         )
@@ -138,6 +140,11 @@ class Relay(StandInServer):
         self._sessions_by_peer: dict[object, ClientSession] = {}  # by the peer of the client
         self._ending = BackgroundTasks()
         self._orphans: list[ClientSession] = []  # sessions that lost the default connection
+
+    @property
+    def settings(self) -> UpstreamSettings:
+        """The current settings for the server."""
+        return self.pool.settings
 
     # Serving
 
@@ -161,7 +168,7 @@ class Relay(StandInServer):
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background and return its peer, which can be closed."""
-        session = ClientSession(principal, self.settings.input_timeout, self._interceptors)
+        session = ClientSession(principal, self._interceptors)
         peer = Peer(
             channel,
             Conversation(
@@ -177,10 +184,8 @@ class Relay(StandInServer):
             ),
             on_cancelled=lambda note, cancel: session.passage.cancel(note, session.peer, cancel),
             on_close=lambda _: self._left(session),
-            # Ends subscriptions, which would keep the connection open after the client has closed
-            # its side.
+            # Open subscriptions would keep the connection open after the client closed its end.
             on_eof=self.hang_up,
-            input_timeout=self.settings.input_timeout,
             take=partial(self._forwarder.take, session) if self._forwarder.possible else None,
         )
         session.connect(peer)
@@ -202,13 +207,13 @@ class Relay(StandInServer):
         # The pool of an `Upstream` belongs to its owner.
         if self.upstream is None:
             await self.pool.close()
-        # Limited, because leaving a session may wait for a server that does not respond.
+        # Limited in time, because ending a session may wait for a server that does not respond.
         if self._ending:
             await asyncio.wait(self._ending, timeout=5.0)
 
     @property
     def rank(self) -> Rank:
-        """The likelihood that a call succeeds now, for choosing one of several equal servers."""
+        """The rank by which one of several replicas is chosen for a call."""
         upstream = self.upstream
         if upstream is None:
             return Rank.CONNECTED
@@ -219,10 +224,10 @@ class Relay(StandInServer):
     # Interface of an HTTP endpoint
 
     def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
-        """Return the headers that repeat arguments of a tool.
+        """Return the headers in which clients repeat arguments of a tool.
 
         The relay compares them with the arguments, because a server on stdio does not receive
-        headers. They are unknown until a tool list has been forwarded.
+        headers. The headers are unknown until a tool list has been forwarded.
         """
         return self.pool.opener.param_headers.of(tool)
 
@@ -233,8 +238,8 @@ class Relay(StandInServer):
         self._alone.put_stateless(note, caller, context, self._forward_stateless)
 
     def _forward_stateless(self, note: Notification) -> None:
-        # The notification names a request by id or token. On the shared connection, that request
-        # may belong to another client.
+        # The notification names a request by id or token.
+        # On a shared connection, the id or token may belong to a request of another client.
         if note.method in _NAMING_A_REQUEST:
             return
         connection = next((one for one in self.pool.all_connections if one.stateless), None)
@@ -256,7 +261,8 @@ class Relay(StandInServer):
 
     async def _handle(self, exchange: Exchange) -> Answer:
         session = self._sessions_by_peer.get(exchange.edge)
-        # Notifications that arrived earlier take effect first. None can precede `initialize`.
+        # Notifications that arrived earlier take effect first. No notification can precede
+        # `initialize`.
         if session is not None and session.passage.busy and exchange.method != "initialize":
             await session.passage.passed()
         try:
@@ -268,11 +274,12 @@ class Relay(StandInServer):
         except LocalProtocolError as exc:
             raise own_error(exc.code, str(exc)) from None
         except FairleadError as exc:
-            log.warning("%s: %s: %s", self.name, exchange.method, exc)
+            shown = owner_reason(exc) if self.pool.opener.target.shows_stderr else exc
+            log.warning("%s: %s: %s", self.name, exchange.method, shown)
             raise unreachable_error(self.name, exc) from None
 
     async def answer(self, exchange: Exchange, session: ClientSession | None) -> Answer:
-        """Handle a request; raise errors that let the caller try another server.
+        """Handle a request. Errors are raised, so that the caller can try another server.
 
         `session` is None for a request outside of any session.
 
@@ -283,7 +290,7 @@ class Relay(StandInServer):
         caller = exchange.caller
         if caller.stateless:
             for again in (True, False):
-                # Awaiting a coroutine here would take 3 % of the gateway's time per call.
+                # A property: awaiting a coroutine would take 3 % of a gateway's time for a call.
                 connection = self.pool.stateless_connection
                 if connection is None:
                     connection = await self._for_stateless(exchange)
@@ -292,7 +299,7 @@ class Relay(StandInServer):
                         return await self._same_era.forward_stateless(exchange, session, connection)
                     return await self._stateless.answer(exchange, session, connection)
                 except TransportError as exc:
-                    # On a connection that is still open, a second attempt would fail as well.
+                    # If the connection is still open, a second attempt would fail too.
                     if exc.delivered or not again or connection.alive:
                         raise
         if exchange.method == "initialize" and session is not None:
@@ -314,8 +321,8 @@ class Relay(StandInServer):
     async def _for_stateless(self, exchange: Exchange) -> UpstreamConnection:
         """Return a connection for a stateless request.
 
-        Methods in `WORK` may open a connection. Other requests use the default one if the client
-        would get the same result there.
+        Methods in `WORK` may open a connection. Other requests use the default connection if it
+        returns the same result for this client.
         """
         caller, default = exchange.caller, self.pool.default
         if default is not None and exchange.method not in WORK and self.sees_default(caller):
@@ -348,7 +355,7 @@ class Relay(StandInServer):
 
     async def _initialize(self, exchange: Exchange, session: ClientSession) -> Answer:
         params = exchange.message.params
-        # A `Raw` keeps the buffer of its message alive. This one is stored for the session.
+        # A `Raw` keeps the buffer of its message alive. The session stores a copy.
         introduction = params.copy() if isinstance(params, Raw) else Raw(b"{}")
         session.introduction = introduction
         # Requests that arrive in the meantime wait for this lock.
@@ -363,15 +370,13 @@ class Relay(StandInServer):
     def _bridge(self, connection: UpstreamConnection) -> HandshakeToStateless:
         bridge = self._bridges.get(connection)
         if bridge is None:
-            settings = self.settings
-            bridge = HandshakeToStateless(connection, settings.call_timeout, settings.log_level)
-            self._bridges[connection] = bridge
+            bridge = self._bridges[connection] = HandshakeToStateless(connection)
         return bridge
 
     # Notifications and disconnects of clients
 
     def told(self, session: ClientSession, note: Notification) -> None:
-        """Forward a notification of a client to its server."""
+        """Forward a notification of a client to the server."""
         connection = session.connection
         if note.method == "notifications/initialized":
             # A stateless server has no handshake, so the notification is not forwarded.
@@ -382,12 +387,11 @@ class Relay(StandInServer):
         elif connection is None:
             self._forward_stateless(note)
         elif note.method in _NAMING_A_REQUEST:
-            # The name is a text. On a connection of this session alone whose ids are numbers, it
-            # cannot mean a request of the relay or of another client.
+            # The notification names a string id. If the connection serves only this session and its
+            # ids are numbers, the id cannot belong to a request of the relay or of another client.
             if connection.belongs_to(session) and connection.peer.conversation.numbers:
                 connection.outbox.put(note)
-        # A stateless server does not know notifications of the handshake era, but may know those of
-        # extensions.
+        # A stateless server may support notifications of extensions, but not of the handshake era.
         elif not connection.stateless or not exists(note.method):
             connection.outbox.put(note)
 
@@ -405,19 +409,26 @@ class Relay(StandInServer):
         session.uris.clear()
 
     def leave(self, session: ClientSession) -> None:
-        """End the session of a client that has disconnected, with its subscriptions."""
-        connection = session.connection
-        if connection is None:
-            return
+        """End the session and the subscriptions of a client that has disconnected."""
+        if session.connection is not None:
+            self._remove(session, session.connection)
+        session.uris.clear()
+
+    def _release(self, session: EventReceiver, connection: UpstreamConnection) -> None:
+        """Remove a session from its connection; its next request gets a connection again."""
+        self._remove(session, connection)
+        if isinstance(session, ClientSession):
+            session.lost()
+
+    def _remove(self, session: EventReceiver, connection: UpstreamConnection) -> None:
         # A connection in `own` serves only this session and is closed with it.
         end = remove_subscriber if connection in self.pool.own else end_subscription
         for uri in session.uris:
             end(connection, uri, session)
-        session.uris.clear()
+        session.detach()
         self._ending.start(self._leave(session, connection))
 
-    async def _leave(self, session: ClientSession, connection: UpstreamConnection) -> None:
-        session.detach()
+    async def _leave(self, session: EventReceiver, connection: UpstreamConnection) -> None:
         await self.pool.leave(session, connection)
         if connection.stateless and connection.alive:
             try:
@@ -446,13 +457,13 @@ class Relay(StandInServer):
         log.log(level, "%s: the connection was lost: %s", self.name, end)
 
     def _listens_now(self, session: ClientSession) -> bool:
-        """Return True if a session can receive notifications now and has to be reconnected without
-        a request.
+        """Return True if a session expects notifications, so that it must be reconnected before its
+        next request.
         """
         return self.upstream is not None and session.listens and session.peer.channel.has_stream
 
     async def _reconnect_later(self, session: ClientSession) -> None:
-        """Reconnect a session that receives notifications but may not send another request."""
+        """Reconnect a session that expects notifications, without waiting for its next request."""
         await asyncio.sleep(RECONNECT_DELAY)
         await self._readopt(session)
 

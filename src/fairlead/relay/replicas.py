@@ -1,4 +1,4 @@
-"""Equal servers behind one name: the choice of a replica for each request, and failover."""
+"""Replicas of a server under one name: selection of a replica for each request, and failover."""
 
 import asyncio
 import logging
@@ -48,14 +48,13 @@ class Replicas(Sequence[Relay]):
     def __init__(
         self, name: str, relays: Sequence[Relay], states: RoundStates | None = None
     ) -> None:
-        """`states` seals the states that stateless servers send to clients between rounds."""
+        """`states` seals each `requestState` that a stateless server sends to a client."""
         self.name = name
         self._relays = tuple(relays)
         self._states = states or RoundStates()
         self._next = 0
         self._sticky: dict[SessionHolder, Relay] = {}
-        # Replaced by a new event when a server connects, because listeners wait for the next
-        # connection.
+        # Replaced with a new event when a server connects, so that listeners wait for the next.
         self._connected = asyncio.Event()
         self._retired = False
 
@@ -73,13 +72,13 @@ class Replicas(Sequence[Relay]):
         return iter(self._relays)
 
     async def answer(self, exchange: Exchange, client: SessionHolder | None) -> Answer:
-        """Forward a request to one of the servers, or to the next one if it was not delivered.
+        """Forward a request to a replica, or to the next replica if it was not delivered.
 
         Raises:
             RpcError: The server refused the request, or no server can be reached.
         """
         method, caller, asked_by = exchange.message.method, exchange.caller, None
-        # The state of a round must be returned by the same client, and to the same replica.
+        # Only the client that received the state may return it, and only to the same replica.
         sealed = (
             caller.stateless
             and (caller.principal is not ANONYMOUS or len(self._relays) > 1)
@@ -89,15 +88,14 @@ class Replicas(Sequence[Relay]):
             exchange, asked_by = self._states.open(exchange, self.name)
         while True:
             failure: Exception | None = None
-            # a single relay waits by itself, only for requests that need a connection
+            # a single relay itself waits for its server, but only if a request needs a connection
             if len(self._relays) > 1:
                 failure = await self._wait_for_first()
             for relay in self._order(client, asked_by) if failure is None else ():
                 try:
                     session = None if client is None else client.session_with(relay)
                     health = None if relay.upstream is None else relay.upstream.health
-                    # The client decides how long a subscription lasts, so its end is not a sign of
-                    # the health of the server.
+                    # The client ends a subscription, so its end is not a failure.
                     if health is None or method == LISTEN:
                         answer = await relay.answer(exchange, session)
                     else:
@@ -105,19 +103,18 @@ class Replicas(Sequence[Relay]):
                             answer = await relay.answer(exchange, session)
                 except RpcError:
                     raise
-                # Not tried at other replicas, which are starting too and would take as long.
+                # The other replicas are not tried, because they are starting too.
                 except StillStarting as exc:
                     failure = exc
                     break
-                # Another failure is more specific than an open circuit, so it is reported instead.
+                # Any other failure is more specific than an open circuit, and is reported instead.
                 except CircuitOpenError as exc:
                     failure = failure or exc
                 except TransportError as exc:
                     failure = exc
                     if exc.delivered and method == LISTEN:
                         return _ended_subscription(exchange)
-                    # The server may have processed the request, so the request is not sent to
-                    # another replica.
+                    # The server may have processed the request: do not try another replica.
                     if exc.delivered:
                         break
                 except FairleadError as exc:
@@ -125,7 +122,7 @@ class Replicas(Sequence[Relay]):
                     break
                 else:
                     several = len(self._relays) > 1
-                    # A client that disconnected during the call would stay in the dictionary.
+                    # The entry of a client that has disconnected would never be removed.
                     if several and not caller.stateless and client is not None and not client.gone:
                         self._sticky[client] = relay
                     if sealed:
@@ -140,14 +137,16 @@ class Replicas(Sequence[Relay]):
             if method != LISTEN or not isinstance(failure, TransportError):
                 log.warning("%s: %s: %s", self.name, method, failure)
                 raise unavailable_error(self.name, failure) from None
-            # A subscription stays open while no server is connected, and continues with the next
-            # connection.
+            # A subscription stays open without a server and continues after the next connect.
             await self._connected.wait()
             if self._retired:
                 return _ended_subscription(exchange)
 
     async def _wait_for_first(self) -> StillStarting | None:
-        """Wait until one of several starting servers is connected. Return an error if none is."""
+        """Wait until one of several starting servers is connected.
+
+        Return an error if none is connected and one is still starting.
+        """
         starting = [
             relay.upstream
             for relay in self._relays
@@ -200,7 +199,7 @@ class Replicas(Sequence[Relay]):
                 relay.leave(session)
 
     def connected(self) -> None:
-        """Notify subscriptions without a server that one is connected."""
+        """Wake the subscriptions that wait for a server."""
         event, self._connected = self._connected, asyncio.Event()
         event.set()
 

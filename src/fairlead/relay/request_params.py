@@ -1,4 +1,4 @@
-"""Functions that read the params of requests, and requests with changed params."""
+"""Functions that read and change the params of requests."""
 
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from ..protocol.caller import read_params_head
 from ..protocol.own_errors import own_error
 from ..server.decode_params import decode_params
 from ..wire import to_json
+from ..wire.error_codes import INVALID_PARAMS
 
 __all__ = [
     "cursor_of",
@@ -22,8 +23,8 @@ __all__ = [
     "with_members",
 ]
 
-MAX_URIS = SESSION_SUBSCRIPTIONS.value  # resources of one subscription
-# A member of `_meta` in `tools/list` that requests the complete list instead of the search tools.
+MAX_URIS = SESSION_SUBSCRIPTIONS.value  # maximum number of resources in one subscription
+# The member of `_meta` with which `tools/list` returns all tools instead of the search tools.
 ALL_TOOLS = "fairlead/allTools"
 
 S = TypeVar("S", bound=Struct)
@@ -71,9 +72,9 @@ def cursor_of(exchange: Exchange) -> str | None:
 
 
 def wants_all(exchange: Exchange) -> bool:
-    """Return True if a request for tools bypasses the tool search."""
+    """Return True if a `tools/list` request asks for all tools instead of the search tools."""
     params = exchange.message.params
-    # Nearly all requests lack this member, and a search is cheaper than decoding.
+    # Nearly all requests lack this member, and searching the bytes is cheaper than decoding.
     if isinstance(params, UnsetType) or ALL_TOOLS.encode() not in bytes(params):
         return False
     return _read(params, _Switched).meta.all_tools
@@ -85,9 +86,16 @@ def level_of(exchange: Exchange) -> str:
 
 
 def reference_of(exchange: Exchange) -> CompletionReference:
-    """Return the prompt or resource template of a completion request."""
+    """Return the prompt or resource template of a completion request.
+
+    Raises:
+        RpcError: -32602, the params are invalid. A reference with a name and a URI is refused,
+            because the server could use the member that was not checked.
+    """
     raw = _read(exchange.message.params, _Completing).ref
     reference = _read(raw, CompletionReference)
+    if reference.name is not None and reference.uri is not None:
+        raise own_error(INVALID_PARAMS, "params.ref must have either a name or a URI")
     reference.raw = raw
     return reference
 
@@ -109,7 +117,7 @@ def with_members(exchange: Exchange, **members: Any) -> Exchange:
         head=read_params_head(new),
     )
     if "name" in members:
-        changed.alias = changed.displayed = None  # both were derived from the previous name
+        changed.alias = changed.displayed = None  # both are names of the previous target
     return changed
 
 

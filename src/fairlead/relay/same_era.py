@@ -1,4 +1,4 @@
-"""Forwarding between a client and a server that speak the same era."""
+"""Forwarding between a client and a server of the same era."""
 
 import asyncio
 import logging
@@ -18,12 +18,13 @@ from ..protocol.own_errors import own_error
 from ..protocol.revisions import Revision
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..transport.http.server.asgi import HeaderMap
+from ..transport.http.server.token_expiry import expiring
+from ..upstream.connection.connection_pool import UpstreamPool
 from ..upstream.connection.relayed_call import ASKING, LEVELS, RelayedCall, RelayedParams, params_of
 from ..upstream.connection.upstream_connection import Turn, UpstreamConnection, remove_subscriber
 from ..wire import RequestId
 from ..wire.error_codes import INTERNAL_ERROR
 from .client_session import ClientSession
-from .relay_settings import RelaySettings
 from .request_params import uris_of
 
 __all__ = ["SameEraForwarder", "stop_watching"]
@@ -35,19 +36,19 @@ class SameEraForwarder:
     """Forwarder of requests to servers of the same era as the client.
 
     Nearly all values are forwarded unchanged. Several clients may share one process of a
-    handshake-era server, so their log levels and subscriptions are merged. During calls in which
-    the server may request input, they take turns.
+    handshake-era server, so their log levels and subscriptions are merged. Calls during which the
+    server may request input take turns.
     """
 
     def __init__(
         self,
-        settings: RelaySettings,
+        pool: UpstreamPool,
         quota: SubscriptionQuota,
         move: Callable[[ClientSession, Caller], Awaitable[UpstreamConnection]],
     ) -> None:
         """`move` moves a session to another connection and returns that connection."""
         self._move = move
-        self._settings = settings
+        self._pool = pool
         self._quota = quota
         # subscriptions of stateless clients, with the reply path of the client
         self._listening: dict[asyncio.Future[Raw], object] = {}
@@ -65,7 +66,7 @@ class SameEraForwarder:
         """
         call = RelayedCall(exchange, session)
         passing = params_of(exchange)
-        timeout = self._settings.call_timeout
+        timeout = self._pool.settings.call_timeout
         if exchange.method == "subscriptions/listen":
             key = connection_key(exchange.caller.principal, exchange.transport, exchange.edge)
             with self._quota.listening(key, exchange.edge, _uri_count(exchange)):
@@ -75,8 +76,7 @@ class SameEraForwarder:
             return _with_our_versions(await connection.pass_on(call, passing, timeout=timeout))
         headers = exchange.transport.headers
         channel = connection.peer.channel
-        # Only headers of HTTP requests are a `HeaderMap`; other transports cannot have these
-        # headers.
+        # Only HTTP requests have a `HeaderMap`; other transports have no such headers.
         on_sent: Callable[[RequestId], None] | None = None
         if (
             channel.carries_headers
@@ -88,14 +88,18 @@ class SameEraForwarder:
         return await connection.pass_on(call, passing, timeout=timeout, on_sent=on_sent)
 
     async def _listen(self, exchange: Exchange, stream: Coroutine[Any, Any, Raw]) -> Answer:
-        """Keep a subscription open until the client, the server or `hang_up` ends it."""
+        """Keep a subscription open until the client, the server or `hang_up` ends it, or until the
+        access token of the client expires.
+        """
         work = asyncio.ensure_future(stream)
         self._listening[work] = exchange.edge
+        principal = exchange.caller.principal
         try:
-            await asyncio.wait((work,))
+            with expiring(lambda: principal, work.cancel):
+                await asyncio.wait((work,))
         finally:
             del self._listening[work]
-            # Wait until the cancellation has been sent to the server.
+            # Cancel the request, and wait until the cancellation has been sent to the server.
             work.cancel()
             await asyncio.wait((work,))
         result = Raw(b'{"resultType":"complete"}') if work.cancelled() else work.result()
@@ -117,7 +121,7 @@ class SameEraForwarder:
         assert introduction is not None
         assert agreement is not None
         asked, theirs = exchange.caller.revision, agreement.revision
-        # The result may name an older revision. A newer one may be unknown to the client.
+        # The result may name an older revision. A newer revision may be unknown to the client.
         if theirs < asked:
             session.peer.conversation.set_revision(theirs)
         members = members_of(introduction) if theirs > asked else None
@@ -132,7 +136,7 @@ class SameEraForwarder:
         """Forward a request to a server of the handshake era.
 
         Raises:
-            RpcError: The server refused the request, or is used by other clients.
+            RpcError: The server refused the request, or other clients occupy it.
             TransportError: The server cannot be reached, or the connection was lost.
         """
         method = exchange.method
@@ -149,10 +153,10 @@ class SameEraForwarder:
         if session is not None and shared and can_be_asked(exchange.caller.capabilities):
             connection, turn = await self._take_turn(connection, session, exchange.caller)
         try:
-            timeout = self._settings.call_timeout
+            timeout = self._pool.settings.call_timeout
             result = await connection.pass_on(call, passing, timeout=timeout, turn=turn)
-        # `BaseException`, because the record has to be undone after a cancellation, too: the server
-        # has not confirmed the subscription or level.
+        # `BaseException`, because a cancellation also has to undo the record:
+        # the server has not confirmed the subscription or level.
         except BaseException:
             if method == "resources/subscribe" and session is not None and not watched:
                 stop_watching(exchange.target, session, connection)
@@ -170,7 +174,7 @@ class SameEraForwarder:
     ) -> tuple[UpstreamConnection, Turn]:
         """Wait until no other session has a call during which the server may request input.
 
-        On a shared stream, a request of the server does not say to which call it belongs. A session
+        On a shared stream, a server's request does not name the call that it belongs to. A session
         that has waited too long gets another connection. A session with an unanswered request of
         the server does not wait, because it may have to send a request before it can respond.
         """
@@ -178,8 +182,8 @@ class SameEraForwarder:
         busy = any(call.session is session for call in connection.calls.values())
         if not connection.borrowed and not busy:
             try:
-                turn = await connection.turns.take(session, self._settings.turn_wait, urgent=urgent)
-                return connection, turn
+                wait = self._pool.settings.turn_wait
+                return connection, await connection.turns.take(session, wait, urgent=urgent)
             except TimeoutError:
                 pass
             try:
@@ -187,7 +191,7 @@ class SameEraForwarder:
             except FairleadError as exc:
                 log.debug("%s: no other connection: %s", connection.name, exc)
         try:
-            timeout = self._settings.turn_timeout
+            timeout = self._pool.settings.turn_timeout
             return connection, await connection.turns.take(session, timeout, urgent=urgent)
         except TimeoutError:
             raise own_error(
@@ -210,9 +214,10 @@ def _note_wishes(
     connection: UpstreamConnection,
     passing: RelayedParams,
 ) -> Answer:
-    """Record the level or subscription of a session. Return a result if the server is not needed.
+    """Record the log level or subscription that a session requests. Return a result if the request
+    need not be forwarded.
 
-    The record precedes the server's response, because the next notification may already be for the
+    This happens before the server responds, because the next notification may already concern the
     session.
     """
     match exchange.method:
@@ -224,8 +229,7 @@ def _note_wishes(
             others = [
                 f.level for f in connection.sessions if f is not session and f.level is not None
             ]
-            # A connection has one level, the lowest of its sessions. Each session drops messages
-            # below its own.
+            # A connection has the lowest level of its sessions; each session drops lower messages.
             if others:
                 passing.replace("level", min((level, *others), key=LEVELS.index))
         case "resources/subscribe" if exchange.target is not None:
@@ -233,18 +237,18 @@ def _note_wishes(
             connection.uris.setdefault(exchange.target, set()).add(session)
         case "resources/unsubscribe" if exchange.target is not None:
             if connection.borrowed and exchange.target not in session.uris:
-                return b"{}"  # the gateway may be subscribed here for other clients
+                return b"{}"  # the gateway may still be subscribed for other clients
             if stop_watching(exchange.target, session, connection):
                 return b"{}"  # another session is still subscribed
     return None
 
 
 def _uri_count(exchange: Exchange) -> int:
-    """Return the number of resources of a subscription, or 0 if the params are invalid."""
+    """Return the number of resources that a request subscribes to; 0 if its params are invalid."""
     try:
         return len(uris_of(exchange))
     except RpcError:
-        # The server refuses the params.
+        # The server will refuse the params.
         return 0
 
 
@@ -258,7 +262,7 @@ def _with_our_versions(discovered: Raw) -> Raw:
 
 
 def _tagged(result: Raw, exchange: Exchange) -> Raw:
-    """Return the last result of a subscription with the id of the client's request."""
+    """Return the final result of a subscription with the id of the client's request."""
     members = members_of(result)
     meta = None if members is None else members_of(members.get("_meta", Raw(b"{}")))
     if members is None or meta is None:

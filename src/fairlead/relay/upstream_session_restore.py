@@ -17,15 +17,15 @@ from .client_session import ClientSession
 
 __all__ = ["UpstreamSessionRestorer"]
 
-# seconds that the first request waits for a request for roots, if the server is known to send one
+# seconds that the first call waits for `roots/list`, if the server is known to send it
 ROOTS_KNOWN = 2.0
-ROOTS_UNKNOWN = 0.05  # seconds of the same wait for a server that is not known to request roots
+ROOTS_UNKNOWN = 0.05  # seconds of the same wait, if the server is not known to send it
 
 log = logging.getLogger("fairlead.gateway")
 
 
 class UpstreamSessionRestorer:
-    """Reconnector of client sessions, which restores their log levels and subscriptions."""
+    """Reconnection of client sessions, with their log levels and subscriptions."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class UpstreamSessionRestorer:
         self._bridge_for = bridge_for
 
     async def connection_of(self, session: ClientSession, caller: Caller) -> UpstreamConnection:
-        """Return the connection of a session, or a new one if the connection was lost.
+        """Return the connection of a session, or a new connection if it was lost.
 
         Raises:
             RpcError: The client has not sent `initialize`, or the server refused it.
             FairleadError: The server cannot be reached.
         """
         connection = session.connection
-        # While earlier requests wait for a connection, later ones have to wait behind them.
+        # While earlier requests wait for a connection, later requests queue behind them.
         if connection is None or not connection.alive or session.joining:
             connection = await self.reconnect(session, caller)
         connection.activate()
@@ -61,8 +61,7 @@ class UpstreamSessionRestorer:
             raise own_error(INVALID_PARAMS, "Missing handshake: send initialize first")
         session.joining += 1
         try:
-            # The lock is fair: one connection serves all requests that arrive in the meantime, in
-            # their order.
+            # The lock is fair, so requests that arrive meanwhile keep their order.
             async with session.opening:
                 connection = session.connection
                 if connection is None or not connection.alive:
@@ -94,12 +93,12 @@ class UpstreamSessionRestorer:
             return connection
 
     async def _wait_for_roots(self, connection: UpstreamConnection, caller: Caller) -> None:
-        """Wait until the server has requested the roots of a session.
+        """Wait until the server has requested the roots of the client.
 
         Most servers request roots after the handshake. A call that reaches the server before the
         response to that request would use the wrong folders.
         """
-        # A borrowed connection is the default one, whose owner has completed the handshake.
+        # A borrowed connection is the default connection, whose owner has completed the handshake.
         if connection.stateless or connection.borrowed or not has_roots(caller.capabilities):
             return
         known = self._pool.facts.asks_roots_early
@@ -113,13 +112,12 @@ class UpstreamSessionRestorer:
             await self._bridge_for(connection).follow()
         else:
             connection.activate()
-            # The gateway itself restores the subscriptions of the default connection, for all
-            # clients.
+            # The gateway itself restores the subscriptions of the shared default connection.
             if connection.borrowed and not session.restores_default:
                 return
             try:
                 if session.level is not None:
-                    # A connection has one level for all of its sessions, the lowest.
+                    # A connection has one level, the lowest of all its sessions.
                     levels = [one.level for one in connection.sessions if one.level in LEVELS]
                     level = min(levels, key=LEVELS.index, default=session.level)
                     await connection.peer.request("logging/setLevel", {"level": level})
@@ -133,7 +131,6 @@ class UpstreamSessionRestorer:
                     exc,
                 )
         session.attached()
-        # Changes while the server was disconnected were not reported, so clients have to read
-        # lists and resources again.
+        # A disconnected server could not report changes, so clients must read everything again.
         for note in possibly_missed_changes(connection, session):
             session.tell(note)

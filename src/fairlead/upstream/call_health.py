@@ -18,8 +18,8 @@ from .startup_wait import StillStarting
 
 __all__ = ["CallHealth"]
 
-# Statuses with which a server rejects the request of one client. If they counted as failures of the
-# server, that client could open the circuit breaker for all others.
+# Statuses with which a server rejects the request of one client. If they counted as failures,
+# that client could open the circuit breaker for all others.
 _REJECTED = frozenset({400, 405, 406, 411, 413, 414, 415, 417, 422, 431})
 
 
@@ -41,20 +41,20 @@ class CallHealth:
         self.is_process = is_process
 
     def call(self) -> "_Call":
-        """Return a context manager around one call; leaving it counts the outcome.
+        """Return a context manager around one call, which counts the outcome on exit.
 
         Raises:
             CircuitOpenError: Too many calls have failed recently.
         """
         breaker = self.breaker
-        # A healthy breaker admits every call, and need not be called for it.
+        # A healthy breaker admits every call, so `admit` need not be called.
         permit = BreakerPermit(breaker, breaker.turn) if breaker.healthy else breaker.admit()
         self.calls += 1
         return _Call(self, permit)
 
 
 class _Call:
-    """Context manager around one call. Leaving it counts the outcome."""
+    """Context manager around one call, which counts the outcome on exit."""
 
     __slots__ = ("_began", "_health", "_permit")
 
@@ -82,9 +82,8 @@ class _Call:
             return
         # A cancellation is not an `Exception` and does not count as an error.
         health.errors += isinstance(error, Exception)
-        # A process that exits or hangs counts against its connection key: a client that crashes its
-        # own process must not block others from a server that works. The breaker ignores
-        # cancellations.
+        # The exit or hang of a process counts against its connection key: a client that crashes
+        # its own process must not block other clients. The breaker ignores cancellations.
         lost = isinstance(error, ChannelClosed | ConnectFailed | RequestTimeout)
         self._permit.ended(asyncio.CancelledError() if lost and health.is_process else error)
 

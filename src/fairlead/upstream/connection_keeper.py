@@ -1,7 +1,7 @@
 """The owner of a server's default connection: opens it, restores it, and closes it when idle.
 
-One task owns the connection. Therefore two connections never exist at the same time, and an attempt
-that began before a stop cannot outlive it.
+One task owns the connection, so two connections never exist at the same time, and an attempt cannot
+continue after `stop`.
 """
 
 import asyncio
@@ -56,46 +56,50 @@ class ConnectionKeeper(ABC):
     def __init__(
         self,
         name: str,
-        settings: UpstreamSettings,
         starts: StartLimiter,
         *,
-        timeout: float,
         is_process: bool,
         lazy: bool,
     ) -> None:
-        """`timeout` limits each attempt, in seconds. A `lazy` connection is closed when idle."""
+        """A `lazy` connection is closed when idle."""
         self.name = name
-        self.settings = settings
-        self.timeout = timeout
         self.is_process = is_process
         self.state: State = "idle"
         self.error: BaseException | None = None  # the reason why the server is not connected
         self.client: MCPClient | None = None  # never None while the state is "connected"
         self.generation = 0  # number of successful attempts
+        self.reconnects = 0  # number of successful attempts after a loss
         self.settled = asyncio.Event()  # set after the first attempt, including its lists
         self.answered = time.monotonic()  # time of the last response
         self.starts = starts
         self._lazy = lazy
-        self._liveness = LivenessProbe(settings.hang_timeout)
+        self._liveness = LivenessProbe(lambda: self.settings.hang_timeout)
         self._used = self.answered
         self._in_use = 0
         self._losses: deque[float] = deque()
         self._lost = False  # the current connection was lost
+        self._was_lost = False  # a connection was lost since the last successful attempt
         self._rest_now = False
         self._wake = asyncio.Event()  # set when the owner task has to check the state
         self._needed = asyncio.Event()  # set when a connection is needed
         self._waiting: set[asyncio.Future[MCPClient]] = set()  # callers that wait for an attempt
         self._owner: asyncio.Task[None] | None = None
+        self._warned: set[str] = set()
         self._ending = BackgroundTasks()  # connections that are being closed
 
     # Hooks of the subclass
+
+    @property
+    @abstractmethod
+    def settings(self) -> UpstreamSettings:
+        """The current settings, which may change at any time."""
 
     @abstractmethod
     async def _connect(self) -> MCPClient:
         """Open the connection and prepare it for use.
 
         Raises:
-            Exception: The connection could not be opened, or was lost meanwhile.
+            Exception: The connection could not be opened, or was lost during preparation.
         """
 
     @abstractmethod
@@ -104,11 +108,17 @@ class ConnectionKeeper(ABC):
 
     @abstractmethod
     async def _closed_for_good(self) -> None:
-        """Close everything besides the connection, after a stop."""
+        """Release all resources other than the connection, after a stop."""
 
     @abstractmethod
     def _state_changed(self) -> None:
         """Report a new state."""
+
+    def warn_once(self, reason: str) -> None:
+        """Log a warning about the server, unless the same warning was logged before."""
+        if reason not in self._warned:
+            self._warned.add(reason)
+            log.warning("%s %s", self.name, reason)
 
     # Start and stop
 
@@ -166,13 +176,14 @@ class ConnectionKeeper(ABC):
             self._begin()
         if self.client is not None and self.state == "connected":
             self.lose(self.client, None)
+            self._was_lost = False
         await self._next()
 
     async def ready(self) -> MCPClient:
-        """Return the connected client. Wait for an attempt in progress; start an idle server.
+        """Return the connected client. Wait for a running attempt; start an idle server.
 
         Raises:
-            FairleadError: The server is not connected; the message has the reason.
+            FairleadError: The server is not connected; the message contains the reason.
         """
         self._used = time.monotonic()
         if self.client is not None and self.state == "connected":
@@ -225,12 +236,12 @@ class ConnectionKeeper(ABC):
             self._become("connecting" if first else "reconnecting")
             try:
                 self._connected(await self._connect())
-            # Every kind of failure is handled, because the owner task has to survive it.
+            # All exceptions are caught, because the owner task must survive them.
             except Exception as exc:
                 log.warning("%s: %s", self.name, exc)
                 self._attempt_failed(exc)
                 await self._disconnect()  # the attempt may have created a client before it failed
-                # An attempt on request does not lengthen the delay between automatic attempts.
+                # Attempts requested by callers do not change the delay between other attempts.
                 if self.state == "reconnecting" and not await self._pause(backoff.next()):
                     backoff.undo()
                 continue
@@ -245,18 +256,15 @@ class ConnectionKeeper(ABC):
             await self._disconnect()
             if self.state == "reconnecting":
                 await self._pause(backoff.next())
-                # The delay grows only with failed attempts, not with losses of a working
-                # connection.
+                # The delay grows only with failed attempts, not with losses of connections.
                 backoff.reset()
 
     def _attempt_failed(self, exc: Exception) -> None:
         if (shortage := _shortage(exc)) is not None:
-            # The machine is short of a resource. The server has not failed, so this is not counted
-            # as a loss.
+            # This machine lacks a resource. The server has not failed: do not count a loss.
             self.starts.shortage.report(shortage)
             self._become("reconnecting", exc)
-            # `_become` leaves `settled` unset in this state, but start-up must not wait for the
-            # shortage to end.
+            # Start-up must not wait for the resource, and `_become` does not set `settled`.
             self.settled.set()
             self._settle()
         elif not self._comes_back(exc):
@@ -269,7 +277,7 @@ class ConnectionKeeper(ABC):
             self._settle()
 
     def _owner_ended(self, owner: asyncio.Task[None]) -> None:
-        """Fail all waiters if the owner task ends for another reason than a stop."""
+        """Fail all waiters if the owner task ends without a stop."""
         if self._owner is not owner:
             return
         self._owner = None
@@ -293,7 +301,10 @@ class ConnectionKeeper(ABC):
         self._settle()
 
     def _settle(self, client: MCPClient | None = None) -> None:
-        """Resolve all waiters with the client, or with an error without one."""
+        """Resolve all waiters with the client.
+
+        Without a client, fail them with the current error.
+        """
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if future.done():
@@ -304,6 +315,8 @@ class ConnectionKeeper(ABC):
                 future.set_exception(self._why_not())
 
     def _connected(self, client: MCPClient) -> None:
+        self.reconnects += self._was_lost and self.generation > 0
+        self._was_lost = False
         self.generation += 1
         self._used = time.monotonic()
         self._become("connected")
@@ -321,14 +334,14 @@ class ConnectionKeeper(ABC):
         if client.connected and (shortage := _shortage(why)) is not None:
             self.starts.shortage.report(shortage)
             return  # the machine is short of a resource, but the connection works
-        self._lost = True
+        self._lost = self._was_lost = True
         self.error = why
         if self.state == "connected":
             self._become("reconnecting", why)
         self._wake.set()
 
     def check_hang(self, client: MCPClient | None) -> None:
-        """Check if the server is busy or hangs, after a caller stopped waiting."""
+        """Check whether the server is busy or hangs after a caller stopped waiting for it."""
         if client is not None and client is self.client and self.is_process and not self._lost:
             self._liveness.check_hang(client.transport.peer, partial(self._hangs, client))
 
@@ -369,13 +382,13 @@ class ConnectionKeeper(ABC):
         return False
 
     async def _wait_for_ends(self) -> None:
-        """Wait for connections that are being closed: two of a server never run side by side."""
-        # The current task may be one that closes a connection, and cannot wait for itself.
+        """Wait until closing connections are closed, so that the server never runs twice."""
+        # The current task may itself be closing a connection, and cannot wait for itself.
         if ending := self._ending - {asyncio.current_task()}:
             await asyncio.wait(ending, timeout=END_LIMIT)
 
     async def _end(self, work: Coroutine[Any, Any, None]) -> None:
-        """Close something in a task, and wait for it for a limited time only."""
+        """Run a closing coroutine in a task, and wait for it at most `END_LIMIT` seconds."""
         await asyncio.wait((self._follow_to_its_end(work),), timeout=END_LIMIT)
 
     def _follow_to_its_end(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -388,10 +401,10 @@ class ConnectionKeeper(ABC):
             log.warning("%s: closing the connection failed: %s", self.name, error)
 
     async def _pause(self, seconds: float) -> bool:
-        """Wait before the next attempt; return False if one was requested meanwhile."""
+        """Wait before the next attempt; return False if a caller requested it meanwhile."""
         try:
             async with asyncio.timeout(seconds):
-                # `_wake` has other uses; only a caller that waits for an attempt ends the pause.
+                # `_wake` is also set for other reasons, but only a waiting caller ends the pause.
                 while not self._waiting:
                     self._wake.clear()
                     await self._wake.wait()
@@ -405,7 +418,7 @@ class ConnectionKeeper(ABC):
         """
         if isinstance(exc, ConfigError) or not isinstance(exc, FairleadError | OSError):
             return False
-        # Another attempt would send the same credentials, or miss the same login.
+        # Another attempt would fail too: with the same credentials, or without a login.
         if isinstance(exc, LoginRequired) or (
             isinstance(exc, HttpError) and exc.status in (401, 403)
         ):
@@ -422,7 +435,7 @@ class ConnectionKeeper(ABC):
 
     def _become(self, state: State, error: BaseException | None = None) -> None:
         if self.state == "stopped":
-            return  # a stop is final
+            return  # a stopped connection does not change its state again
         self.state = state
         self.error = None if state == "connected" else (error or self.error)
         if state not in ("connecting", "reconnecting"):
@@ -432,13 +445,13 @@ class ConnectionKeeper(ABC):
     def _why_not(self) -> ConnectFailed:
         """Build the error for callers that need a connection."""
         reason = str(self.error) if self.error is not None else self.state
-        # A new exception each time: the traceback of one that is raised repeatedly keeps growing.
+        # Always a new exception: each `raise` of the same one would make its traceback longer.
         failure = ConnectFailed(f'server "{self.name}" is not connected: {reason}')
         failure.__cause__ = self.error
         return failure
 
 
 def _shortage(error: BaseException | None) -> LocalResourceError | None:
-    """Return the shortage of this machine that an error reports, or None."""
+    """Return the resource shortage of this machine that caused an error, or None."""
     cause = error.__cause__ if isinstance(error, RetriesExhausted) else error
     return cause if isinstance(cause, LocalResourceError) else None

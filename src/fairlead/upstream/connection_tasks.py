@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from ..client import MCPClient
 from ..client.connection.listen_request import WatchedChanges
-from ..config.upstream_settings import UpstreamSettings
 from ..errors import (
     ChannelClosed,
     ConnectFailed,
@@ -28,13 +27,14 @@ from ..transport.background_tasks import BackgroundTasks
 from .connection_keeper import ConnectionKeeper
 from .server_lists import NEEDED_CAPABILITY, ServerLists
 
-__all__ = ["ConnectionTasks", "DesiredState"]
+__all__ = ["ConnectionTasks", "DesiredState", "longer_pause"]
 
 log = logging.getLogger("fairlead.manager")
 
-MAX_MISSED_PINGS = 2
-LISTEN_GRACE = 1.0  # seconds that listing waits for the stream of changes
-PAUSE = 0.05  # seconds between two rounds of listing, at first
+MAX_MISSED_PINGS = 2  # number of unanswered pings after which a connection is lost
+LISTEN_GRACE = 1.0  # seconds that listing waits for the change stream to open
+PAUSE = 0.05  # seconds of the first pause between two rounds of listing
+LONG_PAUSE = 1.0  # seconds; from this pause on, the server is reported
 LIST_GRACE = 2.0  # seconds for lists other than tools, before a server counts as connected
 LONGEST_DELAY = 60.0  # seconds between attempts to list
 
@@ -42,10 +42,21 @@ _LISTS: tuple[WatchedChanges, ...] = ("tools", "prompts", "resources")
 
 
 class DesiredState(Struct):
-    """Subscriptions and log level of a program, requested again after a reconnect."""
+    """The subscriptions and log level of a program, which are restored after a reconnect."""
 
     uris: dict[str, None] = {}
     log_level: str | None = None
+
+
+def longer_pause(pause: float, warn: Callable[[str], None]) -> float:
+    """Return the next pause between two list requests to a server that announces changes all the
+    time.
+    """
+    RELISTING.hit()
+    if pause >= LONG_PAUSE:
+        most = RELISTING.value
+        warn(f"announces changes of its lists continuously, and is asked at most every {most} s")
+    return min(2 * pause, RELISTING.value)
 
 
 class ConnectionTasks:
@@ -54,17 +65,10 @@ class ConnectionTasks:
     The tasks end with the connection, and the failure of a task ends the connection.
     """
 
-    def __init__(
-        self,
-        owner: ConnectionKeeper,
-        client: MCPClient,
-        lists: ServerLists,
-        settings: UpstreamSettings,
-    ) -> None:
+    def __init__(self, owner: ConnectionKeeper, client: MCPClient, lists: ServerLists) -> None:
         self._owner = owner
         self._client = client
         self._lists = lists
-        self._settings = settings
         self._tasks = BackgroundTasks()
         self._stale: set[ListKind] = set()
         self._has_stale = asyncio.Event()
@@ -73,19 +77,20 @@ class ConnectionTasks:
         self._numbers = dict.fromkeys(ListKind, 0)  # number of the last request for each list
         declared = client.server.get("capabilities", {})
         self._declared: dict[str, Any] = declared if isinstance(declared, dict) else {}
-        # Includes lists that are not kept, because programs may listen for their notifications.
+        # Includes lists that are not kept, because programs may listen for changes of any list.
         self._followed = tuple(
             name for name in _LISTS if has_capability(self._declared, f"{name}.listChanged")
         )
 
-    async def begin(self, wanted: DesiredState, limit: float) -> None:
-        """Request the lists and the desired state, in at most `limit` seconds.
+    async def begin(self, wanted: DesiredState) -> None:
+        """Request the lists and the desired state, within the time limit for connecting.
 
         Raises:
             ChannelClosed, ConnectFailed: The connection was lost.
         """
+        limit = self._owner.settings.connect_timeout
         if self._followed:
-            # Before the lists, so that no change in between is missed.
+            # Started before listing, so that no change is missed.
             began = asyncio.get_running_loop().create_future()
             self._start(self._follow(began))
             await asyncio.wait((began,), timeout=LISTEN_GRACE)
@@ -96,8 +101,7 @@ class ConnectionTasks:
             async with asyncio.timeout(limit or None):
                 # Shielded, because listing continues after the time limit.
                 await asyncio.shield(self._tools_listed.wait() if urgent else listing)
-                # A server counts as connected even if it does not return other lists than tools in
-                # time.
+                # A server counts as connected even if its lists other than tools are late.
                 left = first + LIST_GRACE - asyncio.get_running_loop().time()
                 await asyncio.wait((listing,), timeout=max(left, 0.0))
                 if listing.done():
@@ -112,11 +116,11 @@ class ConnectionTasks:
         channel = self._client.transport.peer.channel
         channel.on_renewed = self._session_renewed
         self._start(self._keep_listed())
-        if self._settings.health_interval:
+        if self._owner.settings.health_interval:
             self._start(self._ping())
 
     def heard(self, method: str) -> None:
-        """Handle `list_changed` of a list that is not followed on the stream of changes."""
+        """Handle a `list_changed` notification that did not arrive on the stream of changes."""
         name = method.split("/")[1] if method.endswith("/list_changed") else ""
         if name not in self._followed:
             self._list_changed(name)
@@ -189,7 +193,7 @@ class ConnectionTasks:
             async with asyncio.timeout(LIST_SECONDS.value):
                 items = await self._client.list_raw(kind.method, kind.value)
         except TimeoutError as exc:
-            # The timeout of a single page is a `TimeoutError` too, but has its own error.
+            # The timeout of a single page is also a `TimeoutError`, but a `FairleadError` too.
             if isinstance(exc, FairleadError):
                 raise
             LIST_SECONDS.hit()
@@ -212,7 +216,7 @@ class ConnectionTasks:
         self._has_stale.set()  # wakes `_keep_listed`, which retries after a delay
 
     async def _follow(self, began: "asyncio.Future[None]") -> None:
-        """Follow changes of lists, including changes during an interruption of the stream."""
+        """Follow changes of lists, and request all lists again after the stream was interrupted."""
         try:
             async with self._client.changes(*self._followed) as changes:
                 began.set_result(None)
@@ -227,7 +231,7 @@ class ConnectionTasks:
 
     async def _keep_listed(self) -> None:
         """Request lists after a change, and failed lists after a delay."""
-        first = self._settings.list_retry
+        first = self._owner.settings.list_retry
         delay = first
         pause, listed_at = PAUSE, time.monotonic()
         while True:
@@ -243,9 +247,8 @@ class ConnectionTasks:
                 continue  # a list failed, and is requested again after a delay
             # The pause grows while a server announces changes continuously.
             if time.monotonic() - listed_at < 2 * pause:
-                RELISTING.hit()
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, RELISTING.value)
+                pause = longer_pause(pause, self._owner.warn_once)
             else:
                 pause = PAUSE
             listed_at = time.monotonic()
@@ -263,8 +266,8 @@ class ConnectionTasks:
     # Desired state
 
     async def _restore(self, wanted: DesiredState) -> None:
-        """Restore subscriptions and log level separately, so that one refusal does not affect
-        others.
+        """Restore each subscription and the log level separately, so that one refusal affects no
+        other.
         """
         client = self._client
         requests: list[Coroutine[Any, Any, None]] = []
@@ -294,8 +297,8 @@ class ConnectionTasks:
     # Pings
 
     async def _ping(self) -> None:
-        """Ping an idle connection, whose loss would go unnoticed otherwise."""
-        owner, interval = self._owner, self._settings.health_interval
+        """Ping an idle connection to detect its loss."""
+        owner, interval = self._owner, self._owner.settings.health_interval
         # Random, so that servers that started together are not pinged at the same time.
         pace = interval * random.uniform(0.9, 1.1)
         missed, checked = 0, time.monotonic()
@@ -304,7 +307,7 @@ class ConnectionTasks:
             if left > 0:
                 await asyncio.sleep(left)
                 continue
-            # The server may process one request at a time, and calls have their own timeouts.
+            # No ping: a server may process one request at a time, and calls have timeouts.
             if owner.busy:
                 missed, checked = 0, time.monotonic()
                 continue

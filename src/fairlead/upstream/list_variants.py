@@ -10,7 +10,7 @@ from msgspec import Raw
 from ..limits import LIST_VARIANTS
 from ..protocol.caller import Caller
 from ..protocol.targets.list_kind import ListKind
-from .connection.open_connections import normal_capabilities
+from .connection.connection_key import normal_capabilities
 
 __all__ = ["DEFAULT_VARIANT", "ListVariants", "Lists", "VariantKey", "variant_key"]
 
@@ -18,7 +18,7 @@ Lists: TypeAlias = Mapping[ListKind, list[Raw]]
 VariantKey: TypeAlias = tuple[bool, bytes]  # (True if stateless, capabilities in their normal form)
 
 DEFAULT_VARIANT = 0  # the lists of the default connection
-# shared by all servers, so that replicas have different numbers
+# shared by all servers, so that variants of replicas have different numbers
 _numbers = count(DEFAULT_VARIANT + 1)
 _NOTHING_DECLARED = b"{}"
 
@@ -35,7 +35,7 @@ class ListVariants:
     def __init__(self) -> None:
         self._variants: OrderedDict[int, dict[ListKind, list[bytes]]] = OrderedDict()
         self._by_key: dict[VariantKey, int] = {}
-        # the version of the default lists in the last comparison; None: final
+        # the version of the default lists in the last comparison; None: never compare again
         self._compared: dict[VariantKey, int | None] = {}
 
     def __bool__(self) -> bool:
@@ -67,7 +67,7 @@ class ListVariants:
         `version` is the version of the default lists in the comparison. None means that the key is
         not compared again.
         """
-        # Clients choose what they declare, so the number of keys has a limit as well.
+        # Clients choose the capabilities in a key, so the number of keys is limited too.
         if key not in self._by_key and len(self._by_key) >= 4 * LIST_VARIANTS.value:
             oldest = next(iter(self._by_key))
             del self._by_key[oldest], self._compared[oldest]
@@ -75,15 +75,15 @@ class ListVariants:
         self._compared[key] = version
 
     def discard(self, number: int) -> None:
-        """Drop a variant and all keys that have it."""
+        """Drop a variant and all keys to which it is assigned."""
         self._variants.pop(number, None)
         for key in [key for key, seen in self._by_key.items() if seen == number]:
             del self._by_key[key], self._compared[key]
 
     def add(self, lists: Lists, default: Lists) -> tuple[int, int | None]:
-        """Store lists as a variant, unless they are stored already.
+        """Store lists as a variant, unless an equal variant is stored already.
 
-        Return the number of the variant, and the number of a variant that was dropped for it.
+        Return the number of the variant, and the number of the variant that was dropped, if any.
         """
         texts = _texts(lists)
         if texts == _texts(default):

@@ -1,9 +1,9 @@
-"""Connections to configured servers that are used through an `MCPClient`."""
+"""Opening of connections to configured servers through an `MCPClient`."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
@@ -11,8 +11,11 @@ from ..client.client_config import request_timeout
 from ..client.connection.connect import ConnectionAttempt
 from ..client.mcp_transport.network import HttpOptions
 from ..client.server_entry import MCPServerEntry
-from ..config.stored_logins import authorizer_for
-from ..errors import ConnectFailed
+from ..config.stored_logins import authorizer_for, login_needed
+from ..errors import ConnectFailed, HttpError
+
+if TYPE_CHECKING:
+    from ..transport.http.client.request_authorizer import RequestAuthorizer
 
 __all__ = ["connect_timeout_error", "declaring_callbacks", "open_client"]
 
@@ -24,19 +27,25 @@ async def open_client(
     config: MCPClientConfig | None,
     callbacks: Callbacks,
     on_attempt: Callable[[ConnectionAttempt[MCPClient]], None] | None = None,
+    credentials: Callable[[MCPServerEntry], "RequestAuthorizer | None"] | None = None,
+    login: str = "",
 ) -> MCPClient:
     """Connect to a server and return the client. A `timeout` of 0 means no limit.
 
-    `on_attempt` is called with the attempt before it begins.
+    `on_attempt` is called with the attempt before it begins. `credentials` is as for `target_for`.
+    `login` are the arguments of `fairlead login` for this server, if they differ from its name.
 
     Raises:
         ConnectFailed, HttpError: The server cannot be reached; no process or connection remains.
+        LoginRequired: The server requires OAuth, and no login is stored.
     """
     config = config or MCPClientConfig()
-    # The configured timeout is for requests. Connecting has its own limit, which may be longer. The
-    # owner of the connection replaces it after a loss, so the client must not reconnect.
+    # The configured timeout applies to requests; connecting has its own limit, which may be longer.
+    # The owner of the connection replaces a lost connection, so the client must not reconnect.
     starting = replace(config, timeout_seconds=0.0, auto_reconnect=False)
-    http: HttpOptions = {"authorizer": authorizer_for(entry, name=name)}
+    login = login or name
+    authorizer = authorizer_for(entry, name=login) if credentials is None else credentials(entry)
+    http: HttpOptions = {"authorizer": authorizer}
     attempt = MCPClient.connect_entry(entry, starting, http=http, **callbacks)
     if on_attempt is not None:
         on_attempt(attempt)
@@ -45,6 +54,10 @@ async def open_client(
             client = await attempt
     except TimeoutError as exc:
         raise connect_timeout_error(name, timeout, attempt.unreadable_output) from exc
+    except HttpError as exc:
+        if (needed := login_needed(login, entry, exc)) is not None:
+            raise needed from exc
+        raise
     client.config = replace(config, auto_reconnect=False)
     client.transport.timeout = request_timeout(config.timeout_seconds * 1000)
     return client
@@ -60,7 +73,7 @@ def connect_timeout_error(name: str, seconds: float, output: Sequence[str] = ())
 
 
 def declaring_callbacks(capabilities: tuple[str, ...]) -> Callbacks:
-    """Return callbacks that only declare capabilities; requests of the server go to clients."""
+    """Return callbacks that only declare capabilities; the gateway forwards requests to clients."""
     callbacks: Callbacks = {"on_roots": None}
     if any(name.startswith("elicitation") for name in capabilities):
         callbacks["on_elicit"] = _never_called

@@ -26,26 +26,26 @@ class ServerLists:
     def __init__(self, kinds: Iterable[ListKind], *, for_client: bool) -> None:
         """`kinds` are the lists that are requested from the server.
 
-        With `for_client`, tools are called through the `MCPClient`, which needs their definitions.
+        If `for_client`, tools are called through the `MCPClient`, which needs their definitions.
         """
         self.kinds = tuple(kinds)
         self.for_client = for_client
         self.items: dict[ListKind, list[Raw]] = {}
         self.errors: dict[ListKind, Exception] = {}
         self.on_changed: Callable[[ListKind], None] = lambda kind: None
-        self.version = 0  # number of changes to lists that had been read before
+        self.version = 0  # number of changes, without the first read of each list
         self.listed_at = -inf  # time at which a list was last read
         self._tools: tuple[list[Raw], list[dict[str, Any]]] | None = None
 
     def add_kinds(self, kinds: Iterable[ListKind]) -> list[ListKind]:
-        """Keep more lists; return those that were not kept before."""
+        """Keep additional lists; return the kinds that were not kept before."""
         new = [kind for kind in kinds if kind not in self.kinds]
         self.kinds = (*self.kinds, *new)
         return new
 
     @property
     def error(self) -> Exception | None:
-        """The error of a list that could not be read the last time, or None."""
+        """The error of the last attempt to read a list, or None if it succeeded."""
         return next(iter(self.errors.values()), None)
 
     def put(self, kind: ListKind, items: list[Raw]) -> None:
@@ -59,7 +59,7 @@ class ServerLists:
         self.on_changed(kind)
 
     def fail(self, kind: ListKind, error: Exception) -> None:
-        """Record why a list could not be read; the previous list stays."""
+        """Record the error of a list that could not be read; keep the previous list."""
         self.errors[kind] = error
         self.on_changed(kind)
 

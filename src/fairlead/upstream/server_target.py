@@ -1,17 +1,15 @@
 """Targets of connections: commands, URLs, and server objects in this process."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from ..client.mcp_transport.factory import StdioTransport, transport_of
+from ..client.mcp_transport.factory import transport_of
 from ..client.mcp_transport.inprocess import Attachable
-from ..client.mcp_transport.network import HttpOptions, HttpTransport
+from ..client.mcp_transport.network import HttpOptions
 from ..client.server_entry import (
-    MCPHttpServerConfig,
     MCPServerEntry,
-    MCPSseServerConfig,
     MCPStdioServerConfig,
     read_entry,
 )
@@ -19,9 +17,12 @@ from ..config.stored_logins import authorizer_for
 from ..protocol.caller import ANONYMOUS
 from ..transport.channel import Channel
 
+if TYPE_CHECKING:
+    from ..transport.http.client.request_authorizer import RequestAuthorizer
+
 __all__ = ["ServerTarget", "target_for"]
 
-CALLS_AT_ONCE = 256  # concurrent requests to one server over HTTP
+CALLS_AT_ONCE = 256  # maximum number of concurrent requests to one server over HTTP
 
 
 class ServerTarget(Struct, frozen=True, kw_only=True):
@@ -31,6 +32,7 @@ class ServerTarget(Struct, frozen=True, kw_only=True):
     open: Callable[[], Awaitable[Channel]]
     is_process: bool  # each connection is a child process, which is expensive and can be terminated
     id_format: Literal["integer", "string"] = "integer"
+    shows_stderr: bool = False  # stderr of the process is shown as it is written
 
 
 def target_for(
@@ -39,11 +41,13 @@ def target_for(
     *,
     resolve: Callable[[], Awaitable[MCPServerEntry]] | None = None,
     on_stderr: Callable[[str], None] | None = None,
+    credentials: Callable[[MCPServerEntry], "RequestAuthorizer | None"] | None = None,
 ) -> ServerTarget:
     """Return the target for an entry of a configuration file, or for a server object.
 
     `resolve` returns the entry with its variables substituted; it is called for each connection.
-    `on_stderr` is called with the output of a child process on stderr.
+    `on_stderr` is called with the output of a child process on stderr. `credentials` returns the
+    credential source of a connection; by default it is the user's stored login.
 
     Raises:
         ConfigError: The entry is invalid.
@@ -53,32 +57,24 @@ def target_for(
     entry = read_entry(target)
 
     async def dial() -> Channel:
-        return await _dial(name, entry if resolve is None else await resolve(), on_stderr)
+        filled = entry if resolve is None else await resolve()
+        login = authorizer_for(filled, name=name) if credentials is None else credentials(filled)
+        http: HttpOptions = {"pool_size": CALLS_AT_ONCE, "authorizer": login}
+        return await transport_of(filled, http=http, on_stderr=on_stderr).open_channel()
 
     return ServerTarget(
         name=name,
         open=dial,
         is_process=isinstance(entry, MCPStdioServerConfig),
         id_format=entry.request_id_format,
+        shows_stderr=on_stderr is not None,
     )
-
-
-async def _dial(
-    name: str, entry: MCPServerEntry, on_stderr: Callable[[str], None] | None
-) -> Channel:
-    if isinstance(entry, MCPStdioServerConfig):
-        return await StdioTransport(entry, on_stderr=on_stderr).open_channel()
-    if isinstance(entry, MCPHttpServerConfig | MCPSseServerConfig):
-        login = authorizer_for(entry, name=name)
-        http: HttpOptions = {"pool_size": CALLS_AT_ONCE, "authorizer": login}
-        return await HttpTransport(entry, http=http).open_channel()
-    return await transport_of(entry).open_channel()
 
 
 async def _attach(server: Attachable) -> Channel:
     from ..transport.memory import memory_pair
 
     near, far = memory_pair()
-    # The server's side of the conversation ends when the channel closes, so no handle is kept.
+    # The returned peer is not kept, because it ends when the channel closes.
     server.attach(far, ANONYMOUS)
     return near

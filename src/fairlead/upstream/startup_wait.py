@@ -1,7 +1,7 @@
 """The time that a call waits for a server that is still starting.
 
-A list request waits only briefly, because servers that are ready later can be announced as a
-change. A call cannot be completed later, so it waits as long as a start may take.
+A list request waits only briefly, because later items can be announced as a change. A call cannot
+be completed later, so it waits as long as a start may take.
 """
 
 from math import inf
@@ -17,9 +17,7 @@ class StartupWait:
     """The time that a call waits for the start of a server, and the setting that limits it."""
 
     def __init__(self, connect_timeout: float, call_timeout: float) -> None:
-        """`connect_timeout` limits a start, `call_timeout` a call; the lower one applies. 0 means
-        no limit.
-        """
+        """The lower of the two timeouts applies; 0 means no limit."""
         self.limit = connect_timeout or inf
         self.setting = "`timeout` (milliseconds) in its entry"
         if 0 < call_timeout < self.limit:

@@ -33,7 +33,7 @@ _KINDS: dict[str, StatusKind] = {
 
 
 class StatusEvent(Struct, frozen=True, kw_only=True):
-    """A change of one or several servers."""
+    """A status change of one or several servers."""
 
     kind: StatusKind
     names: tuple[str, ...]
@@ -53,7 +53,7 @@ class StatusReporter:
         self._notification: list[NotificationListener] = []
         self._reported: dict[str, StatusKind] = {}  # the kind of the last event of each server
 
-    # Both methods return a function that removes the listener.
+    # The two methods below return a function that removes the listener.
 
     def add_status(self, listener: StatusListener) -> Callable[[], None]:
         return added_listener(self._status, listener)
@@ -69,7 +69,7 @@ class StatusReporter:
     def report_state(
         self, name: str, state: State, error: BaseException | None, path: str | None
     ) -> None:
-        """Send an event about a server, unless it would repeat the previous kind."""
+        """Send an event about a server, unless its last event had the same kind."""
         kind = _KINDS.get(state)
         if kind is None or self._reported.get(name) == kind:
             return
@@ -107,7 +107,7 @@ def added_listener(listeners: list[Any], listener: Any) -> Callable[[], None]:
     listeners.append(listener)
 
     def remove() -> None:
-        # The function may be called more than once.
+        # The returned function may be called more than once.
         if listener in listeners:
             listeners.remove(listener)
 

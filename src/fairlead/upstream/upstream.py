@@ -1,7 +1,8 @@
 """One configured server: its connections, its lists and the desired state.
 
-An `Upstream` keeps a default connection, on which the server is listed and supervised. Clients that
-may not share it get other connections from the pool. Manager and gateway use the same object.
+An `Upstream` keeps a default connection, on which it requests lists and pings the server. Clients
+that may not share this connection get others from the pool. Manager and gateway use the same
+object.
 """
 
 import asyncio
@@ -10,7 +11,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
@@ -18,13 +21,16 @@ from ..client.client_config import version_for_era
 from ..client.connection.connect import ConnectionAttempt
 from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ..config.server_spec import ServerSpec
+from ..config.stored_logins import authorizer_for, login_arguments
 from ..config.upstream_settings import UpstreamSettings
 from ..errors import ChannelClosed, FairleadError
 from ..interceptor import Exchange, Handler, Interceptor
 from ..protocol.caller import principal_name
+from ..protocol.revisions import Revision
 from ..protocol.targets.list_kind import ListKind
 from ..wire import Notification
 from .call_health import CallHealth
+from .connection.connection_key import declared_capabilities
 from .connection.connection_pool import UpstreamPool
 from .connection.upstream_connection import UpstreamConnection
 from .connection_keeper import ConnectionKeeper, State
@@ -35,6 +41,10 @@ from .server_lists import ServerLists
 from .server_target import target_for
 from .starts.start_limiter import StartLimiter
 from .startup_wait import StartupWait, StillStarting
+
+if TYPE_CHECKING:
+    from ..auth.storage.credential_store import CredentialStore
+    from ..transport.http.client.request_authorizer import RequestAuthorizer
 
 __all__ = ["Upstream"]
 
@@ -59,21 +69,17 @@ class Upstream(ConnectionKeeper):
         changed: Callable[["Upstream"], None] = lambda upstream: None,
         told: Callable[[str, str, dict[str, Any]], None] = lambda name, method, params: None,
         resolved: Callable[[MCPServerEntry], None] = lambda entry: None,
+        auth_storage: "CredentialStore | None" = None,
     ) -> None:
-        """`kinds` are the lists to keep. With `for_client`, the default connection is used through
-        its `MCPClient`. `changed` is called after every new state or list, `told` with every
+        """The settings of the entry in `spec` replace those in `settings`.
+
+        `kinds` are the lists to keep. With `for_client`, the default connection is used through its
+        `MCPClient`. `changed` is called after every new state or list, `told` with every
         notification, and `resolved` with the entry of every new connection before its first
-        message.
+        message. `auth_storage` contains the logins; by default it is the user's own storage.
         """
-        given = spec.startup_timeout or spec.entry.timeout
-        super().__init__(
-            name,
-            settings,
-            starts,
-            timeout=settings.connect_timeout if given is None else given / 1000,
-            is_process=isinstance(spec.entry, MCPStdioServerConfig),
-            lazy=lazy,
-        )
+        is_process = isinstance(spec.entry, MCPStdioServerConfig)
+        super().__init__(name, starts, is_process=is_process, lazy=lazy)
         self.spec = spec
         self.lists = ServerLists(kinds, for_client=for_client)
         self.variants = ListVariants()
@@ -81,20 +87,25 @@ class Upstream(ConnectionKeeper):
         self.loading = False  # True while the lists of a new connection are being requested
         self.latency: float | None = None  # seconds that connecting took
         self.wanted = DesiredState()
-        target = target_for(spec.entry, name, resolve=self._resolved)
-        self.pool = UpstreamPool(target, settings, starts)
-        self._config = _with_era(config or MCPClientConfig(), settings)
+        self._auth_storage = auth_storage
+        self._login = login_arguments(name, spec.entry, spec.source)
+        target = target_for(spec.entry, name, resolve=self._resolved, credentials=self._credentials)
+        # The pool keeps the current settings, for itself and for this object.
+        self.pool = UpstreamPool(target, structs.replace(settings, **spec.own_settings), starts)
+        self._config = config or MCPClientConfig()
         self._callbacks: Callbacks = callbacks or {}
-        if settings.share == "all" and not for_client:
-            self._callbacks = declaring_callbacks(settings.capabilities)
         self._changed = changed
         self._told = told
         self._on_resolved = resolved
         self._tasks: ConnectionTasks | None = None
         self.health: CallHealth | None = None  # counts the calls of clients
         self._serves_clients = False
-        self._call_timeout = 0.0
         self._default: UpstreamConnection | None = None
+
+    @property
+    def settings(self) -> UpstreamSettings:
+        """The current settings of this server."""
+        return self.pool.settings
 
     @property
     def tools(self) -> list[dict[str, Any]] | None:
@@ -111,13 +122,21 @@ class Upstream(ConnectionKeeper):
         """The instructions of the server for models, while it is connected."""
         return None if self.client is None else self.client.instructions
 
+    @property
+    def revision(self) -> Revision | None:
+        """The revision of an open connection, of the default connection if it is open."""
+        found = (one.agreement for one in self.pool.all_connections if one.alive)
+        return next((one.revision for one in found if one is not None), None)
+
     def describe_connections(self) -> list[dict[str, Any]]:
-        """Return the connections that clients use as plain data, for the owner of the gateway."""
+        """Return the connections that clients use, as plain data for the owner of the gateway."""
         return [
             {
                 "default": one is self._default,
                 "revision": None if one.agreement is None else one.agreement.revision.value,
+                "capabilities": declared_capabilities(one),
                 "principal": principal_name(one.principal),
+                "exclusive": one in self.pool.own,  # reserved for one session
                 "sessions": len(one.sessions),
                 "calls": len(one.calls),
                 "idle_s": round(max(one.now() - one.used, 0.0), 1),
@@ -156,32 +175,30 @@ class Upstream(ConnectionKeeper):
             self._tasks.refresh()
 
     def keep_lists(self, kinds: Iterable[ListKind]) -> None:
-        """Keep additional lists. Those that are new are requested in the background."""
+        """Keep additional lists, and request the new ones in the background."""
         new = self.lists.add_kinds(kinds)
         if self._tasks is not None and new:
             self._tasks.request(new)
 
-    def update_settings(self, settings: UpstreamSettings) -> None:
-        """Use new settings for connections that are opened from now on."""
-        self.settings = settings
-        self.pool.update_settings(settings)
+    def update_settings(self, settings: UpstreamSettings, spec: ServerSpec) -> None:
+        """Use new settings for calls and connections from now on.
+
+        The settings of the entry in `spec` take precedence.
+        """
+        self.pool.update_settings(structs.replace(settings, **spec.own_settings))
 
     # Requests of clients
 
     def serve_clients(
-        self,
-        interceptors: Sequence[Interceptor],
-        call_timeout: float,
-        health: CallHealth | None = None,
+        self, interceptors: Sequence[Interceptor], health: CallHealth | None = None
     ) -> None:
         """Let clients use the default connection, and connections of the pool.
 
-        `interceptors` handle the requests and notifications of the server. A call waits at most
-        `call_timeout` seconds for a start. `health` counts the calls of clients.
+        `interceptors` handle the requests and notifications of the server. `health` counts the
+        calls of clients.
         """
         self.health = health
         self._serves_clients = True
-        self._call_timeout = call_timeout
         self.pool.opener.interceptors = interceptors
         self.pool.default = self
         if self.client is not None:
@@ -196,7 +213,7 @@ class Upstream(ConnectionKeeper):
     @property
     def startup_wait(self) -> StartupWait:
         """The time that a call waits until the server is connected."""
-        return StartupWait(self.timeout, self._call_timeout)
+        return StartupWait(self.settings.connect_timeout, self.settings.call_timeout)
 
     async def default_connection(self) -> UpstreamConnection:
         """Return the default connection; wait while it is being opened.
@@ -215,7 +232,7 @@ class Upstream(ConnectionKeeper):
                     self.lose(client, client.transport.peer.end)
                     await self.ready()
         except TimeoutError as exc:
-            # Only the limit of this wait means that the server is still starting.
+            # Only if the limit of this wait expired, the server is still starting.
             if not limit.expired() or isinstance(exc, FairleadError):
                 raise
             raise StillStarting(wait) from None
@@ -231,7 +248,7 @@ class Upstream(ConnectionKeeper):
 
     @property
     def status(self) -> State:
-        """The state for clients: a server with any connection for them is connected."""
+        """The state for clients: "connected" if there is any connection that they can use."""
         has_other = any(one.alive for one in self.pool.connections)
         return "connected" if has_other and self.state != "stopped" else self.state
 
@@ -241,14 +258,14 @@ class Upstream(ConnectionKeeper):
         return not self._lazy
 
     def connections_changed(self) -> None:
-        """Reopen the default connection if a server that is not lazy has no other one."""
+        """Reopen the default connection if no other is open, unless the server is lazy."""
         if self.keeps_one and self.state == "idle" and not self.pool.connections:
             self._needed.set()
         # The idle limit of the default connection depends on the other connections.
         self._wake.set()
 
     def _idle_limit(self) -> float:
-        """Return the idle limit; the last connection of a server that is not lazy has none."""
+        """Return the idle limit. Unless the server is lazy, its last connection has no limit."""
         if not self._lazy and not any(one.alive for one in self.pool.connections):
             return 0
         default = self._default
@@ -264,7 +281,10 @@ class Upstream(ConnectionKeeper):
         """Wrap the connection of the client; both receive the notifications of the server."""
         transport = client.transport
         connection = UpstreamConnection(
-            self.name, transport.peer, interceptors=self.pool.opener.interceptors
+            self.name,
+            transport.peer,
+            settings=lambda: self.settings,
+            interceptors=self.pool.opener.interceptors,
         )
         connection.on_unanswered = partial(self.check_hang, client)
         # The client's own observer is called first.
@@ -281,7 +301,7 @@ class Upstream(ConnectionKeeper):
             """Return the handler that forwards a request to a client; None if the program handles
             it.
             """
-            # A request of the program may be the reason of the server's request.
+            # A request of the program may have caused the server's request.
             ours = self._in_use or not connection.calls
             shared = self.settings.share == "all"
             return connection.request_received if shared or not ours else None
@@ -298,16 +318,16 @@ class Upstream(ConnectionKeeper):
         client = await self._open(await self._resolved())
         self.client = client
         client.transport.on_close = partial(self.lose, client)
-        # An error does not end the connection, so it is only logged. `on_close` reports a loss.
+        # Errors do not end the connection, so they are only logged. `on_close` reports a loss.
         client.transport.on_error = partial(log.info, "%s: %s", self.name)
         if self._serves_clients:
             self._default = self._for_clients(client)
             self.pool.trim()
-        self._tasks = ConnectionTasks(self, client, self.lists, self.settings)
+        self._tasks = ConnectionTasks(self, client, self.lists)
         self.loading = True
         self._changed(self)
         try:
-            await self._tasks.begin(self.wanted, self.timeout)
+            await self._tasks.begin(self.wanted)
         finally:
             self.loading = False
         if self._lost or not client.connected:
@@ -320,12 +340,21 @@ class Upstream(ConnectionKeeper):
         entry = self.spec.entry
         if self.spec.resolve is not None:
             try:
-                async with asyncio.timeout(self.timeout or None):
+                limit = self.settings.connect_timeout
+                async with asyncio.timeout(limit or None):
                     entry = await self.spec.resolve()
             except TimeoutError as exc:
-                raise connect_timeout_error(self.name, self.timeout) from exc
+                raise connect_timeout_error(self.name, limit) from exc
         self._on_resolved(entry)
         return entry
+
+    def _credentials(self, entry: MCPServerEntry) -> "RequestAuthorizer | None":
+        return authorizer_for(
+            entry,
+            name=self._login,
+            store=self._auth_storage,
+            renew_headers=self.spec.renew_headers,
+        )
 
     async def _open(self, entry: MCPServerEntry) -> MCPClient:
         if self.is_process:
@@ -334,31 +363,42 @@ class Upstream(ConnectionKeeper):
         return await self._open_in_time(entry)
 
     async def _open_in_time(self, entry: MCPServerEntry) -> MCPClient:
-        """Connect within the time limit, which begins here and not with the wait for a slot.
+        """Connect within the time limit, which excludes the wait for a start slot.
 
-        A server that does not respond is stopped in the background, because that takes a while.
+        A server that does not respond is stopped in the background, because stopping takes a while.
         """
-        began = time.monotonic()
+        began, limit = time.monotonic(), self.settings.connect_timeout
         attempts: list[ConnectionAttempt[MCPClient]] = []
         opening = asyncio.get_running_loop().create_task(
-            open_client(self.name, entry, 0, self._config, self._listeners(), attempts.append)
+            open_client(
+                *(self.name, entry, 0, self._client_config(), self._listeners(), attempts.append),
+                *(self._credentials, self._login),
+            )
         )
         try:
-            await asyncio.wait((opening,), timeout=self.timeout or None)
+            await asyncio.wait((opening,), timeout=limit or None)
             if opening.done():
                 self.latency = time.monotonic() - began
                 client = opening.result()
                 self.starts.shortage.clear()
                 return client
             output = attempts[0].unreadable_output if attempts else ()
-            raise connect_timeout_error(self.name, self.timeout, output)
+            raise connect_timeout_error(self.name, limit, output)
         # Also on cancellation, because the attempt may have started a process.
         except BaseException:
             self._follow_to_its_end(_undo(opening))
             raise
 
+    def _client_config(self) -> MCPClientConfig:
+        era, limit = self.settings.era, self.settings.input_timeout
+        version = self._config.protocol_version if era == "auto" else version_for_era(era)
+        return replace(self._config, protocol_version=version, input_timeout=limit)
+
     def _listeners(self) -> Callbacks:
-        mine = self._callbacks.get("on_notification")
+        callbacks, settings = self._callbacks, self.settings
+        if settings.share == "all" and not self.lists.for_client:
+            callbacks = declaring_callbacks(settings.capabilities)
+        mine = callbacks.get("on_notification")
 
         def on_notification(method: str, params: dict[str, Any]) -> Awaitable[None] | None:
             if self._tasks is not None:
@@ -366,7 +406,7 @@ class Upstream(ConnectionKeeper):
             self._told(self.name, method, params)
             return None if mine is None else mine(method, params)
 
-        return {**self._callbacks, "on_notification": on_notification}
+        return {**callbacks, "on_notification": on_notification}
 
     def lose(self, client: MCPClient, why: BaseException | None) -> None:
         super().lose(client, why)
@@ -408,14 +448,8 @@ class Upstream(ConnectionKeeper):
         self._changed(self)
 
 
-def _with_era(config: MCPClientConfig, settings: UpstreamSettings) -> MCPClientConfig:
-    if settings.era == "auto":
-        return config
-    return replace(config, protocol_version=version_for_era(settings.era))
-
-
 async def _undo(opening: "asyncio.Task[MCPClient]") -> None:
-    """Close a connection whose opening was abandoned, at whatever stage it is."""
+    """Close a connection whose opening was abandoned, at whatever stage."""
     opening.cancel()
     await asyncio.wait((opening,))
     if not opening.cancelled() and opening.exception() is None:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class UpstreamCalls:
-    """Sends requests, and repeats them once after a reconnect if that is safe."""
+    """Requests that are repeated once after a reconnect, if that is safe."""
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
@@ -60,7 +60,7 @@ class UpstreamCalls:
             raise RequestTimeout(timeout, "tools/call") from exc
 
     async def read(self, method: str, fetch: Callable[[MCPClient], Awaitable[T]]) -> T:
-        """Send a request that only reads, so that it may be repeated.
+        """Send a read-only request, which may be repeated.
 
         Raises:
             FairleadError: The request failed, and so did its retry if there was one.
@@ -72,7 +72,7 @@ class UpstreamCalls:
         await self.read("resources/subscribe", lambda _: self.upstream.subscribe(uri))
 
     async def refresh_tools(self) -> None:
-        """List the tools again.
+        """Request the list of tools again.
 
         Raises:
             FairleadError: The request failed; the previous tools stay.
@@ -94,8 +94,7 @@ class UpstreamCalls:
                     return await work(client)
             except (ChannelClosed, ConnectFailed, RetriesExhausted) as exc:
                 failure = exc.__cause__ if isinstance(exc, RetriesExhausted) else exc
-                # The server was stopped, so callers get this reason and not that of the closed
-                # channel.
+                # The server was stopped: report this, not the error of the closed channel.
                 if upstream.state == "stopped":
                     why = f'server "{upstream.name}" was disconnected'
                     raise ChannelClosed(
@@ -105,8 +104,7 @@ class UpstreamCalls:
                     upstream.check_hang(client)
                     raise  # the server is reachable, but slow
                 if isinstance(failure, ConnectFailed) or not client.connected:
-                    # Over HTTP each request has its own connection, so a failed request is the only
-                    # sign of a loss.
+                    # Over HTTP only a failed request shows a loss: there is no lasting connection.
                     upstream.lose(client, failure)
                 if again or not self._retry.allows(method, failure, harmless=harmless):
                     raise

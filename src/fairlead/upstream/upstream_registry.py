@@ -3,9 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TypeAlias
-
-from msgspec import structs
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..client import MCPClientConfig
 from ..client.callbacks import Callbacks
@@ -18,6 +16,9 @@ from .memory.server_memory import ServerMemory
 from .starts.start_limiter import StartLimiter
 from .status_events import NotificationListener, StatusListener, StatusReporter, added_listener
 from .upstream import Upstream
+
+if TYPE_CHECKING:
+    from ..auth.storage.credential_store import CredentialStore
 
 __all__ = ["ChangeListener", "UpstreamRegistry"]
 
@@ -37,11 +38,13 @@ class UpstreamRegistry(Mapping[str, Upstream]):
         callbacks: Callbacks | None = None,
         max_starts: int | None = None,
         memory: ServerMemory | None = None,
+        auth_storage: "CredentialStore | None" = None,
     ) -> None:
-        """`settings` apply to servers that have none of their own.
+        """`settings` apply to servers without their own settings.
 
-        `kinds` are the lists to keep of every server. `for_client`: the default connections are
+        `kinds` are the lists to keep of every server. If `for_client`, the default connections are
         used through their clients, which declare the capabilities that `callbacks` implement.
+        `auth_storage` contains the logins; by default it is the user's own storage.
         """
         self.settings = settings or UpstreamSettings()
         self.starts = StartLimiter(max_starts)  # shared by all processes
@@ -59,6 +62,7 @@ class UpstreamRegistry(Mapping[str, Upstream]):
             changed=self._changed,
             told=self.events.report_notification,
             resolved=self._resolved,
+            auth_storage=auth_storage,
         )
         self._upstreams: dict[str, Upstream] = {}
 
@@ -73,12 +77,11 @@ class UpstreamRegistry(Mapping[str, Upstream]):
 
     def connected(self) -> list[str]:
         """Return the names of the servers that are connected now."""
-        return sorted(name for name, one in self._upstreams.items() if one.state == "connected")
+        return sorted(name for name, one in self._upstreams.items() if one.status == "connected")
 
     def add(self, name: str, spec: ServerSpec, *, lazy: bool = False) -> Upstream:
         """Add a server; call its `start` to connect it."""
-        settings = structs.replace(self.settings, **spec.settings)
-        upstream = self._new_upstream(name, spec, settings, lazy=lazy or spec.entry.lazy)
+        upstream = self._new_upstream(name, spec, self.settings, lazy=lazy or spec.entry.lazy)
         self._upstreams[name] = upstream
         upstream.pool.recall(self._memory.load(spec.entry))
         upstream.pool.on_facts = partial(self._memory.save, spec.entry)
@@ -124,7 +127,7 @@ class UpstreamRegistry(Mapping[str, Upstream]):
 
     def _changed(self, upstream: Upstream) -> None:
         if self._upstreams.get(upstream.name) is not upstream:
-            return  # changes of servers that were removed are not reported
+            return  # changes of removed servers are not reported
         # A copy, because a listener may remove itself while it is called.
         for listener in tuple(self._change_listeners):
             listener(upstream)

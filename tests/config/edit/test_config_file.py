@@ -19,7 +19,7 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def test_entries_are_added_updated_and_removed(tmp_path: Path) -> None:
+def test_entries_can_be_added_updated_and_removed(tmp_path: Path) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.add("b", {"command": "b", "note": "kept"})
     file.add("a", MCPHttpServerConfig(url="https://a", headers={"X": "${T}"}, timeout=5000))
@@ -109,7 +109,7 @@ def test_add_rejects_an_existing_name_and_update_rejects_a_missing_one(tmp_path:
     ],
 )
 def test_configuration_files_of_other_programs_cannot_be_edited(tmp_path: Path, path: str) -> None:
-    with pytest.raises(ConfigError, match="not a configuration file of Fairlead"):
+    with pytest.raises(ConfigError, match="not a Fairlead configuration file"):
         ConfigFile(tmp_path / path)
 
 
@@ -117,7 +117,7 @@ def test_a_link_to_a_file_of_another_program_is_rejected(tmp_path: Path) -> None
     (tmp_path / ".cursor").mkdir()
     (tmp_path / ".cursor/mcp.json").write_text("{}")
     (tmp_path / ".fairlead").symlink_to(tmp_path / ".cursor")
-    with pytest.raises(ConfigError, match="not a configuration file of Fairlead"):
+    with pytest.raises(ConfigError, match="not a Fairlead configuration file"):
         ConfigFile.of_project(tmp_path).add("a", {"command": "a"})
     assert (tmp_path / ".cursor/mcp.json").read_text() == "{}"
 
@@ -146,7 +146,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     assert [one.name for one in file.path.parent.iterdir()] == ["mcp.json"]
 
 
-def test_the_users_file_is_found_by_discovery(tmp_path: Path) -> None:
+def test_the_user_file_is_in_the_configuration_folder_of_the_user(tmp_path: Path) -> None:
     machine = HostPaths(platform="linux", home=str(tmp_path), env={}, cwd="/")
     file = ConfigFile.of_user(machine)
     file.add("a", {"command": "a"})
@@ -164,7 +164,9 @@ def test_a_failed_change_creates_no_folder(tmp_path: Path, change: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_removing_an_entry_removes_its_name_from_the_server_lists(tmp_path: Path) -> None:
+def test_removing_an_entry_also_removes_its_name_from_both_server_lists(
+    tmp_path: Path,
+) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.add("a", {"command": "a"})
     data = {**read(file.path), "disabledServers": ["a", "b"], "enabledServers": ["b", "a"]}
@@ -177,7 +179,7 @@ def test_removing_an_entry_removes_its_name_from_the_server_lists(tmp_path: Path
     }
 
 
-def test_the_nearest_existing_project_file_is_used(tmp_path: Path) -> None:
+def test_the_nearest_existing_project_file_is_edited(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
@@ -187,7 +189,7 @@ def test_the_nearest_existing_project_file_is_used(tmp_path: Path) -> None:
     assert ConfigFile.of_nearest_project(machine).path == tmp_path / "a/.fairlead/mcp.json"
 
 
-def test_mcp_servers_must_be_a_map(tmp_path: Path) -> None:
+def test_reading_a_file_whose_mcp_servers_are_not_a_map_is_an_error(tmp_path: Path) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.path.parent.mkdir()
     file.path.write_text('{"mcpServers": []}')

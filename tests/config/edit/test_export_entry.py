@@ -1,4 +1,4 @@
-"""Tests of entries in the formats of other programs, read back by the readers of these programs."""
+"""Tests of entries exported in the formats of other programs and read back."""
 
 import json
 import tomllib
@@ -41,7 +41,7 @@ HTTP = MCPHttpServerConfig(
 )
 SSE = MCPSseServerConfig(url="https://x.example/sse", headers={"A": "${TENANT}/${TENANT}"})
 WEBSOCKET = MCPWebSocketServerConfig(url="wss://x.example/ws")
-LITERAL = ("claude-desktop", "zed")  # these programs have no variables
+LITERAL = ("claude-desktop", "zed")  # these programs do not support variables
 
 
 @pytest.mark.parametrize("host", FILES)

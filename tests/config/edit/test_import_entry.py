@@ -46,7 +46,7 @@ def test_imported_entries_resolve_to_the_same_values(tmp_path: Path) -> None:
             "/", home="/nowhere", env={**env, "FAIRLEAD_HOME": str(ours)}, filter_exa=False
         )
         [copy] = [f for f in again.found.values() if f.path == str(file.path)]
-        # Programs treat unset variables differently.
+        # Programs treat unset variables differently, so all variables are set.
         unset = resolve(found, env, trust=trust).missing
         env |= {name: f"value-of-{name}" for name in unset}
         before = resolve(found, env, trust=trust).entry
@@ -56,14 +56,14 @@ def test_imported_entries_resolve_to_the_same_values(tmp_path: Path) -> None:
     assert checked > 10
 
 
-def test_a_value_that_would_become_a_command_is_rejected(tmp_path: Path) -> None:
+def test_import_rejects_a_value_that_fairlead_would_run_as_a_command(tmp_path: Path) -> None:
     entry = {"command": "x", "env": {"A": "!rm -r ."}}
     found = one(tmp_path, "cursor", ".cursor/mcp.json", {"mcpServers": {"a": entry}})
     with pytest.raises(ConfigError, match="env.A begins with `!`"):
         import_entry(found)
 
 
-def test_import_notes_text_that_fairlead_would_replace_as_a_variable(tmp_path: Path) -> None:
+def test_import_warns_about_text_that_fairlead_would_replace_as_a_variable(tmp_path: Path) -> None:
     entry = {"command": "x", "args": ["${A}"], "env": {"B": "SET"}}
     found = one(tmp_path, "zed", ".config/zed/settings.json", {"context_servers": {"a": entry}})
     adopted = import_entry(found, {"SET": "1"})
@@ -75,7 +75,7 @@ def test_import_notes_text_that_fairlead_would_replace_as_a_variable(tmp_path: P
     assert "SET" not in repr(adopted)
 
 
-def test_entries_in_fairleads_format_are_imported_unchanged(tmp_path: Path) -> None:
+def test_entries_in_fairlead_format_are_imported_unchanged(tmp_path: Path) -> None:
     raw = {"command": "x", "env": {"A": "!pass show a"}, "note": "kept"}
     found = one(tmp_path, "fairlead", ".config/fairlead/mcp.json", {"mcpServers": {"a": raw}})
     assert import_entry(found).fields == raw
@@ -117,7 +117,7 @@ def found_server(entry: dict[str, Any], **more: Any) -> FoundServer:
         ("literal", "$A", "$A", ()),
     ],
 )
-def test_imported_variables_are_converted_to_fairleads_syntax(
+def test_imported_variables_are_converted_to_fairlead_syntax(
     dialect: str, text: str, ours: str, notes: tuple[str, ...]
 ) -> None:
     adopted = import_entry(found_server({"command": "c", "args": [text]}, dialect=dialect), {})
@@ -126,13 +126,13 @@ def test_imported_variables_are_converted_to_fairleads_syntax(
 
 
 @pytest.mark.parametrize("text", ["${workspaceFolder}", "${command:x}", "${env:1-a}"])
-def test_a_variable_without_a_counterpart_is_rejected(text: str) -> None:
+def test_import_rejects_a_variable_without_an_equivalent_in_fairlead(text: str) -> None:
     with pytest.raises(ConfigError) as refused:
         import_entry(found_server({"command": "c", "args": [text]}), {})
     assert refused.value.args[0] == f"args contains {text}, which Fairlead does not support"
 
 
-def test_fields_that_hosts_store_beside_the_entry_are_kept() -> None:
+def test_an_imported_entry_contains_fields_that_its_program_stores_separately() -> None:
     found = found_server(
         {"url": "https://x", "type": "http", "headers": {"A": "1", "B": "2"}},
         lookups=(EnvironmentReference("headers", "C", "TOKEN", "Bearer {}"),),
@@ -176,7 +176,7 @@ def test_imported_paths_of_a_project_become_absolute(
 
 @pytest.mark.parametrize(
     ("level", "notes"),
-    [("project", ("/p/.env is a file of the project and may change",)), ("local", ())],
+    [("project", ("/p/.env is a project file and may change",)), ("local", ())],
 )
 def test_the_imported_env_file_of_a_project_becomes_absolute(
     level: str, notes: tuple[str, ...]
@@ -187,7 +187,7 @@ def test_the_imported_env_file_of_a_project_becomes_absolute(
     assert adopted.notes == notes
 
 
-def test_variables_come_from_the_process_environment_by_default(
+def test_imported_variables_are_looked_up_in_the_process_environment_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SET_HERE", "1")

@@ -56,7 +56,9 @@ def test_a_file_stamp_changes_with_the_content_of_the_file(tmp_path: Path) -> No
     assert stamp_of(str(path)) != first
 
 
-def test_each_file_is_read_once_and_problems_are_collected(tmp_path: Path) -> None:
+def test_each_configuration_file_is_read_once_and_its_problems_are_collected(
+    tmp_path: Path,
+) -> None:
     good, bad, gone = tmp_path / "a.json", tmp_path / "b.json", tmp_path / "c.json"
     good.write_text('{"a": 1, "a": 2}')
     bad.write_text('{\n"a": }')
@@ -75,7 +77,7 @@ def test_each_file_is_read_once_and_problems_are_collected(tmp_path: Path) -> No
     assert files.problems[-1].harmless
 
 
-def test_contents_are_read_once_and_requested_paths_are_recorded(tmp_path: Path) -> None:
+def test_each_file_is_read_once_and_requested_paths_are_recorded(tmp_path: Path) -> None:
     path = tmp_path / "b"
     path.write_bytes(b"1")
     (tmp_path / "a").mkdir()
@@ -107,6 +109,6 @@ def test_reading_files_leaves_no_descriptors_open(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) < before + 20
 
 
-def test_message_for_an_os_error_without_a_text_is_its_type() -> None:
+def test_the_message_for_an_os_error_without_text_names_the_exception_type() -> None:
     assert _why(OSError(13, "no")) == "cannot be read: no"
     assert _why(PermissionError()) == "cannot be read: PermissionError"

@@ -46,7 +46,7 @@ def test_locking_a_missing_folder_is_an_error(tmp_path: Path) -> None:
         pass
 
 
-def test_waiting_for_a_lock_has_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_lock_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, waits = 1000.0, list[float]()
 
     def sleep(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Tests of `plain_json`: comments and trailing commas are blanked, positions stay."""
+"""Tests of `plain_json`, which replaces comments and trailing commas with spaces."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ BETWEEN = st.sampled_from(["", " ", "\n", '// it\'s, "so" }\n', "/* [,] */", "/*
 
 
 def dressed(value: Any, draw: Any) -> str:
-    """Return a value as JSON with comments and trailing commas in every gap."""
+    """Return a value as JSON with comments and trailing commas wherever they are allowed."""
 
     def gap() -> str:
         return str(draw(BETWEEN))
@@ -38,7 +38,7 @@ def dressed(value: Any, draw: Any) -> str:
 
 
 @given(st.data(), VALUES)
-def test_json_with_comments_keeps_its_values(data: st.DataObject, value: Any) -> None:
+def test_removing_comments_from_json_keeps_its_values(data: st.DataObject, value: Any) -> None:
     text = dressed(value, data.draw)
     plain = plain_json(text)
     assert json.loads(plain) == value
@@ -49,7 +49,7 @@ def test_json_with_comments_keeps_its_values(data: st.DataObject, value: Any) ->
 
 
 @given(VALUES)
-def test_json_without_comments_is_unchanged(value: Any) -> None:
+def test_json_without_comments_is_returned_unchanged(value: Any) -> None:
     text = json.dumps(value, indent=1)
     assert plain_json(text) == text
 

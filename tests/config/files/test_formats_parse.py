@@ -64,7 +64,7 @@ def test_files_are_parsed_into_json_types(path: str, content: bytes, data: dict[
         ("a.yaml", b"a: !!set {x}", None, "a value is binary or a set: use a string or a list"),
     ],
 )
-def test_parse_errors_contain_the_line_of_the_mistake(
+def test_parse_errors_contain_the_line_of_the_error(
     path: str, content: bytes, line: int | None, reason: str | None
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -94,7 +94,7 @@ def test_dates_in_toml_and_yaml_stay_dates() -> None:
 
 
 def nested(kind: str, depth: int) -> bytes:
-    """Return a file whose innermost value is at a depth; the outermost map is the first level."""
+    """Return a file with values nested to the given depth; the outermost map is level one."""
     lists = depth - 1
     match kind:
         case "json":
@@ -106,7 +106,7 @@ def nested(kind: str, depth: int) -> bytes:
 
 @pytest.mark.parametrize("kind", ["json", "toml", "yaml"])
 def test_a_file_may_have_at_most_a_hundred_levels_of_nesting(kind: str) -> None:
-    # An empty list contains nothing that could be too deep, except for the YAML parser.
+    # An empty list adds no level, except in the YAML parser.
     deepest = DEPTH if kind == "yaml" else DEPTH + 1
     parse(f"a.{kind}", nested(kind, deepest))
     hits = CONFIG_DEPTH.hits
@@ -115,7 +115,7 @@ def test_a_file_may_have_at_most_a_hundred_levels_of_nesting(kind: str) -> None:
     assert CONFIG_DEPTH.hits == hits + 1
 
 
-def test_only_open_levels_count_towards_the_nesting_limit() -> None:
+def test_only_open_brackets_count_towards_the_nesting_limit() -> None:
     many = b"a:\n" + b"".join(b"  - {b: [1]}\n" for _ in range(DEPTH))
     assert len(parse("a.yaml", many).data["a"]) == DEPTH
     wide = json.dumps({"a": [{"b": [1]} for _ in range(DEPTH)]}).encode()
@@ -143,7 +143,7 @@ def test_yaml_has_at_most_thirty_aliases(count: int, fits: bool) -> None:
 
 
 @pytest.mark.parametrize(("bits", "fits"), [(13_999, True), (14_000, False)])
-def test_files_with_very_large_numbers_are_rejected(bits: int, fits: bool) -> None:
+def test_integers_of_14000_bits_or_more_are_rejected(bits: int, fits: bool) -> None:
     content = f"a = {hex(1 << bits)}".encode()
     if fits:
         assert parse("a.toml", content).data["a"] == 1 << bits
@@ -174,7 +174,7 @@ def test_files_with_very_large_numbers_are_rejected(bits: int, fits: bool) -> No
         ("a.yaml", "servers:\n  ab: 1", "a", None, 0, 1),
     ],
 )
-def test_the_line_of_an_entry_is_found_in_each_format(
+def test_the_line_number_of_an_entry_is_found_in_each_format(
     path: str, text: str, name: str, raw: Any, nth: int, line: int
 ) -> None:
     document = Document(path, {}, text, format_of(path))

@@ -45,7 +45,7 @@ limit: 5
         (("missing",), None),
     ],
 )
-def test_line_of_a_key_in_toml_is_found(where: tuple[str, ...], line: int | None) -> None:
+def test_the_line_number_of_a_toml_key_is_found(where: tuple[str, ...], line: int | None) -> None:
     assert (location_of(Document("f", {}, TOML, "toml"), where) or [None])[0] == line
 
 
@@ -60,11 +60,11 @@ def test_line_of_a_key_in_toml_is_found(where: tuple[str, ...], line: int | None
         (("missing",), None),
     ],
 )
-def test_line_of_a_key_in_yaml_is_found(where: tuple[str, ...], line: int | None) -> None:
+def test_the_line_number_of_a_yaml_key_is_found(where: tuple[str, ...], line: int | None) -> None:
     assert (location_of(Document("f", {}, YAML, "yaml"), where) or [None])[0] == line
 
 
-def test_a_key_in_json_indented_with_tabs_is_found() -> None:
+def test_the_line_number_of_a_key_in_json_indented_with_tabs_is_found() -> None:
     text = '{\n\t"servers": {\n\t\t"one": {}\n\t}\n}'
     assert location_of(Document("f", {}, text, "json"), ("servers", "one")) == (3, 3)
 
@@ -153,12 +153,12 @@ def test_positions_of_list_items_in_yaml_are_found(
     assert location_of(Document("f", {}, text, "yaml"), where) == place
 
 
-def test_values_in_an_invalid_file_have_no_location() -> None:
+def test_keys_in_an_invalid_file_have_no_location() -> None:
     assert location_of(Document("f", {}, "a: [", "yaml"), ("a",)) is None
     assert location_of(Document("f", {}, "a:\n\t- b", "yaml"), ("a",)) is None
 
 
-def test_comments_in_toml_are_neither_headers_nor_items() -> None:
+def test_comments_in_toml_are_not_read_as_headers_or_items() -> None:
     text = "a = [  # first\n  1,  # second\n  2,\n]\n\n[b]  # of [c]\nd = 1\n"
     document = Document("f", {}, text, "toml")
     assert location_of(document, ("a", 0)) == (2, 3)

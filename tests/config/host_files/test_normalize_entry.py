@@ -35,7 +35,7 @@ HTTP = {"url": "http://h"}
         ({"transport": {"type": "sse", "url": "http://h"}, "x": 1}, "sse"),
     ],
 )
-def test_type_of_a_server_is_derived_from_its_fields(raw: dict[str, Any], kind: str) -> None:
+def test_the_type_of_a_server_is_derived_from_its_fields(raw: dict[str, Any], kind: str) -> None:
     assert normalize_entry(raw).entry.type == kind
 
 
@@ -68,7 +68,7 @@ def test_the_transport_of_a_url_depends_on_its_key_and_its_host() -> None:
         ({"command": 1}, "Expected `str`, got `int` - at `$.command`"),
     ],
 )
-def test_errors_of_invalid_entries_contain_no_values(raw: dict[str, Any], text: str) -> None:
+def test_errors_for_invalid_entries_contain_no_values(raw: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError) as refused:
         normalize_entry(raw)
     assert str(refused.value) == text
@@ -90,7 +90,7 @@ def test_errors_of_invalid_entries_contain_no_values(raw: dict[str, Any], text: 
         ({"command": {"command": "x"}, "args": ["a"]}, "x", ["a"]),
     ],
 )
-def test_command_is_split_into_program_and_arguments(
+def test_the_command_is_split_into_program_and_arguments(
     raw: dict[str, Any], command: str, args: list[str]
 ) -> None:
     entry: Any = normalize_entry(raw).entry
@@ -122,7 +122,7 @@ def test_fields_that_the_transport_of_an_entry_does_not_use_are_dropped() -> Non
     assert socket.dialect == "toolcall"
 
 
-def test_auth_and_oauth_are_kept_unchanged() -> None:
+def test_auth_and_oauth_fields_are_kept_unchanged() -> None:
     entry = normalize_entry({**HTTP, "auth": {"a": 1}, "oauth": False}).entry
     assert (entry.auth, entry.oauth) == ({"a": 1}, False)
     assert (
@@ -205,7 +205,7 @@ def test_enabled_false_or_disabled_true_disables_a_server(
         ({"env_keys": "A"}, []),
     ],
 )
-def test_fields_that_name_environment_variables_are_read(
+def test_fields_that_name_environment_variables_become_references(
     raw: dict[str, Any], lookups: list[tuple[Any, str, str, str]]
 ) -> None:
     expected = tuple(EnvironmentReference(*one) for one in lookups)

@@ -43,7 +43,7 @@ def read(host: str, machine: HostPaths) -> list[FoundServer]:
     return list(find_servers(BY_ID[host], machine, ConfigReader()))
 
 
-# Name, program, and the expected entry.
+# Server name, program, and expected entry.
 ENTRIES: list[tuple[str, str, Any]] = [
     (
         "own",
@@ -171,7 +171,7 @@ ENTRIES: list[tuple[str, str, Any]] = [
 
 @pytest.mark.covers("CFG-02")
 @pytest.mark.parametrize(("name", "host", "entry"), ENTRIES, ids=[row[0] for row in ENTRIES])
-def test_an_entry_of_every_program_is_read(
+def test_an_entry_of_each_program_is_read(
     everything: dict[str, FoundServer], name: str, host: str, entry: Any
 ) -> None:
     found = everything[name]
@@ -212,7 +212,7 @@ def test_a_remote_entry_in_the_common_format_is_read(
     assert everything[name].entry == usual
 
 
-def test_fixture_has_an_entry_of_every_program(everything: dict[str, FoundServer]) -> None:
+def test_the_fixture_has_an_entry_for_every_program(everything: dict[str, FoundServer]) -> None:
     assert {found.host for found in everything.values()} == set(BY_ID)
 
 
@@ -224,7 +224,7 @@ def test_entries_of_project_files_have_the_level_project(
     assert len(of_project) == len(PROJECT_FILES) + 1
 
 
-def test_sections_that_do_not_configure_servers_are_ignored(
+def test_sections_of_a_file_that_do_not_configure_servers_are_ignored(
     everything: dict[str, FoundServer],
 ) -> None:
     assert {"developer", "zed-extension", "cc-elsewhere", "timeout"} & everything.keys() == set()
@@ -249,7 +249,7 @@ def test_sections_that_do_not_configure_servers_are_ignored(
         ("kilo-off", "disabled in the entry"),
     ],
 )
-def test_found_servers_that_are_disabled_have_a_reason(
+def test_each_disabled_server_has_a_reason(
     everything: dict[str, FoundServer], name: str, why: str
 ) -> None:
     assert (everything[name].enabled, everything[name].notes[-1]) == (False, why)
@@ -331,7 +331,7 @@ def test_claude_code_has_local_user_and_project_entries(everything: dict[str, Fo
     ]
 
 
-def test_a_value_that_looks_like_a_variable_is_noted(tmp_path: Path) -> None:
+def test_a_warning_names_values_that_look_like_variables(tmp_path: Path) -> None:
     machine = machine_in(tmp_path)
     write(tmp_path / HOME, {".fx/mcp.json": {"mcp": {"a": {"command": "x", "args": ["${B}"]}}}})
     [found] = read("fx", machine)
@@ -377,7 +377,7 @@ def test_managed_settings_of_claude_code_deny_and_allow_servers(tmp_path: Path) 
     assert [one.name for one in read("claude-code", machine) if one.enabled] == ["fine"]
 
 
-def test_claude_config_dir_sets_the_folder_of_claude_codes_files(tmp_path: Path) -> None:
+def test_claude_config_dir_sets_the_folder_of_the_claude_code_files(tmp_path: Path) -> None:
     machine = machine_in(tmp_path, CLAUDE_CONFIG_DIR=str(tmp_path / "moved"))
     write(tmp_path, {"moved/.claude.json": {"mcpServers": {"a": {"command": "a"}}}})
     assert [one.name for one in read("claude-code", machine)] == ["a"]
@@ -390,7 +390,7 @@ def test_servers_of_a_vscode_devcontainer_are_read(tmp_path: Path) -> None:
     assert [(one.name, one.level) for one in read("vscode", machine)] == [("a", "project")]
 
 
-def test_codex_files_have_the_precedence_managed_project_user(tmp_path: Path) -> None:
+def test_managed_codex_files_take_precedence_over_project_and_user_files(tmp_path: Path) -> None:
     machine = machine_in(tmp_path, CODEX_HOME=str(tmp_path / "codex"))
     for place in ("etc/codex/managed_config", f"{PROJECT}/.codex/config", "codex/config"):
         write(tmp_path, {f"{place}.toml": '[mcp_servers.a]\ncommand = "a"\n'})
@@ -419,7 +419,7 @@ def test_an_opencode_server_may_have_the_name_servers(tmp_path: Path) -> None:
     assert [one.name for one in read("opencode", machine)] == ["servers"]
 
 
-def test_servers_in_a_list_have_a_name_or_an_index() -> None:
+def test_unnamed_servers_in_a_list_are_named_by_their_index() -> None:
     items = [{"name": "a"}, {"name": ""}, {}, "x", None]
     named = [("a", items[0]), ("k[1]", items[1]), ("k[2]", {}), ("k[3]", "x"), ("k[4]", None)]
     assert list(named_items("k", items)) == named
@@ -484,7 +484,9 @@ def test_disabled_entries_have_a_reason_and_inputs_are_read(tmp_path: Path) -> N
     )
 
 
-def test_referenced_files_are_read_only_for_project_entries(tmp_path: Path) -> None:
+def test_the_content_of_referenced_files_is_recorded_only_for_project_entries(
+    tmp_path: Path,
+) -> None:
     entry = {"mcpServers": {"s": {"command": "c", "envFile": "/none/.env"}}}
     write(tmp_path, {"a.json": entry, "b.json": entry})
     places = [
@@ -496,13 +498,13 @@ def test_referenced_files_are_read_only_for_project_entries(tmp_path: Path) -> N
     assert (project.contents, user.contents) == ({"/none/.env": None}, {})
 
 
-def test_a_users_file_is_not_read_as_a_project_file_in_the_home_folder(tmp_path: Path) -> None:
+def test_a_user_file_in_the_home_folder_is_not_read_as_a_project_file(tmp_path: Path) -> None:
     write(tmp_path, {".cursor/mcp.json": {"mcpServers": {"a": {"command": "a"}}}})
     machine = HostPaths(platform="linux", home=str(tmp_path), cwd=str(tmp_path), env={})
     assert [one.level for one in read("cursor", machine)] == ["user"]
 
 
-# The files that each program has on each platform, relative to a home folder.
+# Configuration files of each program on each platform, relative to a home folder.
 WINDOWS = r"C:\Users\Ada"
 ROAMING = rf"{WINDOWS}\AppData\Roaming"
 LOCAL = rf"{WINDOWS}\AppData\Local"
@@ -582,7 +584,7 @@ def test_every_program_has_files_on_every_platform(host: Host) -> None:
         assert all(("/" in path) != (platform == "win32") for path in paths)
 
 
-def test_folders_on_windows_come_from_the_environment() -> None:
+def test_folders_on_windows_are_read_from_the_environment() -> None:
     env = {"APPDATA": r"D:\Roaming", "LOCALAPPDATA": r"D:\Local"}
     machine = HostPaths(platform="win32", home=WINDOWS, cwd=r"C:\lab", env=env)
     assert paths_of(BY_ID["amp"], machine) == [r"D:\Roaming\amp\settings.json"]
@@ -596,7 +598,7 @@ def test_project_paths_on_windows_ignore_case_and_slashes(tmp_path: Path) -> Non
     assert project_keys(machine) == ["c:/lab/engine"]
 
 
-def test_json_files_of_the_fixture_are_valid() -> None:
+def test_the_json_files_of_the_fixture_are_valid() -> None:
     for name, text in USER_FILES.items():
         if name.endswith(".json") and "//" not in text.replace("://", ""):
             json.loads(text)

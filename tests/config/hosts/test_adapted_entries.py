@@ -1,4 +1,4 @@
-"""Tests of entries of hosts that use other field names."""
+"""Tests of entries with host-specific field names."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def test_request_options_of_continue_become_headers(
         ({"url": "u", "bearerTokenEnv": "A", "bearer_token_env": "B"}, "A"),
     ],
 )
-def test_the_token_variable_of_mcporter_gets_the_field_name_of_codex(
+def test_the_token_variable_of_mcporter_is_converted_to_the_field_of_codex(
     raw: dict[str, Any], variable: str | None
 ) -> None:
     assert MCPORTER.adapt is not None

@@ -1,4 +1,4 @@
-"""Tests of servers that are disabled in Claude Code by a list, a rule or an administrator."""
+"""Tests of servers that Claude Code disables by a list, a rule or managed settings."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ RUNS = {"command": "x", "args": ["a"]}
 
 
 class Files:
-    """A home folder, a project and a system folder."""
+    """Home, project and system folders of a test."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -47,7 +47,7 @@ OFF_PROJECT = "disabled in Claude Code for this project"
 OFF_SETTINGS = "disabled in Claude Code's settings"
 
 
-def test_without_files_no_server_is_disabled(files: Files) -> None:
+def test_servers_are_enabled_if_there_are_no_configuration_files(files: Files) -> None:
     assert files.why("a") is None
 
 
@@ -75,7 +75,7 @@ def test_disabled_mcp_json_servers_do_not_affect_other_files(files: Files) -> No
         "project/.claude/settings.local.json",
     ],
 )
-def test_settings_disable_servers_of_mcp_json(files: Files, place: str) -> None:
+def test_settings_can_disable_servers_in_mcp_json(files: Files, place: str) -> None:
     files.write(place, {"disabledMcpjsonServers": ["a"]})
     assert (files.why("a"), files.why("b"), files.why("a", LOCAL)) == (OFF_SETTINGS, None, None)
 

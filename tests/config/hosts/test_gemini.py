@@ -1,4 +1,4 @@
-"""Tests of the files of Gemini CLI and Qwen Code, and of servers disabled there."""
+"""Tests of the files of Gemini CLI and Qwen Code, and of servers they disable."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_server_lists_in_the_settings_of_gemini_disable_servers(
 
 
 @pytest.mark.parametrize(("host", "name"), HOSTS)
-def test_server_lists_of_another_type_are_ignored(host: Host, name: str, tmp_path: Path) -> None:
+def test_server_lists_of_the_wrong_type_are_ignored(host: Host, name: str, tmp_path: Path) -> None:
     files = Files(tmp_path, name)
     files.write("home/.{}/settings.json", {"mcp": {"excluded": "a", "allowed": "b"}})
     files.write("project/.{}/settings.json", {"mcp": ["a"]})

@@ -82,7 +82,7 @@ def test_referenced_paths_are_relative_to_the_project_or_the_file(
     assert absolute(found(workspace=""), "x") == "x"
 
 
-def test_files_that_an_entry_refers_to_are_listed() -> None:
+def test_the_files_that_an_entry_refers_to_are_listed() -> None:
     entry = MCPStdioServerConfig(command="x", env={"A": "{file:./a}", "B": "{file:~/b}{env:C}"})
     one = found(entry=entry, env_file="{env:DIR}/.env")
     assert files_of(one, {"DIR": "/d"}) == ["/d/.env", "/p/./a", "/h/b"]
@@ -90,7 +90,7 @@ def test_files_that_an_entry_refers_to_are_listed() -> None:
     assert env_file_of(found(), scope_of(found(), {})) is None
 
 
-def test_a_syntax_without_file_references_has_no_files() -> None:
+def test_an_entry_has_no_files_if_its_syntax_has_no_file_references() -> None:
     entry = MCPStdioServerConfig(command="x", env={"A": "{file:./a}"})
     assert files_of(found(entry=entry, dialect="claude"), {}) == []
     assert files_of(found(entry=entry, dialect="literal"), {}) == []
@@ -137,6 +137,6 @@ def test_all_strings_in_a_nested_value_are_found() -> None:
     assert list(values_of(raw)) == ["1", "2", "3"]
 
 
-def test_secret_values_are_hidden_in_texts() -> None:
+def test_secret_values_are_redacted_in_texts() -> None:
     assert "hidden-value" not in hide_values("error: hidden-value here", ["hidden-value"])
     assert hide_values("the result") == "the result"

@@ -1,4 +1,4 @@
-"""Tests of resolution: variables in each syntax, and commands only after approval."""
+"""Tests of resolving entries: variables in each syntax, and approved commands."""
 
 import asyncio
 import os
@@ -156,7 +156,7 @@ def test_codex_and_goose_refer_to_variables_by_name() -> None:
     assert made.entry.env == {"E": "e", "A": "1"}  # type: ignore[union-attr]
 
 
-def test_variables_of_goose_refer_to_its_own_values() -> None:
+def test_variables_of_goose_refer_to_values_in_its_own_configuration() -> None:
     entry = {
         "type": "streamable_http",
         "uri": "https://x/$TENANT/$A",
@@ -187,7 +187,7 @@ def test_a_missing_input_is_an_error() -> None:
     assert text("vscode", "${input:key}", inputs={"key": "${env:A}"}) == "${env:A}"
 
 
-def test_an_input_has_its_default_until_it_is_given() -> None:
+def test_an_input_has_its_default_value_unless_the_user_provides_one() -> None:
     needs = (Input("key", default="usual"),)
     one = found({"command": "x", "args": ["${input:key}"]}, "vscode", needs_input=needs)
     assert resolve(one, ENV).entry.args == ["usual"]  # type: ignore[union-attr]
@@ -220,7 +220,7 @@ def test_values_of_the_entry_override_the_env_file(tmp_path: Path) -> None:
     assert "gone.env of `envFile` does not exist" in made.warnings[0]
 
 
-def test_working_directories_are_relative_to_the_project() -> None:
+def test_relative_working_directories_are_resolved_against_the_project() -> None:
     made = [resolve(found({"command": "x", "cwd": cwd}), ENV).entry for cwd in ("~/a", "b", "/c")]
     assert [one.cwd for one in made] == ["/home/ada/a", "/lab/engine/b", "/c"]  # type: ignore[union-attr]
 
@@ -237,7 +237,7 @@ def test_invisible_characters_around_a_value_are_removed() -> None:
     )
 
 
-def test_a_line_break_in_a_header_is_rejected() -> None:
+def test_a_header_value_with_a_line_break_is_rejected() -> None:
     entry = {"type": "http", "url": "https://x", "headers": {"X": "a${NL}b"}}
     with pytest.raises(ConfigError, match="the header 'X' contains a line break"):
         resolve(found(entry), {"NL": "\r\nEvil: 1"})
@@ -247,7 +247,7 @@ def test_a_line_break_in_a_header_is_rejected() -> None:
 
 
 @pytest.mark.covers("CFG-10")
-def test_environment_values_of_fairlead_may_be_commands_variable_names_or_literals() -> None:
+def test_an_environment_value_may_be_a_command_a_variable_name_or_a_literal() -> None:
     entry = {"command": "x", "env": {"C": "!echo out; echo err >&2", "N": "TOKEN", "L": "TOKENS"}}
     for host in ("fairlead", "omp"):
         made = resolve(found(entry, host), {**ENV, "PATH": os.environ["PATH"]}).entry
@@ -255,7 +255,7 @@ def test_environment_values_of_fairlead_may_be_commands_variable_names_or_litera
 
 
 @pytest.mark.covers("CFG-10")
-def test_values_of_other_programs_are_never_commands() -> None:
+def test_values_in_entries_of_other_programs_are_never_run_as_commands() -> None:
     entry = {"command": "x", "env": {"C": "!echo out", "N": "TOKEN"}}
     for host in ("claude-code", "cursor", "dot-mcp-json", "fx"):
         made = resolve(found(entry, host), ENV).entry
@@ -302,7 +302,7 @@ def test_the_output_of_a_value_command_is_cached(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text() == "x\n"
 
 
-def test_a_value_command_is_expanded_by_the_shell_without_fairleads_variables() -> None:
+def test_variables_in_a_value_command_are_expanded_by_the_shell_and_not_by_fairlead() -> None:
     env = {"PATH": os.environ["PATH"], "V": "$(echo pwned)", "FAIRLEAD_KEY": "k"}
     entry = {"command": "x", "env": {"C": '!echo "${V}|${FAIRLEAD_KEY:-none}"'}}
     made = resolve(found(entry), env).entry
@@ -335,7 +335,7 @@ def test_a_header_helper_that_fails_causes_a_warning(script: str) -> None:
     entry = {"url": "https://x", "headers": {"X": "1"}, "headersHelper": script}
     made = resolve(found(entry, "claude-code"), ENV)
     assert made.entry.headers == {"X": "1"}  # type: ignore[union-attr]
-    assert "the command of `headersHelper` failed" in made.warnings[0]
+    assert "the `headersHelper` command failed" in made.warnings[0]
 
 
 def test_an_unapproved_project_entry_is_not_resolved(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ async def test_blocking_resolution_does_not_block_the_event_loop(tmp_path: Path)
     made = await resolve_in_thread(found({"command": "${A}"}), env=ENV)
     assert made.entry.command == "1"  # type: ignore[union-attr]
 
-    os.mkfifo(tmp_path / "pipe")  # opening it blocks until this event loop writes to it
+    os.mkfifo(tmp_path / "pipe")  # opening the pipe blocks until this event loop writes to it
     one = found({"command": "x", "env": {"C": f"!cat {tmp_path}/pipe"}})
     waiting = asyncio.create_task(resolve_in_thread(one, env=dict(os.environ)))
     async with asyncio.timeout(8):
@@ -381,7 +381,7 @@ def test_entries_of_all_programs_can_be_resolved(tmp_path: Path) -> None:
         resolve(one, env, trust=trust, inputs=inputs)
 
 
-def test_messages_hide_the_values_of_an_entry() -> None:
+def test_warnings_and_errors_do_not_contain_values_of_the_entry() -> None:
     entry = {"command": "x", "cwd": "/c", "env": {"E": "hunter22"}, "envFile": "hunter22/${TOKEN}"}
     made = resolve(found(entry, "vscode"), ENV)
     assert "hunter22" not in str(made.warnings)
@@ -420,7 +420,7 @@ def test_the_value_of_a_variable_is_substituted_unchanged(
     assert scope.missing == {}
 
 
-def test_long_texts_of_opening_braces_take_linear_time() -> None:
+def test_resolving_a_long_text_of_opening_braces_takes_linear_time() -> None:
     for piece in ("${A:-", "${", "{env:", "${{ secrets.", "%A", "${A:-{"):
         for dialect in DIALECTS:
             value = piece * 20_000
@@ -438,7 +438,7 @@ def test_a_cached_value_still_requires_approval(tmp_path: Path) -> None:
         resolve(one, env, trust=other)
 
 
-def test_a_file_of_a_project_is_used_with_its_approved_content(tmp_path: Path) -> None:
+def test_a_referenced_project_file_is_used_with_its_approved_content(tmp_path: Path) -> None:
     path = str(tmp_path / ".env")
     entry = {"command": "x", "envFile": path}
     trust = Trust(tmp_path / "t")

@@ -92,7 +92,7 @@ def test_file_references_are_replaced_by_the_text_from_the_reader() -> None:
         ("cursor", "${command:x}", "${command:x} has a value only inside the editor"),
     ],
 )
-def test_text_that_the_program_would_reject_is_rejected(
+def test_variables_that_the_program_of_the_entry_would_reject_are_rejected(
     dialect: str, text: str, reason: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -137,7 +137,7 @@ def test_variables_in_substituted_values_are_not_expanded() -> None:
         ("{}", False),
     ],
 )
-def test_texts_that_look_like_variables_are_recognised(raw: Any, expected: bool) -> None:
+def test_text_that_looks_like_a_variable_is_recognised(raw: Any, expected: bool) -> None:
     assert looks_like_variables(raw) is expected
 
 

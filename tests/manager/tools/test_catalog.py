@@ -58,7 +58,7 @@ def test_every_tool_has_a_unique_name_in_any_order_of_servers(
     assert names_of(one_by_one) == found
 
 
-def test_a_tool_that_has_not_changed_stays_the_same_object() -> None:
+def test_an_unchanged_tool_stays_the_same_object() -> None:
     catalog = ToolCatalog(call, about)
     time, files = listed("time", "now"), listed("files", "read", "write")
     before = catalog.build([time, files])
@@ -67,11 +67,11 @@ def test_a_tool_that_has_not_changed_stays_the_same_object() -> None:
     after = catalog.build([time, (server, [read, {"name": "write", "title": "Other"}], deferred)])
     kept = {tool.name for tool in after if any(tool is old for old in before)}
     assert kept == {"mcp_time_now", "mcp_files_read"}
-    # The same definitions in another list, as a filter of tools creates each time.
+    # A tool filter creates a new list with the same definitions each time.
     assert catalog.build([time, (server, [t.source for t in after[:2]], deferred)]) is after  # type: ignore[misc]
 
 
-def test_remembered_tools_are_replaced_by_listed_ones() -> None:
+def test_listed_tools_replace_remembered_tools() -> None:
     catalog = ToolCatalog(call, about)
     server, definitions, _ = listed("time", "now")
     assert [t.deferred for t in catalog.build([(server, definitions, True)])] == [True]
@@ -80,7 +80,7 @@ def test_remembered_tools_are_replaced_by_listed_ones() -> None:
 
 
 @pytest.mark.covers("HST-51")
-def test_a_renamed_tool_gets_its_name_back_when_the_other_is_removed(
+def test_a_renamed_tool_regains_its_name_when_the_conflicting_tool_is_removed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "fairlead.manager")
@@ -97,7 +97,7 @@ def test_a_renamed_tool_gets_its_name_back_when_the_other_is_removed(
     assert catalog.build([spaced]) == [first]
 
 
-def test_tool_names_stay_unique_if_a_server_guesses_an_assigned_name() -> None:
+def test_tool_names_stay_unique_if_a_server_uses_an_already_assigned_name() -> None:
     wanted = {"mcp_my_server_x": [("my server", "x"), ("my_server", "x")]}
     guessed = assign_names(wanted)["my server", "x"]
     evil = listed("my", guessed.removeprefix("mcp_my_"))
@@ -107,7 +107,7 @@ def test_tool_names_stay_unique_if_a_server_guesses_an_assigned_name() -> None:
     assert len({tool.name for tool in tools}) == 3
 
 
-def test_invalid_definitions_of_tools_are_left_out() -> None:
+def test_invalid_tool_definitions_are_omitted() -> None:
     broken: list[dict[str, Any]] = [{"name": ""}, {"name": 7}, {}, {"name": "ok"}, {"name": "ok"}]
     assert [t.name for t in ToolCatalog(call, about).build([("s", broken, False)])] == ["mcp_s_ok"]
 

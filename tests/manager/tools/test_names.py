@@ -35,7 +35,7 @@ def test_long_tool_names_end_in_a_stable_hash() -> None:
 
 
 @pytest.mark.covers("HST-51")
-def test_the_tool_with_an_unchanged_name_keeps_it_in_a_clash() -> None:
+def test_in_a_name_conflict_the_tool_whose_name_needs_no_change_keeps_it() -> None:
     names = assign_names({"mcp_my_server_x": [("my server", "x"), ("my_server", "x")]})
     assert names["my_server", "x"] == "mcp_my_server_x"
     assert re.fullmatch(r"mcp_my_server_x_[0-9a-f]{8}", names["my server", "x"])

@@ -53,7 +53,7 @@ async def test_content_blocks_are_converted_to_text_and_images() -> None:
     ]
 
 
-async def test_a_proxy_tool_returns_an_error_on_timeout_or_if_its_tool_is_gone() -> None:
+async def test_a_proxy_tool_returns_an_error_on_timeout_or_if_its_tool_was_removed() -> None:
     class Slow(Tool):
         async def execute(self, arguments: Any = None) -> ToolResult:
 
@@ -92,7 +92,7 @@ def finding(tool: Tool) -> Any:
     return {tool.name: tool}.get
 
 
-async def test_a_chat_completion_gets_text_and_then_images_audio_and_files() -> None:
+async def test_a_chat_completion_contains_text_followed_by_images_audio_and_files() -> None:
     find = finding(Tool(*EVERYTHING))
     call = {"id": "c1", "function": {"name": "mcp_s_show", "arguments": '{"a": 1}'}}
     said = [
@@ -119,7 +119,7 @@ async def test_a_chat_completion_gets_text_and_then_images_audio_and_files() -> 
     assert len(await run_openai_messages(finding(Tool(TEXT)), call)) == 1
 
 
-async def test_a_response_gets_each_block_as_an_input_part() -> None:
+async def test_a_response_contains_each_content_block_as_an_input_part() -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "mcp_s_show", "arguments": "{}"}
     output = await run_openai_responses(finding(Tool(*EVERYTHING)), call)
     assert output == {
@@ -138,7 +138,7 @@ async def test_a_response_gets_each_block_as_an_input_part() -> None:
     assert plain["output"] == "hello\nhello"
 
 
-async def test_anthropic_gets_documents_links_and_structured_content() -> None:
+async def test_an_anthropic_message_contains_documents_links_and_structured_content() -> None:
     use = {"id": "t1", "name": "mcp_s_show", "input": {}}
     tool = Tool({"type": "resource", "resource": PDF}, LINK, structured={"n": 1})
     block = await run_anthropic(finding(tool), use)
@@ -150,7 +150,7 @@ async def test_anthropic_gets_documents_links_and_structured_content() -> None:
     ]
 
 
-async def test_tool_calls_may_be_objects() -> None:
+async def test_tool_calls_may_be_provider_objects_instead_of_dicts() -> None:
     tool = Tool(TEXT)
     function = SimpleNamespace(name=tool.name, arguments='{"a":1}')
     chat = await run_openai(finding(tool), SimpleNamespace(id="c1", function=function))
@@ -162,7 +162,7 @@ async def test_tool_calls_may_be_objects() -> None:
     assert tool.called == [{"a": 1}] * 3
 
 
-async def test_a_failure_is_text_for_every_provider() -> None:
+async def test_a_failed_call_becomes_text_for_every_provider() -> None:
     call = {"id": "c", "call_id": "c", "name": "no", "arguments": "{}", "input": {}}
     chat = await run_openai(finding(Tool()), {**call, "function": call})
     assert chat["content"] == "MCP error: unknown tool 'no'"
@@ -174,7 +174,7 @@ async def test_a_failure_is_text_for_every_provider() -> None:
     assert text.startswith("MCP error: the arguments are not valid JSON: ")
 
 
-def test_definitions_of_a_client_are_converted_like_tools() -> None:
+def test_tool_definitions_of_a_client_are_converted_for_every_provider() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     listed = [{"name": "add", "description": "adds", "inputSchema": schema}]
     function = {"name": "add", "description": "adds", "parameters": schema}

@@ -47,7 +47,7 @@ IMAGE = {"type": "image", "data": ""}
         ),
     ],
 )
-def test_the_content_of_a_result_is_converted_for_the_model(
+def test_result_content_is_converted_for_the_model(
     result: dict[str, Any], content: list[dict[str, Any]], is_error: bool
 ) -> None:
     made = result_from_response(result, **ABOUT)
@@ -55,7 +55,7 @@ def test_the_content_of_a_result_is_converted_for_the_model(
     assert (made.details.server_name, made.details.mcp_tool_name) == ("s", "t")
 
 
-def test_the_details_of_a_result_contain_all_parts_of_the_response() -> None:
+def test_result_details_contain_all_parts_of_the_response() -> None:
     made = result_from_response(
         {"content": [text("a")], "structuredContent": [1], "_meta": {"k": 1}}, **ABOUT
     )
@@ -74,7 +74,7 @@ def test_a_failed_tool_call_becomes_an_error_result() -> None:
     assert (made.details.is_error, made.details.raw_content) == (True, [])
 
 
-def test_the_text_of_a_result_joins_its_text_blocks() -> None:
+def test_result_text_joins_all_text_blocks() -> None:
     made = result_from_response(
         {"content": [text("a"), IMAGE, text("b"), {"type": "text"}]}, **ABOUT
     )
@@ -111,7 +111,7 @@ def test_the_text_of_a_result_joins_its_text_blocks() -> None:
     ],
     ids=str,
 )
-def test_null_is_omitted_where_the_schema_forbids_it(schema: Any, omitted: bool) -> None:
+def test_null_arguments_are_omitted_if_the_schema_forbids_null(schema: Any, omitted: bool) -> None:
     loop = {"anyOf": [{"$ref": "#/$defs/loop"}, {"$ref": "#/$defs/loop"}]}
     definitions = {"text": {"type": "string"}, "any": {}, "a/b": {"type": "string"}, "loop": loop}
     whole = {"properties": {"a": schema}, "$defs": definitions}
@@ -120,7 +120,7 @@ def test_null_is_omitted_where_the_schema_forbids_it(schema: Any, omitted: bool)
     )
 
 
-def test_null_of_required_and_unknown_properties_is_sent() -> None:
+def test_null_is_sent_for_required_and_unknown_properties() -> None:
     schema = {"properties": {"a": {"type": "string"}}, "required": ["a"]}
     assert normalize_arguments({"a": None, "b": None}, schema) == {"a": None, "b": None}
     assert normalize_arguments({"a": None}, None) == {"a": None}
@@ -129,7 +129,7 @@ def test_null_of_required_and_unknown_properties_is_sent() -> None:
     assert normalize_arguments({"a": None}, {"properties": [], "required": "a"}) == {"a": None}
 
 
-def test_at_most_two_hundred_schemas_are_examined_for_a_null() -> None:
+def test_at_most_two_hundred_subschemas_are_examined_for_null() -> None:
     def chain(length: int) -> dict[str, Any]:
         inner: dict[str, Any] = {"type": "string"}
         for _ in range(length - 1):

@@ -35,7 +35,7 @@ def tool(*content: dict[str, Any], schema: Any = SCHEMA) -> tuple[MCPTool, list[
     return MCPTool("mcp_s_find", "s", definition, call), sent
 
 
-def test_the_signature_follows_the_schema() -> None:
+def test_the_signature_of_a_tool_function_follows_its_schema() -> None:
     signature, names = signature_of(SCHEMA)
     assert {name: (one.annotation, one.default) for name, one in signature.parameters.items()} == {
         "query": (str, inspect.Parameter.empty),
@@ -66,17 +66,19 @@ def test_the_signature_follows_the_schema() -> None:
         ({}, Any),
     ],
 )
-def test_types_of_a_schema_become_annotations(schema: dict[str, Any], annotation: Any) -> None:
+def test_schema_types_become_annotations_of_the_tool_function(
+    schema: dict[str, Any], annotation: Any
+) -> None:
     signature, _ = signature_of({"properties": {"a": schema}, "required": ["a"]})
     assert signature.parameters["a"].annotation == annotation
 
 
-def test_parameters_with_the_same_identifier_stay_distinct() -> None:
+def test_parameters_with_the_same_python_identifier_stay_distinct() -> None:
     _, names = signature_of({"properties": {"a-b": {}, "a_b": {}, "1": {}, "": {}}})
     assert names == {"a_b": "a-b", "a_b_": "a_b", "_1": "1", "_": ""}
 
 
-async def test_a_function_sends_only_the_given_arguments_under_their_names() -> None:
+async def test_a_tool_function_sends_only_the_given_arguments_by_their_schema_names() -> None:
     one, sent = tool({"type": "text", "text": "found"})
     function = as_callables([one])["mcp_s_find"]
     assert await function("bread", user_id="7", class_=True) == "found"
@@ -88,7 +90,7 @@ async def test_a_function_sends_only_the_given_arguments_under_their_names() -> 
     assert function.__doc__ == "Find notes.\n\nArgs:\n    query: Words to find"
 
 
-async def test_a_function_sends_other_keywords_if_the_schema_allows_them() -> None:
+async def test_a_tool_function_sends_additional_keywords_if_the_schema_allows_them() -> None:
     image = {"type": "image", "data": "", "mimeType": "image/png"}
     one, sent = tool(image, schema={"type": "object", "properties": {"user-id": {}}})
     assert await as_callables([one])["mcp_s_find"](a=1, **{"user-id": 2}) == [image]

@@ -1,4 +1,4 @@
-"""Results of tools for models and hosts, and the formats of providers."""
+"""Tool results for models and hosts, and provider formats."""
 
 import asyncio
 from typing import Any
@@ -49,7 +49,7 @@ def said(text: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.covers("HST-53")
-async def test_a_result_keeps_all_parts_of_the_response() -> None:
+async def test_a_tool_result_contains_all_parts_of_the_response() -> None:
     whole = {
         **said("hi", structuredContent={"n": 1}, _meta={"k": "v"}),
     }
@@ -64,7 +64,7 @@ async def test_a_result_keeps_all_parts_of_the_response() -> None:
     assert not details.is_error
 
 
-async def test_structured_content_alone_becomes_text_for_the_model() -> None:
+async def test_structured_content_without_text_becomes_text_for_the_model() -> None:
     result = await tool({"content": [], "structuredContent": {"n": 1}}).execute({})
     assert result.text == '{"n":1}'
     assert (result.details.raw_content, result.details.structured_content) == ([], {"n": 1})
@@ -72,7 +72,7 @@ async def test_structured_content_alone_becomes_text_for_the_model() -> None:
 
 
 @pytest.mark.covers("HST-54")
-async def test_failures_become_content_and_a_cancellation_is_propagated() -> None:
+async def test_failures_become_result_content_and_a_cancellation_is_propagated() -> None:
     failed = await tool(said("out of paint", isError=True)).execute()
     assert failed.text == "MCP error: out of paint"
     assert failed.details.is_error
@@ -102,7 +102,7 @@ async def test_failures_become_content_and_a_cancellation_is_propagated() -> Non
         ({"b": {"b": None}}, {"b": {"b": None}}),
     ],
 )
-def test_arguments_are_sent_unchanged_except_forbidden_nulls(
+def test_arguments_are_sent_unchanged_except_for_forbidden_nulls(
     given: Any, sent: dict[str, Any]
 ) -> None:
     schema = {
@@ -150,7 +150,7 @@ def test_an_invalid_schema_becomes_an_empty_object_schema() -> None:
 
 
 @pytest.mark.covers("HST-58")
-async def test_a_proxy_calls_the_current_tool_of_its_name() -> None:
+async def test_a_proxy_tool_calls_the_current_tool_of_the_same_name() -> None:
     tools = {"mcp_s_t": tool(said("first"))}
     proxy = ProxyTool(tools["mcp_s_t"], tools.get)
     assert (await proxy.execute()).text == "first"
@@ -179,7 +179,7 @@ async def test_tools_and_calls_are_converted_to_the_formats_of_providers() -> No
 
 
 @pytest.mark.covers("HST-41")
-async def test_the_previous_tools_stay_bound_if_binding_fails() -> None:
+async def test_the_previous_tools_stay_bound_if_binding_new_ones_fails() -> None:
     class Registry:
         def __init__(self) -> None:
             self.names: list[str] = []

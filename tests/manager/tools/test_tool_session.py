@@ -34,7 +34,7 @@ class Registry:
 
 
 class Manager:
-    """The part of a manager that a session uses."""
+    """A fake manager for a tool session."""
 
     def __init__(self, *tools: MCPTool) -> None:
         self.tools = list(tools)
@@ -53,7 +53,9 @@ class Manager:
 
 
 @pytest.mark.parametrize("owned", [True, False])
-async def test_a_session_follows_its_manager_and_unbinds_all_tools(owned: bool) -> None:
+async def test_a_tool_session_binds_the_tools_of_its_manager_and_unbinds_them_when_closed(
+    owned: bool,
+) -> None:
     manager, registry = Manager(), Registry()
     registry.held["own"] = "of the host"
     given: Any = manager
@@ -84,7 +86,7 @@ async def test_the_previous_tools_stay_bound_if_a_tool_cannot_be_bound() -> None
     assert registry.held == {}
 
 
-async def test_a_given_manager_is_not_closed_with_the_session() -> None:
+async def test_closing_a_session_does_not_close_a_given_manager() -> None:
     manager: Any = Manager(tool("a"))
     session = await create_tool_session(manager=manager, wrap=ProxyWrap)
     assert [one.name for one in session.mcp_tools] == ["a"]
@@ -146,7 +148,9 @@ def test_label_and_description_of_a_tool_are_derived_from_its_definition(
         ),
     ],
 )
-def test_parameters_are_always_an_object_with_properties(schema: Any, parameters: Any) -> None:
+def test_tool_parameters_are_always_an_object_schema_with_properties(
+    schema: Any, parameters: Any
+) -> None:
     assert tool("t", inputSchema=schema).parameters == parameters
 
 
@@ -155,7 +159,7 @@ def test_a_valid_input_schema_is_used_unchanged_as_parameters() -> None:
     assert tool("t", inputSchema=schema).parameters is schema
 
 
-async def test_a_call_of_a_proxy_times_out_after_one_minute(virtual_time: VirtualTime) -> None:
+async def test_a_call_of_a_proxy_tool_times_out_after_one_minute(virtual_time: VirtualTime) -> None:
     async def never(*_: Any, **__: Any) -> dict[str, Any]:
         await asyncio.Event().wait()
         raise AssertionError

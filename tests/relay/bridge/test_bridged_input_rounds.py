@@ -1,4 +1,4 @@
-"""Input rounds of a stateless server with a client of the handshake era."""
+"""Input requests from a stateless server to a client of the handshake era."""
 
 import asyncio
 import contextlib
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import Raw, UnsetType, structs
 
+from fairlead.config.upstream_settings import UpstreamSettings
 from fairlead.errors import RequestTimeout, RpcError
 from fairlead.interceptor import Answer, Exchange
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
@@ -38,7 +39,7 @@ QUESTION = Raw(
 
 
 class StatelessServer:
-    """Server that returns one result a given number of times, and then another."""
+    """Fake server that returns one result a given number of times, and then another."""
 
     def __init__(self, clock: VirtualTime, first: Raw, times: int, then: Raw = DONE) -> None:
         self.asked = [clock.now]
@@ -82,7 +83,7 @@ async def test_retries_without_input_end_after_ten_minutes(virtual_time: Virtual
 
 
 @pytest.mark.parametrize(("questions", "finished"), [(20, True), (21, False)])
-async def test_a_server_may_request_input_in_twenty_rounds(
+async def test_a_server_may_request_input_in_at_most_twenty_rounds(
     virtual_time: VirtualTime, questions: int, finished: bool
 ) -> None:
     server = StatelessServer(virtual_time, QUESTION, questions)
@@ -95,7 +96,7 @@ async def test_a_server_may_request_input_in_twenty_rounds(
     assert bytes(server.members[0]["inputResponses"]) == b'{"q":{"action":"accept"}}'
 
 
-async def test_a_result_of_an_unknown_type_is_an_error_of_the_server(
+async def test_a_result_of_an_unknown_type_is_reported_as_a_server_error(
     virtual_time: VirtualTime,
 ) -> None:
     server = StatelessServer(virtual_time, LATER, 1, Raw(b'{"resultType":"poem"}'))
@@ -103,7 +104,7 @@ async def test_a_result_of_an_unknown_type_is_an_error_of_the_server(
         await server.finish()
 
 
-async def test_an_input_request_resets_the_delay_of_retries(virtual_time: VirtualTime) -> None:
+async def test_an_input_request_resets_the_retry_delay(virtual_time: VirtualTime) -> None:
     server = StatelessServer(virtual_time, LATER, 2, QUESTION)
     answers = iter([LATER, QUESTION, LATER, DONE])
 
@@ -152,8 +153,10 @@ class HandshakeClient:
         self.exchange.edge = self  # type: ignore[assignment]
         self.sent_as, self.peer, self.passage = 7, object(), self
 
-    async def request_caller(self, inside: Exchange, method: str, params: Raw) -> Answer:
-        assert inside is self.exchange
+    async def request_caller(
+        self, inside: Exchange, method: str, params: Raw, *, timeout: float | None = None
+    ) -> Answer:
+        assert (inside, timeout) == (self.exchange, 7.0)
         self.asked.append((method, json.loads(bytes(params))))
         answer = self._answers.pop(0)
         if isinstance(answer, asyncio.Event):
@@ -162,7 +165,10 @@ class HandshakeClient:
             raise answer
         return None if answer is None else to_json(answer)
 
-    # Interface of the connection to the server
+    # Methods of the connection to the server
+
+    def settings(self) -> UpstreamSettings:
+        return UpstreamSettings(input_timeout=7.0)
 
     @contextlib.contextmanager
     def goes_on(self, call: Any) -> Iterator[None]:
@@ -190,7 +196,7 @@ class HandshakeClient:
         self.told.append(("passed", None))
 
     async def finish(self, *results: Raw) -> list[Any]:
-        """Return the members that were added for each further request."""
+        """Pass the results to the bridge and return the members added to each repeated request."""
         given = []
         left = [*results[1:], DONE]
 
@@ -227,13 +233,13 @@ async def test_an_input_request_is_sent_to_the_client_and_its_response_to_the_se
     assert client.told == []
 
 
-async def test_a_state_is_returned_only_if_the_server_sent_one() -> None:
+async def test_a_request_state_is_returned_only_if_the_server_sent_a_state() -> None:
     assert await HandshakeClient(ACCEPT).finish(wanted(k=elicit(FORM))) == [
         {"inputResponses": {"k": ACCEPT}}
     ]
 
 
-async def test_a_response_without_a_result_is_an_empty_object() -> None:
+async def test_a_missing_input_response_is_sent_as_an_empty_object() -> None:
     client = HandshakeClient(None)
     assert await client.finish(wanted(k=elicit(FORM))) == [{"inputResponses": {"k": {}}}]
 
@@ -271,13 +277,13 @@ async def test_an_input_request_needs_a_declared_capability(
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list"])
-async def test_refusing_sampling_or_roots_ends_the_call(method: str) -> None:
+async def test_a_call_fails_if_the_client_rejects_sampling_or_roots(method: str) -> None:
     client = HandshakeClient(RpcError(-1, "User rejected"))
     with pytest.raises(RpcError, match="User rejected"):
         await client.finish(wanted(k={"method": method, "params": SAMPLE}))
 
 
-async def test_a_refused_elicitation_is_cancelled() -> None:
+async def test_a_rejected_elicitation_is_answered_with_cancel() -> None:
     client = HandshakeClient(RpcError(-1, "no window"))
     given = await client.finish(wanted(k=elicit(FORM)))
     assert given == [{"inputResponses": {"k": {"action": "cancel"}}}]
@@ -290,7 +296,7 @@ async def test_the_error_names_a_client_that_disconnected() -> None:
     assert caught.value.code == INTERNAL_ERROR
 
 
-async def test_a_refused_input_request_cancels_the_others() -> None:
+async def test_rejecting_an_input_request_cancels_the_other_input_requests() -> None:
     never = asyncio.Event()
     client = HandshakeClient(never, RpcError(-1, "no"))
     roots = {"method": "roots/list"}
@@ -300,7 +306,7 @@ async def test_a_refused_input_request_cancels_the_others() -> None:
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-async def test_an_input_request_that_the_revision_does_not_support_is_refused() -> None:
+async def test_an_input_request_that_the_client_revision_does_not_support_is_refused() -> None:
     several = {"type": "object", "properties": {"x": {"type": "array", "items": {}}}}
     client = HandshakeClient(declared={"elicitation": {}}, revision=Revision.V2025_06_18)
     with pytest.raises(RpcError, match="cannot be sent to this client: ") as caught:
@@ -309,10 +315,10 @@ async def test_an_input_request_that_the_revision_does_not_support_is_refused() 
     assert client.asked == []
 
 
-# Pages that users visit
+# URL elicitations
 
 
-async def test_a_visited_page_is_not_requested_again_and_the_call_is_repeated(
+async def test_a_call_is_repeated_after_a_page_visit_without_requesting_the_visit_again(
     virtual_time: VirtualTime,
 ) -> None:
     client, begun = HandshakeClient(ACCEPT, {"roots": []}), virtual_time.now
@@ -324,7 +330,7 @@ async def test_a_visited_page_is_not_requested_again_and_the_call_is_repeated(
         {"inputResponses": {"k": ACCEPT, "r": {"roots": []}}},
     ]
     assert [method for method, _ in client.asked] == ["elicitation/create", "roots/list"]
-    # the delay applies only without new input requests
+    # Retries are delayed only if the result has no new input requests.
     assert virtual_time.now - begun == pytest.approx(0.05)
     visit = client.asked[0][1]["elicitationId"]
     assert re.fullmatch("[0-9a-f]{32}", visit)
@@ -354,7 +360,7 @@ async def test_a_page_that_the_user_declined_is_requested_again(virtual_time: Vi
         (b'{"resultType":"input_required","inputRequests":[]}', "request for input is malformed: "),
     ],
 )
-async def test_a_malformed_input_request_is_an_error_of_the_server(
+async def test_a_malformed_input_request_is_reported_as_a_server_error(
     result: bytes, words: str
 ) -> None:
     with pytest.raises(RpcError, match=words) as caught:
@@ -378,7 +384,7 @@ async def test_a_malformed_input_request_is_an_error_of_the_server(
     ],
     ids=["empty", "number", "complete", "input", "task", "7", "list", "inside", "cut", "deep"],
 )
-def test_kind_of_returns_the_type_of_a_result(result: bytes, kind: str) -> None:
+def test_the_kind_of_a_result_is_determined_by_its_result_type(result: bytes, kind: str) -> None:
     assert kind_of(Raw(result)) == kind
 
 
@@ -393,7 +399,7 @@ def test_kind_of_returns_the_type_of_a_result(result: bytes, kind: str) -> None:
         ("tools/list", None, None),
     ],
 )
-def test_the_capability_for_an_input_request_depends_on_method_and_mode(
+def test_the_capability_required_for_an_input_request_depends_on_method_and_mode(
     method: str, mode: str | None, capability: str | None
 ) -> None:
     assert needed_capability(method, mode) == capability

@@ -1,4 +1,4 @@
-"""Errors of a server as a client of the other era receives them."""
+"""Conversion of server errors for a client of the other era."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ def foreign(code: int, data: Any = None) -> RpcError:
     return RpcError(code, "no", raw=json.dumps(raw).encode())
 
 
-def test_a_missing_resource_has_the_code_of_the_clients_era() -> None:
+def test_the_error_code_for_a_missing_resource_matches_the_era_of_the_client() -> None:
     told = for_handshake_client("resources/read", foreign(-32602, {"uri": "a://b"}))
     assert (told.code, told.message) == (-32002, "no")
     assert body(told) == {"code": -32002, "message": "no", "data": {"uri": "a://b"}, "more": 1}
@@ -49,12 +49,14 @@ def test_a_missing_resource_has_the_code_of_the_clients_era() -> None:
         ("resources/read", foreign(1)),
     ],
 )
-def test_other_errors_reach_a_handshake_client_unchanged(method: str, error: RpcError) -> None:
+def test_other_errors_are_sent_to_a_handshake_client_unchanged(
+    method: str, error: RpcError
+) -> None:
     assert for_handshake_client(method, error) is error
 
 
 @pytest.mark.parametrize("code", [-32020, -32022])
-def test_codes_of_the_stateless_era_are_wrapped_for_a_handshake_client(code: int) -> None:
+def test_stateless_error_codes_are_wrapped_for_a_handshake_client(code: int) -> None:
     told = for_handshake_client("tools/call", foreign(code, 7))
     assert told.code == -32603
     original = {"code": code, "message": "no", "data": 7, "more": 1}
@@ -63,7 +65,7 @@ def test_codes_of_the_stateless_era_are_wrapped_for_a_handshake_client(code: int
 
 
 @pytest.mark.parametrize(("code", "wrapped"), [(-32099, 1), (-32000, 1), (-32100, 0), (-31999, 0)])
-def test_codes_of_the_server_range_are_wrapped_for_a_stateless_client(
+def test_error_codes_in_the_server_range_are_wrapped_for_a_stateless_client(
     code: int, wrapped: bool
 ) -> None:
     error = RpcError(code, "no", [1])

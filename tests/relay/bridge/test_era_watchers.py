@@ -1,4 +1,4 @@
-"""Bridges between the eras: subscriptions, log levels and direct forwarding."""
+"""Subscriptions, log levels and direct forwarding in bridges between the eras."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET, Raw
 
+from fairlead.config.upstream_settings import UpstreamSettings
 from fairlead.errors import ChannelClosed, RpcError
 from fairlead.limits import PARKED_CALLS
 from fairlead.protocol.caller import Caller
@@ -17,7 +18,6 @@ from fairlead.relay.bridge import parked_calls, stateless_to_handshake
 from fairlead.relay.bridge.handshake_to_stateless import HandshakeToStateless
 from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.bridge.stateless_to_handshake import StatelessToHandshake
-from fairlead.relay.relay_settings import RelaySettings
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.upstream.connection.upstream_connection import end_subscription
 from fairlead.wire import Notification
@@ -33,7 +33,7 @@ ALL = {
 
 
 class FakeConnection:
-    """Connection that records requests to its server."""
+    """Fake connection that records requests to its server."""
 
     def __init__(self, capabilities: Any = None, *, stateless: bool = False) -> None:
         declared = json.dumps(ALL if capabilities is None else capabilities).encode()
@@ -79,7 +79,7 @@ async def test_a_resource_is_subscribed_once_until_the_last_subscriber_leaves() 
     assert (connection.uris, len(connection.asked)) == ({}, 3)
 
 
-async def test_a_refused_subscription_leaves_no_subscriber() -> None:
+async def test_a_rejected_subscription_leaves_no_subscriber() -> None:
     connection: Any = FakeConnection()
     connection.refuses = True
     assert not await stateless_to_handshake._watch(connection, "a:1", "one")
@@ -109,11 +109,13 @@ async def test_a_server_gets_the_lowest_log_level_of_all_clients(
     assert connection.asked == [("logging/setLevel", level) for level in asked]
     assert connection.level == (asked[-1] if asked else None)
     connection.refuses, connection.level = True, None
-    # the refusal of the server is ignored
+    # A refusal by the server is ignored.
     await stateless_to_handshake._set_level(connection, "debug")
 
 
 class OneConnectionPool:
+    settings = UpstreamSettings()
+
     def __init__(self, connection: Any) -> None:
         self.connection = connection
 
@@ -123,8 +125,11 @@ class OneConnectionPool:
 
 def bridge(connection: Any) -> StatelessToHandshake:
     pool: Any = OneConnectionPool(connection)
-    settings = RelaySettings()
-    return StatelessToHandshake(pool, settings, ParkedCalls(settings), SubscriptionQuota())
+    return StatelessToHandshake(pool, parked_calls_of(), SubscriptionQuota())
+
+
+def parked_calls_of(limit: int = 64) -> ParkedCalls:
+    return ParkedCalls(limit)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +144,7 @@ def bridge(connection: Any) -> StatelessToHandshake:
         *((method, {}, b"{}", False) for method in sorted(stateless_to_handshake._OURS)),
     ],
 )
-def test_requests_without_possible_input_are_forwarded_directly(
+def test_requests_that_cannot_require_input_are_forwarded_directly(
     method: str, params: Any, capabilities: bytes, plain: bool
 ) -> None:
     connection: Any = FakeConnection()
@@ -158,7 +163,7 @@ def test_requests_without_possible_input_are_forwarded_directly(
         (RpcError(-32002, "gone"), -32602),
         (RpcError(-32601, "no"), -32601),
     ],
-    ids=["result", "code of the other era", "refused"],
+    ids=["result", "converted code", "refused"],
 )
 def test_an_outcome_is_converted_to_the_era_of_the_client(outcome: Any, expected: Any) -> None:
     connection: Any = FakeConnection()
@@ -173,11 +178,11 @@ def test_an_outcome_is_converted_to_the_era_of_the_client(outcome: Any, expected
     assert bridge(connection).plain_outcome("tools/list", connection, lost) is lost
 
 
-# Sessions with a stateless server
+# Handshake sessions with a stateless server
 
 
 class FakeListening:
-    """Listen request that records its subscriptions."""
+    """Fake listen request that records its subscriptions."""
 
     def __init__(self) -> None:
         self.lists: set[str] = set()
@@ -219,7 +224,7 @@ class Session:
 class Sessions:
     def __init__(self, capabilities: Any = None, count: int = 1) -> None:
         self.connection: Any = FakeConnection(capabilities, stateless=True)
-        self.bridge = HandshakeToStateless(self.connection, 1.0)
+        self.bridge = HandshakeToStateless(self.connection)
         self.listening = FakeListening()
         self.bridge._listening = self.listening  # type: ignore[assignment]
         self.sessions = [Session() for _ in range(count)]
@@ -238,11 +243,12 @@ async def test_a_session_subscribes_and_unsubscribes() -> None:
     assert await place.ask("resources/subscribe", {"uri": "a:1"}) == {}
     assert (list(place.listening.uris), set(one.uris)) == (["a:1"], {"a:1"})
     assert await place.ask("resources/subscribe", {"uri": "a:1"}) == {}
-    assert place.listening.listened == 1  # the session is subscribed already
+    # No new listen request, because the session is already subscribed.
+    assert place.listening.listened == 1
     assert await place.ask("resources/unsubscribe", {"uri": "a:1"}) == {}
     assert (place.listening.uris, set(one.uris), place.listening.listened) == ({}, set(), 2)
     assert await place.ask("resources/subscribe", {"uri": "a:1"}, None) == {}
-    assert place.listening.listened == 2  # outside of a session, nothing is subscribed
+    assert place.listening.listened == 2  # no listen request, because there is no session
 
 
 @pytest.mark.parametrize(
@@ -260,7 +266,7 @@ async def test_an_invalid_or_unsupported_subscription_is_refused(
     assert (refused.value.code, refused.value.message) == (code, message)
 
 
-async def test_a_refused_subscription_leaves_the_earlier_ones_in_effect() -> None:
+async def test_a_rejected_subscription_keeps_earlier_subscriptions() -> None:
     place = Sessions()
     (one,) = place.sessions
     await place.ask("resources/subscribe", {"uri": "a:1"})
@@ -271,7 +277,7 @@ async def test_a_refused_subscription_leaves_the_earlier_ones_in_effect() -> Non
     assert (list(place.listening.uris), set(one.uris)) == (["a:1"], {"a:1"})
     place.listening.error = None
     assert await place.bridge.follow()
-    assert place.listening.listened == 3  # the listen request has to be sent again
+    assert place.listening.listened == 3  # the listen request was sent again after the failure
     place.listening.error = ChannelClosed("lost")
     one.uris.add("a:3")
     with pytest.raises(ChannelClosed):
@@ -335,7 +341,7 @@ async def test_notifications_reach_the_subscribed_sessions() -> None:
     assert place.listening.closed == 1
 
 
-async def test_all_sessions_are_notified_if_changes_may_have_been_missed() -> None:
+async def test_all_sessions_are_notified_after_changes_may_have_been_missed() -> None:
     place = Sessions(count=2)
     place.sessions[0].uris.add("a:1")
     place.bridge._missed()
@@ -343,7 +349,7 @@ async def test_all_sessions_are_notified_if_changes_may_have_been_missed() -> No
 
 
 @pytest.mark.parametrize("level", ["debug", "emergency"])
-async def test_a_valid_level_is_recorded_for_later_requests(level: str) -> None:
+async def test_a_valid_log_level_is_sent_with_later_requests(level: str) -> None:
     place = Sessions()
     assert await place.ask("logging/setLevel", {"level": level}) == {}
     assert place.sessions[0].level == level
@@ -377,7 +383,7 @@ async def outcomes(lot: ParkedCalls, *sizes: int, until: float) -> list[str]:
         (3, 9, []),
     ],
 )
-async def test_the_latest_outcomes_are_kept_within_the_limits(
+async def test_the_latest_outcomes_of_parked_calls_are_kept_up_to_the_limits(
     virtual_time: VirtualTime,
     monkeypatch: pytest.MonkeyPatch,
     most: int,
@@ -386,16 +392,16 @@ async def test_the_latest_outcomes_are_kept_within_the_limits(
 ) -> None:
     monkeypatch.setattr(parked_calls, "MAX_KEPT", most)
     monkeypatch.setattr(parked_calls, "MAX_KEPT_BYTES", most_bytes)
-    lot = ParkedCalls(RelaySettings())
+    lot = parked_calls_of()
     assert await outcomes(lot, 10, 10, 10, until=virtual_time.now + 1) == kept
-    assert await outcomes(ParkedCalls(RelaySettings()), 1, until=virtual_time.now) == []
+    assert await outcomes(parked_calls_of(), 1, until=virtual_time.now) == []
 
 
-async def test_errors_do_not_count_towards_the_limit_and_pending_outcomes_are_kept(
+async def test_errors_do_not_count_towards_the_limit_and_pending_outcomes_are_not_evicted(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parked_calls, "MAX_KEPT_BYTES", 10)
-    lot = ParkedCalls(RelaySettings())
+    lot = parked_calls_of()
     loop = asyncio.get_running_loop()
     pending, failed = loop.create_future(), loop.create_future()
     failed.set_exception(RpcError(5, "no"))
@@ -408,7 +414,7 @@ async def test_errors_do_not_count_towards_the_limit_and_pending_outcomes_are_ke
 
 @pytest.mark.parametrize(("others", "full"), [(1, False), (2, True)])
 def test_parked_calls_of_one_principal_are_limited(others: int, full: bool) -> None:
-    lot, hits = ParkedCalls(RelaySettings(max_parked=2)), PARKED_CALLS.hits
+    lot, hits = parked_calls_of(2), PARKED_CALLS.hits
 
     def call(principal: str, *, heard: bool = False) -> Any:
         return SimpleNamespace(principal=principal, heard=heard)
@@ -431,7 +437,7 @@ def test_parked_calls_of_one_principal_are_limited(others: int, full: bool) -> N
     ],
     ids=["page", "cannot visit", "none", "odd"],
 )
-def test_an_error_that_requires_a_visit_becomes_an_input_request_if_supported(
+def test_an_error_that_requires_a_page_visit_becomes_an_input_request_if_supported(
     data: Any, capabilities: bytes, questions: int
 ) -> None:
     connection: Any = FakeConnection()

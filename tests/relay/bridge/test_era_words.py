@@ -1,4 +1,4 @@
-"""Functions of the bridges that read and convert messages."""
+"""Functions with which the bridges read and convert messages."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ CURSOR = "fairlead:empty-cursor"
 
 
 class Connection:
-    """Connection with the result of a handshake."""
+    """Fake connection with a handshake result."""
 
     def __init__(self, **about: Any) -> None:
         capabilities = json.dumps(about.pop("capabilities", {})).encode()
@@ -41,7 +41,9 @@ class Connection:
         ({"notifications": 5}, None),
     ],
 )
-def test_granted_returns_the_acknowledged_resources(params: Any, granted: set[str] | None) -> None:
+def test_the_acknowledged_resources_of_a_subscription_are_returned(
+    params: Any, granted: set[str] | None
+) -> None:
     assert handshake_to_stateless._granted(json.dumps(params).encode()) == granted
 
 
@@ -54,7 +56,7 @@ def test_granted_returns_the_acknowledged_resources(params: Any, granted: set[st
         (["nextCursor"], ["nextCursor"]),
     ],
 )
-def test_an_empty_cursor_is_replaced_by_a_non_empty_one(result: Any, shown: Any) -> None:
+def test_an_empty_cursor_is_replaced_by_a_non_empty_cursor(result: Any, shown: Any) -> None:
     raw = Raw(json.dumps(result).encode())
     assert json.loads(bytes(handshake_to_stateless._with_visible_cursor(raw))) == shown
 
@@ -76,7 +78,7 @@ def test_an_empty_cursor_is_replaced_by_a_non_empty_one(result: Any, shown: Any)
         ),
     ],
 )
-def test_missed_changes_are_notified_for_all_lists_and_resources(
+def test_missed_changes_cause_notifications_for_all_lists_and_resources(
     capabilities: Any, uris: list[str], notes: list[Any]
 ) -> None:
     class Session:
@@ -96,13 +98,13 @@ def test_missed_changes_are_notified_for_all_lists_and_resources(
     ("capabilities", "instructions"),
     [({"tools": {}, "tasks": {"list": {}}}, "read this"), ({}, None)],
 )
-def test_discovery_of_a_handshake_server_returns_its_capabilities(
+def test_discover_is_answered_with_the_capabilities_of_a_handshake_server(
     capabilities: dict[str, Any], instructions: str | None
 ) -> None:
     info = b'{"name":"raw","version":"1"}'
     link: Any = Connection(capabilities=capabilities, instructions=instructions, server_info=info)
     found = json.loads(bytes(stateless_to_handshake._discovered(link)))
-    capabilities.pop("tasks", None)  # tasks are not bridged
+    capabilities.pop("tasks", None)  # bridges do not support tasks
     assert found["capabilities"] == capabilities
     assert found["supportedVersions"] == [revision.value for revision in reversed(Revision)]
     assert found.get("instructions") == instructions
@@ -121,11 +123,11 @@ def test_discovery_of_a_handshake_server_returns_its_capabilities(
     ],
     ids=["all", "nothing"],
 )
-def test_initialize_of_a_stateless_server_returns_its_capabilities(
+def test_initialize_is_answered_with_the_capabilities_of_a_stateless_server(
     agreed: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     link: Any = Connection(revision=NEWEST, capabilities={"tools": {}}, **agreed)
-    bridge = handshake_to_stateless.HandshakeToStateless(link, 1.0)
+    bridge = handshake_to_stateless.HandshakeToStateless(link)
     asked = exchange("initialize", {}, stateless=False)
     assert json.loads(bridge.initialized(asked)) == {
         "protocolVersion": NEWEST_HANDSHAKE.value,
@@ -147,7 +149,7 @@ def test_initialize_of_a_stateless_server_returns_its_capabilities(
         (b'{"resultType"', "complete"),
     ],
 )
-def test_kind_of_returns_the_type_of_a_result(result: bytes, kind: str) -> None:
+def test_the_kind_of_a_result_is_determined_by_its_result_type(result: bytes, kind: str) -> None:
     assert kind_of(Raw(result)) == kind
 
 
@@ -162,11 +164,11 @@ def test_kind_of_returns_the_type_of_a_result(result: bytes, kind: str) -> None:
         (5, None),
     ],
 )
-def test_url_returns_the_page_of_an_input_request(question: Any, url: str | None) -> None:
+def test_the_page_url_is_read_from_an_input_request(question: Any, url: str | None) -> None:
     assert bridged_input_rounds._url(Raw(json.dumps(question).encode())) == url
 
 
-def test_each_visit_has_its_own_id() -> None:
+def test_each_page_visit_has_its_own_id() -> None:
     params, visit = bridged_input_rounds._with_id(Raw(b'{"a":1}'))
     assert json.loads(bytes(params)) == {"a": 1, "elicitationId": visit}
     again, other = bridged_input_rounds._with_id(Raw(b"[]"))
@@ -175,7 +177,7 @@ def test_each_visit_has_its_own_id() -> None:
     assert visit != other
 
 
-def test_the_error_for_a_missing_capability_names_it() -> None:
+def test_the_error_for_a_missing_capability_contains_its_name() -> None:
     asked = exchange("tools/call", {})
     error = bridged_input_rounds._cannot(asked, "elicitation/create", "elicitation.url")
     assert error.data == {

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from fairlead.config.upstream_settings import UpstreamSettings
 from fairlead.errors import RpcError
 from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.revisions import NEWEST
@@ -34,7 +35,7 @@ async def opened(place: Scene, capabilities: Any = None, version: str = "2025-11
 
 
 async def listening(server: Server) -> dict[str, Any]:
-    """Receive the listen request of the relay and acknowledge it."""
+    """Receive the relay's listen request and acknowledge it."""
     request = await server.method("subscriptions/listen")
     acknowledge(server, request)
     return request
@@ -80,7 +81,7 @@ async def test_two_rounds_of_two_input_requests_become_requests_to_the_client() 
         assert (await client.answer_to(call))["result"] == {"content": [], "vendor": 1.5}
 
 
-async def test_a_refused_form_is_cancelled() -> None:
+async def test_a_rejected_form_is_answered_with_cancel() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -93,7 +94,7 @@ async def test_a_refused_form_is_cancelled() -> None:
         assert "result" in await client.answer_to(call)
 
 
-async def test_a_client_that_refuses_sampling_ends_the_call() -> None:
+async def test_a_call_fails_if_the_client_rejects_sampling() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -124,7 +125,7 @@ async def test_a_missing_capability_of_the_client_is_named_in_the_error() -> Non
             assert error["data"] == {"source": "proxy", "requiredCapabilities": missing}
 
 
-async def test_a_client_that_disconnects_during_an_input_request_ends_the_call() -> None:
+async def test_a_call_ends_if_its_client_disconnects_during_an_input_request() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -135,7 +136,7 @@ async def test_a_client_that_disconnects_during_an_input_request_ends_the_call()
         other = await opened(place)
         call = other.ask("tools/call", {"name": "y"})
         request = await server.method("tools/call")
-        assert request["params"]["name"] == "y"  # the first call is not sent again
+        assert request["params"]["name"] == "y"  # the first call was not sent again
         server.reply(request, {"resultType": "complete", "content": []})
         assert "result" in await other.answer_to(call)
 
@@ -154,7 +155,7 @@ async def test_cancelling_a_call_cancels_its_input_request() -> None:
         assert sum(m.get("method") == "tools/call" for m in server.seen) == 1
 
 
-async def test_progress_increases_across_rounds() -> None:
+async def test_progress_increases_across_input_rounds() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -173,7 +174,7 @@ async def test_progress_increases_across_rounds() -> None:
         assert {m["params"]["progressToken"] for m in client.skipped} == {"t"}
 
 
-async def test_the_number_of_rounds_is_limited() -> None:
+async def test_the_number_of_input_rounds_is_limited() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -205,7 +206,7 @@ async def test_a_result_of_an_unknown_type_is_refused(kind: str) -> None:
         assert error["data"]["source"] == "proxy"
 
 
-async def test_a_page_is_visited_once_and_the_client_is_notified_of_its_completion() -> None:
+async def test_a_page_is_opened_once_and_the_client_is_notified_of_its_completion() -> None:
     url = {"mode": "url", "message": "go", "url": "https://x.example/"}
     async with scene("stateless") as place:
         client = await opened(place)
@@ -253,10 +254,10 @@ async def test_the_log_level_of_a_session_is_sent_with_each_request() -> None:
         ("info", {"logging": {}}, "info"),
         ("error", {"logging": {}}, "error"),
         ("off", {"logging": {}}, None),
-        ("info", {}, None),  # the server has no logging
+        ("info", {}, None),  # the server does not support logging
     ],
 )
-async def test_a_session_that_sets_no_level_gets_the_default_one(
+async def test_a_session_without_a_log_level_gets_the_default_level(
     wanted: str, capabilities: dict[str, Any], level: str | None
 ) -> None:
     offers = {"capabilities": {"tools": {}, **capabilities}}
@@ -283,7 +284,7 @@ async def test_notifications_of_changes_reach_the_subscribed_clients() -> None:
         second = await listening(server)
         assert second["params"]["notifications"]["resourceSubscriptions"] == ["x:1"]
         assert (await one.answer_to(asked))["result"] == {}
-        # The previous request ends after the new one is open, so that no change is missed.
+        # The previous listen request ends after its successor is open, so that no change is missed.
         gone = await server.method("notifications/cancelled")
         assert gone["params"]["requestId"] == first["id"]
         tag = {f"{META}subscriptionId": second["id"]}
@@ -313,7 +314,7 @@ async def test_the_end_of_a_session_ends_its_subscriptions() -> None:
         assert last["params"]["notifications"]["resourceSubscriptions"] == ["x:2"]
 
 
-async def test_a_lost_subscription_is_reopened_and_all_sessions_are_notified() -> None:
+async def test_a_lost_subscription_is_reopened_and_all_sessions_are_notified_of_changes() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -354,7 +355,7 @@ async def test_subscriptions_are_restored_after_a_restart_of_the_server() -> Non
         }
 
 
-async def test_methods_of_one_era_are_handled_by_the_relay() -> None:
+async def test_ping_and_other_handshake_only_methods_are_answered_by_the_relay() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -375,7 +376,7 @@ async def test_methods_of_one_era_are_handled_by_the_relay() -> None:
         assert (await client.answer_to(call))["result"] == {"tools": []}
 
 
-async def test_an_empty_cursor_leads_a_client_to_the_next_page() -> None:
+async def test_a_client_can_request_the_page_after_an_empty_cursor() -> None:
     """Many clients of the handshake era treat an empty cursor as the end of the list."""
     async with scene("stateless") as place:
         client = await opened(place)
@@ -399,7 +400,7 @@ async def test_an_empty_cursor_leads_a_client_to_the_next_page() -> None:
         assert (await client.answer_to(call))["result"] == {"tools": []}
 
 
-async def test_a_form_that_the_clients_revision_cannot_show_is_refused() -> None:
+async def test_a_form_that_the_revision_of_the_client_does_not_support_is_refused() -> None:
     several = {"type": "object", "properties": {"x": {"type": "array", "items": {}}}}
     async with scene("stateless") as place:
         client = await opened(place, {"elicitation": {}}, "2025-06-18")
@@ -441,11 +442,11 @@ async def test_a_subscription_that_the_server_does_not_acknowledge_is_refused() 
         assert error["data"]["source"] == "proxy"
 
 
-# One request, without connections
+# Single requests, without connections
 
 
 class OneConnection:
-    """Connection to a stateless server that returns given results."""
+    """Fake connection to a stateless server that returns given results."""
 
     def __init__(self, *results: bytes, logs: bool = True) -> None:
         self.name = "raw"
@@ -463,7 +464,7 @@ class OneConnection:
 
 
 class Outbox:
-    """Outbox of a client, which may have queued notifications."""
+    """Fake outbox of a client, with or without queued notifications."""
 
     def __init__(self, empty: bool) -> None:
         self.busy, self.flushes = not empty, 0
@@ -482,7 +483,8 @@ async def answered(
     **about: Any,
 ) -> Any:
     given: Any = connection
-    bridge = HandshakeToStateless(given, 7.0, *([] if level is None else [level]))
+    given.settings = lambda: UpstreamSettings(call_timeout=7.0, log_level=level or "off")  # type: ignore[arg-type]
+    bridge = HandshakeToStateless(given)
     asked = exchange(method, params, stateless=False, **about)
     return json.loads(bytes(await bridge.answer(asked, session) or b""))
 
@@ -516,7 +518,7 @@ async def test_each_request_contains_the_metadata_of_the_client(
     assert connection.sent == [{"name": "x", "_meta": {**STAMP, **added}}]
 
 
-async def test_a_request_outside_of_a_session_has_no_level() -> None:
+async def test_a_request_outside_of_a_session_has_no_log_level() -> None:
     connection = OneConnection()
     await answered(connection, level="info")
     assert connection.sent == [{"_meta": STAMP}]
@@ -538,14 +540,14 @@ async def test_params_are_converted_for_the_stateless_era(params: Any, sent: Any
 
 
 @pytest.mark.parametrize(("empty", "flushes"), [(True, 0), (False, 1)])
-async def test_a_result_waits_for_queued_notifications(empty: bool, flushes: int) -> None:
+async def test_a_result_is_sent_after_queued_notifications(empty: bool, flushes: int) -> None:
     session = session_of(empty=empty)
     assert await answered(OneConnection(), session=session) == {"content": []}
     assert session.outbox.flushes == flushes
 
 
 @pytest.mark.parametrize("kind", ["poem", 7])
-async def test_a_result_of_an_unknown_type_is_an_error(kind: Any) -> None:
+async def test_a_result_of_an_unknown_type_raises_an_error(kind: Any) -> None:
     shown = "malformed" if kind == 7 else kind
     with pytest.raises(
         RpcError, match=f"Unknown resultType in the server's result: '{shown}'"
@@ -554,7 +556,7 @@ async def test_a_result_of_an_unknown_type_is_an_error(kind: Any) -> None:
     assert refused.value.code == -32603
 
 
-async def test_ping_and_set_level_are_handled_by_the_bridge() -> None:
+async def test_ping_and_set_level_requests_are_answered_by_the_bridge() -> None:
     connection, session = OneConnection(), session_of()
     assert await answered(connection, "ping") == {}
     assert await answered(connection, "logging/setLevel", {"level": "error"}, session=session) == {}

@@ -1,4 +1,4 @@
-"""Server requests during a call of a stateless client, which answers them in rounds."""
+"""Server requests that a stateless client receives in results and answers in further requests."""
 
 import asyncio
 from typing import Any
@@ -39,7 +39,7 @@ async def asked(client: Client, call: Any) -> dict[str, Any]:
 
 
 async def parked(place: Scene, client: Client) -> tuple[Server, dict[str, Any], dict[str, Any]]:
-    """Start and park a call; return the server, its request and the result for the client."""
+    """Start and park a call; return the server, the call request and the client's result."""
     call, server, request = await begun(place, client)
     server.ask("elicitation/create", FORM, "s1")
     return server, request, await asked(client, call)
@@ -71,7 +71,7 @@ async def test_two_rounds_of_two_input_requests_continue_the_same_call() -> None
         server.ask("roots/list", None, "s3")
         server.ask("elicitation/create", FORM, "s4")
         third = await asked(client, second)
-        # keys of input requests are not reused
+        # keys of input requests are never reused
         assert not set(third["inputRequests"]) & set(questions)
         given = {
             key: {"roots": []} if question["method"] == "roots/list" else {"action": "decline"}
@@ -97,7 +97,7 @@ async def test_only_input_requests_without_a_valid_response_are_sent_again() -> 
         keys = list(first["inputRequests"])
         second = await asked(client, again(client, first["requestState"], {keys[0]: ACCEPT}))
         assert list(second["inputRequests"]) == keys[1:]
-        # A response that is not an object is ignored, and so is one with an unknown key.
+        # Responses that are not objects or have unknown keys are ignored.
         state, wrong = second["requestState"], {keys[1]: None, "q99": ACCEPT}
         third = await asked(client, again(client, state, wrong))
         assert list(third["inputRequests"]) == keys[1:]
@@ -107,7 +107,7 @@ async def test_only_input_requests_without_a_valid_response_are_sent_again() -> 
         assert "result" in await client.answer_to(last)
 
 
-async def test_arguments_with_huge_numbers_can_be_continued() -> None:
+async def test_a_call_whose_arguments_contain_huge_numbers_can_be_continued() -> None:
     async with scene() as place:
         client = await place.client()
         meta = '"io.modelcontextprotocol/protocolVersion":"2026-07-28"'
@@ -128,7 +128,7 @@ async def test_arguments_with_huge_numbers_can_be_continued() -> None:
         assert (await server.read())["result"] == {"action": "decline"}
 
 
-async def test_a_state_is_refused_if_tampered_with_or_for_another_request() -> None:
+async def test_a_request_state_is_rejected_if_modified_or_sent_with_another_request() -> None:
     async with scene() as place:
         client = await place.client()
         server, request, first = await parked(place, client)
@@ -141,7 +141,7 @@ async def test_a_state_is_refused_if_tampered_with_or_for_another_request() -> N
             assert refusal["error"]["data"]["source"] == "proxy"
         refusal = await client.answer_to(again(client, 7, {"q1": ACCEPT}))  # type: ignore[arg-type]
         assert refusal["error"]["code"] == -32602
-        # The call can still be continued.
+        # The call can still be continued after the rejected requests.
         last = again(client, state, {"q1": ACCEPT})
         assert (await server.read())["result"] == ACCEPT
         server.reply(request, {"content": []})
@@ -149,7 +149,7 @@ async def test_a_state_is_refused_if_tampered_with_or_for_another_request() -> N
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_state_is_refused_from_another_client() -> None:
+async def test_a_request_state_is_rejected_from_another_client() -> None:
     who = iter(["ann", "bob"])
     async with scene(principal=lambda: next(who)) as place:
         ann, bob = await place.client(), await place.client()
@@ -161,11 +161,11 @@ async def test_a_state_is_refused_from_another_client() -> None:
         server.reply(request, {"content": []})
         assert "result" in await ann.answer_to(last)
         call, bobs, _ = await begun(place, bob)
-        assert bobs is not server  # clients with names do not share a connection
+        assert bobs is not server  # authenticated clients do not share a connection
         bob.tell("notifications/cancelled", {"requestId": call})
 
 
-async def test_a_repeated_retry_gets_the_same_outcome() -> None:
+async def test_a_repeated_retry_of_a_parked_call_gets_the_same_outcome() -> None:
     async with scene() as place:
         client = await place.client()
         server, request, first = await parked(place, client)
@@ -180,7 +180,7 @@ async def test_a_repeated_retry_gets_the_same_outcome() -> None:
         assert sum(m.get("method") == "tools/call" for m in server.seen) == 1
 
 
-async def test_a_repeated_retry_gets_the_same_error() -> None:
+async def test_a_repeated_retry_of_a_parked_call_gets_the_same_error() -> None:
     async with scene() as place:
         client = await place.client()
         server, request, first = await parked(place, client)
@@ -192,7 +192,7 @@ async def test_a_repeated_retry_gets_the_same_error() -> None:
         assert (await client.answer_to(two))["error"]["message"] == "no"
 
 
-async def test_a_repeated_retry_gets_an_error_when_the_first_is_cancelled() -> None:
+async def test_a_repeated_retry_gets_an_error_when_the_first_one_is_cancelled() -> None:
     async with scene() as place:
         client = await place.client()
         server, _, first = await parked(place, client)
@@ -229,7 +229,7 @@ async def test_a_result_that_arrives_while_the_call_is_parked_is_kept_for_the_re
         assert (await client.answer_to(late))["result"]["n"] == 1
 
 
-async def test_a_result_that_is_not_retrieved_is_dropped_after_the_timeout() -> None:
+async def test_a_result_that_the_client_does_not_retrieve_is_dropped_after_the_timeout() -> None:
     async with scene(park_timeout=0.1) as place:
         server, request, _ = await parked(place, await place.client())
         server.reply(request, {"content": []})
@@ -237,7 +237,7 @@ async def test_a_result_that_is_not_retrieved_is_dropped_after_the_timeout() -> 
         await until(lambda: len(place.relay.parked) == 0)
 
 
-async def test_a_server_request_that_the_server_cancels_is_not_sent_to_the_client() -> None:
+async def test_a_server_request_cancelled_by_the_server_is_not_sent_to_the_client() -> None:
     async with scene(collect=0.2) as place:
         client = await place.client()
         call, server, request = await begun(place, client)
@@ -254,7 +254,7 @@ async def test_a_client_that_cancels_its_first_round_cancels_the_call() -> None:
         client.tell("notifications/cancelled", {"requestId": call, "reason": "bored"})
         cancelled = await server.method("notifications/cancelled")
         assert cancelled["params"] == {"requestId": request["id"], "reason": "bored"}
-        # The connection is free for the next call.
+        # The connection is free for the next call after the cancellation.
         second = client.stateless("tools/call", CALL, ASKED)
         server.reply(await server.method("tools/call"), {"content": []})
         assert "result" in await client.answer_to(second)
@@ -270,8 +270,8 @@ async def test_a_client_that_disconnects_during_a_round_cancels_the_call() -> No
         assert cancelled["params"]["requestId"] == request["id"]
 
 
-async def test_a_parked_call_survives_its_clients_connection() -> None:
-    """Rounds are not bound to a connection, so the client may continue on another one."""
+async def test_a_parked_call_survives_the_disconnection_of_its_client() -> None:
+    """The client may continue the call on another connection."""
     async with scene() as place:
         client = await place.client()
         server, request, first = await parked(place, client)
@@ -303,7 +303,7 @@ async def test_closing_the_relay_ends_parked_calls() -> None:
         await place.relay.close()
         assert len(place.relay.parked) == 0
         while await server.line():
-            pass  # the server may receive an error and a cancellation before the end
+            pass  # read until the connection ends
 
 
 async def test_a_server_request_is_refused_if_too_many_calls_are_parked() -> None:
@@ -348,7 +348,7 @@ async def test_progress_and_log_messages_are_sent_in_the_current_round() -> None
         ] == [("t2", 3)]
 
 
-async def test_a_visit_to_a_page_is_requested_only_from_clients_that_support_it() -> None:
+async def test_a_page_visit_is_requested_only_from_clients_that_support_it() -> None:
     url = {"mode": "url", "message": "go", "url": "https://x.example/", "elicitationId": "e1"}
     async with scene() as place:
         client = await place.client()
@@ -361,8 +361,8 @@ async def test_a_visit_to_a_page_is_requested_only_from_clients_that_support_it(
         assert (await server.answer_to("s1"))["result"] == {"action": "accept"}
         server.reply(request, {"content": []})
         await client.answer_to(last)
-        # A client that supports only forms gets no page, and one that supports only pages gets no
-        # form.
+        # Clients that support only forms get no page visits,
+        # and clients that support only page visits get no forms.
         for declared, params in (({"form": {}}, url), ({"url": {}}, FORM)):
             call = client.stateless("tools/call", CALL, {"elicitation": declared})
             other = await place.server()
@@ -373,7 +373,7 @@ async def test_a_visit_to_a_page_is_requested_only_from_clients_that_support_it(
             await client.answer_to(call)
 
 
-async def test_an_error_that_requires_a_visit_becomes_an_input_request() -> None:
+async def test_an_error_that_requires_a_page_visit_becomes_an_input_request() -> None:
     pages = {"elicitations": [{"url": "https://x.example/", "message": "m", "elicitationId": "e"}]}
     async with scene() as place:
         client = await place.client()
@@ -391,7 +391,7 @@ async def test_an_error_that_requires_a_visit_becomes_an_input_request() -> None
         assert "inputResponses" not in request["params"]
         server.refuse(request, -32042, "visit", pages)
         third = await asked(client, second)
-        # A declined visit is not requested again.
+        # A declined page visit is not requested again.
         last = again(client, third["requestState"], {"u1": {"action": "decline"}})
         assert (await client.answer_to(last))["error"]["data"]["source"] == "proxy"
         call = client.stateless("tools/call", CALL, {"sampling": {}})
@@ -443,7 +443,7 @@ async def test_the_fifth_call_that_may_need_input_waits_for_one_of_four_connecti
             requests.append(request)
         fifth = client.stateless("tools/call", CALL, ASKED)
         plain = [client.stateless("tools/call", CALL, {}) for _ in range(3)]
-        # Calls that cannot need input share one more connection and run concurrently.
+        # Calls without input capabilities share one more connection and run concurrently.
         other = await place.server()
         for request in [await other.method("tools/call") for _ in plain]:
             other.reply(request, {"content": []})
@@ -454,13 +454,13 @@ async def test_the_fifth_call_that_may_need_input_waits_for_one_of_four_connecti
         await servers[2].answer_to("s1")
         servers[2].reply(requests[2], {"content": []})
         assert "result" in await client.answer_to(last)
-        # The call gets the first connection that becomes free. The other calls are still parked.
+        # The fifth call gets the first free connection; three calls are still parked.
         servers[2].reply(await servers[2].method("tools/call"), {"content": [], "n": 5})
         assert (await client.answer_to(fifth))["result"]["n"] == 5
         assert len(place.relay.parked) == 3
 
 
-async def test_a_call_that_waits_too_long_for_its_turn_is_refused() -> None:
+async def test_a_call_that_waits_too_long_for_its_turn_is_rejected() -> None:
     async with scene(max_connections=1, turn_wait=0.01, turn_timeout=0.05) as place:
         client = await place.client()
         server, request, first = await parked(place, client)
@@ -480,7 +480,7 @@ async def test_the_timeout_of_a_parked_call_is_suspended() -> None:
     async with scene(call_timeout=0.3) as place:
         client = await place.client()
         server, request, first = await parked(place, client)
-        # This takes longer than the timeout of the call.
+        # Wait for longer than the timeout of the call.
         loop = asyncio.get_running_loop()
         long = loop.create_future()
         loop.call_later(0.7, long.set_result, None)
@@ -490,7 +490,7 @@ async def test_the_timeout_of_a_parked_call_is_suspended() -> None:
         server.reply(request, {"content": []})
         assert "result" in await client.answer_to(last)
         assert not any(m.get("method") == "notifications/cancelled" for m in server.seen)
-        # Without an input request, the timeout applies.
+        # The timeout applies, because the server has sent no input request.
         call = client.stateless("tools/call", CALL, ASKED)
         await server.method("tools/call")
         refusal = await client.answer_to(call)
@@ -498,7 +498,9 @@ async def test_the_timeout_of_a_parked_call_is_suspended() -> None:
         await server.method("notifications/cancelled")
 
 
-async def test_outcomes_are_kept_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_outcomes_of_parked_calls_are_stored_within_the_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(parking, "MAX_KEPT_BYTES", 1000)
     async with scene() as place:
         client = await place.client()

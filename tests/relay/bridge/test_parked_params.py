@@ -1,4 +1,4 @@
-"""Digests of parked requests, and the rounds of parked calls without connections."""
+"""Digests of parked requests, and parked calls without connections."""
 
 import asyncio
 import gc
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from fairlead.config.upstream_settings import UpstreamSettings
 from fairlead.errors import RpcError
 from fairlead.interceptor import Exchange
 from fairlead.limits import PARKED_CALLS
@@ -17,7 +18,6 @@ from fairlead.protocol.json_edit import members_of
 from fairlead.protocol.sealed_state import KeyRing
 from fairlead.relay.bridge import parked_calls as parking
 from fairlead.relay.bridge.parked_calls import ParkedCalls
-from fairlead.relay.relay_settings import RelaySettings
 from fairlead.wire import to_json
 from fairlead.wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from tests.support.raw_relay import ASKED
@@ -82,7 +82,7 @@ def test_a_server_request_is_converted_to_an_input_request(params: Any, question
         ({"p": {"action": "accept"}, "q": {"action": "cancel"}}, "cancel"),
     ],
 )
-def test_a_declined_visit_is_an_error(responses: Any, action: str | None) -> None:
+def test_a_declined_page_visit_raises_an_error(responses: Any, action: str | None) -> None:
     given = members({} if responses is None else {"inputResponses": responses})
     if action is None:
         parking._check_visited(given)
@@ -105,7 +105,9 @@ def test_a_declined_visit_is_an_error(responses: Any, action: str | None) -> Non
         ('{"x":{"b":1,"a":2}}', '{"x":{"a":2,"b":1}}', True),
     ],
 )
-def test_the_digest_ignores_the_order_of_members(one: str, other: str, same: bool) -> None:
+def test_the_digest_of_a_request_ignores_the_order_of_members(
+    one: str, other: str, same: bool
+) -> None:
     digests = {parking._digest("m", {"arguments": Raw(text.encode())}) for text in (one, other)}
     assert len(digests) == (1 if same else 2)
 
@@ -114,12 +116,17 @@ def test_the_digest_ignores_the_order_of_members(one: str, other: str, same: boo
 
 
 class LiveCall:
-    """A call for which the test plays server and client."""
+    """A call for which the test acts as server and client."""
 
     def __init__(
-        self, lot: ParkedCalls, principal: Principal = ANONYMOUS, declared: Any = None
+        self,
+        lot: ParkedCalls,
+        principal: Principal = ANONYMOUS,
+        declared: Any = None,
+        **settings: float,
     ) -> None:
         self.lot = lot
+        self.settings = UpstreamSettings(**settings)  # type: ignore[arg-type]
         self.exchange = self.request(principal, declared)
         self.parking: Any = None
         self.moves: list[Exchange] = []
@@ -144,22 +151,22 @@ class LiveCall:
     def begin(self) -> "asyncio.Task[Raw]":
         """Send the first request."""
         call: Any = self
-        begun = self.lot.begin(call, members({"name": "x"}), self.work)
+        begun = self.lot.begin(call, members({"name": "x"}), self.work, self.settings)
         return asyncio.ensure_future(begun)
 
     def ask(self, method: str = "roots/list", params: Any = None) -> "asyncio.Task[Raw]":
-        """Send a request of the server to the client."""
+        """Send a server request to the client."""
         return asyncio.ensure_future(self.parking.ask(exchange(method, params, way=DOWN)))
 
     async def park(self) -> dict[str, Any]:
-        """Send one request of the server, and return the round for the client."""
+        """Start the call, send a server request, and return the input request for the client."""
         begun = self.begin()
         await asyncio.sleep(0)
         self.asked = self.ask()
         return round_of(await begun)
 
     def resume(self, state: str, answers: Any = None, **other: Any) -> "asyncio.Task[Raw | None]":
-        """Continue the call with responses."""
+        """Continue the call with input responses."""
         given = {"name": "x", **other}
         if answers is not None:
             given["inputResponses"] = answers
@@ -173,8 +180,8 @@ def round_of(result: Raw | None) -> dict[str, Any]:
     return found
 
 
-def lot(**settings: Any) -> ParkedCalls:
-    return ParkedCalls(RelaySettings(**settings), KeyRing())
+def lot(limit: int = 64) -> ParkedCalls:
+    return ParkedCalls(limit, KeyRing())
 
 
 @pytest.mark.parametrize(
@@ -219,7 +226,7 @@ async def test_a_server_request_needs_a_declared_capability(
 async def test_server_requests_within_a_short_time_are_sent_together(
     virtual_time: VirtualTime,
 ) -> None:
-    call, begun = LiveCall(lot(collect=0.5)), virtual_time.now
+    call, begun = LiveCall(lot(), collect=0.5), virtual_time.now
     first = call.begin()
     await asyncio.sleep(3.1)
     assert not first.done()
@@ -246,7 +253,7 @@ async def test_server_requests_within_a_short_time_are_sent_together(
 async def test_a_server_request_cancelled_while_others_are_collected_is_not_sent(
     virtual_time: VirtualTime,
 ) -> None:
-    call, begun = LiveCall(lot(collect=0.5)), virtual_time.now
+    call, begun = LiveCall(lot(), collect=0.5), virtual_time.now
     first = call.begin()
     await asyncio.sleep(0)
     asked = call.ask()
@@ -262,10 +269,10 @@ async def test_a_server_request_cancelled_while_others_are_collected_is_not_sent
     await asyncio.wait({again, call.work})
 
 
-async def test_a_result_that_arrives_while_requests_are_collected_is_returned_at_once(
+async def test_a_result_that_arrives_while_requests_are_being_collected_is_returned_at_once(
     virtual_time: VirtualTime,
 ) -> None:
-    call, begun = LiveCall(lot(collect=5.0)), virtual_time.now
+    call, begun = LiveCall(lot(), collect=5.0), virtual_time.now
     first = call.begin()
     await asyncio.sleep(0)
     asked = call.ask()
@@ -293,8 +300,10 @@ async def test_input_requests_without_a_valid_response_are_sent_again(
     await asyncio.wait({*asked, call.work})
 
 
-async def test_a_call_ends_when_the_client_does_not_continue_it(virtual_time: VirtualTime) -> None:
-    call = LiveCall(lot(park_timeout=30.0))
+async def test_a_parked_call_ends_when_the_client_does_not_continue_it(
+    virtual_time: VirtualTime,
+) -> None:
+    call = LiveCall(lot(), park_timeout=30.0)
     begun = virtual_time.now
     result = await call.park()
     parked = virtual_time.now
@@ -312,10 +321,10 @@ async def test_a_call_ends_when_the_client_does_not_continue_it(virtual_time: Vi
         await call.resume(result["requestState"], {"q1": {}})
 
 
-async def test_a_call_does_not_expire_while_the_client_waits(
+async def test_a_parked_call_does_not_expire_while_a_request_of_the_client_is_pending(
     virtual_time: VirtualTime,
 ) -> None:
-    call = LiveCall(lot(park_timeout=30.0))
+    call = LiveCall(lot(), park_timeout=30.0)
     result = await call.park()
     await asyncio.sleep(29)
     last = call.resume(result["requestState"], {"q1": {}})
@@ -328,7 +337,7 @@ async def test_a_call_does_not_expire_while_the_client_waits(
 @pytest.mark.parametrize(
     ("reason", "told"), [((), "the client disconnected"), (("enough",), "enough")]
 )
-async def test_cancelling_the_request_of_the_client_ends_the_call(
+async def test_cancelling_the_request_of_the_client_ends_the_parked_call(
     virtual_time: VirtualTime, reason: tuple[str, ...], told: str
 ) -> None:
     call = LiveCall(lot())
@@ -342,7 +351,7 @@ async def test_cancelling_the_request_of_the_client_ends_the_call(
     assert len(call.lot) == 0
 
 
-async def test_closing_ends_all_calls(virtual_time: VirtualTime) -> None:
+async def test_closing_the_bridge_ends_all_parked_calls(virtual_time: VirtualTime) -> None:
     several = lot()
     calls = [LiveCall(several), LiveCall(several)]
     for call in calls:
@@ -358,7 +367,7 @@ async def test_closing_ends_all_calls(virtual_time: VirtualTime) -> None:
 
 
 async def test_parked_calls_of_one_principal_are_limited(virtual_time: VirtualTime) -> None:
-    several, hits = lot(max_parked=2), PARKED_CALLS.hits
+    several, hits = lot(2), PARKED_CALLS.hits
     states = {}
     for name in ("ann", "ann", "bob"):
         call = LiveCall(several, name)
@@ -370,13 +379,13 @@ async def test_parked_calls_of_one_principal_are_limited(virtual_time: VirtualTi
     with pytest.raises(RpcError, match="roots/list: too many calls of this client wait for input"):
         await third.ask()
     assert PARKED_CALLS.hits == hits + 1
-    # A call that its client has continued does not count.
+    # A call that the client has continued does not count as parked.
     earlier, state = next(iter(states.items()))
     resumed = earlier.resume(state, {"q1": {}})
     await asyncio.sleep(0)
     asked = third.ask()
     result = round_of(await first)
-    # A call that is parked itself may send further requests.
+    # A call that is already parked may send further requests.
     again = third.ask()
     await asyncio.sleep(0)
     assert not again.done()
@@ -395,7 +404,7 @@ async def test_parked_calls_of_one_principal_are_limited(virtual_time: VirtualTi
         ("other request", "requestState belongs to another request"),
     ],
 )
-async def test_invalid_states_are_refused(
+async def test_invalid_request_states_are_rejected(
     virtual_time: VirtualTime, change: str, words: str
 ) -> None:
     several = lot()
@@ -418,9 +427,9 @@ async def test_invalid_states_are_refused(
     other.work.cancel()
 
 
-async def test_a_retry_state_sends_the_request_again(virtual_time: VirtualTime) -> None:
+async def test_a_retry_state_causes_the_request_to_be_sent_again(virtual_time: VirtualTime) -> None:
     call = LiveCall(lot())
-    state = call.lot.retry_state(call.exchange, members({"name": "x"}))
+    state = call.lot.retry_state(call.exchange, members({"name": "x"}), 300.0)
     assert await call.resume(state, {"u1": {"action": "accept"}}) is None
     assert await call.resume(state) is None
     with pytest.raises(RpcError, match="requires a visit to a page, but the user chose .decline."):
@@ -430,12 +439,14 @@ async def test_a_retry_state_sends_the_request_again(virtual_time: VirtualTime) 
     call.work.cancel()
 
 
-async def test_an_outcome_is_kept_for_a_minute(virtual_time: VirtualTime) -> None:
+async def test_the_outcome_of_a_parked_call_is_kept_for_a_minute(
+    virtual_time: VirtualTime,
+) -> None:
     call = LiveCall(lot())
     state = (await call.park())["requestState"]
     first, second = call.resume(state, {"q1": {}}), call.resume(state, {"q1": {"a": 1}})
     assert bytes(await call.asked) == b"{}"
-    second.cancel()  # the first retry is not affected
+    second.cancel()  # cancelling the second retry does not affect the first
     await asyncio.sleep(1000)  # the outcome does not expire while the call is pending
     assert not first.done()
     third = call.resume(state, {"q1": {}})
@@ -449,14 +460,14 @@ async def test_an_outcome_is_kept_for_a_minute(virtual_time: VirtualTime) -> Non
         await call.resume(state, {"q1": {}})
 
 
-async def test_the_state_of_an_earlier_round_is_refused(virtual_time: VirtualTime) -> None:
+async def test_the_state_of_an_earlier_round_is_rejected(virtual_time: VirtualTime) -> None:
     call = LiveCall(lot())
     first = (await call.park())["requestState"]
     resumed = call.resume(first, {"q1": {}})
     await call.asked
     asked = call.ask()
     second = round_of(await resumed)
-    # the same input requests are returned again
+    # A repeated retry returns the same input requests.
     assert round_of(await call.resume(first, {"q1": {}})) == second
     await asyncio.sleep(61)
     with pytest.raises(RpcError, match="requestState has already been used"):
@@ -486,9 +497,7 @@ async def test_cancelling_a_retry_fails_its_duplicates(
 
 
 async def outcome(several: ParkedCalls, result: bytes | None) -> Callable[[], Awaitable[bool]]:
-    """Finish a call with a result or an error; return a function that checks if the outcome is
-    kept.
-    """
+    """End a call with a result or an error; return a check whether its outcome is still kept."""
     call = LiveCall(several)
     state = (await call.park())["requestState"]
     resumed = call.resume(state, {"q1": {}})
@@ -521,7 +530,7 @@ async def outcome(several: ParkedCalls, result: bytes | None) -> Callable[[], Aw
         (9, 4, [b'{"a":1}', b"{}"], [False, True]),
     ],
 )
-async def test_the_latest_outcomes_are_kept(
+async def test_the_latest_outcomes_of_parked_calls_are_kept(
     virtual_time: VirtualTime,
     monkeypatch: pytest.MonkeyPatch,
     most: int,
@@ -536,7 +545,7 @@ async def test_the_latest_outcomes_are_kept(
     assert [await known() for known in checks] == kept
 
 
-async def test_expired_outcomes_are_dropped(virtual_time: VirtualTime) -> None:
+async def test_expired_outcomes_of_parked_calls_are_dropped(virtual_time: VirtualTime) -> None:
     several = lot()
     await outcome(several, b"{}")
     await asyncio.sleep(59)
@@ -553,7 +562,7 @@ async def test_errors_of_abandoned_calls_are_not_logged(
     reported: list[Any] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: reported.append(context))
-    call = LiveCall(lot(park_timeout=30.0))
+    call = LiveCall(lot(), park_timeout=30.0)
     await call.park()
     call.result.set_exception(RpcError(-5, "no"))
     await asyncio.sleep(31)
@@ -571,8 +580,8 @@ async def test_errors_of_abandoned_calls_are_not_logged(
     assert reported == []
 
 
-async def test_an_abandoned_call_has_no_timer(virtual_time: VirtualTime) -> None:
-    call = LiveCall(lot(park_timeout=30.0))
+async def test_an_abandoned_call_leaves_no_timer(virtual_time: VirtualTime) -> None:
+    call = LiveCall(lot(), park_timeout=30.0)
     begun = call.begin()
     await asyncio.sleep(0)
     reasons: list[str] = []
@@ -592,8 +601,8 @@ async def test_an_abandoned_call_has_no_timer(virtual_time: VirtualTime) -> None
     asked.exception()
 
 
-def test_states_are_sealed_with_the_given_keys() -> None:
-    ring, settings = KeyRing(), RelaySettings()
-    assert ParkedCalls(settings, ring).keys is ring
-    own = ParkedCalls(settings).keys
+def test_request_states_are_sealed_with_the_given_keys() -> None:
+    ring = KeyRing()
+    assert ParkedCalls(1, ring).keys is ring
+    own = ParkedCalls(1).keys
     assert own.open(own.seal(b"x", ttl=9)) == b"x"

@@ -1,4 +1,4 @@
-"""Stateless clients with stateless servers, and with servers of the handshake era."""
+"""Stateless clients with stateless servers and with handshake servers."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ async def test_clients_with_the_same_request_ids_get_their_own_responses() -> No
         assert len(place.servers) == 1
 
 
-async def test_rounds_and_their_state_are_forwarded_unchanged() -> None:
+async def test_input_requests_and_their_state_are_forwarded_unchanged() -> None:
     async with scene("stateless") as place:
         client = await place.client()
         call = client.stateless("tools/call", {"name": "x"}, ASKED)
@@ -94,7 +94,7 @@ async def test_a_log_message_is_forwarded_only_if_one_request_is_pending() -> No
         assert other.skipped == []
 
 
-async def test_a_subscription_has_different_ids_at_the_client_and_at_the_server() -> None:
+async def test_client_and_server_have_different_ids_for_a_subscription() -> None:
     async with scene("stateless") as place:
         one, other = await place.client(), await place.client()
         subscription = listen(one, toolsListChanged=True)
@@ -110,7 +110,7 @@ async def test_a_subscription_has_different_ids_at_the_client_and_at_the_server(
         assert got["params"]["_meta"] == {SUBSCRIPTION: subscription}
         got = await one.method("notifications/tools/list_changed")
         assert got["params"]["_meta"] == {SUBSCRIPTION: subscription, "vendor": 1}
-        # A server can end a subscription in two ways. Both end the subscription of the client.
+        # A server can end a subscription with a result or by cancelling it.
         server.tell("notifications/cancelled", {"requestId": request["id"]})
         ended = (await one.answer_to(subscription))["result"]
         assert ended["_meta"] == {SUBSCRIPTION: subscription}
@@ -169,7 +169,7 @@ async def test_changes_of_a_handshake_server_are_sent_to_subscribed_clients() ->
         assert (await one.method("notifications/tools/list_changed"))["params"] == {
             "_meta": {SUBSCRIPTION: subscription}
         }
-        # The last subscriber ends the subscription at the server.
+        # The subscription at the server ends with its last subscriber.
         other.tell("notifications/cancelled", {"requestId": second})
         await server.heard("resources/unsubscribe", "x:2")
         await other.answer_to(other.stateless("server/discover"))
@@ -262,7 +262,7 @@ async def test_results_and_errors_of_the_handshake_era_are_converted() -> None:
             assert refused["error"]["code"] == -32601
 
 
-async def test_a_server_that_exits_during_the_probe_gets_initialize() -> None:
+async def test_a_server_that_exits_during_the_probe_is_restarted_with_initialize() -> None:
     program = (
         "import sys, json\n"
         "for line in sys.stdin:\n"
@@ -308,7 +308,7 @@ async def test_a_server_that_restarts_in_the_other_era_is_detected(session: bool
 
 
 @pytest.mark.parametrize("share", ["alike", "session"])
-async def test_a_process_that_refuses_the_handshake_is_not_started_again(
+async def test_a_process_that_rejects_the_handshake_is_not_started_again(
     tmp_path: Path, share: Any
 ) -> None:
     starts = tmp_path / "starts"
@@ -341,7 +341,7 @@ async def test_a_process_that_refuses_the_handshake_is_not_started_again(
         await relay.close()
 
 
-async def test_a_process_that_never_read_the_probe_is_not_started_again(
+async def test_a_process_that_exits_before_it_reads_the_probe_is_not_started_again(
     tmp_path: Path,
 ) -> None:
     starts = tmp_path / "starts"
@@ -360,11 +360,11 @@ async def test_a_process_that_never_read_the_probe_is_not_started_again(
         await relay.close()
 
 
-# The bridge without connections
+# The bridge, tested without connections
 
 
 class OneConnection:
-    """Connection to a handshake server that returns given results."""
+    """Fake connection to a handshake server that returns given results."""
 
     def __init__(
         self, capabilities: bytes = b'{"logging":{},"resources":{"subscribe":true}}'
@@ -406,7 +406,7 @@ class OneConnection:
 
 
 class Bridged:
-    """Bridge with the connection and turn for a call that may need input."""
+    """A bridge with a connection and a turn for calls that may need input."""
 
     def __init__(self, connection: OneConnection | None = None, **settings: Any) -> None:
         self.connection: Any = connection or OneConnection()
@@ -416,9 +416,9 @@ class Bridged:
         self.other: Any = OneConnection()
         self.busy = False
         pool: Any = self
-        self.parked = ParkedCalls(self.settings, KeyRing())
+        self.parked = ParkedCalls(self.settings.max_parked, KeyRing())
         self.quota = SubscriptionQuota()
-        self.bridge = StatelessToHandshake(pool, self.settings, self.parked, self.quota)
+        self.bridge = StatelessToHandshake(pool, self.parked, self.quota)
 
     async def for_asking(self, caller: Any) -> Any:
         if self.busy:
@@ -442,7 +442,7 @@ ASKABLE = b'{"roots":{}}'
         *("resources/subscribe", "resources/unsubscribe", "tasks/list", "tasks/result"),
     ],
 )
-async def test_methods_that_exist_only_in_sessions_are_not_found(method: str) -> None:
+async def test_session_methods_are_unknown_to_stateless_clients(method: str) -> None:
     bridged = Bridged()
     with pytest.raises(RpcError, match=f"Method not found: {method}") as refused:
         await bridged.ask(method)
@@ -475,7 +475,7 @@ async def test_calls_that_may_need_input_have_their_own_connection(
     assert len(bridged.parked) == 0
 
 
-async def test_a_turn_is_released_even_if_the_call_never_began() -> None:
+async def test_the_turn_of_a_call_that_was_never_sent_is_released() -> None:
     bridged = Bridged()
     bridged.other.goes_on = asyncio.Event()
     asking = asyncio.create_task(bridged.ask(capabilities=ASKABLE))
@@ -486,7 +486,7 @@ async def test_a_turn_is_released_even_if_the_call_never_began() -> None:
     assert bridged.turns.free
 
 
-async def test_a_connection_whose_calls_have_their_own_streams_needs_no_turn() -> None:
+async def test_a_connection_whose_calls_have_their_own_streams_needs_no_turns() -> None:
     bridged = Bridged()
     bridged.turn = None
     assert (await bridged.ask(capabilities=ASKABLE))["content"] == []
@@ -518,7 +518,7 @@ async def test_params_that_exist_only_in_the_stateless_era_are_removed(
     assert bridged.connection.passed[0] == passed
 
 
-async def test_a_state_that_is_not_a_string_is_refused() -> None:
+async def test_a_request_state_that_is_not_a_string_is_rejected() -> None:
     with pytest.raises(
         RpcError, match="requestState must be a string, as returned by the server"
     ) as refused:
@@ -526,7 +526,7 @@ async def test_a_state_that_is_not_a_string_is_refused() -> None:
     assert refused.value.code == -32602
 
 
-async def test_after_a_visit_the_call_is_sent_again() -> None:
+async def test_a_call_is_sent_again_after_a_page_visit() -> None:
     bridged = Bridged()
     pages = {"elicitations": [{"url": "https://x.example/"}, {"url": "https://y.example/"}]}
     error = {"code": -32042, "message": "visit", "data": pages}
@@ -540,7 +540,7 @@ async def test_after_a_visit_the_call_is_sent_again() -> None:
     assert bridged.other.passed[2] == {"name": "x"}
 
 
-async def test_the_log_level_is_set_at_the_server_before_the_request_is_sent() -> None:
+async def test_the_log_level_is_set_before_the_request_is_sent() -> None:
     bridged = Bridged()
     meta = {"io.modelcontextprotocol/logLevel": "info"}
     asked = exchange("tools/list", {"_meta": meta})

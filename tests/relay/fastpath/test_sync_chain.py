@@ -1,4 +1,4 @@
-"""Interceptors without a task: the outcome is the same as in a task."""
+"""Interceptors that run without a task, with the same outcome as in a task."""
 
 import asyncio
 import contextlib
@@ -45,12 +45,12 @@ def exchange(method: str = "tools/call") -> Exchange:
         read_params_head(params),
         Direction.CLIENT_TO_SERVER,
         TransportContext(transport_type="memory"),
-        None,  # type: ignore[arg-type]  # not used
+        None,  # type: ignore[arg-type]  # unused here
     )
 
 
 class Quick:
-    """Interceptor with a coroutine."""
+    """Asynchronous interceptor with one of several behaviours."""
 
     def __init__(self, what: str, log: list[str]) -> None:
         self.what = what
@@ -93,7 +93,7 @@ class Quick:
 
 
 class Half(SyncInterceptor):
-    """Synchronous interceptor with the same behaviours."""
+    """Synchronous interceptor with the behaviours of `Quick`."""
 
     def __init__(self, what: str, log: list[str]) -> None:
         self.what = what
@@ -147,7 +147,7 @@ OUTCOMES: tuple[Answer | Exception, ...] = (
 async def led(
     way: SyncChain, behind: Callable[[Exchange], Answer], at_once: bool
 ) -> Answer | Exception:
-    """Pass a request through a chain as the relay does; `behind` returns its result."""
+    """Pass a request through a chain as the relay does; `behind` acts as the server."""
     outcome: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
     afters: list[After] = []
     try:
@@ -169,7 +169,7 @@ async def led(
     outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=3),
     at_once=st.booleans(),
 )
-def test_a_chain_without_a_task_behaves_like_one_with_a_task(
+def test_interceptors_without_a_task_behave_like_interceptors_in_a_task(
     what: list[str], outcomes: list[Answer | Exception], at_once: bool
 ) -> None:
     """The outcome and the order of calls are the same with and without a task."""
@@ -222,7 +222,7 @@ async def forever(exchange: Exchange) -> Answer:
 
 
 def continued(*interceptors: Interceptor) -> tuple[ContinuedCall, list[Answer | Exception]]:
-    """Start a call without a response; return it and the list of delivered outcomes."""
+    """Start a call that gets no response; return it and the list of its outcomes."""
     way = SyncChain(interceptors, forever)
     afters: list[After] = []
     outcomes: list[Answer | Exception] = []
@@ -231,7 +231,7 @@ def continued(*interceptors: Interceptor) -> tuple[ContinuedCall, list[Answer | 
 
 
 class Stubborn:
-    """Interceptor that converts a cancellation into a result after a while."""
+    """Interceptor that converts a cancellation into a result."""
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         try:
@@ -254,7 +254,7 @@ async def test_synchronous_interceptors_get_the_outcome_if_the_cancellation_is_s
 
 
 class Why(SyncInterceptor):
-    """Interceptor that records the outcome."""
+    """Interceptor that records the outcome of a request."""
 
     outcome: Outcome = None
 
@@ -267,7 +267,7 @@ class Why(SyncInterceptor):
 
 
 @pytest.mark.parametrize("turns", [0, 1], ids=["before it started", "later"])
-async def test_the_reason_of_a_cancellation_is_kept(turns: int) -> None:
+async def test_the_reason_for_a_cancellation_reaches_the_interceptors(turns: int) -> None:
     why = Why()
     call, outcomes = continued(why)
     for _ in range(turns):
@@ -283,7 +283,7 @@ async def test_the_reason_of_a_cancellation_is_kept(turns: int) -> None:
     assert call._task.cancelled()
 
 
-def test_a_chain_of_interceptors_without_a_passes_method_always_needs_a_task() -> None:
+def test_a_chain_with_an_asynchronous_interceptor_always_needs_a_task() -> None:
     assert SyncChain([], forever).possible
     assert SyncChain([made("half passes", [])], forever).possible
     assert not SyncChain([made("passes", [])], forever).possible
@@ -307,7 +307,7 @@ GUARDS: tuple[Interceptor, ...] = (Allow(), RateLimit(1e6), Redact(to="both"))
 
 @pytest.mark.covers("GTW-04", "GTW-06")
 @pytest.mark.parametrize("interceptors", [(), GUARDS], ids=["bare", "guarded"])
-async def test_requests_with_and_without_a_task_keep_their_order(
+async def test_requests_with_and_without_a_task_stay_in_order(
     interceptors: tuple[Interceptor, ...],
 ) -> None:
     methods = ["tools/call", "logging/setLevel", "tools/list", "vendor/one", "tools/call", "x/y"]
@@ -332,7 +332,7 @@ async def test_requests_with_and_without_a_task_keep_their_order(
 
 
 @pytest.mark.covers("GTW-06")
-async def test_a_request_that_an_interceptor_refuses_does_not_reach_the_server() -> None:
+async def test_a_request_that_an_interceptor_rejects_does_not_reach_the_server() -> None:
     async with between(*GUARDS, Allow(deny=["x"])) as (_, client, server):
         answer = await client.answer_to(client.ask("tools/call", {"name": "x"}))
         assert "not allowed" in answer["error"]["message"]
@@ -353,7 +353,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server() -> None:
 
 
 class Pausing:
-    """Interceptor that waits during `tools/call` and skips all other requests."""
+    """Interceptor that waits during `tools/call` and is skipped for other requests."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -384,10 +384,10 @@ async def test_an_interceptor_that_passes_a_request_is_not_called() -> None:
 
 @pytest.mark.covers("GTW-04")
 @pytest.mark.parametrize("interceptors", [(), GUARDS], ids=["bare", "guarded"])
-async def test_requests_sent_right_after_initialize_keep_their_order(
+async def test_requests_sent_right_after_initialize_stay_in_order(
     interceptors: tuple[Interceptor, ...],
 ) -> None:
-    """A client that does not wait for the response to `initialize` is served, too."""
+    """Requests must not overtake `initialize` if the client does not wait for its response."""
     async with scene(interceptors=interceptors) as place:
         client = await place.client()
         said = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "hasty"}}
@@ -414,7 +414,7 @@ async def test_requests_sent_right_after_initialize_keep_their_order(
     ],
     ids=["bytes", "raw", "nothing", "error", "cancelled", "text"],
 )
-def test_unwind_checks_the_outcome_of_each_function(outcome: Any, kind: type) -> None:
+def test_unwinding_passes_the_outcome_through_every_interceptor(outcome: Any, kind: type) -> None:
     log: list[str] = []
 
     def first(found: Outcome) -> Outcome:

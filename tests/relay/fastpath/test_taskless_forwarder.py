@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw, structs
 
+from fairlead.config.upstream_settings import UpstreamSettings
 from fairlead.errors import ChannelClosed, RequestTimeout, RpcError
 from fairlead.interceptor import (
     After,
@@ -29,7 +30,7 @@ ASKED = b'{"sampling":{}}'
 
 
 class FakeOutbound:
-    """Outbound requests that are recorded, and settled by the test."""
+    """Fake for outbound requests, which are recorded and settled by the test."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any, dict[str, Any]]] = []
@@ -49,7 +50,7 @@ class FakeOutbound:
 
 
 class FakePassage:
-    """Notifications that interceptors still process."""
+    """Fake for notifications that interceptors are processing."""
 
     def __init__(self) -> None:
         self.busy = False
@@ -65,7 +66,7 @@ class FakePassage:
 
 
 class FakeConnection:
-    """Connection to a server of one era."""
+    """Fake connection to a server of one era."""
 
     def __init__(self, *, stateless: bool = True) -> None:
         self.agreement: Any = SimpleNamespace(revision=NEWEST if stateless else NEWEST_HANDSHAKE)
@@ -92,7 +93,7 @@ class FakeConnection:
 
 
 class FakeSession:
-    """Connection of a client that records responses."""
+    """Fake connection of a client that records responses."""
 
     def __init__(self, connection: Any = None) -> None:
         self.connection = connection
@@ -123,13 +124,14 @@ class FakeSession:
 class Place:
     def __init__(self, *interceptors: Any, stateless: bool = True) -> None:
         self.name = "red"
+        self.settings = UpstreamSettings(call_timeout=3.0)
         self.connection = FakeConnection(stateless=stateless)
         self.session = FakeSession(None if stateless else self.connection)
         self.stateless_connection = self.connection if stateless else None
         self.bridged: Any = None
         self.usual: list[Exchange] = []
         parts: Any = (self, self)
-        self.forwarder = TasklessForwarder(*parts, 3.0, interceptors, self._usual)
+        self.forwarder = TasklessForwarder(*parts, interceptors, self._usual)
 
     async def _usual(self, asked: Exchange) -> Answer:
         self.usual.append(asked)
@@ -163,7 +165,7 @@ def asked(method: str = "tools/call", params: Any = None, **about: Any) -> Excha
         (True, "server/discover", b"{}", False),
         (True, "subscriptions/listen", b"{}", False),
         (False, "tools/call", b"{}", True),
-        (False, "tools/call", ASKED, False),  # the server may request input on a shared stream
+        (False, "tools/call", ASKED, False),  # on a shared stream, the server may request input
         (False, "tools/list", ASKED, True),
         (False, "initialize", b"{}", False),
         (False, "logging/setLevel", b"{}", False),
@@ -212,14 +214,14 @@ def change(place: Place, what: str) -> None:
         *("other revision", "initializing", "headers", "refused", "no connection"),
     ],
 )
-async def test_a_request_that_cannot_be_forwarded_at_once_needs_a_task(what: str) -> None:
+async def test_a_request_that_cannot_be_forwarded_immediately_needs_a_task(what: str) -> None:
     place = Place()
     change(place, what)
     assert place.take(asked()) is None
     assert (place.outbound.sent, place.connection.calls) == ([], {})
 
 
-async def test_a_request_of_a_session_that_waits_for_a_connection_needs_a_task() -> None:
+async def test_a_request_in_a_session_that_waits_for_a_connection_needs_a_task() -> None:
     place = Place(stateless=False)
     place.session.joining = 1
     assert place.take(asked(stateless=False)) is None
@@ -228,7 +230,7 @@ async def test_a_request_of_a_session_that_waits_for_a_connection_needs_a_task()
     assert place.take(asked(stateless=False, capabilities=ASKED)) is not None
 
 
-async def test_a_tool_list_from_which_headers_are_learned_needs_a_task() -> None:
+async def test_a_tool_list_needs_a_task_if_headers_are_read_from_it() -> None:
     place = Place()
     place.connection.param_headers = object()
     assert place.take(asked("tools/list")) is None
@@ -285,7 +287,7 @@ async def test_a_timeout_is_reported_to_the_connection(outcome: Any, given_up: i
     assert place.connection.given_up == given_up
 
 
-async def test_a_call_has_a_timeout_and_a_total_limit() -> None:
+async def test_a_call_is_sent_with_a_timeout_and_a_total_time_limit() -> None:
     place = Place()
     place.take(asked())
     _, _, about = place.outbound.sent[0]
@@ -318,7 +320,7 @@ async def test_a_cancelled_call_delivers_no_outcome() -> None:
 
 
 @pytest.mark.parametrize("what", ["client reads slowly", "interceptor waits"])
-async def test_notifications_precede_the_response(what: str) -> None:
+async def test_notifications_are_sent_before_the_response(what: str) -> None:
     place = Place()
     place.take(asked())
     if what == "client reads slowly":
@@ -328,7 +330,7 @@ async def test_notifications_precede_the_response(what: str) -> None:
         place.connection.passage.busy = True
     place.outbound.settle(Raw(b"{}"))
     assert (place.session.answers, list(place.connection.calls)) == ([], [71])
-    assert len(place.forwarder._flushing) == 1  # keeps a reference to the task
+    assert len(place.forwarder._flushing) == 1  # the forwarder keeps a reference to the task
     if what == "interceptor waits":
         for _ in range(3):
             await asyncio.sleep(0)
@@ -352,11 +354,12 @@ async def test_notifications_precede_the_response(what: str) -> None:
         (Raw(b'{"n":1}'), b'{"n":1}'),
         (RpcError(5, "no"), RpcError),
         (ChannelClosed("lost", delivered=True), RpcError),
-        (ChannelClosed("lost", delivered=False), ChannelClosed),  # the caller repeats the request
+        # The caller may repeat the request.
+        (ChannelClosed("lost", delivered=False), ChannelClosed),
     ],
     ids=["result", "refused", "lost", "not sent"],
 )
-async def test_a_request_outside_of_a_session_gets_its_outcome(outcome: Any, answer: Any) -> None:
+async def test_a_request_outside_of_a_session_is_answered(outcome: Any, answer: Any) -> None:
     place, got = Place(), []
     cancel = place.forwarder.delegate_post(asked(), got.append)
     assert cancel is not None
@@ -385,7 +388,7 @@ async def test_a_request_is_converted_for_a_server_of_the_other_era() -> None:
     assert [bytes(one) for one in got] == [b'{"bridged":1}']
 
 
-async def test_an_alias_is_replaced_by_the_name_that_the_server_knows() -> None:
+async def test_a_renamed_tool_is_called_by_the_name_that_the_server_uses() -> None:
     place = Place()
     one = asked(params={"name": "red_x"})
     assert one.alias is None
@@ -397,7 +400,7 @@ async def test_an_alias_is_replaced_by_the_name_that_the_server_knows() -> None:
     assert json.loads(bytes(place.outbound.sent[1][1](72))) == {"name": "x"}
 
 
-async def test_a_caller_that_cancels_during_a_flush_gets_no_outcome() -> None:
+async def test_a_caller_that_cancels_during_a_flush_receives_no_outcome() -> None:
     place, got = Place(), []
     cancel = place.forwarder.delegate_post(asked(), got.append)
     assert cancel is not None
@@ -458,7 +461,7 @@ async def test_a_request_that_a_synchronous_interceptor_refuses_is_not_sent() ->
     log: list[str] = []
     place = Place(Half("a", log), Half("b", log, RpcError(5, "no")))
     assert place.take(asked()) is not None
-    assert place.session.answers == []  # not delivered before the request is registered
+    assert place.session.answers == []  # the error is delivered after `take` returns
     got = await answered(place)
     assert got.message == "no"
     assert log == ["a in", "b in", "a out: RpcError"]
@@ -522,7 +525,7 @@ async def test_an_async_interceptor_needs_a_task_unless_it_passes_the_request() 
 
 
 @pytest.mark.parametrize(("method", "forwarded"), [("x/y", True), ("tools/call", False)])
-async def test_a_request_outside_of_a_session_needs_no_task_if_no_interceptor_is_concerned(
+async def test_a_stateless_request_needs_no_task_if_no_interceptor_handles_it(
     method: str, forwarded: bool
 ) -> None:
     class Looking(InterceptorBase):
@@ -564,7 +567,9 @@ async def test_synchronous_interceptors_receive_the_cancellation() -> None:
 
 
 @pytest.mark.parametrize("whose", ["client", "server"])
-async def test_a_request_waits_for_earlier_notifications_in_interceptors(whose: str) -> None:
+async def test_a_request_waits_until_interceptors_have_handled_earlier_notifications(
+    whose: str,
+) -> None:
     place = Place(Half("a", []))
     passage = place.session.passage if whose == "client" else place.connection.passage
     passage.busy = True
@@ -574,7 +579,8 @@ async def test_a_request_waits_for_earlier_notifications_in_interceptors(whose: 
     assert place.take(asked("server/discover")) is None
     bare = Place()
     bare.connection.passage.busy = True
-    assert bare.take(asked()) is not None  # without interceptors, the order does not matter
+    # Without interceptors, requests do not wait for notifications.
+    assert bare.take(asked()) is not None
 
 
 async def test_synchronous_interceptors_are_called_for_a_request_outside_of_a_session() -> None:

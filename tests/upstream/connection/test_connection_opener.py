@@ -1,4 +1,4 @@
-"""Opening of connections: eras, failed attempts and refused handshakes."""
+"""Opening of upstream connections: eras, failed attempts and refused handshakes."""
 
 import asyncio
 from itertools import pairwise
@@ -33,7 +33,7 @@ INTRODUCTION = introduction_of(b"{}", exchange().caller)
 
 
 class Opened:
-    """An opener, and a list of connections that it has lost."""
+    """An opener, and a list of its connections that were lost."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Opened:
         self.lost: list[tuple[UpstreamConnection, ChannelClosed]] = []
         self.opener = ConnectionOpener(
             target or target_for(MCPServer("red"), "red"),
-            UpstreamSettings(**fields),
+            lambda: UpstreamSettings(**fields),
             starts or StartLimiter(),
             lambda *of: self.lost.append(of),
         )
@@ -55,7 +55,7 @@ class Opened:
 
 
 class AbsentServer(Opened):
-    """A server that cannot be reached, and the times of attempts."""
+    """An opener for a server that cannot be reached, with the times of its attempts."""
 
     def __init__(self, clock: VirtualTime, error: Exception | None = None, **fields: Any) -> None:
         self.tried: list[float] = []
@@ -86,7 +86,7 @@ async def test_attempts_to_reach_an_absent_server_have_growing_delays_up_to_30_s
     assert gaps == pytest.approx([0.5, 1, 2, 4, 8, 16, 30, 30, 30], abs=0.11)
 
 
-async def test_the_failures_of_1024_principals_are_remembered(virtual_time: VirtualTime) -> None:
+async def test_failures_of_at_most_1024_principals_are_stored(virtual_time: VirtualTime) -> None:
     server = AbsentServer(virtual_time)
     everybody = [principal_from(f"user {number}") for number in range(1025)]
     for principal in everybody[:1024]:
@@ -94,7 +94,7 @@ async def test_the_failures_of_1024_principals_are_remembered(virtual_time: Virt
     assert not await server.ask(everybody[0])
     assert await server.ask(everybody[1024])
     assert not await server.ask(everybody[1])
-    assert await server.ask(everybody[0])  # the oldest principal was forgotten
+    assert await server.ask(everybody[0])  # the failure of the oldest principal is no longer stored
 
 
 async def test_the_last_error_is_kept_until_a_connection_is_opened(
@@ -118,7 +118,7 @@ async def test_the_last_error_is_kept_until_a_connection_is_opened(
 @pytest.mark.parametrize(
     "error", [RpcError(-32602, "no such tenant"), HttpError(403)], ids=["error", "status"]
 )
-async def test_a_refusal_does_not_count_as_a_failed_attempt(
+async def test_a_rejection_by_the_server_does_not_count_as_a_failed_attempt(
     virtual_time: VirtualTime, error: Exception
 ) -> None:
     server = AbsentServer(virtual_time, error)
@@ -128,7 +128,7 @@ async def test_a_refusal_does_not_count_as_a_failed_attempt(
     assert (len(server.tried), server.opener.error) == (3, None)
 
 
-async def test_a_shortage_of_this_machine_does_not_count_as_a_failed_attempt(
+async def test_a_local_resource_shortage_does_not_count_as_a_failed_attempt(
     virtual_time: VirtualTime,
 ) -> None:
     starts = StartLimiter()
@@ -138,13 +138,16 @@ async def test_a_shortage_of_this_machine_does_not_count_as_a_failed_attempt(
     for _ in range(3):
         with pytest.raises(LocalResourceError):
             await server.find_out()
-    assert len(server.tried) == 3  # each attempt waited for the pause, and none was rejected
+    # Each attempt waited for the shortage to end, and none was rejected.
+    assert len(server.tried) == 3
     assert server.opener.error is None
     assert starts.shortage.error is not None
 
 
-async def test_processes_for_clients_wait_for_a_start_slot(virtual_time: VirtualTime) -> None:
-    """Sixteen servers that one client calls do not start sixteen processes at once."""
+async def test_processes_started_for_clients_wait_for_a_start_slot(
+    virtual_time: VirtualTime,
+) -> None:
+    """Sixteen new connections of one client must not start sixteen processes at once."""
     starts, running, most = StartLimiter(2), 0, 0
 
     async def start() -> Channel:
@@ -202,16 +205,19 @@ async def test_a_server_that_does_not_respond_times_out(virtual_time: VirtualTim
     assert server.opener.error is refused.value
 
 
-async def test_the_reason_of_an_exit_mentions_the_start_up(virtual_time: VirtualTime) -> None:
+async def test_the_public_reason_for_an_exit_during_start_up_says_so(
+    virtual_time: VirtualTime,
+) -> None:
     error = ChannelClosed("red exited", exit_code=7, delivered=False)
     server = AbsentServer(virtual_time, error)
     with pytest.raises(ChannelClosed) as refused:
         await server.find_out()
     assert refused.value.public.endswith(" during start-up")
-    assert len(server.tried) == 1  # the server has not read anything, so no second attempt is made
+    # No second attempt, because the server exited before it read the request.
+    assert len(server.tried) == 1
 
 
-# The era of the server
+# Detection of the era of a server
 
 
 @pytest.mark.parametrize(
@@ -236,7 +242,7 @@ async def test_a_connection_is_opened_in_the_preferred_era() -> None:
     assert lost is connection
 
 
-async def test_a_shared_handshake_leaves_the_stateless_era_unknown() -> None:
+async def test_a_handshake_connection_leaves_support_for_the_stateless_era_unknown() -> None:
     server = Opened()
     connection = await server.opener.open(INTRODUCTION, ANONYMOUS, stateless=False, others=False)
     assert (connection.stateless, connection.introduction) == (False, None)
@@ -244,7 +250,7 @@ async def test_a_shared_handshake_leaves_the_stateless_era_unknown() -> None:
     await connection.close()
 
 
-async def test_a_session_is_opened_with_the_bytes_of_its_client() -> None:
+async def test_a_session_is_opened_with_the_original_initialize_params_of_its_client() -> None:
     async with scene(offers={"instructions": "x"}) as place:
         opener = place.relay.pool.opener
         said = Raw(b'{"protocolVersion":"2025-11-25", "capabilities":{} ,"vendor":1e400}')
@@ -286,13 +292,13 @@ def test_eras_are_forgotten_if_the_handshake_is_refused(
 @pytest.mark.parametrize(
     ("era", "stateless", "known"),
     [
-        ("auto", True, (True, None)),  # the server may have a handshake, too
+        ("auto", True, (True, None)),  # the server may also support the handshake
         ("auto", False, (False, True)),
         ("handshake", True, (False, None)),
         ("stateless", False, (None, False)),
     ],
 )
-def test_the_era_of_a_connection_opened_elsewhere_is_recorded(
+def test_the_era_of_a_connection_that_another_component_opened_is_recorded(
     era: Any, stateless: bool, known: Any
 ) -> None:
     opener = Opened(era=era).opener
@@ -300,7 +306,7 @@ def test_the_era_of_a_connection_opened_elsewhere_is_recorded(
     assert (opener.speaks_stateless, opener.speaks_handshake) == known
 
 
-def test_a_stateless_connection_does_not_reset_a_refused_handshake() -> None:
+def test_a_stateless_connection_does_not_reset_the_record_of_a_refused_handshake() -> None:
     opener = Opened().opener
     opener.speaks_handshake = False
     opener.learn_era(True)
@@ -315,7 +321,7 @@ def test_a_stateless_connection_does_not_reset_a_refused_handshake() -> None:
         (b"5", {"name": "fairlead", "version": "0"}),
     ],
 )
-def test_the_params_of_initialize_name_the_caller_or_fairlead(
+def test_initialize_has_the_client_info_of_the_caller_or_of_fairlead(
     info: bytes | None, shown: Any
 ) -> None:
     found = introduction_of(b'{"roots":{}}', exchange(info=info).caller)
@@ -329,7 +335,7 @@ both_ways = pytest.mark.parametrize("shared", [True, False], ids=["process", "ht
 
 
 async def next_server(place: Scene) -> Server:
-    """Return the next server that the relay connects to, before its first request."""
+    """Return the server's side of the next connection, before its first request."""
     async with asyncio.timeout(LIMIT):
         return await place._new.get()
 
@@ -352,12 +358,12 @@ async def test_a_server_of_both_eras_that_refuses_a_handshake_is_not_used_as_sta
         client = await place.client()
         answer = asyncio.ensure_future(client.initialize())
         server = await next_server(place)
-        server.refuse(await server.method("initialize"), code, "this client is not welcome")
+        server.refuse(await server.method("initialize"), code, "this client is not allowed")
         if not shared:
             server = await next_server(place)
         server.reply(await server.method("server/discover"), discovered(HANDSHAKE, STATELESS))
         error = (await answer)["error"]
-        assert error == {"code": code, "message": "this client is not welcome"}
+        assert error == {"code": code, "message": "this client is not allowed"}
         other = await place.client()
         opened = asyncio.ensure_future(other.initialize())
         server = await next_server(place)

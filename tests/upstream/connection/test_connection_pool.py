@@ -17,13 +17,13 @@ from fairlead.protocol.revisions import Revision
 from fairlead.relay.relay_settings import RelaySettings
 from fairlead.transport.channel import Channel
 from fairlead.upstream.connection import open_connections
-from fairlead.upstream.connection.connection_pool import UpstreamPool
-from fairlead.upstream.connection.open_connections import STATELESS as CONNECTION_OF_ALL
-from fairlead.upstream.connection.open_connections import (
+from fairlead.upstream.connection.connection_key import STATELESS as CONNECTION_OF_ALL
+from fairlead.upstream.connection.connection_key import (
     ConnectionKey,
     key_of_caller,
     key_of_session,
 )
+from fairlead.upstream.connection.connection_pool import UpstreamPool
 from fairlead.upstream.connection.upstream_connection import TurnLock
 from fairlead.upstream.memory.server_memory import ServerFacts
 from fairlead.upstream.server_target import ServerTarget
@@ -39,7 +39,7 @@ ROOTS, SAMPLING = b'{"roots":{}}', b'{"sampling":{}}'
 
 
 class FakeConnection(SimpleNamespace):
-    """A stub of a connection that only has the attributes about its use."""
+    """A stub of a connection with only the attributes that describe its use."""
 
     quiet = False
 
@@ -91,13 +91,13 @@ def used_by(principal: Principal = ANONYMOUS, *, unused: float = 10.0, **about: 
 
 
 class Default:
-    """An open default connection."""
+    """A stub of the owner of a default connection."""
 
     def __init__(self, connection: Any, *, keeps_one: bool = True) -> None:
         self.current = connection
         self.keeps_one = keeps_one
         self.error: Exception | None = None
-        self.changes = 0  # number of changes to other connections
+        self.changes = 0  # number of reported changes to other connections
 
     def rest(self) -> None:
         self.current = None
@@ -119,7 +119,7 @@ def caller(principal: Principal = ANONYMOUS, capabilities: bytes = b"{}") -> Cal
 
 
 @pytest.mark.parametrize(("unused", "ends"), [(5.0, True), (4.9, False)])
-async def test_room_is_made_by_closing_a_connection_unused_for_five_seconds(
+async def test_the_pool_closes_a_connection_unused_for_five_seconds_at_its_limit(
     virtual_time: VirtualTime, unused: float, ends: bool
 ) -> None:
     pool = new_pool()
@@ -135,8 +135,8 @@ async def test_room_is_made_by_closing_a_connection_unused_for_five_seconds(
             pool._retire_one(connections, 3)
 
 
-async def test_the_connection_of_a_quiet_session_is_closed_when_all_are_open() -> None:
-    """Sixty seconds without a call, a subscription or a listener; the oldest one is closed."""
+async def test_the_pool_closes_the_connection_of_a_quiet_session_at_its_limit() -> None:
+    """A session is quiet after 60 seconds without a call, a subscription or a listener."""
     pool = new_pool()
     retired: list[Any] = []
     pool._retire = retired.append  # type: ignore[method-assign, assignment]
@@ -162,7 +162,7 @@ async def test_the_connection_of_a_quiet_session_is_closed_when_all_are_open() -
     ("principal", "held", "reserved", "ended"),
     [
         (ADA, 2, 0, 0),
-        (ADA, 3, 0, 1),  # half of the limit of six
+        (ADA, 3, 0, 1),  # three connections are half of the limit of six
         (ADA, 2, 1, 1),
         (BOB, 3, 0, 0),
         (ANONYMOUS, 5, 0, 0),
@@ -170,7 +170,7 @@ async def test_the_connection_of_a_quiet_session_is_closed_when_all_are_open() -
         (ANONYMOUS, 5, 1, 1),
     ],
 )
-async def test_a_principal_has_half_of_the_connections_and_all_together_have_a_limit(
+async def test_connections_are_limited_for_each_principal_and_in_total(
     virtual_time: VirtualTime, principal: Principal, held: int, reserved: int, ended: int
 ) -> None:
     pool = new_pool(max_connections=6)
@@ -191,7 +191,7 @@ async def test_a_principal_has_half_of_the_connections_and_all_together_have_a_l
         assert principal not in dict(pool._reserved)
 
 
-async def test_room_is_made_by_closing_a_connection_of_the_principal_with_the_most(
+async def test_the_pool_closes_a_connection_of_the_principal_that_has_the_most(
     virtual_time: VirtualTime,
 ) -> None:
     pool = new_pool(max_connections=4)
@@ -212,7 +212,7 @@ async def test_room_is_made_by_closing_a_connection_of_the_principal_with_the_mo
     ],
     ids=["idle", "quiet", "in use"],
 )
-async def test_the_error_of_a_busy_server_contains_the_time_to_retry_after(
+async def test_the_error_for_a_busy_server_contains_the_time_to_retry_after(
     virtual_time: VirtualTime, about: dict[str, Any], retry_after: float
 ) -> None:
     pool = new_pool(max_connections=1)
@@ -228,7 +228,7 @@ async def test_the_error_of_a_busy_server_contains_the_time_to_retry_after(
 
 
 @pytest.mark.parametrize("about", [{}, {"idle": False, "quiet": True}], ids=["idle", "quiet"])
-async def test_a_connection_can_be_opened_after_the_time_to_retry_after(
+async def test_a_connection_can_be_opened_after_the_time_given_in_the_error(
     virtual_time: VirtualTime, about: dict[str, Any]
 ) -> None:
     pool = new_pool(max_connections=1)
@@ -259,7 +259,7 @@ async def test_the_default_connection_counts_and_may_be_closed_to_make_room(
                 raise AssertionError("no connection is available")
         assert refused.value.retry_after == 5.0
         assert default.current is connection
-    assert not connection.closed  # its owner closes the default connection
+    assert not connection.closed  # the pool asks the owner to close the default connection
 
 
 async def test_the_least_recently_used_connection_is_closed_to_make_room(
@@ -280,7 +280,7 @@ async def test_the_least_recently_used_connection_is_closed_to_make_room(
 @pytest.mark.parametrize(
     ("most", "idle", "closed"), [(1, True, True), (2, True, False), (1, False, False)]
 )
-async def test_a_default_connection_beyond_the_limit_closes_an_unused_one(
+async def test_a_default_connection_over_the_limit_closes_an_unused_connection(
     virtual_time: VirtualTime, most: int, idle: bool, closed: bool
 ) -> None:
     pool = new_pool(max_connections=most)
@@ -291,14 +291,16 @@ async def test_a_default_connection_beyond_the_limit_closes_an_unused_one(
     assert (other.closed, default.current) == (closed, opened)
 
 
-async def test_the_default_connection_over_http_does_not_count(virtual_time: VirtualTime) -> None:
+async def test_the_default_connection_over_http_does_not_count_towards_the_limit(
+    virtual_time: VirtualTime,
+) -> None:
     pool = new_pool(max_connections=1, is_process=False)
     pool.default = default = Default(connection := used_by(idle=False))
     with pool._reserve(ANONYMOUS):
         assert default.current is connection
 
 
-async def test_sessions_over_http_do_not_count(virtual_time: VirtualTime) -> None:
+async def test_sessions_over_http_do_not_count_towards_the_limit(virtual_time: VirtualTime) -> None:
     pool = new_pool(max_connections=1, is_process=False)
     pool.own.update(used_by(idle=False) for _ in range(5))
     with pool._reserve(ANONYMOUS):
@@ -333,7 +335,9 @@ async def test_an_idle_connection_is_closed_after_the_idle_limit(
     assert (pool.connections, pool._timers) == ([], {})
 
 
-async def test_a_connection_that_was_called_stays_open_longer(virtual_time: VirtualTime) -> None:
+async def test_a_connection_that_was_called_stays_open_longer_when_idle(
+    virtual_time: VirtualTime,
+) -> None:
     pool = new_pool(idle_close=100.0, idle_close_used=300.0)
     connection = used_by(unused=0)
     pool._connections[KEY] = [connection]
@@ -378,7 +382,7 @@ async def test_the_last_connection_of_a_server_stays_open_unless_it_is_lazy(
 
 
 @pytest.mark.parametrize(("seconds", "stateless"), [(0, False), (100, True)])
-async def test_some_connections_are_never_closed_as_idle(
+async def test_stateless_connections_and_a_limit_of_zero_have_no_idle_timer(
     virtual_time: VirtualTime, seconds: float, stateless: bool
 ) -> None:
     pool = new_pool(idle_close=seconds)
@@ -421,7 +425,7 @@ async def test_a_connection_is_closed_with_its_session_unless_it_is_needed(
     assert (connection.used == virtual_time.now) is not closed
 
 
-async def test_a_removed_connection_leaves_no_timer_and_no_empty_list(
+async def test_removing_a_connection_leaves_no_timer_and_no_empty_list(
     virtual_time: VirtualTime,
 ) -> None:
     pool = new_pool()
@@ -442,7 +446,9 @@ async def test_a_removed_connection_leaves_no_timer_and_no_empty_list(
 # Losses
 
 
-async def test_a_key_whose_processes_exit_too_often_is_suspended(virtual_time: VirtualTime) -> None:
+async def test_a_connection_key_is_suspended_if_its_processes_exit_too_often(
+    virtual_time: VirtualTime,
+) -> None:
     pool = new_pool()
     lost: list[Any] = []
     pool.on_lost = lambda *of: lost.append(of)
@@ -461,7 +467,7 @@ async def test_a_key_whose_processes_exit_too_often_is_suspended(virtual_time: V
     with pytest.raises(ConnectFailed, match="red failed more than 5 times within 30 s") as refused:
         pool._check_suspended(KEY)
     assert refused.value.public == "failed more than 5 times within 30 s"
-    pool._check_suspended(OTHER_KEY)  # other clients still get connections
+    pool._check_suspended(OTHER_KEY)  # keys of other clients are not suspended
     virtual_time.now += 25
     pool._check_suspended(KEY)
     assert pool._losses == {}
@@ -479,7 +485,7 @@ async def test_only_the_unexpected_exit_of_a_process_counts_as_a_loss(
     assert (pool._losses, pool.connections) == ({}, [])
 
 
-async def test_losses_of_a_limited_number_of_keys_are_remembered(
+async def test_losses_are_stored_for_a_limited_number_of_keys(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_connections, "MOST_KEYS", 2)
@@ -489,9 +495,11 @@ async def test_losses_of_a_limited_number_of_keys_are_remembered(
     assert list(pool._losses) == [OTHER_KEY, CONNECTION_OF_ALL]
 
 
-async def test_no_connection_is_opened_for_a_suspended_key(virtual_time: VirtualTime) -> None:
+async def test_no_connection_is_opened_for_a_suspended_connection_key(
+    virtual_time: VirtualTime,
+) -> None:
     pool = new_pool()
-    key = key_of_caller(caller())
+    key = key_of_caller(caller().capabilities, ANONYMOUS)
     pool.opener.speaks_stateless = False
     for _ in range(6):
         pool._count_loss(key)
@@ -530,7 +538,7 @@ async def test_a_stateless_request_uses_an_open_handshake_connection(
     stateless: bool | None, found: bool
 ) -> None:
     pool, connection, of_all = new_pool(), used_by(), used_by(stateless=True)
-    pool._connections[key_of_caller(caller())] = [connection]
+    pool._connections[key_of_caller(caller().capabilities, ANONYMOUS)] = [connection]
     pool._connections[CONNECTION_OF_ALL] = [of_all]
     pool.opener.speaks_stateless = stateless
     assert (pool.handshake_connection(caller()) is connection) is found
@@ -541,7 +549,7 @@ async def test_a_stateless_request_uses_an_open_handshake_connection(
     assert pool.stateless_connection is None
 
 
-async def test_requests_that_must_not_wait_use_the_default_connection() -> None:
+async def test_requests_that_cannot_wait_use_an_open_default_connection() -> None:
     pool, connection = new_pool(), used_by()
     pool.default = Default(connection)
     pool._connections[CONNECTION_OF_ALL] = [used_by(stateless=True)]
@@ -559,7 +567,7 @@ async def test_requests_that_must_not_wait_use_the_default_connection() -> None:
     ("stateless", "principal", "capabilities", "in_session", "used"),
     [
         (True, ADA, ROOTS, False, True),
-        (True, ANONYMOUS, b"{}", True, False),  # a session gets a connection of its own era
+        (True, ANONYMOUS, b"{}", True, False),  # a session needs a connection of the handshake era
         (False, ANONYMOUS, b"{}", False, True),
         (False, ANONYMOUS, b"{}", True, True),
         (False, ANONYMOUS, ROOTS, False, False),
@@ -585,11 +593,12 @@ async def test_only_anonymous_clients_without_capabilities_use_the_default_conne
         ("all", None, False, True),
         ("all", True, True, True),
         ("session", None, False, False),
-        ("session", False, True, True),  # a stateless server has no sessions
+        # The setting has no effect, because a stateless server has no sessions.
+        ("session", False, True, True),
         ("alike", False, True, True),
     ],
 )
-async def test_a_session_uses_the_default_connection_by_setting_and_era(
+async def test_share_setting_and_era_decide_whether_a_session_uses_the_default_connection(
     share: Any, speaks_handshake: bool | None, stateless: bool, used: bool
 ) -> None:
     pool, connection = new_pool(share=share), used_by(stateless=stateless)
@@ -608,7 +617,7 @@ async def test_a_session_that_needs_another_connection_does_not_wait_for_the_def
         await pool._default_for(caller(), in_session=True)
 
 
-async def test_two_stateless_connections_that_were_opened_at_once_become_one() -> None:
+async def test_two_stateless_connections_opened_concurrently_are_reduced_to_one() -> None:
     pool = new_pool()
     opened: list[Any] = []
     pool.on_connection = opened.append
@@ -630,7 +639,7 @@ async def test_one_connection_is_opened_for_all_concurrent_waiters() -> None:
 
     waiting = [asyncio.create_task(pool._once(KEY, caller(ADA), make, KEY)) for _ in range(3)]
     await asyncio.sleep(0)
-    waiting[0].cancel()  # cancelling one waiter does not cancel the others
+    waiting[0].cancel()  # cancelling one waiter does not cancel other waiters
     await asyncio.sleep(0)
     going.set()
     found = await asyncio.gather(*waiting, return_exceptions=True)
@@ -639,18 +648,18 @@ async def test_one_connection_is_opened_for_all_concurrent_waiters() -> None:
     assert (pool.connections, pool._opening) == (opened, {})
 
 
-# Calls during which the server may ask the client
+# Calls during which the server may send requests to the client
 
 
 class AskedBack:
-    """A pool whose connections have turns, and which opens more of them."""
+    """A pool whose connections process one call at a time, and which can open more of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, most: int = 3) -> None:
         self.pool = new_pool(turn_wait=0.25, turn_timeout=5.0)
         self.opened = 0
         self.most = most
         self.caller = caller(ADA, ROOTS)
-        self.key = key_of_caller(self.caller)
+        self.key = key_of_caller(self.caller.capabilities, self.caller.principal)
         self.connections = [used_by(ADA) for _ in range(count)]
         self.pool._connections[self.key] = self.connections
         monkeypatch.setattr(self.pool, "for_caller", self._first)
@@ -672,7 +681,7 @@ class AskedBack:
 
 
 @pytest.mark.parametrize("about", ["stateless", "correlates_calls"])
-async def test_calls_with_their_own_streams_need_no_turn(
+async def test_calls_with_their_own_streams_need_no_turn_on_a_connection(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch, about: str
 ) -> None:
     place = AskedBack(monkeypatch, 1)
@@ -681,7 +690,7 @@ async def test_calls_with_their_own_streams_need_no_turn(
     assert place.connections[0].turns.free
 
 
-async def test_a_call_that_waits_for_its_turn_gets_another_connection_up_to_a_limit(
+async def test_a_call_that_waits_too_long_for_its_turn_opens_another_connection_up_to_a_limit(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, began = AskedBack(monkeypatch, 1), virtual_time.now
@@ -692,7 +701,7 @@ async def test_a_call_that_waits_for_its_turn_gets_another_connection_up_to_a_li
     with pytest.raises(TimeoutError):
         await place.take()
     assert virtual_time.now == began + 5.25
-    assert place.opened == 3  # the limit excludes a fourth
+    assert place.opened == 3  # the limit does not allow a fourth connection
     waiting = asyncio.create_task(place.take())
     await asyncio.sleep(1)
     taken[1][1].release()
@@ -702,7 +711,7 @@ async def test_a_call_that_waits_for_its_turn_gets_another_connection_up_to_a_li
     turn.release()
 
 
-async def test_no_connection_is_opened_if_a_turn_becomes_free_soon(
+async def test_no_connection_is_opened_if_a_turn_becomes_free_within_the_wait_time(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = AskedBack(monkeypatch, 1)
@@ -714,7 +723,7 @@ async def test_no_connection_is_opened_if_a_turn_becomes_free_soon(
     assert place.opened == 0
 
 
-async def test_a_call_waits_for_open_connections_if_no_more_can_be_opened(
+async def test_a_call_waits_for_an_open_connection_if_no_more_can_be_opened(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = AskedBack(monkeypatch, 1, most=0)
@@ -746,7 +755,7 @@ async def test_a_turn_on_a_lost_connection_is_released(
     assert place.opened == 1
 
 
-async def test_on_the_default_connection_a_call_waits_for_its_turn(
+async def test_a_call_on_the_default_connection_waits_for_its_turn(
     virtual_time: VirtualTime,
 ) -> None:
     pool, connection = new_pool(share="all", turn_timeout=5.0), used_by()
@@ -818,14 +827,14 @@ async def test_sessions_with_the_same_key_share_a_connection() -> None:
 async def test_sessions_with_roots_share_a_connection_that_was_called(
     about: dict[str, Any], shared: bool
 ) -> None:
-    """Until then the server may request the roots of the session that opened it."""
+    """Before its first call, the server may still request the roots of the first session."""
     place = Sessions()
     first = await place.open(ADA, ROOTS)
     vars(first).update({"idle": False, **about})
     assert (await place.open(ADA, ROOTS) is first) is shared
 
 
-async def test_concurrent_sessions_with_roots_get_a_connection_each() -> None:
+async def test_concurrent_sessions_with_roots_get_separate_connections() -> None:
     place = Sessions()
     opened = await asyncio.gather(*(place.open(ADA, ROOTS) for _ in range(3)))
     assert len({*opened}) == 3
@@ -835,14 +844,15 @@ async def test_sessions_with_the_same_agreed_revision_share_a_connection() -> No
     place = Sessions()
     place.agreement = Agreement(revision=Revision.V2025_06_18)
     first = await place.open(ADA, SAMPLING, "2025-06-18")
-    place.pool._agreed[HANDSHAKE] = "2025-06-18"  # proposed by another client before
+    # As if another client had proposed this version before.
+    place.pool._agreed[HANDSHAKE] = "2025-06-18"
     assert await place.open(ADA, SAMPLING, HANDSHAKE) is first
     assert await place.open(ADA, SAMPLING, "2025-03-26") is not first
     assert place.pool._agreed["2025-03-26"] == "2025-06-18"
     assert len(place.introductions) == 2
 
 
-async def test_a_session_joins_the_connection_that_is_free_and_has_the_fewest_sessions() -> None:
+async def test_a_session_joins_the_free_connection_with_the_fewest_sessions() -> None:
     place = Sessions()
     said = Raw(b'{"protocolVersion":"%b"}' % HANDSHAKE.encode())
     key = key_of_session(caller(), said)
@@ -884,7 +894,7 @@ async def test_a_server_that_requests_roots_is_shared_by_sessions_without_roots(
     assert await place.open(ADA, SAMPLING) is await place.open(ADA, SAMPLING)
 
 
-async def test_a_session_that_moves_gets_a_free_connection_or_a_new_one() -> None:
+async def test_a_session_that_moves_gets_a_free_connection_or_a_new_connection() -> None:
     place = Sessions()
     first = await place.open(ADA, ROOTS)
     turn = first.turns.try_take("other")
@@ -936,7 +946,7 @@ async def test_a_connection_stays_shared_if_the_session_has_no_roots() -> None:
     assert (place.pool.facts, place.pool.own) == (ServerFacts(), set())
 
 
-# Servers that can run only once
+# Servers that can run only as one process
 
 
 @pytest.mark.parametrize(
@@ -962,7 +972,8 @@ async def test_clients_use_the_first_process_if_a_second_one_exits(
         assert await place.open(principal, ROOTS) is default
         assert place.pool.facts == ServerFacts(is_single=True)
         assert await place.open(principal, SAMPLING) is default
-        assert len(place.introductions) == 1  # the fact is stored by now
+        # No second process is started, because the fact is stored.
+        assert len(place.introductions) == 1
     else:
         with pytest.raises(ConnectFailed, match="exited") as refused:
             await place.open(principal, ROOTS)
@@ -970,7 +981,7 @@ async def test_clients_use_the_first_process_if_a_second_one_exits(
         assert ('set share = "all"' in refused.value.public) is (principal is ADA)
 
 
-async def test_a_server_that_ran_twice_is_not_marked_as_single() -> None:
+async def test_a_server_that_ran_in_two_processes_is_not_marked_as_single() -> None:
     place = Sessions()
     place.pool.default = Default(used_by())
     await place.open(ANONYMOUS, ROOTS)
@@ -990,12 +1001,12 @@ async def test_a_refusal_by_a_server_with_a_handshake_is_returned() -> None:
 
 
 async def test_a_server_that_cannot_run_twice_serves_all_clients(tmp_path: Path) -> None:
-    """The second process finds the lock of the first and exits."""
+    """The second process finds the lock file of the first and exits."""
     source = """
     try:
         lock = os.open(LOG + ".lock", os.O_CREAT | os.O_EXCL)
     except FileExistsError:
-        sys.exit("another one is running")
+        sys.exit("another process is running")
     for message in requests():
         if message["method"] == "tools/list":
             answer(message, {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]})

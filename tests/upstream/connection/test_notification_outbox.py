@@ -1,4 +1,4 @@
-"""Queues of notifications: sent at once if the receiver reads, else in order and bounded."""
+"""Queues of notifications that are sent at once, or in order when the receiver reads again."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from fairlead.wire import Notification, RequestId
 
 
 class Reader:
-    """A connection whose other side reads or is congested."""
+    """A fake connection whose peer reads or is congested."""
 
     def __init__(self) -> None:
         self.channel = self
@@ -54,7 +54,7 @@ async def test_notifications_to_a_congested_peer_are_sent_later_in_order() -> No
     reader.congested = True
     box.put(Notification("a"), 5)
     reader.congested = False
-    # must not overtake the first one, although the channel is free again
+    # must not overtake the first notification, although the channel is free again
     box.put(Notification("b"))
     assert (reader.sent, box.busy) == ([], True)
     reader.drained.set()
@@ -121,7 +121,7 @@ async def test_the_oldest_notifications_to_a_slow_peer_are_dropped_and_logged_on
     assert [method for method, _ in reader.sent] == ["d", "e"]
 
 
-async def test_a_closed_outbox_sends_nothing() -> None:
+async def test_a_closed_outbox_sends_no_notifications() -> None:
     reader = Reader()
     box = outbox(reader)
     reader.congested = True

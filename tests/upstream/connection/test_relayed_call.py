@@ -1,4 +1,4 @@
-"""Notifications to the client of a request while a server processes it."""
+"""Notifications that are forwarded to a client while its request is processed."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ from tests.support.single_exchange import exchange
 
 
 class Edge(NullReplyPath):
-    """A reply path that records notifications, and blocks while it is closed."""
+    """A reply path that records notifications, and can block them."""
 
     def __init__(self) -> None:
         super().__init__(ANONYMOUS)
@@ -95,7 +95,7 @@ async def test_notifications_are_converted_to_the_revision_of_the_client(
     assert edge.told == [("notifications/progress", told)]
 
 
-async def test_flush_without_notifications_returns_at_once() -> None:
+async def test_flushing_without_notifications_returns_at_once() -> None:
     one, edge, _ = call()
     await one.flushed()
     assert one.outbox is None
@@ -103,7 +103,7 @@ async def test_flush_without_notifications_returns_at_once() -> None:
 
 
 @pytest.mark.parametrize(("heard", "told"), [(True, 1), (False, 0)])
-async def test_notifications_are_dropped_while_no_request_of_the_client_waits(
+async def test_notifications_are_dropped_while_the_client_has_no_pending_request(
     heard: bool, told: int
 ) -> None:
     one, edge, _ = call()
@@ -131,7 +131,7 @@ async def test_notifications_are_dropped_while_no_request_of_the_client_waits(
         ("notifications/message", None, set(), True),
     ],
 )
-async def test_updates_of_a_resource_are_sent_only_if_permitted(
+async def test_updates_of_a_resource_are_sent_only_if_the_client_may_read_it(
     method: str, params: Any, permitted: set[str], expected: bool
 ) -> None:
     told = note(method, params)
@@ -147,7 +147,7 @@ async def test_updates_of_a_resource_are_sent_only_if_permitted(
     assert edge.told
 
 
-async def test_progress_has_the_token_of_the_client() -> None:
+async def test_forwarded_progress_has_the_token_of_the_client() -> None:
     one, edge, _ = call({"_meta": {"progressToken": "mine"}})
     one.progressed(note("notifications/progress", {"progressToken": 7, "progress": 1}))
     await one.flushed()
@@ -203,7 +203,7 @@ def test_a_stateless_caller_gets_logs_of_the_requested_level(
 @pytest.mark.parametrize(
     ("method", "expected"), [("tools/call", True), ("prompts/get", True), ("tools/list", False)]
 )
-def test_a_server_may_ask_during_some_methods_if_the_client_can_be_reached(
+def test_a_server_may_request_input_during_calls_and_prompts_if_the_client_is_reachable(
     method: str, expected: bool
 ) -> None:
     one, _, _ = call(method=method)
@@ -213,7 +213,7 @@ def test_a_server_may_ask_during_some_methods_if_the_client_can_be_reached(
     assert one.may_be_asked is expected
 
 
-async def test_a_call_continues_with_the_next_request_of_its_client() -> None:
+async def test_a_call_continues_on_the_reply_path_of_the_next_client_request() -> None:
     one, first, _ = call({"_meta": {"progressToken": "a"}})
     one.tell(note())
     await one.flushed()
@@ -253,7 +253,7 @@ members = st.lists(st.tuples(names, values), max_size=4)
 
 
 def spelled(members: Members, space: str, *, ascii: bool) -> bytes:
-    """Encode an object in which names may occur more than once."""
+    """Encode members as a JSON object, in which names may occur more than once."""
     parts = (
         f"{json.dumps(name, ensure_ascii=ascii)}:{space}"
         + json.dumps(held, ensure_ascii=ascii, separators=(",", ":"))
@@ -282,7 +282,7 @@ def exchanged(params: bytes) -> Exchange:
 @example([("name", "rm"), ("name", "echo"), ("arguments", {})], "", True)
 @example([("name", "echo"), ("arguments", {"a": "1"}), ("arguments", {})], "", True)
 @example([("name", "ä"), ("arguments", {})], "", True)
-def test_every_name_is_sent_once_with_the_value_that_was_read(
+def test_each_duplicate_member_is_sent_once_with_the_value_that_was_read(
     members: Members, space: str, ascii: bool
 ) -> None:
     params = spelled(members, space, ascii=ascii)
@@ -297,7 +297,7 @@ def test_every_name_is_sent_once_with_the_value_that_was_read(
     assert json.loads(bytes(sent)) == read
 
 
-def test_params_without_room_for_duplicates_are_not_encoded_again() -> None:
+def test_params_that_cannot_contain_duplicates_are_not_encoded_again() -> None:
     params = b'{"name":"echo","arguments":{"text":"x"}}'
     exchange = exchanged(params)
     assert params_as_decoded(exchange) is exchange.message.params
@@ -342,7 +342,7 @@ def test_a_request_id_may_be_a_string() -> None:
     assert filled(passing(tracked), "ü-1") == {"_meta": {"progressToken": "ü-1"}}
 
 
-def test_members_of_meta_are_added_and_removed() -> None:
+def test_members_of_meta_are_added_and_removed_in_forwarded_params() -> None:
     given = passing({"_meta": {"a": 1, "b": 2, "progressToken": 3}})
     given.without(("a", "c"))
     given.stamp({"d": Raw(b"4")})
@@ -354,7 +354,7 @@ def test_members_of_meta_are_added_and_removed() -> None:
     assert filled(bare) == {"x": 1, "_meta": {"d": 4}}
 
 
-def test_params_that_cannot_be_read_are_refused() -> None:
+def test_params_that_cannot_be_decoded_are_rejected() -> None:
     given = RelayedParams(Raw(b"[1]"))
     given.replace("name", "x")
     with pytest.raises(RpcError, match="nested too deeply to be read") as refused:
@@ -363,7 +363,9 @@ def test_params_that_cannot_be_read_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("alias", "name"), [(None, "git_log"), ("log", "log")])
-def test_the_target_is_sent_under_the_servers_own_name(alias: str | None, name: str) -> None:
+def test_the_target_of_a_request_is_sent_under_the_name_the_server_uses(
+    alias: str | None, name: str
+) -> None:
     asked = exchanged(b'{"name":"git_log","x":1}')
     asked.alias = alias
     assert filled(params_of(asked)) == {"name": name, "x": 1}

@@ -1,4 +1,4 @@
-"""Requests and notifications of a server, and the calls and sessions that receive them."""
+"""Requests and notifications from a server, and the calls and sessions that receive them."""
 
 import asyncio
 import contextlib
@@ -33,13 +33,13 @@ CHANGED = "notifications/tools/list_changed"
 
 
 class FakeSession:
-    """A session that records its notifications."""
+    """A fake session that records its notifications."""
 
     def __init__(self, level: str = "debug", principal: Principal = ANONYMOUS) -> None:
         self.level, self.principal = level, principal
         self.heard: list[str] = []
         self.outcome: Any = b'{"from":"session"}'
-        self.asked_in: list[Any] = []  # ids of its calls during which the server sent a request
+        self.asked_in: list[Any] = []  # ids of the calls on whose streams the server sent a request
         self.taking = True
         self.peer: Any = SimpleNamespace(
             conversation=SimpleNamespace(peer=None), channel=SimpleNamespace(has_stream=True)
@@ -54,7 +54,7 @@ class FakeSession:
     def takes(self, note: Notification) -> bool:
         return self.taking
 
-    async def ask(self, asked: Any, outbox: Any, reply_to: Any) -> Any:
+    async def ask(self, asked: Any, outbox: Any, timeout: float, reply_to: Any) -> Any:
         self.asked_in.append(reply_to)
         if isinstance(self.outcome, Exception):
             raise self.outcome
@@ -62,7 +62,7 @@ class FakeSession:
 
 
 class FakeCall:
-    """A call in progress that records the notifications to its client."""
+    """A fake pending call that records notifications to its client."""
 
     def __init__(
         self, session: Any = None, *, stateless: bool = True, asking: bool = True, log: bool = True
@@ -103,23 +103,23 @@ def known(connection: UpstreamConnection, sessions: Any = (), **calls: Any) -> N
     connection.calls = {int(name[1:]): call for name, call in calls.items()}
 
 
-async def test_a_log_message_goes_to_the_call_that_it_belongs_to() -> None:
+async def test_a_log_message_is_sent_to_the_call_that_caused_it() -> None:
     connection, one, other = connection_of(), FakeCall(), FakeCall(log=False)
     known(connection, c1=one, c2=other)
     message = note("notifications/message", level="info")
     connection._passed(message, 1)
     connection._passed(message, 2)
-    connection._passed(message, None)  # two calls without a session: the receiver is ambiguous
+    connection._passed(message, None)  # ambiguous, because two calls without a session are pending
     connection._passed(message, 9)
     assert (one.methods, other.methods) == (["notifications/message"], [])
 
 
-async def test_a_log_message_goes_to_the_only_call_or_session() -> None:
+async def test_a_log_message_is_sent_to_the_only_call_or_session() -> None:
     connection, session = connection_of(), FakeSession("warning")
     call = FakeCall(session)
     known(connection, [session], c1=call, c2=FakeCall(session))
     connection._passed(note("notifications/message", level="error"), None)
-    assert call.methods == ["notifications/message"]  # several calls of one session count as one
+    assert call.methods == ["notifications/message"]  # two calls of one session are not ambiguous
     known(connection, [session])
     for level in ("info", "warning", "odd"):
         connection._passed(note("notifications/message", level=level), None)
@@ -137,7 +137,7 @@ async def test_a_log_message_goes_to_the_only_call_or_session() -> None:
     ("watching", "sessions", "heard"),
     [((0,), 2, [1, 0]), ((0, 1), 2, [1, 1]), ((), 2, [0, 0]), ((), 1, [1])],
 )
-async def test_an_update_goes_to_the_subscribers_or_to_the_only_session(
+async def test_an_update_is_sent_to_the_subscribers_or_to_the_only_session(
     watching: tuple[int, ...], sessions: int, heard: list[int]
 ) -> None:
     connection, sessions = connection_of(), [FakeSession() for _ in range(sessions)]
@@ -164,7 +164,7 @@ async def test_an_update_goes_to_the_subscribers_or_to_the_only_session(
         ("notifications/vendor", 1, True, True, False),
     ],
 )
-async def test_notifications_except_logs_and_updates_go_to_a_call_or_all_sessions(
+async def test_other_notifications_are_sent_to_a_call_or_to_all_sessions(
     method: str, related: int | None, stateless: bool, told: bool, others: bool
 ) -> None:
     connection, mine, other = connection_of(), FakeSession(), FakeSession()
@@ -182,7 +182,7 @@ async def test_notifications_except_logs_and_updates_go_to_a_call_or_all_session
     assert len(call.heard) == told
 
 
-async def test_notifications_of_a_subscription_go_to_the_subscriber() -> None:
+async def test_notifications_of_a_subscription_are_sent_to_its_subscriber() -> None:
     connection, call, news = connection_of(stateless=True), FakeCall(), []
     known(connection, c1=call, c2=FakeCall())
     connection.on_news = news.append
@@ -193,7 +193,8 @@ async def test_notifications_of_a_subscription_go_to_the_subscriber() -> None:
     }
     connection._passed(note(CHANGED, _meta={f"{META}subscriptionId": 9}), None)
     connection._passed(note(CHANGED), None)
-    connection._passed(note("notifications/vendor"), None)  # ambiguous: two calls are in progress
+    # Ambiguous, because two calls are pending.
+    connection._passed(note("notifications/vendor"), None)
     assert [one.method for one in news] == [CHANGED, CHANGED, "notifications/vendor"]
     connection._passed(note("notifications/vendor"), 1)
     known(connection, c1=call)
@@ -201,7 +202,7 @@ async def test_notifications_of_a_subscription_go_to_the_subscriber() -> None:
     assert call.methods[1:] == ["notifications/vendor"] * 2
 
 
-async def test_the_acknowledgement_of_a_bridge_subscription_goes_to_the_bridge() -> None:
+async def test_the_acknowledgement_of_a_bridge_subscription_is_sent_to_the_bridge() -> None:
     connection, news = connection_of(stateless=True), []
     acknowledged = "notifications/subscriptions/acknowledged"
     connection.on_news = news.append
@@ -226,7 +227,7 @@ async def test_the_acknowledgement_of_a_bridge_subscription_goes_to_the_bridge()
         ({"c1": True}, 1, True, 1),
     ],
 )
-async def test_a_server_request_belongs_to_a_call_if_only_one_is_possible(
+async def test_a_server_request_belongs_to_a_call_if_only_one_call_is_possible(
     calls: dict[str, bool], related: int | None, correlates: bool, found: int | None
 ) -> None:
     connection = connection_of()
@@ -257,12 +258,12 @@ async def test_a_server_request_that_the_client_does_not_answer_is_refused(
     assert message in refused.value.message
 
 
-async def test_a_question_goes_to_the_client_of_the_call_or_to_the_only_session() -> None:
+async def test_an_elicitation_is_sent_to_the_client_of_the_call_or_to_the_only_session() -> None:
     connection, session, other = connection_of(), FakeSession(), FakeSession()
     other.outcome = b'{"from":"other"}'
     question = exchange("roots/list", {}, way=DOWN)
     assert await connection._asked(exchange("ping", way=DOWN)) == b"{}"
-    with pytest.raises(RpcError, match="roots/list: no client can be asked now") as refused:
+    with pytest.raises(RpcError, match="roots/list: no client can receive it now") as refused:
         await connection._asked(question)
     assert refused.value.code == -32601
     known(connection, [session])
@@ -279,7 +280,9 @@ async def test_a_question_goes_to_the_client_of_the_call_or_to_the_only_session(
     assert await connection._asked(question) == Raw(b'{"from":"parked"}')
 
 
-async def test_a_server_request_during_several_calls_of_one_session_goes_to_it() -> None:
+async def test_a_server_request_during_several_calls_of_one_session_is_sent_to_the_session() -> (
+    None
+):
     connection, session, other = connection_of(), FakeSession(), FakeSession()
     question = exchange("elicitation/create", {}, way=DOWN)
     calls = {"c1": FakeCall(session), "c2": FakeCall(session)}
@@ -287,11 +290,11 @@ async def test_a_server_request_during_several_calls_of_one_session_goes_to_it()
     assert await connection._asked(question) == session.outcome
     assert session.asked_in == [calls["c1"].exchange.request_id]
     known(connection, [session, other], **calls, c3=FakeCall(other))
-    with pytest.raises(RpcError, match="no client can be asked now"):
+    with pytest.raises(RpcError, match="no client can receive it now"):
         await connection._asked(question)
 
 
-async def test_a_server_request_outside_of_the_stream_of_its_call_ends_correlation() -> None:
+async def test_a_server_request_outside_the_stream_of_a_call_ends_correlation_by_stream() -> None:
     connection, session = connection_of(), FakeSession()
     connection.peer.channel.correlates_calls = True  # type: ignore[misc]
     known(connection, [session], c1=FakeCall(session))
@@ -304,7 +307,7 @@ async def test_a_server_request_outside_of_the_stream_of_its_call_ends_correlati
     assert not connection.correlates_calls
 
 
-async def test_a_message_of_the_server_has_the_principal_of_its_client() -> None:
+async def test_a_message_from_the_server_has_the_principal_of_its_receiver() -> None:
     connection, ada = connection_of(), principal_from("ada")
     session, call = FakeSession(principal=ada), FakeCall()
     call.exchange = exchange(principal=principal_from("bob"))
@@ -320,7 +323,7 @@ async def test_a_message_of_the_server_has_the_principal_of_its_client() -> None
     assert (stateless.stateless, stateless.revision) == (True, NEWEST)
 
 
-async def test_a_call_with_input_requests_in_its_result_stays_registered() -> None:
+async def test_a_call_whose_result_requests_input_stays_registered_until_it_continues() -> None:
     connection = connection_of(stateless=True)
     call: Any = FakeCall()
     call.sent_as = 7
@@ -329,7 +332,7 @@ async def test_a_call_with_input_requests_in_its_result_stays_registered() -> No
     assert connection.calls == {}
 
 
-async def test_members_beside_a_result_are_sent_to_the_sender_of_the_request() -> None:
+async def test_additional_members_of_a_result_are_sent_to_the_sender_of_its_request() -> None:
     connection, call, came = connection_of(stateless=True), FakeCall(), []
     edge: Any = call.exchange.edge
     edge.add_extra_members = lambda *of: came.append(of)
@@ -376,7 +379,7 @@ async def test_listeners_get_every_notification_before_interceptors() -> None:
 
 
 async def test_an_acknowledgement_of_our_own_subscription_is_hidden_from_interceptors() -> None:
-    """Also if no bridge receives it, as on the default connection."""
+    """This applies even if no bridge receives the acknowledgement."""
     seen: list[str] = []
 
     async def look(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -394,7 +397,7 @@ async def test_an_acknowledgement_of_our_own_subscription_is_hidden_from_interce
     await connection.close()
 
 
-async def test_interceptors_see_a_request_with_the_principal_of_the_client() -> None:
+async def test_interceptors_receive_server_requests_with_the_principal_of_the_client() -> None:
     principals: list[Any] = []
 
     async def look(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -409,19 +412,19 @@ async def test_interceptors_see_a_request_with_the_principal_of_the_client() -> 
     await connection.close()
 
 
-async def test_a_session_is_asked_on_the_stream_of_its_call() -> None:
+async def test_a_session_receives_a_server_request_on_the_stream_of_its_call() -> None:
     connection, session = connection_of(), FakeSession()
     known(connection, [session], c7=FakeCall(session))
     await connection._asked(exchange("sampling/createMessage", {}, way=DOWN))
     known(connection, [session])
     await connection._asked(exchange("sampling/createMessage", {}, way=DOWN))
-    assert session.asked_in == [1, None]  # the client's own id of the call
+    assert session.asked_in == [1, None]  # 1 is the id that the client gave its call
 
 
 @pytest.mark.parametrize("method", ["roots/list", "sampling/createMessage"])
 @pytest.mark.parametrize("in_call", [True, False], ids=["in a call", "outside of calls"])
 @pytest.mark.parametrize("outcome", [b"{}", RpcError(5, "no")], ids=["answered", "refused"])
-async def test_the_session_whose_roots_are_requested_is_reported(
+async def test_a_session_is_reported_when_a_server_requests_its_roots(
     method: str, in_call: bool, outcome: Any
 ) -> None:
     connection, session, asked = connection_of(), FakeSession(), list[Any]()
@@ -444,7 +447,7 @@ async def test_a_subscription_that_the_server_cancels_ends_with_a_result() -> No
     assert call.heard == []
 
 
-async def test_interceptors_change_members_beside_a_result() -> None:
+async def test_interceptors_can_change_additional_members_of_a_result() -> None:
     class Changing(InterceptorBase):
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             return await proceed(exchange)

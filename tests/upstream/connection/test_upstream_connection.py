@@ -1,4 +1,4 @@
-"""Cleanup of calls and clients on a connection, however they end."""
+"""Cleanup of calls and clients on a connection after every kind of end."""
 
 import asyncio
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def only_connection(place: Scene) -> UpstreamConnection:
 @either_way
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @pytest.mark.parametrize("end", ["result", "error", "cancel"])
-async def test_a_call_leaves_no_state_behind_however_it_ends(
+async def test_a_call_leaves_no_state_behind_with_any_outcome(
     interceptors: Any, era: str, end: str
 ) -> None:
     async with scene(era, interceptors=interceptors) as place:
@@ -139,7 +139,7 @@ async def test_a_client_that_loses_access_to_a_resource_loses_its_subscription()
         await server.heard("resources/unsubscribe", "a:3")
         await other.sync()
         gone = [m["params"]["uri"] for m in server.seen if m["method"] == "resources/unsubscribe"]
-        assert gone == ["a:3"]  # the other client is still subscribed to the second one
+        assert gone == ["a:3"]  # the other client is still subscribed to a:2
         assert place.relay.quota.uris.total == 2
 
 
@@ -207,7 +207,7 @@ async def test_stateless_notifications_are_forwarded_unless_they_name_a_request(
 
 
 @pytest.mark.parametrize("everybody", [True, False])
-async def test_hang_up_ends_listen_streams(everybody: bool) -> None:
+async def test_hang_up_ends_the_listen_streams_of_one_or_all_clients(everybody: bool) -> None:
     async with scene("stateless") as place:
         one, other = await place.client(), await place.client()
         wanted = {"notifications": {"toolsListChanged": True}}
@@ -253,7 +253,7 @@ async def test_an_answered_server_request_leaves_no_state_behind() -> None:
 
 
 class Client:
-    """A stub of a session, whose client may have a stream."""
+    """A stub of a session whose client may have an open stream."""
 
     def __init__(self, has_stream: bool = False) -> None:
         self.peer = SimpleNamespace(channel=SimpleNamespace(has_stream=has_stream))
@@ -277,7 +277,7 @@ def unused_connection() -> Any:
     ],
     ids=["unused", "session", "listening session", "call", "listen stream", "subscription"],
 )
-async def test_a_connection_is_idle_quiet_or_abandoned_according_to_its_use(
+async def test_a_connection_is_idle_quiet_or_abandoned_depending_on_its_use(
     about: dict[str, Any], idle: bool, quiet: bool, abandoned: bool
 ) -> None:
     connection = unused_connection()
@@ -285,7 +285,7 @@ async def test_a_connection_is_idle_quiet_or_abandoned_according_to_its_use(
     assert (connection.idle, connection.quiet, connection.abandoned) == (idle, quiet, abandoned)
 
 
-async def test_a_connection_with_a_held_turn_is_in_use() -> None:
+async def test_a_connection_with_an_occupied_turn_is_in_use() -> None:
     connection = unused_connection()
     turn = connection.turns.try_take("me")
     assert (connection.idle, connection.quiet, connection.abandoned) == (False, False, False)
@@ -293,7 +293,7 @@ async def test_a_connection_with_a_held_turn_is_in_use() -> None:
     assert (connection.idle, connection.quiet, connection.abandoned) == (True, True, True)
 
 
-async def test_a_borrowed_connection_is_not_closed() -> None:
+async def test_closing_a_borrowed_connection_leaves_its_peer_open() -> None:
     connection = unused_connection()
     connection.peer.start()
     await connection.close()
@@ -303,7 +303,7 @@ async def test_a_borrowed_connection_is_not_closed() -> None:
 
 
 async def test_notifications_received_before_a_loss_are_delivered() -> None:
-    """Another client of a shared process may cause the loss; the result was received already."""
+    """The loss may be caused by another client after the result was received."""
     released = asyncio.Event()
 
     async def slow(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -331,7 +331,7 @@ async def test_notifications_received_before_a_loss_are_delivered() -> None:
         assert (await client.answer_to(call))["result"] == {"content": []}
 
 
-async def test_one_owner_holds_the_lock_at_a_time_in_order_of_arrival() -> None:
+async def test_a_turn_lock_has_one_owner_at_a_time_in_order_of_arrival() -> None:
     turns = TurnLock()
     assert turns.free
     first = await turns.take("a", 1.0)
@@ -342,7 +342,7 @@ async def test_one_owner_holds_the_lock_at_a_time_in_order_of_arrival() -> None:
     await asyncio.sleep(0)
     assert len(turns._waiting) == 2
     first.release()
-    first.release()  # releasing twice is harmless
+    first.release()  # releasing a turn twice is harmless
     turn = await second
     await asyncio.sleep(0)
     assert not third.done()
@@ -352,7 +352,7 @@ async def test_one_owner_holds_the_lock_at_a_time_in_order_of_arrival() -> None:
     assert turns.free
 
 
-async def test_an_owner_may_hold_several_turns_unless_others_wait() -> None:
+async def test_an_owner_may_take_several_turns_unless_others_wait() -> None:
     turns = TurnLock()
     held = [await turns.take("a", 1.0), await turns.take("a", 1.0)]
     other = asyncio.create_task(turns.take("b", 5.0))
@@ -384,7 +384,7 @@ async def test_waiting_for_a_turn_times_out() -> None:
     assert turns.free
 
 
-async def test_a_turn_granted_during_a_cancellation_goes_to_the_next_owner() -> None:
+async def test_a_turn_granted_to_a_cancelled_waiter_goes_to_the_next_owner() -> None:
     turns = TurnLock()
     held = await turns.take("a", 1.0)
     cancelled = asyncio.create_task(turns.take("b", 0))
@@ -410,7 +410,7 @@ async def test_only_the_first_free_turn_of_several_locks_is_taken(
         held.release()
     place, turn = await waiting
     assert place in (1, 2)
-    assert sum(lock.free for lock in locks) == 1  # the other turn was released
+    assert sum(lock.free for lock in locks) == 1  # of the two granted turns, only one is kept
     turn.release()
     assert [lock.free for lock in locks] == [False, True, True]
     for lock in locks[1:]:
@@ -422,7 +422,7 @@ async def test_only_the_first_free_turn_of_several_locks_is_taken(
     assert [len(lock._waiting) for lock in locks] == [0, 0, 0]
 
 
-async def test_a_free_lock_is_taken_without_waiting() -> None:
+async def test_a_free_turn_is_taken_without_waiting() -> None:
     locks = [TurnLock() for _ in range(3)]
     held = locks[0].try_take("other")
     place, turn = await first_turn(locks, "me", 5.0)

@@ -1,4 +1,4 @@
-"""Arguments that are mirrored in headers, with a relay in between."""
+"""Arguments that are repeated in headers, when a relay forwards the request."""
 
 import asyncio
 import contextlib
@@ -83,7 +83,7 @@ async def test_headers_of_a_client_are_forwarded_before_tools_were_listed() -> N
 async def test_headers_are_compared_with_the_arguments_for_every_server(
     behind: str, era: str
 ) -> None:
-    """A server on pipes does not receive headers. Routers that use headers must not be misled."""
+    """Headers are compared even for servers without HTTP, because routers may rely on them."""
     call = {"name": "where", "arguments": {"region": "north"}}
     async with relayed(behind, era) as relay, serving(relay) as edge:  # type: ignore[arg-type]
         page = (await edge.stateless("tools/list")).result
@@ -117,7 +117,7 @@ async def test_the_page_after_an_empty_cursor_is_requested() -> None:
 
     marks = ServerParamHeaders()
     async with asyncio.timeout(LIMIT):
-        await marks.ask(ListPeer(), LIMIT)  # type: ignore[arg-type]  # as much as it needs
+        await marks.ask(ListPeer(), LIMIT)  # type: ignore[arg-type]  # has the used methods
     assert [mark.header for mark in marks.of("where")] == ["Region"]
 
 
@@ -157,7 +157,7 @@ async def test_all_pages_of_a_stateless_server_are_read() -> None:
     ("stateless", "transport", "sends"),
     [(True, "http", True), (True, "stdio", False), (False, "http", False)],
 )
-def test_stateless_http_clients_send_headers_themselves(
+def test_stateless_http_clients_send_param_headers_themselves(
     stateless: bool, transport: str, sends: bool
 ) -> None:
     asked = exchange(stateless=stateless)

@@ -1,4 +1,4 @@
-"""Facts about servers, kept from one program run to the next."""
+"""Facts about servers that are stored between program runs."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ UNKNOWN = ServerFacts()
 
 
 class BrokenStore:
-    """A store of a host program that raises its own exception."""
+    """A failing store of an application, with its own exception class."""
 
     def read(self, key: str) -> bytes | None:
         raise LookupError("broken")
@@ -47,7 +47,7 @@ def stored(store: MemoryStore) -> Any:
     return json.loads(store.read("servers") or b"{}")
 
 
-def test_facts_are_used_only_for_the_same_entry() -> None:
+def test_stored_facts_are_used_only_for_the_same_entry() -> None:
     store = MemoryStore()
     memory = ServerMemory(store)
     assert memory.load(RED) == UNKNOWN
@@ -60,7 +60,7 @@ def test_facts_are_used_only_for_the_same_entry() -> None:
     assert another_program.load(MCPStdioServerConfig(command="red", args=["-v"])) == UNKNOWN
 
 
-def test_facts_of_other_programs_are_kept() -> None:
+def test_stored_facts_of_other_programs_are_kept() -> None:
     store = MemoryStore()
     first, second = ServerMemory(store), ServerMemory(store)
     first.save(RED, SINGLE)
@@ -70,7 +70,7 @@ def test_facts_of_other_programs_are_kept() -> None:
     assert first.load(BLUE) == ServerFacts(asks_roots=True)
 
 
-def test_entries_are_stored_as_hashes() -> None:
+def test_server_entries_are_stored_as_hashes() -> None:
     store = MemoryStore()
     ServerMemory(store).save(MCPStdioServerConfig(command="red", env={"KEY": "secret"}), SINGLE)
     text = (store.read("servers") or b"").decode()
@@ -78,13 +78,13 @@ def test_entries_are_stored_as_hashes() -> None:
     assert "secret" not in text
 
 
-def test_without_a_store_nothing_is_kept() -> None:
+def test_facts_are_not_stored_without_a_store() -> None:
     memory = ServerMemory()
     memory.save(RED, SINGLE)
     assert memory.load(RED) == UNKNOWN
 
 
-def test_a_store_that_fails_is_ignored() -> None:
+def test_errors_of_a_failing_store_are_ignored() -> None:
     memory = ServerMemory(BrokenStore())
     memory.save(RED, SINGLE)
     assert memory.load(RED) == UNKNOWN
@@ -93,7 +93,7 @@ def test_a_store_that_fails_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("age", "known"), [(0.0, True), (LIFETIME - 1, True), (LIFETIME, False), (-1.0, False)]
 )
-def test_facts_are_valid_for_thirty_days(
+def test_stored_facts_expire_after_thirty_days(
     monkeypatch: pytest.MonkeyPatch, age: float, known: bool
 ) -> None:
     assert LIFETIME == 30 * 24 * 3600
@@ -116,7 +116,7 @@ def test_facts_are_valid_for_thirty_days(
         b'{"version":1,"servers":{"x":{"facts":{"is_single":"yes"},"saved":1}}}',
     ],
 )
-def test_a_file_that_cannot_be_read_is_replaced(content: bytes) -> None:
+def test_an_unreadable_facts_file_is_replaced(content: bytes) -> None:
     store = MemoryStore()
     store.write("servers", content)
     memory = ServerMemory(store)
@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_read_is_replaced(content: bytes) -> None:
     assert memory.load(RED) == SINGLE
 
 
-def test_facts_of_another_version_or_in_a_file_that_is_too_large_are_not_used() -> None:
+def test_facts_of_another_version_or_in_an_oversized_file_are_ignored() -> None:
     store = MemoryStore()
     memory = ServerMemory(store)
     memory.save(RED, SINGLE)
@@ -149,7 +149,7 @@ def test_facts_of_a_later_release_are_ignored() -> None:
     assert memory.load(RED) == SINGLE
 
 
-def test_the_oldest_records_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_facts_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_memory, "LIMIT", 2)
     began = time.time()
     now = iter(range(100))
@@ -170,10 +170,10 @@ def test_the_maximum_number_of_servers_fits_into_the_file() -> None:
     assert len(json.dumps(file, separators=(",", ":"))) <= server_memory.MAX_BYTES
 
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs with `make test-all`
 
-# A server of one era, which it reads from a file, that records its requests. The second argument
-# selects its behaviour in the other era.
+# A server that supports one era, which it reads from a file. It records its requests.
+# The second argument selects its behaviour in the other era.
 SERVER = """
 import json, sys
 from pathlib import Path
@@ -218,7 +218,7 @@ asyncio.run(main())
 
 
 class Place:
-    """A server, and processes that connect to it one after the other."""
+    """A server, and processes that connect to it in turn."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -259,7 +259,7 @@ PROBED = ["server/discover", "initialize"]
 
 
 @pytest.mark.covers("CFG-13")
-def test_the_second_process_does_not_probe_the_server(place: Place) -> None:
+def test_a_second_process_does_not_probe_the_server_again(place: Place) -> None:
     assert place.connect("handshake") == PROBED
     assert place.connect("handshake") == ["initialize"]
     assert stat.S_IMODE(place.file.stat().st_mode) == 0o600
@@ -268,7 +268,7 @@ def test_the_second_process_does_not_probe_the_server(place: Place) -> None:
 
 
 @pytest.mark.covers("CFG-13")
-def test_a_wrong_verdict_is_corrected_at_once(place: Place) -> None:
+def test_a_wrong_era_verdict_is_corrected_by_the_next_connection(place: Place) -> None:
     assert place.connect("handshake") == PROBED
     assert place.connect("stateless") == ["initialize", "server/discover"]
     assert place.connect("stateless") == ["server/discover"]
@@ -277,7 +277,7 @@ def test_a_wrong_verdict_is_corrected_at_once(place: Place) -> None:
 
 
 @pytest.mark.parametrize("manners", ["dies", "says yes"])
-def test_a_wrong_verdict_is_corrected_however_the_server_refuses(
+def test_a_wrong_era_verdict_is_corrected_after_any_kind_of_refusal(
     place: Place, manners: str
 ) -> None:
     assert place.connect("handshake", manners) == PROBED
@@ -296,7 +296,7 @@ def test_a_server_that_stopped_responding_is_probed_the_next_time(place: Place) 
 
 
 class _OneEra(BaseHTTPRequestHandler):
-    """A server that responds to POSTs of one era, and to others with a status and no message."""
+    """A server that handles POSTs of one era and refuses others with a status and an empty body."""
 
     stateless = False
     protocol_version = "HTTP/1.1"
@@ -332,7 +332,7 @@ class _OneEra(BaseHTTPRequestHandler):
         pass
 
 
-async def test_a_wrong_verdict_about_an_http_server_is_corrected() -> None:
+async def test_a_wrong_era_verdict_about_an_http_server_is_corrected() -> None:
     class Web(_OneEra):
         pass
 
@@ -354,11 +354,11 @@ async def test_a_wrong_verdict_about_an_http_server_is_corrected() -> None:
 
 def test_concurrent_writers_leave_a_complete_file(place: Place) -> None:
     (place.folder / "era").write_text("handshake")
-    started = [place.start(f"refuses {n}") for n in range(6)]  # six servers share the file
+    started = [place.start(f"refuses {n}") for n in range(6)]  # six processes write the same file
     outcomes = [process.communicate(timeout=60) for process in started]
     assert [out for out, _ in outcomes] == ["connected\n"] * 6, outcomes
     kept = json.loads(place.file.read_text())["eras"]
-    assert 1 <= len(kept) <= 6  # the last writer may have missed others, which are probed once more
+    assert 1 <= len(kept) <= 6  # Concurrent writers may have overwritten some verdicts.
     assert all(stateless is False for stateless, _ in kept.values())
     assert not list(place.home.rglob(".*.json.*"))
 
@@ -377,7 +377,7 @@ def test_concurrent_writers_leave_a_complete_file(place: Place) -> None:
         " " * (1 << 20),
     ],
 )
-def test_a_file_that_cannot_be_used_is_ignored_and_replaced(place: Place, content: str) -> None:
+def test_an_invalid_facts_file_is_ignored_and_replaced(place: Place, content: str) -> None:
     place.file.parent.mkdir(parents=True)
     place.file.write_text(content)
     assert place.connect("handshake") == PROBED
@@ -388,13 +388,13 @@ def _file(store: MemoryStore, **eras: tuple[bool, float]) -> None:
     store.write("eras", json.dumps({"version": 1, "eras": eras}).encode())
 
 
-def test_expired_and_future_verdicts_are_ignored() -> None:
+def test_expired_and_future_era_verdicts_are_ignored() -> None:
     store, now = MemoryStore(), time.time()
     _file(store, old=(True, now - LIFETIME - 1), young=(True, now - 1), odd=(True, now + 3600))
     assert CachedEraStore(store).load() == {"young": True}
 
 
-def test_the_oldest_verdicts_are_dropped_first() -> None:
+def test_the_oldest_era_verdicts_are_dropped_first() -> None:
     store, now = MemoryStore(), time.time()
     _file(store, **{f"s{n}": (False, now - LIMIT + n) for n in range(LIMIT)})
     kept = CachedEraStore(store)
@@ -405,12 +405,13 @@ def test_the_oldest_verdicts_are_dropped_first() -> None:
     assert "s1" in kept.load()
 
 
-def test_a_process_keeps_the_verdicts_that_another_process_has_stored() -> None:
+def test_a_process_keeps_era_verdicts_that_another_process_has_stored() -> None:
     store = MemoryStore()
     one, other = EraCache(), EraCache()
     one.keep(CachedEraStore(store))
     other.keep(CachedEraStore(store))
-    assert one.stateless("a") is other.stateless("b") is None  # both have read the store now
+    # Both stores were read before the writes.
+    assert one.stateless("a") is other.stateless("b") is None
     one.remember("a", True)
     other.remember("b", False)
     assert CachedEraStore(store).load() == {fingerprint("a"): True, fingerprint("b"): False}
@@ -418,7 +419,7 @@ def test_a_process_keeps_the_verdicts_that_another_process_has_stored() -> None:
     assert CachedEraStore(store).load() == {fingerprint("b"): False}
 
 
-def test_a_folder_that_cannot_be_written_raises_no_error(tmp_path: Path) -> None:
+def test_a_facts_folder_that_cannot_be_written_raises_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     eras = EraCache()
     eras.keep(CachedEraStore(FileStore(tmp_path / "file" / "folder")))
@@ -426,7 +427,7 @@ def test_a_folder_that_cannot_be_written_raises_no_error(tmp_path: Path) -> None
     assert eras.stateless("a") is True
 
 
-def test_a_known_verdict_is_not_written_again() -> None:
+def test_an_unchanged_era_verdict_is_not_written_again() -> None:
     class Counting(MemoryStore):
         writes = 0
 
@@ -443,7 +444,7 @@ def test_a_known_verdict_is_not_written_again() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "known"), [(7 * 24 * 3600 - 1, True), (7 * 24 * 3600, False)])
-def test_a_verdict_holds_for_a_week(
+def test_an_era_verdict_expires_after_a_week(
     monkeypatch: pytest.MonkeyPatch, seconds: float, known: bool
 ) -> None:
     now = [1e9]
@@ -454,7 +455,7 @@ def test_a_verdict_holds_for_a_week(
     assert store.load() == ({"a": True} if known else {})
 
 
-def test_verdicts_about_a_thousand_servers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_era_verdicts_about_a_thousand_servers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1e9]
     monkeypatch.setattr(time, "time", lambda: now[0])
     store = CachedEraStore(MemoryStore())

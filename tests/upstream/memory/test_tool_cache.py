@@ -1,4 +1,4 @@
-"""Cached tools of an earlier run."""
+"""Tools that were cached in an earlier program run."""
 
 import json
 import time
@@ -37,7 +37,7 @@ def test_tools_are_cached_for_the_same_entry_only(tmp_path: Path) -> None:
     ],
     ids=repr,
 )
-def test_an_unreadable_entry_is_a_miss(damage: bytes, tmp_path: Path) -> None:
+def test_an_unreadable_cache_entry_is_a_cache_miss(damage: bytes, tmp_path: Path) -> None:
     cache = MCPToolCache(FileStore(tmp_path))
     cache.set("s", ENTRY, TOOLS)
     (file,) = tmp_path.iterdir()
@@ -48,7 +48,7 @@ def test_an_unreadable_entry_is_a_miss(damage: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("HST-60")
-def test_expired_and_future_entries_are_ignored(tmp_path: Path) -> None:
+def test_expired_and_future_cache_entries_are_ignored(tmp_path: Path) -> None:
     cache = MCPToolCache(FileStore(tmp_path))
     cache.set("s", ENTRY, TOOLS)
     (file,) = tmp_path.iterdir()
@@ -59,7 +59,7 @@ def test_expired_and_future_entries_are_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("HST-25", "HST-60")
-def test_a_cache_that_cannot_be_written_raises_no_error(tmp_path: Path) -> None:
+def test_a_tool_cache_that_cannot_be_written_raises_no_error(tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_text("no folder")
     cache = MCPToolCache(FileStore(place / "cache"))
@@ -68,7 +68,7 @@ def test_a_cache_that_cannot_be_written_raises_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("HST-60")
-def test_hash_and_file_contain_no_secrets(tmp_path: Path) -> None:
+def test_the_hash_and_the_cache_file_contain_no_secrets(tmp_path: Path) -> None:
     cache = MCPToolCache(FileStore(tmp_path))
     cache.set("s", ENTRY, TOOLS)
     (file,) = tmp_path.iterdir()
@@ -94,12 +94,12 @@ def test_tools_of_a_server_are_cached_up_to_a_size_limit(
     monkeypatch.setattr("fairlead.upstream.memory.tool_cache.MAX_BYTES", file.stat().st_size)
     assert cache.get("s", ENTRY) == TOOLS
     cache.set("s", ENTRY, [*TOOLS, *TOOLS])
-    assert cache.get("s", ENTRY) == TOOLS  # the new tools are too large to be written
+    assert cache.get("s", ENTRY) == TOOLS  # the longer list is too large to be written
     monkeypatch.setattr("fairlead.upstream.memory.tool_cache.MAX_BYTES", file.stat().st_size - 1)
     assert cache.get("s", ENTRY) is None
 
 
-def test_a_failed_start_is_remembered() -> None:
+def test_a_failed_start_is_stored_in_the_cache() -> None:
     cache = MCPToolCache(MemoryStore())
     assert cache.failed("s", ENTRY) is False
     cache.set("s", ENTRY, None)
@@ -110,7 +110,7 @@ def test_a_failed_start_is_remembered() -> None:
     assert cache.get("s", ENTRY) == TOOLS
 
 
-def test_a_write_that_fails_leaves_no_file_behind(
+def test_a_failed_cache_write_leaves_no_file_behind(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     store = FileStore(tmp_path / "cache")
@@ -128,7 +128,7 @@ def test_a_write_that_fails_leaves_no_file_behind(
 
 
 @pytest.mark.parametrize(("age", "fresh"), [(0, True), (29.9, True), (30.1, False), (-1, False)])
-def test_tools_are_kept_for_thirty_days(
+def test_cached_tools_expire_after_thirty_days(
     monkeypatch: pytest.MonkeyPatch, age: float, fresh: bool
 ) -> None:
     cache = MCPToolCache(MemoryStore())

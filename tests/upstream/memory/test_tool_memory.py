@@ -1,4 +1,4 @@
-"""Tools remembered from an earlier run, and servers that did not start."""
+"""Tools and failed starts that are remembered from an earlier program run."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ ENTRY = MCPStdioServerConfig(command="x")
 
 
 class FakeCache:
-    """A cache of tools that records writes."""
+    """A fake tool cache that records writes."""
 
     def __init__(self, **tools: Any) -> None:
         self.tools = tools
@@ -46,7 +46,7 @@ def memory_of(cache: Any) -> ToolMemory:
 
 
 def server(name: str, tools: Any = None, **facts: Any) -> Any:
-    """Return an object with the attributes of an upstream that the memory reads."""
+    """Return a stub of an upstream with the attributes that the memory reads."""
     known = {"state": "connected", "error": None, "client": None, "spec": ServerSpec(entry=ENTRY)}
     return SimpleNamespace(name=name, tools=tools, **{**known, **facts})
 
@@ -76,7 +76,7 @@ async def test_tools_are_written_once_for_each_list() -> None:
     memory.update(red)
     red.state = "reconnecting"
     memory.update(red)
-    red.tools = tools("a")  # equal tools, listed again
+    red.tools = tools("a")  # the server has listed equal tools again
     memory.update(red)
     await memory.flush()
     assert cache.kept == [("red", tools("a"))] * 2
@@ -108,7 +108,7 @@ async def test_a_server_that_failed_to_start_is_remembered(
     assert memory._failing == set()
 
 
-async def test_a_server_that_did_not_start_last_time_is_known_until_it_is_forgotten() -> None:
+async def test_a_failed_start_is_remembered_until_its_server_is_forgotten() -> None:
     cache = FakeCache()
     cache.failing.add("red")
     memory = memory_of(cache)
@@ -118,7 +118,7 @@ async def test_a_server_that_did_not_start_last_time_is_known_until_it_is_forgot
     assert not memory.is_known("red")
 
 
-async def test_tools_that_are_forgotten_in_memory_stay_in_the_cache() -> None:
+async def test_tools_removed_from_memory_stay_in_the_cache() -> None:
     memory = ToolMemory(MCPToolCache(MemoryStore()))
     memory.update(server("red", tools("a")))
     await memory.flush()
@@ -128,7 +128,7 @@ async def test_tools_that_are_forgotten_in_memory_stay_in_the_cache() -> None:
     assert memory.get("red") == tools("a")
 
 
-async def test_a_cache_that_fails_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_of_a_failing_cache_are_only_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "fairlead.manager")
     cache = FakeCache(red=tools("old"))
     cache.error = OSError("broken")
@@ -152,7 +152,7 @@ async def test_without_a_cache_tools_are_remembered_while_the_program_runs() -> 
     assert (memory.get("red"), memory.is_known("blue")) == (tools("a"), True)
 
 
-async def test_flush_waits_two_seconds_for_the_cache(virtual_time: VirtualTime) -> None:
+async def test_flushing_waits_two_seconds_for_the_cache(virtual_time: VirtualTime) -> None:
     cache, release = FakeCache(), threading.Event()
     cache.set = lambda *_: release.wait(5)  # type: ignore[method-assign, assignment]
     memory = memory_of(cache)

@@ -16,7 +16,7 @@ from tests.support.faulty_servers import Rough, nothing_left, run, until
 from tests.support.gateway_servers import joining
 from tests.support.raw_relay import Client
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs with `make test-all`
 
 HANGS: dict[str, Any] = {"hang": "tools/call", "deaf": True}
 CALL = {"name": "whoami", "arguments": {}}
@@ -39,7 +39,7 @@ async def test_a_relay_replaces_a_server_that_hangs(tmp_path: Path, era: str) ->
         ask = client.ask if era == "handshake" else client.stateless
         first, second = ask("tools/call", CALL), ask("tools/call", CALL)
         await rough.got("tools/call", 1)
-        give_up(client, first)  # clients also cancel after their timeout
+        give_up(client, first)  # as clients do after their own timeout
         told = (await client.answer_to(second))["error"]
         assert "server 'rough' does not respond" in told["message"]
         assert told["data"] == {"source": "proxy", "server": "rough"}
@@ -61,7 +61,7 @@ async def test_a_timeout_in_the_relay_starts_a_check_of_the_server(tmp_path: Pat
         assert len(rough.pids) == 2
 
 
-async def test_a_server_that_is_busy_and_answers_pings_is_left_alone(tmp_path: Path) -> None:
+async def test_a_busy_server_that_answers_pings_is_not_replaced(tmp_path: Path) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:
         rough = Rough(tmp_path, "rough")
         relay = Relay(rough.entry, "rough", era="handshake", hang_timeout=0.2)
@@ -82,7 +82,8 @@ async def test_a_server_that_is_busy_and_answers_pings_is_left_alone(tmp_path: P
 
 async def test_a_server_that_responds_late_is_not_replaced(tmp_path: Path) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:
-        rough = Rough(tmp_path, "rough")  # handles one request at a time, including pings
+        # This server handles one request at a time, including pings.
+        rough = Rough(tmp_path, "rough")
         relay = Relay(rough.entry, "rough", era="handshake", hang_timeout=0.5)
         stack.push_async_callback(relay.close)
         client = await raw_client(relay, tmp_path, stack)

@@ -1,4 +1,4 @@
-"""The time that a server may take to respond after a caller stopped waiting."""
+"""Time limits for a server to respond after a caller stopped waiting."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ async def test_a_server_is_pinged_after_one_second_and_hangs_after_the_limit(
     virtual_time: VirtualTime, revision: Revision, method: str
 ) -> None:
     server = QuietServer(virtual_time, None, revision)
-    probe = LivenessProbe(60.0)
+    probe = LivenessProbe(lambda: 60.0)
     async with server.opened() as peer:
         for _ in range(3):  # only one ping is sent
             probe.check_hang(peer, server.told)
@@ -76,7 +76,7 @@ async def test_a_server_that_responds_in_time_may_be_checked_again(
     virtual_time: VirtualTime,
 ) -> None:
     server = QuietServer(virtual_time, 59.0, NEWEST_HANDSHAKE)
-    probe = LivenessProbe(60.0)
+    probe = LivenessProbe(lambda: 60.0)
     async with server.opened() as peer:
         for _ in range(2):
             probe.check_hang(peer, server.told)
@@ -85,15 +85,15 @@ async def test_a_server_that_responds_in_time_may_be_checked_again(
     assert server.hangs == []
 
 
-async def test_a_closed_probe_reports_nothing(virtual_time: VirtualTime) -> None:
+async def test_a_closed_liveness_probe_reports_no_hang(virtual_time: VirtualTime) -> None:
     server = QuietServer(virtual_time, None, NEWEST_HANDSHAKE)
-    probe = LivenessProbe(60.0)
+    probe = LivenessProbe(lambda: 60.0)
     async with server.opened() as peer:
         probe.check_hang(peer, server.told)
         await asyncio.sleep(2)
         probe.close()
         await asyncio.sleep(100)
         assert server.hangs == []
-        LivenessProbe(0).check_hang(peer, server.told)  # 0: never
+        LivenessProbe(lambda: 0).check_hang(peer, server.told)  # 0: never
         await asyncio.sleep(100)
     assert (len(server.asked), server.hangs) == (1, [])

@@ -1,4 +1,4 @@
-"""Limit on the number of child processes that start at the same time."""
+"""Limit on the number of child processes that start concurrently."""
 
 import asyncio
 import logging
@@ -53,14 +53,14 @@ async def test_a_start_without_a_response_releases_its_slot_once(
 
     async with asyncio.timeout(5):
         first = asyncio.create_task(silent())
-        await asyncio.sleep(0)  # the first start holds the only slot
+        await asyncio.sleep(0)  # the first start now holds the only slot
         monkeypatch.setattr(slots, "PATIENCE", 60.0)
         async with places.starting():  # the timer releases the slot
             first.cancel()
             await asyncio.wait((first,))
             waiting = asyncio.create_task(_enter(places))
             done, _ = await asyncio.wait((waiting,), timeout=0.05)
-            assert not done  # the end of the first start does not release a second slot
+            assert not done  # the end of the first start must not release a second slot
         await waiting
 
 
@@ -153,12 +153,12 @@ async def test_starts_for_calls_precede_reconnects_and_start_up(virtual_time: Vi
 
     tasks = [asyncio.create_task(start(name)) for name in "abcd"]
     await asyncio.sleep(0.5)
-    wanted["d"] = StartPriority.CALL  # a call arrived for a server that waits
+    wanted["d"] = StartPriority.CALL  # a call arrives for server d, which waits for its start
     await asyncio.gather(*tasks)
     assert order == ["a", "d", "c", "b"]
 
 
-async def test_the_slot_of_a_cancelled_start_goes_to_the_next_one(
+async def test_the_slot_of_a_cancelled_start_goes_to_the_next_start(
     virtual_time: VirtualTime,
 ) -> None:
     limiter = StartLimiter(1)
@@ -167,7 +167,7 @@ async def test_the_slot_of_a_cancelled_start_goes_to_the_next_one(
         granted = asyncio.create_task(_enter(limiter))
         await asyncio.sleep(0)
         waiting.cancel()
-    granted.cancel()  # in the same iteration of the loop in which it gets its slot
+    granted.cancel()  # cancelled in the loop iteration in which it gets its slot
     await asyncio.gather(waiting, granted, return_exceptions=True)
     async with asyncio.timeout(0.5), limiter.starting():
         pass
@@ -195,12 +195,14 @@ async def test_a_call_waits_less_than_two_seconds_behind_twenty_silent_starts(
 ERROR = LocalResourceError("no process", "file descriptors")
 
 
-async def test_the_delay_of_starts_grows_until_one_succeeds(virtual_time: VirtualTime) -> None:
+async def test_the_delay_between_starts_grows_until_a_start_succeeds(
+    virtual_time: VirtualTime,
+) -> None:
     shortage = LocalShortage()
     pauses = []
     for _ in range(8):
         shortage.report(ERROR)
-        shortage.report(ERROR)  # a report of another server at the same time causes no second pause
+        shortage.report(ERROR)  # a concurrent report by another server causes no second pause
         began = virtual_time.now
         await shortage.wait()
         pauses.append(virtual_time.now - began)
@@ -219,7 +221,7 @@ async def test_the_delay_of_starts_grows_until_one_succeeds(virtual_time: Virtua
     assert virtual_time.now - began <= 1.0
 
 
-async def test_a_shortage_that_is_not_reported_again_is_over(virtual_time: VirtualTime) -> None:
+async def test_a_shortage_ends_if_it_is_not_reported_again(virtual_time: VirtualTime) -> None:
     shortage = LocalShortage()
     shortage.report(ERROR)
     await asyncio.sleep(FORGOTTEN_AFTER)
@@ -228,7 +230,7 @@ async def test_a_shortage_that_is_not_reported_again_is_over(virtual_time: Virtu
     assert shortage.error is None
 
 
-async def test_a_shortage_is_logged_when_it_begins_and_ends(
+async def test_a_shortage_is_logged_when_it_begins_and_when_it_ends(
     virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     shortage = LocalShortage()

@@ -24,16 +24,16 @@ __all__ = ["ConfigFile", "shortest_form"]
 
 
 class ConfigFile:
-    """The `mcp.json` of a user or a project. Files of other programs are never changed.
+    """The `mcp.json` of a user or project. Other programs' files are never changed.
 
-    A file with comments is rejected, because writing it again would lose them.
+    A file with comments is rejected, because they would be lost when it is written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, own: bool = False) -> None:
-        """Open a file for changes; it need not exist. `own` allows a folder of any name.
+        """Prepare to edit a file, which need not exist. `own` allows any folder name.
 
         Raises:
-            ConfigError: The path is not that of a Fairlead file.
+            ConfigError: The path does not belong to a Fairlead file.
         """
         self.path = Path(os.path.abspath(path))
         if self.path.name != "mcp.json" or not (own or self.path.parent.name in _FOLDERS):
@@ -51,10 +51,9 @@ class ConfigFile:
 
     @classmethod
     def of_nearest_project(cls, machine: HostPaths | None = None) -> "ConfigFile":
-        """Return the project file of the nearest folder that has one, up to the repository root.
+        """Return the project file in the nearest folder that has one, up to the repository root.
 
-        If no folder has a project file, return that of the current folder, which does not exist
-        yet.
+        If no folder has a project file, return a new file for the current folder.
         """
         machine = machine or local_host_paths()
         files = [cls.of_project(folder) for folder in machine.upwards()]
@@ -103,18 +102,18 @@ class ConfigFile:
         def change(data: dict[str, Any]) -> None:
             self._present(data, name)
             del self._servers(data)[name]
-            # A stale name on these lists would affect a later entry with the same name.
+            # A name that stays in these lists would affect a later entry with the same name.
             for key in ("disabledServers", "enabledServers"):
                 _without(data, key, name)
 
         self._change(change)
 
     def enable(self, name: str) -> None:
-        """Enable a server of this file, or a server that another program configures."""
+        """Enable a server in this file, or a server that another program configures."""
         self._switch(name, on=True)
 
     def disable(self, name: str) -> None:
-        """Disable a server, regardless of the file that configures it."""
+        """Disable a server, whichever file configures it."""
         self._switch(name, on=False)
 
     def _switch(self, name: str, *, on: bool) -> None:
@@ -138,20 +137,20 @@ class ConfigFile:
             # Applied once without writing, so that an invalid change does not create the folder.
             change(self._read())
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Two commands that read, change and write the file at the same time would lose one change.
+        # If two commands changed the file at the same time, one change would be lost.
         with lock_folder(self.path.parent):
             data = self._read()
             change(data)
-            # A symbolic link into a folder of dotfiles stays a link: its target is replaced.
+            # A symbolic link into a dotfiles folder stays a link: the target file is replaced.
             target = Path(os.path.realpath(self.path))
             self._refuse_others(target)
-            # A new file is private, because entries may hold tokens.
+            # A new file is private, because entries may contain tokens.
             mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
             content = json_text(data, indent=2) + "\n"
             write_atomically(target, content.encode(), mode=mode, durable=True)
 
     def _refuse_others(self, target: Path) -> None:
-        """Raise `ConfigError` if a symbolic link leads to a file of another program."""
+        """Raise `ConfigError` if a symbolic link leads to another program's file."""
         machine, files = local_host_paths(self.path.parent.parent), ConfigReader()
         theirs = (
             place.path
@@ -187,7 +186,7 @@ class ConfigFile:
 
 
 _FOLDERS = (".fairlead", "fairlead")
-_NOT_OURS = "not a configuration file of Fairlead: files of other programs are never changed"
+_NOT_OURS = "not a Fairlead configuration file: other programs' files are never changed"
 
 
 def shortest_form(entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, Any]:

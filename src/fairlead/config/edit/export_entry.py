@@ -1,4 +1,4 @@
-"""Entries in the format of other programs, for a person to paste into their files."""
+"""Entries in the formats of other programs, which the user can paste into their files."""
 
 import json
 import re
@@ -15,7 +15,8 @@ __all__ = ["EXPORTS", "export", "export_all"]
 
 
 def export(entry: MCPServerEntry, host: str, *, name: str = "server") -> str:
-    """Return the text that adds a server to the file of a program, with variables in its syntax.
+    """Return the text that adds a server to a program's file, with variables in that program's
+    syntax.
 
     Raises:
         ConfigError: The program is unknown or does not support this kind of server.
@@ -24,7 +25,7 @@ def export(entry: MCPServerEntry, host: str, *, name: str = "server") -> str:
 
 
 def export_all(entries: Mapping[str, MCPServerEntry], host: str) -> str:
-    """Return the text that adds several servers to the file of a program.
+    """Return the text that adds several servers to a program's file.
 
     Raises:
         ConfigError: The program is unknown or does not support one of the servers.
@@ -50,11 +51,11 @@ _ENV = "${{env:{}}}"  # variable syntax of Cursor, VS Code and Windsurf
 
 
 def _plain(entry: MCPServerEntry, template: str = _SAME) -> dict[str, Any]:
-    """Return the usual fields of an entry, with `${VAR}` in the syntax of `template`."""
+    """Return the common fields of an entry, with `${VAR}` in the syntax of `template`."""
 
     def text(value: str) -> str:
         if template == _SAME:
-            return value  # The syntax is the same, so variables keep their defaults.
+            return value  # The syntax is the same, so variables keep their default values.
         return _VARIABLE.sub(lambda match: template.format(match[1]), value)
 
     if isinstance(entry, MCPStdioServerConfig):
@@ -113,7 +114,7 @@ def _opencode(entry: MCPServerEntry) -> dict[str, Any]:
 
 
 def _codex(name: str, entry: MCPServerEntry) -> str:
-    """Return the TOML of an entry. Codex has no variables, only fields that name a variable."""
+    """Return an entry as TOML. Codex has no variable syntax, only fields that name a variable."""
     fields = _plain(entry)
     lines = [f"[mcp_servers.{_toml_key(name)}]"]
     tables: list[str] = []
@@ -164,7 +165,7 @@ def _goose(name: str, entry: MCPServerEntry) -> str:
 
 
 def _split(values: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Split values into literal ones and those that consist of one variable."""
+    """Split values into literal values and values that consist of one variable."""
     own, named = {}, {}
     for key, value in values.items():
         whole = re.fullmatch(r"\$\{(\w+)\}", value)
@@ -184,7 +185,7 @@ def _toml(value: Any) -> str:
         return "{ " + ", ".join(f"{_toml_key(k)} = {_toml(v)}" for k, v in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
-    # TOML has the escapes of JSON, and also requires one for U+007F.
+    # TOML has the same escapes as JSON, and also requires an escape for U+007F.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -192,7 +193,7 @@ def _number(value: float) -> float | int:
     return int(value) if value == int(value) else value
 
 
-# Per program: the key of the map of servers, and the function that writes an entry.
+# For each program: the key under which it lists servers, and the function that writes an entry.
 _JSON: dict[str, tuple[str, Callable[[MCPServerEntry], dict[str, Any]]]] = {
     "claude-code": ("mcpServers", _typed),
     "claude": ("mcpServers", _typed),

@@ -1,4 +1,4 @@
-"""Conversion of another program's entry into Fairlead's own format."""
+"""Conversion of another program's entry to Fairlead's format."""
 
 import os
 import re
@@ -26,7 +26,7 @@ class ImportedEntry(Struct, frozen=True):
     def entry(self) -> MCPServerEntry:
         return read_entry(self.fields)
 
-    # The fields may hold secrets, and a repr ends up in logs.
+    # The fields may contain secrets, and a repr may be written to logs.
     def __repr__(self) -> str:
         return f"<Adopted {len(self.fields)} fields, {len(self.notes)} notes>"
 
@@ -36,11 +36,11 @@ def import_entry(
 ) -> ImportedEntry:
     """Return an entry in Fairlead's format. Variables are converted, not resolved.
 
-    The paths of a project's entry are `anchored` to its folder, so that they keep their meaning in
-    a file that applies everywhere.
+    Paths in a project's entry are made absolute (`anchored`), because the user's file applies in
+    every folder.
 
     Raises:
-        ConfigError: The entry uses something that Fairlead's format cannot express.
+        ConfigError: The entry uses a feature that Fairlead's format cannot express.
     """
     if found.dialect == "fairlead":
         adopted = ImportedEntry(dict(found.raw))
@@ -62,19 +62,21 @@ def _anchor(found: FoundServer, adopted: ImportedEntry) -> ImportedEntry:
     if isinstance(file := fields.get("envFile"), str):
         fields["envFile"] = _joined(found.workspace, file)
         if found.level == "project":
-            notes = (*notes, f"{fields['envFile']} is a file of the project and may change")
+            notes = (*notes, f"{fields['envFile']} is a project file and may change")
     return ImportedEntry(fields, notes)
 
 
 def _joined(folder: str, path: str) -> str:
-    """Return a path relative to a folder; absolute paths and paths with a leading variable stay."""
+    """Return a path joined to a folder; absolute paths and paths that start with a variable stay
+    unchanged.
+    """
     if os.path.isabs(path) or path.startswith(("~", "$")):
         return path
     return os.path.normpath(os.path.join(folder, path))
 
 
 class _EntryImporter:
-    """Converter of one entry into Fairlead's format."""
+    """Converts an entry to Fairlead's format."""
 
     def __init__(self, found: FoundServer, env: Mapping[str, str]) -> None:
         self._found = found
@@ -109,8 +111,7 @@ class _EntryImporter:
 
     def _text(self, field: str, place: str, text: str) -> str:
         rules = self._rules
-        # In Fairlead's files `!` starts a command, which would run something that the other program
-        # sends as text.
+        # In Fairlead's files `!` starts a command; the other program sends it as text.
         if field in ("env", "headers") and not rules.runs_commands:
             if text.startswith("!"):
                 raise ConfigError(

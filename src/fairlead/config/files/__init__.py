@@ -1,1 +1,1 @@
-"""Configuration files: formats, positions of values, locks, atomic writes."""
+"""Configuration files: formats, source positions, locks and atomic writes."""

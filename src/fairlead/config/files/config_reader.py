@@ -1,4 +1,7 @@
-"""Reading of configuration files: each file once, with problems collected instead of raised."""
+"""Reading of configuration files. Each file is read once; problems are collected, not raised.
+
+Each file is read once, and problems are collected, not raised.
+"""
 
 import errno
 import os
@@ -17,7 +20,7 @@ MAX_SIZE = CONFIG_FILE_BYTES.value
 FileStamp: TypeAlias = tuple[int, int, int]
 
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
-# Without NONBLOCK, opening a named pipe in the place of a file would block until a writer opens it.
+# Without NONBLOCK, opening a named pipe instead of a file would block until a writer opens it.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _FLAGS |= getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
@@ -25,7 +28,7 @@ _FLAGS |= getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 def read_file(path: str) -> bytes | None:
     """Return the content of a file; None if it does not exist.
 
-    The file is opened without checking for it first, because most of the candidates do not exist.
+    The file is opened without checking first whether it exists, because most candidates do not.
 
     Raises:
         ConfigError: The path exists but is not a readable regular file, or the file is too large.
@@ -39,7 +42,7 @@ def read_file(path: str) -> bytes | None:
     except ValueError:  # a NUL character in the path
         return None
     try:
-        # Checked on the open descriptor: the path may be replaced between a check and the opening.
+        # The open descriptor is checked, because the path may be replaced after a check.
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
@@ -59,7 +62,7 @@ def read_file(path: str) -> bytes | None:
 
 
 def stamp_of(path: str) -> FileStamp:
-    """Return modification time, size and inode of a file; zeros for a missing file."""
+    """Return a file's modification time, size and inode; zeros for a missing file."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -68,7 +71,7 @@ def stamp_of(path: str) -> FileStamp:
 
 
 class ConfigReader:
-    """Reader of the files of one discovery: parses each file once and collects problems."""
+    """Reads the files for one discovery: parses each file once and collects problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -79,7 +82,7 @@ class ConfigReader:
         self._contents: dict[str, bytes | None] = {}
 
     def document(self, path: str) -> Document | None:
-        """Return a parsed file; None if it does not exist or cannot be parsed."""
+        """Return a file's parsed content; None if it does not exist or cannot be parsed."""
         if path not in self._documents:
             self._documents[path] = self._open(path)
         return self._documents[path]

@@ -1,4 +1,4 @@
-"""Detection of duplicate keys, of which JSON and YAML parsers silently keep the last."""
+"""Detection of duplicate keys; JSON and YAML parsers silently keep only the last value."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -10,13 +10,13 @@ __all__ = ["line_and_column", "nodes_of", "nodes_of_json", "reject_duplicate_key
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
 
-_Place = tuple[int, int]  # line and column, from 1
+_Place = tuple[int, int]  # line and column, starting at 1
 
 
 @lru_cache(maxsize=2)
 def nodes_of(text: str) -> Any:
-    """Return the root of the nodes of a YAML or JSON text; None if the text is invalid."""
-    import yaml  # type: ignore[import-untyped]  # it ships no types
+    """Return the root node of a YAML or JSON text; None if the text is invalid."""
+    import yaml  # type: ignore[import-untyped]  # the package has no type annotations
 
     try:
         return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -25,21 +25,21 @@ def nodes_of(text: str) -> Any:
 
 
 def nodes_of_json(text: str) -> Any:
-    """Return the root of the nodes of a JSON text; None for text that YAML cannot express."""
+    """Parse JSON as YAML and return the root node; None if YAML does not accept the text."""
     # YAML forbids tabs between tokens. Valid JSON strings contain none.
     return nodes_of(text.replace("\t", " "))
 
 
 def reject_duplicate_keys(path: str, root: Any) -> None:
-    """Raise `ConfigError` for the first duplicate key of a YAML document, which may be JSON.
+    """Raise `ConfigError` for the first duplicate key in a YAML or JSON document.
 
-    `root` is the composed node, because merge keys (`<<`) are not resolved in it yet.
+    `root` is the composed node, in which merge keys (`<<`) are not resolved yet.
     """
     seen: set[int] = set()
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        # Aliases make the same node reachable more than once, also from within itself.
+        # Aliases can make a node reachable more than once, even from within itself.
         if id(node) in seen or not isinstance(getattr(node, "value", None), list):
             continue
         seen.add(id(node))
@@ -53,7 +53,7 @@ def _refuse_in_mapping(path: str, node: Any) -> None:
     for key, _ in node.value:
         if key.id != "scalar" or key.tag == _MERGE:
             continue
-        first = keys.setdefault(key.value, key)  # `1` and `"1"` become the same key
+        first = keys.setdefault(key.value, key)  # `1` and `"1"` are the same key
         if first is not key:
             raise _twice(path, key.value, _marked(first), _marked(key))
 
@@ -81,5 +81,5 @@ def _marked(node: Any) -> _Place:
 
 
 def line_and_column(text: str, at: int) -> tuple[int, int]:
-    """Return the line and column of an offset in a text, both counted from 1."""
+    """Return the line and column of an offset in a text, both starting at 1."""
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)

@@ -1,4 +1,4 @@
-"""Locks on folders, for processes that read, change and write the same file."""
+"""Folder locks for processes that read, change and write the same file."""
 
 import os
 import sys
@@ -12,16 +12,16 @@ if sys.platform != "win32":
 
 __all__ = ["lock_folder"]
 
-LIMIT = 10.0  # seconds; a change takes milliseconds
-_AGAIN = 0.01
+LIMIT = 10.0  # in seconds; a change takes only milliseconds
+_AGAIN = 0.01  # seconds between two attempts to lock a file
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Prevent other Fairlead processes from changing files in a folder.
 
-    The folder is locked instead of the file, because writing replaces the file. The lock ends with
-    its owner.
+    The folder is locked instead of the file, because writing replaces the file. The lock is
+    released when its process ends.
 
     Raises:
         OSError: Another process held the lock for too long.
@@ -50,4 +50,4 @@ def _take(descriptor: int, folder: Path) -> None:
                 raise TimeoutError(reason) from None
             time.sleep(_AGAIN)
         except OSError:
-            return  # no locks on some network file systems
+            return  # some network file systems do not support locks

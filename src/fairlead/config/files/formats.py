@@ -1,4 +1,4 @@
-"""Parsers of configuration files: JSON with comments, TOML and YAML."""
+"""Parsers for configuration files: JSON with comments, TOML and YAML."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ _ENDINGS: dict[str, Format] = {"toml": "toml", "yaml": "yaml", "yml": "yaml"}
 
 
 class Document(Struct, frozen=True):
-    """A parsed file: its values, and its text for looking up line numbers."""
+    """A parsed file: its values, and its text, in which line numbers are looked up."""
 
     path: str
     data: dict[str, Any]
@@ -34,7 +34,7 @@ class Document(Struct, frozen=True):
     format: Format
 
     def line_of(self, name: str, raw: object, nth: int = 0) -> int:
-        """Return the line where an entry begins, or 1 if it is unknown."""
+        """Return the line where an entry starts, or 1 if it is unknown."""
         match self.format:
             case "json":
                 return _line_in_json(self.text, name, raw)
@@ -43,7 +43,7 @@ class Document(Struct, frozen=True):
             case "yaml":
                 return _line_in_yaml(self.text, name)
 
-    # The values may be secrets, and a repr ends up in logs.
+    # The values may be secrets, and a repr may be written to logs.
     def __repr__(self) -> str:
         return f"<Document {self.path}>"
 
@@ -58,12 +58,13 @@ def parse(
 ) -> Document:
     """Parse the content of a file into JSON types; all keys are strings.
 
-    `strict=False` is for files of other programs. It accepts duplicate keys, of which the last
-    applies (TOML forbids them), and converts dates to strings. A strict file keeps its dates, so
-    that an error message can contain the position of a date where none is allowed.
+    `strict=False` is for other programs' files. It accepts duplicate keys, using the last value
+    (TOML forbids duplicates), and converts dates to strings. A strict file keeps its dates, so that
+    an error message can contain the position of a date that is not allowed.
 
     Raises:
-        ConfigError: The text is invalid, is not a map or has a duplicate key; with the line.
+        ConfigError: The text is invalid, is not a map or has a duplicate key. The error has the
+            line.
     """
     kind = format or format_of(path)
     text = _decode(path, content)
@@ -96,7 +97,7 @@ def _decode(path: str, content: bytes) -> str:
 
 
 def _plain(path: str, value: Any, strict: bool, depth: int = 0) -> Any:
-    """Convert a parsed value into JSON types.
+    """Convert a parsed value to JSON types.
 
     Later code (sorting, digests, `--json`) relies on string keys and on values that can be compared
     and encoded.
@@ -115,7 +116,7 @@ def _plain(path: str, value: Any, strict: bool, depth: int = 0) -> Any:
     if isinstance(value, bytes | set | frozenset):
         if strict:
             raise ConfigError("a value is binary or a set: use a string or a list", path=path)
-        # Sorted, because the order of a set changes with each run.
+        # Sorted, because the iteration order of a set changes with each run.
         return b64encode(value).decode() if isinstance(value, bytes) else sorted(map(str, value))
     if isinstance(value, date | time):  # `datetime` is a subclass of `date`
         return value if strict else value.isoformat()
@@ -141,7 +142,7 @@ def _read_json(path: str, text: str, strict: bool) -> tuple[Any, str]:
     except json.JSONDecodeError as exc:
         reason = f"not valid JSON: {exc.msg}"
         raise ConfigError(reason, path=path, line=exc.lineno, column=exc.colno) from None
-    except ValueError as exc:  # an integer of more than 4,300 digits
+    except ValueError as exc:  # the integer has more than 4,300 digits
         raise ConfigError(f"not valid JSON: {exc}", path=path, line=1) from None
 
 
@@ -157,7 +158,7 @@ def _values(path: str, text: str, strict: bool) -> Any:
     values = json.loads(text, object_pairs_hook=members if strict else None)
     if repeated:
         reject_duplicate_keys(path, nodes_of_json(text))
-        # Without a position: YAML cannot express some JSON, such as very long keys.
+        # Raised without a position, because YAML cannot express some JSON, such as very long keys.
         raise ConfigError("duplicate key: remove or rename one of them", path=path)
     return values
 
@@ -178,13 +179,13 @@ _TOKEN = re.compile(
 
 
 def plain_json(text: str) -> str:
-    """Return a JSONC text as plain JSON, with every character at its line and column.
+    """Convert JSONC to plain JSON, keeping every character at its line and column.
 
-    Invalid text stays invalid: the JSON parser reports it.
+    Invalid text stays invalid, so that the JSON parser reports it.
     """
     pieces: list[str] = []
     done = 0
-    comma = -1  # index of the last comma if only comments have followed it
+    comma = -1  # index of the last comma if only comments follow it
     for token in _TOKEN.finditer(text):
         first = text[token.start()]
         if token[0].startswith(("//", "/*")):
@@ -202,7 +203,7 @@ def plain_json(text: str) -> str:
     return "".join(pieces)
 
 
-# The time of `tomllib` grows with the square of the parts of a dotted key.
+# The running time of `tomllib` grows with the square of the number of parts in a dotted key.
 _DEEP_KEY = re.compile(
     rf"""(?<![\w.-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{CONFIG_DEPTH.value}}}"""
 )
@@ -226,7 +227,7 @@ def _read_toml(path: str, text: str, strict: bool) -> tuple[Any, str]:
 
 
 def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
-    import yaml  # type: ignore[import-untyped]  # it ships no types
+    import yaml  # type: ignore[import-untyped]  # the package has no type annotations
 
     try:
         _refuse_bombs(yaml, path, text)
@@ -236,12 +237,12 @@ def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, None)
-        # Quoted parts are from the file and may be secrets.
+        # Quoted text comes from the file and may contain secrets.
         reason = re.sub(r"\s*'[^']{2,}'", "", getattr(exc, "problem", None) or "unreadable")
         raise ConfigError(
             f"not valid YAML: {reason}", path=path, line=line, column=column
         ) from None
-    except (ValueError, TypeError) as exc:  # dates that do not exist, keys that are lists
+    except (ValueError, TypeError) as exc:  # nonexistent dates, keys that are lists
         raise ConfigError(f"not valid YAML: {type(exc).__name__}", path=path, line=1) from None
 
 
@@ -249,14 +250,14 @@ def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
 def _loader(strict: bool = False) -> Any:
     """Return the safe loader, in its C version if available, which is ten times as fast.
 
-    Keys keep the text in the file, as in YAML 1.2: `on`, `1` and `null` are names, not a boolean, a
-    number and a null. Unless `strict`, dates stay strings too.
+    Keys are always strings, as written in the file: `on`, `1` and `null` are names. Unless
+    `strict`, dates are strings too.
     """
     import yaml
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-    class Loader(base):  # type: ignore[misc]  # its base has no types
+    class Loader(base):  # type: ignore[misc]  # the base class has no type annotations
         yaml_implicit_resolvers: ClassVar = {
             first: [one for one in resolvers if strict or one[0] != _TIMESTAMP]
             for first, resolvers in base.yaml_implicit_resolvers.items()
@@ -280,7 +281,7 @@ def _loader(strict: bool = False) -> Any:
     return Loader
 
 
-_MAX_ALIASES = 30
+_MAX_ALIASES = 30  # maximum number of aliases in a YAML file
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
@@ -312,10 +313,10 @@ _COLON = re.compile(r"\s*+:\s*+")
 
 
 def _line_in_json(text: str, name: str, raw: object) -> int:
-    """Return the line of the key `name` whose value equals `raw`, without building a parse tree."""
+    """Return the line of the key `name` whose value equals `raw`, without creating a parse tree."""
     decoder = json.JSONDecoder()
     for spelled in {json.dumps(name, ensure_ascii=False), json.dumps(name)}:
-        # `find` instead of a pattern: compiling one for each name would take most of the time.
+        # `find` is used, because compiling a pattern for each name would take most of the time.
         start = text.find(spelled)
         while start >= 0:
             if colon := _COLON.match(text, start + len(spelled)):

@@ -10,7 +10,7 @@ from .formats import Document
 
 __all__ = ["SourceLocation", "location_of"]
 
-SourceLocation = tuple[str | int, ...]  # keys and list indexes on the way from the root to a value
+SourceLocation = tuple[str | int, ...]  # keys and list indexes that lead from the root to a value
 
 _HEADER: Final = re.compile(r"(?m)^[ \t]*(\[\[?)[ \t]*([^\[\]\r\n]+?)[ \t]*\]\]?[ \t]*(?:#.*)?$")
 _PART: Final = re.compile(r'"([^"]*)"|\'([^\']*)\'|([\w-]+)')
@@ -54,12 +54,12 @@ def _children(node: Any, step: str | int) -> Iterator[tuple[Any, Any]]:
                 yield key.start_mark, value
 
 
-# TOML: `tomllib` reports no positions of values
+# TOML: `tomllib` does not report the positions of values
 
 
 def _in_toml(text: str, where: SourceLocation) -> tuple[int, int] | None:
     plain, sections = _outline(text)
-    # number of steps, and offsets of header, body and end
+    # number of matching path steps, and offsets of header, body and end
     best: tuple[int, int, int, int] | None = None
     for path, header, body, end in sections:
         if path == where[: len(path)] and (best is None or len(path) >= best[0]):
@@ -84,7 +84,7 @@ def _in_toml(text: str, where: SourceLocation) -> tuple[int, int] | None:
             break
         found = match.start(1)
         cursor = match.end()
-    # A table may exist only as the parent of other tables, without a header of its own.
+    # A table may exist only as the parent of other tables, without its own header.
     if found is None:
         inner = (header for path, header, *_ in sections if path[: len(where)] == where)
         found = next(inner, None)
@@ -93,7 +93,7 @@ def _in_toml(text: str, where: SourceLocation) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=2)
 def _outline(text: str) -> tuple[str, list[tuple[SourceLocation, int, int, int]]]:
-    """Return the text with strings and comments blanked, and the tables in it."""
+    """Return the text with strings and comments blanked out, and its tables."""
     plain = _STRING.sub(lambda found: _blank(found[0]), text)
     return plain, list(_sections(plain, text))
 
@@ -120,7 +120,7 @@ def _sections(plain: str, text: str) -> Iterator[tuple[SourceLocation, int, int,
 
 
 def _item(plain: str, start: int, end: int, number: int) -> int | None:
-    """Return the offset of item `number` in the list that begins after `start`."""
+    """Return the offset of item `number` in the list that starts after `start`."""
     opening = plain.find("[", start, end)
     if opening < 0:
         return None
@@ -142,8 +142,8 @@ def _item(plain: str, start: int, end: int, number: int) -> int | None:
 
 
 def _blank(found: str) -> str:
-    """Return a filler of the same length and line breaks: a word for a string, spaces for a
-    comment.
+    """Return a filler with the same length and line breaks: a word for a string,
+    spaces for a comment.
     """
     filler = " " if found.startswith("#") else "~"
     return "".join("\n" if sign == "\n" else filler for sign in found)

@@ -28,7 +28,7 @@ class ConfigLocation(Struct, frozen=True):
 
     path: str
     level: Level = "user"
-    folder: str | None = None  # the project folder; None means the current folder
+    folder: str | None = None  # the project folder; None for the current folder
 
 
 # A function that returns why a setting outside of an entry disables the entry, or None.
@@ -39,9 +39,9 @@ Servers: TypeAlias = Callable[[Document, ConfigLocation, HostPaths], Iterable[tu
 
 
 def servers_at(*keys: str) -> Servers:
-    """Return a function that reads entries from a map or list under the first key present.
+    """Return a function that reads entries from the map or list under the first existing key.
 
-    A dot in a key descends one level. A key that itself contains the dot is found too.
+    A dot in a key means one level of nesting, or is part of the key itself.
     """
 
     def servers(
@@ -61,7 +61,7 @@ def servers_at(*keys: str) -> Servers:
 
 
 def named_items(key: str, found: Any) -> Iterable[tuple[str, Any]]:
-    """Return named items: those of a map by key, those of a list by their `name`."""
+    """Return the named items of a map (by key) or of a list (by each item's `name`)."""
     if isinstance(found, dict):
         return [(str(name), raw) for name, raw in found.items()]
     if isinstance(found, list):
@@ -69,12 +69,12 @@ def named_items(key: str, found: Any) -> Iterable[tuple[str, Any]]:
             (str(raw["name"]) if isinstance(raw, dict) and raw.get("name") else f"{key}[{n}]", raw)
             for n, raw in enumerate(found)
         ]
-    # Returned as an entry of its own, which the reader then reports as invalid.
+    # An invalid item is returned as an entry, so that the reader reports it.
     return [(key, found)]
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """A host program. Its files are listed with the highest precedence first."""
+    """A host program. Its files are listed in order of precedence, highest first."""
 
     id: str
     title: str
@@ -82,7 +82,7 @@ class Host(Struct, frozen=True, kw_only=True):
     servers: Servers = servers_at("mcpServers")
     dialect: str = "unknown"
     timeout_unit: Literal["ms", "s"] = "ms"
-    url_means: Literal["http", "sse"] = "http"  # for entries with a URL and no type
+    url_means: Literal["http", "sse"] = "http"  # used for entries that have a URL but no type
     # Converts an entry to the common field names; returns None if the entry is not an MCP server.
     adapt: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
     switches: Callable[[HostPaths, ConfigReader], WhyOff] | None = None

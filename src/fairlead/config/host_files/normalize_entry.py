@@ -1,4 +1,4 @@
-"""Conversion of entries from the field names of every host into `NormalizedEntry`."""
+"""Conversion of entries with any host's field names to `NormalizedEntry`."""
 
 from typing import Any
 
@@ -26,19 +26,19 @@ _KINDS = {
     "websocket": "ws",
 }
 _URLS = ("url", "httpUrl", "serverUrl", "uri", "baseUrl", "endpoint", "tcp")
-# Largest plausible timeout; an integer from JSON may exceed the range of a float.
+# Largest plausible timeout; an integer in JSON may exceed the range of a float.
 _LONGEST = 1e12
 _EXCLUDED = ("excludeTools", "disabled_tools", "disabledTools")
-_PLAIN = ("cwd", "inheritEnv", "requestIdFormat", "lazy", "dialect")
+_PLAIN = ("cwd", "inheritEnv", "requestIdFormat", "lazy", "era", "dialect")
 
 
 def normalize_entry(
     raw: dict[str, Any], *, unit: str = "ms", url_means: str = "http"
 ) -> NormalizedEntry:
-    """Convert an entry with the common field names of any host program.
+    """Convert an entry that uses field names known from any host program.
 
     Raises:
-        ConfigError: The entry is invalid. The message contains none of its values.
+        ConfigError: The entry is invalid. The message does not contain its values.
     """
     notes: list[str] = []
     raw = _flat(raw)
@@ -56,7 +56,7 @@ def normalize_entry(
         _refuse(url_key is None, "missing `url`")
         fields["url"] = raw[url_key or ""]
         fields["headers"] = _texts(raw, ("headers", "http_headers"), notes)
-        # These fields concern processes, and the structs of remote servers do not have them.
+        # These fields apply to processes; the structs for remote servers do not have them.
         for key in ("cwd", "inheritEnv"):
             fields.pop(key, None)
     if kind != "ws":
@@ -82,14 +82,14 @@ def _entry(fields: dict[str, Any]) -> MCPServerEntry:
     try:
         return read_entry(fields)
     except ConfigError as exc:
-        # msgspec names the expected type and the field, never the value, so its text may be shown.
+        # msgspec names the expected type and the field, never the value: its message is safe.
         raise ConfigError(str(exc.__cause__ or exc.args[0])) from None
     except (msgspec.MsgspecError, TypeError, ValueError) as exc:
         raise ConfigError(f"the entry cannot be read ({type(exc).__name__})") from None
 
 
 def _flat(raw: dict[str, Any]) -> dict[str, Any]:
-    """Flatten an entry: `transport: {...}` (Cline), `command: {path, args}` (Zed)."""
+    """Flatten nested settings: `transport: {...}` (Cline), `command: {path, args}` (Zed)."""
     transport = raw.get("transport")
     if isinstance(transport, dict):
         raw = {**{k: v for k, v in raw.items() if k != "transport"}, **transport}
@@ -122,7 +122,7 @@ def _command(raw: dict[str, Any]) -> dict[str, Any]:
     _refuse(command is None or command == [], "missing `command`")
     args = raw.get("args")
     args = [] if args is None else args
-    if isinstance(command, list):  # opencode writes the whole argv
+    if isinstance(command, list):  # opencode writes the whole command line as one list
         command, args = command[0], [*command[1:], *args]
     if isinstance(args, list):
         args = [_spelled(arg) for arg in args]
@@ -151,7 +151,7 @@ def _spelled(value: Any) -> Any:
 def _timeouts(
     raw: dict[str, Any], unit: str, notes: list[str]
 ) -> tuple[float | None, float | None]:
-    """Return the timeouts for a request and for start-up in milliseconds."""
+    """Return the timeouts for requests and for start-up in milliseconds."""
     factor = 1000.0 if unit == "s" else 1.0
     said = raw.get("timeout")
     own = said if isinstance(said, dict) else {"request": said}  # a map in version 2 of opencode
@@ -192,7 +192,7 @@ def _enabled(raw: dict[str, Any]) -> bool:
 
 
 def _lookups(raw: dict[str, Any]) -> list[EnvironmentReference]:
-    """Return references to environment variables by name, as in Codex, Goose and Vibe."""
+    """Return references to environment variables by name, as used in Codex, Goose and Vibe."""
     found: list[EnvironmentReference] = []
     if token := _text(raw.get("bearer_token_env_var")):
         found.append(EnvironmentReference("headers", "Authorization", token, "Bearer {}"))

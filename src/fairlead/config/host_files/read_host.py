@@ -1,4 +1,4 @@
-"""All servers of one host program, read from those of its files that exist."""
+"""Reading all servers of one host program from its existing files."""
 
 import logging
 import re
@@ -26,14 +26,13 @@ _INPUT = re.compile(r"\$\{input:([^}]+)\}")
 
 
 def find_servers(host: Host, machine: HostPaths, files: ConfigReader) -> Iterator[FoundServer]:
-    """Yield the servers of a host program by precedence; problems are added to `files`."""
+    """Yield a host program's servers in order of precedence; problems are added to `files`."""
     why_off: WhyOff | None = None
     seen: set[tuple[str, str]] = set()
     places = list(host.places(machine, files))
     trusted = {place.path for place in places if place.level != "project"}
     for place in places:
-        # In the home folder the project's file and the user's file are the same one, and it is
-        # trusted.
+        # In the home folder, the project's file is also the user's file and therefore trusted.
         if place.level == "project" and place.path in trusted:
             continue
         if (place.path, place.level) in seen:
@@ -42,8 +41,7 @@ def find_servers(host: Host, machine: HostPaths, files: ConfigReader) -> Iterato
         document = files.document(place.path)
         if document is None:
             continue
-        # The switches are in further files, which are read only if the host has a file with
-        # servers.
+        # The switches are in additional files, which are read only if the host has servers.
         if why_off is None and host.switches is not None:
             why_off = host.switches(machine, files)
         yield from _in_document(host, machine, files, document, place, why_off)
@@ -70,7 +68,7 @@ def _in_document(
                 spelled = structs.replace(spelled, settings=read_server_settings(plain))
             off = why_off(name, place, raw) if why_off is not None else None
             found = _found(host, machine, document, place, line, name, raw, spelled, off)
-            # Read now, so that an approval covers the content and not only the path of these files.
+            # Read now, so that an approval covers the content of these files, not only their paths.
             if place.level == "project":
                 paths = files_of(found, machine.env)
                 contents = {path: files.content(path) for path in paths}
@@ -81,7 +79,7 @@ def _in_document(
                 place.path, line, f'Server "{name}": {hide_values(str(exc.args[0]), held)}'
             )
             continue
-        # An error in one entry must not hide the other entries of the file.
+        # An error in one entry must not hide the other entries in the file.
         except Exception as exc:
             log.warning("the entry %r in %s: %s", name, place.path, type(exc).__name__)
             reason = f'Server "{name}": the entry cannot be read ({type(exc).__name__})'
@@ -136,8 +134,8 @@ def _found(
 def _declared(raw: dict[str, Any], declared: Any) -> dict[str, dict[str, Any]]:
     """Return the definition of each `${input:...}` that an entry refers to.
 
-    A definition may refer to further inputs. Of two definitions with the same id the last one
-    applies.
+    A definition may refer to further inputs. If two definitions have the same id, the last
+    definition applies.
     """
     known = {
         item["id"]: item

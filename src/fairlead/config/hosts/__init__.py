@@ -1,6 +1,6 @@
 """Host programs whose configuration files are read, highest precedence first (CFG-04).
 
-Most are rows of `simple_hosts.py`; a program with rules of its own has a module.
+Most are listed in `simple_hosts.py`; a program with special rules has its own module.
 """
 
 from ..host_files.host import ConfigLocation, Host

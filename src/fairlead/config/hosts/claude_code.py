@@ -1,7 +1,8 @@
-"""Claude Code: one file for the user and all projects, and an exclusive one for administrators.
+"""Claude Code: one file for the user and all projects, and a file for administrators that excludes
+the others.
 
-The project's `.mcp.json` is shared by several programs: `simple_hosts.py` reads it, with the
-switches from here.
+Several programs share the project's `.mcp.json`: `simple_hosts.py` reads it and uses the switches
+defined here.
 """
 
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ __all__ = ["CODE", "project_keys", "switches"]
 
 def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     own = _own_file(machine)
-    # The file is listed twice, because its section for this project has precedence over the rest.
+    # The file is listed twice, because its section for this project takes precedence over others.
     return [
         ConfigLocation(_system(machine, "managed-mcp.json"), "managed"),
         ConfigLocation(own, "local"),
@@ -38,7 +39,7 @@ def servers(
 
 
 def switches(machine: HostPaths, files: ConfigReader) -> WhyOff:
-    """Return the check for servers that the user or an administrator disabled."""
+    """Return a check for servers that the user or an administrator disabled."""
     managed = files.document(_system(machine, "managed-mcp.json"))
     policy = files.document(_system(machine, "managed-settings.json"))
     rules = policy.data if policy is not None else {}
@@ -62,7 +63,7 @@ def switches(machine: HostPaths, files: ConfigReader) -> WhyOff:
 
 
 def _off_in_project(machine: HostPaths, files: ConfigReader) -> tuple[set[str], set[str]]:
-    """Return the names disabled in this project, and those disabled only for `.mcp.json`."""
+    """Return the names disabled in this project, and the names disabled only for `.mcp.json`."""
     everywhere: set[str] = set()
     mcp_json: set[str] = set()
     on: set[str] = set()

@@ -1,4 +1,4 @@
-"""Codex, and hosts with the same TOML: Grok Build, and Mistral Vibe, which uses a list."""
+"""Codex, and hosts with the same TOML format: Grok Build, and Mistral Vibe, which uses a list."""
 
 from functools import partial
 from typing import Any
@@ -30,7 +30,10 @@ def _codex_places(machine: HostPaths, files: ConfigReader) -> list[ConfigLocatio
 
 
 def adapt(raw: dict[str, Any]) -> dict[str, Any]:
-    """Convert OAuth settings. `auth = "chatgpt"` is dropped: it means an account of the host."""
+    """Convert OAuth settings.
+
+    `auth = "chatgpt"` is dropped, because it means the host's own account.
+    """
     plain = {key: value for key, value in raw.items() if key not in ("auth", "oauth")}
     oauth = raw.get("oauth")
     if isinstance(oauth, dict):

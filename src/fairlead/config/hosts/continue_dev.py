@@ -1,4 +1,4 @@
-"""Continue: a list in a YAML file, and a folder of files in its own or the common format."""
+"""Continue: a list in a YAML file, and a folder of files in Continue's or the common format."""
 
 from collections.abc import Iterable
 from typing import Any

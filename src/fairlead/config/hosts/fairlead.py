@@ -1,4 +1,4 @@
-"""Fairlead's own files of the project and the user, as JSON, TOML or YAML."""
+"""Fairlead's own files for the project and the user, as JSON, TOML or YAML."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""opencode, with both versions of its settings, and its derivative Kilo Code."""
+"""opencode, with both versions of its settings format, and its derivative Kilo Code."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -52,7 +52,7 @@ def servers(
     if not isinstance(found, dict):
         return named_items("mcp", found) if found is not None else ()
     nested = found.get("servers")
-    if isinstance(nested, dict) and not _is_entry(nested):  # version 2 of the settings
+    if isinstance(nested, dict) and not _is_entry(nested):  # version 2 of the settings format
         return named_items("mcp.servers", nested)
     return [(name, raw) for name, raw in named_items("mcp", found) if not _is_limit(name, raw)]
 

@@ -1,4 +1,6 @@
-"""Host programs that differ only in the paths of their files and the key of their servers."""
+"""Host programs that differ only in their file paths and in the key under which servers are
+listed.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
@@ -24,7 +26,7 @@ __all__ = [
     "ZED",
 ]
 
-# A path of a host: `~/FILE` in the home folder, `FILE` in the project, or a function that returns
+# A host's path: `~/FILE` in the home folder, `FILE` in the project, or a function that returns
 # the user's paths on a machine.
 Path: TypeAlias = str | Callable[[HostPaths], list[str]]
 
@@ -46,7 +48,7 @@ def _locations(path: Path, machine: HostPaths) -> list[ConfigLocation]:
     return project(machine.in_project(path))
 
 
-# Claude Desktop; on Windows also as a Store package.
+# Claude Desktop; on Windows it may also be a Store package.
 
 
 def _claude_desktop(m: HostPaths) -> list[str]:
@@ -104,12 +106,11 @@ ANTIGRAVITY = _host(
     "antigravity",
     "Antigravity",
     "~/.gemini/config/mcp_config.json",
-    "~/.gemini/antigravity/mcp_config.json",  # path in versions before August 2026
+    "~/.gemini/antigravity/mcp_config.json",  # path used in versions before August 2026
 )
 
 
-# Zed: a section of its settings. Servers of extensions (`settings` only) can be started by Zed
-# alone.
+# Zed: a section of its settings. Only Zed can start servers from extensions (`settings` only).
 
 
 def _zed(m: HostPaths) -> list[str]:
@@ -140,7 +141,7 @@ ZED = _host(
 )
 
 
-# Cline and Roo Code: editor extensions, with files in the folder of the editor.
+# Cline and Roo Code: editor extensions, with files in the editor's folder.
 
 _EDITORS = ("Code", "Code - Insiders", "Cursor", "Windsurf", "VSCodium")
 
@@ -169,7 +170,7 @@ ROO = _host(
 )
 
 
-# Goose: extensions in YAML, only some of which are MCP servers.
+# Goose: a YAML file of extensions, only some of which are MCP servers.
 
 
 def _goose(m: HostPaths) -> list[str]:
@@ -198,7 +199,7 @@ GOOSE = _host(
 
 
 def _mcporter_entry(raw: dict[str, Any]) -> dict[str, Any]:
-    """Convert `bearerTokenEnv`, which names a variable, to the field name of Codex."""
+    """Convert `bearerTokenEnv`, which names a variable, to Codex's field name."""
     token = raw.get("bearerTokenEnv") or raw.get("bearer_token_env")
     return {**raw, "bearer_token_env_var": token} if token else raw
 
@@ -218,8 +219,7 @@ MCPORTER = _host(
 # Files in the project folder that several programs share
 
 MCP_JSON = _host("mcp-json", "mcp.json of the project", "mcp.json", dialect="claude")
-# Shared by Claude Code, Copilot CLI and others. A server that is disabled in Claude Code is
-# disabled here too.
+# Shared by Claude Code, Copilot CLI and others. Servers disabled in Claude Code are disabled here.
 DOT_MCP_JSON = _host(
     "dot-mcp-json",
     ".mcp.json of the project",

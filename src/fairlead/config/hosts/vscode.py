@@ -1,4 +1,4 @@
-"""Visual Studio Code: files of user, profiles, remote server and project, with `inputs`."""
+"""Visual Studio Code: files for user, profiles, remote server and project, with `inputs`."""
 
 from collections.abc import Iterable
 from functools import partial

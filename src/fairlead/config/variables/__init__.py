@@ -1,1 +1,1 @@
-"""Variables, inputs, files and secret commands in entries."""
+"""Variables, inputs, files and secret-printing commands in entries."""

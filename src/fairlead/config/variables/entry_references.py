@@ -1,4 +1,4 @@
-"""References of an entry: inputs of its file, and other files."""
+"""References in an entry: to inputs in its file, and to other files."""
 
 import os
 import re
@@ -29,7 +29,7 @@ __all__ = [
 def scope_of(
     found: FoundServer, env: Mapping[str, str], inputs: Mapping[str, str] | None = None
 ) -> VariableScope:
-    """Return the scope for the variables of an entry; missing inputs use their default."""
+    """Return the scope for an entry's variables; missing inputs use their defaults."""
     defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
     return VariableScope(
         env=env,
@@ -79,7 +79,7 @@ def env_file_of(found: FoundServer, scope: VariableScope) -> str | None:
 
 
 def absolute(found: FoundServer, path: str) -> str:
-    """Return a path of an entry as an absolute path, relative to the project folder."""
+    """Return a path in an entry as an absolute path, relative to the project folder."""
     if path == "~" or path.startswith("~/"):
         path = found.home + path[1:]
     if not os.path.isabs(path) and found.workspace:
@@ -106,14 +106,14 @@ def texts_in(value: Any, *, keys: bool = True) -> Iterator[str]:
 
 
 def values_of(raw: dict[str, Any]) -> Iterator[str]:
-    """Yield the strings in `env`, `headers` and other maps of a raw entry."""
+    """Yield the strings in `env`, `headers` and other maps in a raw entry."""
     for held in raw.values():
         if isinstance(held, dict):
             yield from texts_in(held, keys=False)
 
 
 def hide_values(text: str, values: Iterable[str] = ()) -> str:
-    """Return a text about an entry without these values and without other credentials."""
+    """Return a text about an entry with these values and other credentials masked."""
     # slow to import, and only needed for error messages
     from ...redaction.redact_messages import Redactor
 
@@ -128,7 +128,7 @@ _ESCAPES: dict[str, str] = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def read_dotenv(text: str) -> dict[str, str]:
-    """Return the variables of a dotenv file; the last one of a name applies."""
+    """Return the variables in a dotenv file. If a name occurs twice, the last value applies."""
     values = {}
     for line in text.replace("\r\n", "\n").split("\n"):
         if head := _HEAD.match(line):

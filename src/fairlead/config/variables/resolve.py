@@ -1,4 +1,4 @@
-"""Resolution of entries just before connecting: variables, files, inputs and commands."""
+"""Resolution of an entry just before connecting: variables, files, inputs and commands."""
 
 import asyncio
 import os
@@ -34,13 +34,13 @@ A = TypeVar("A")
 
 
 class Resolved(Struct, frozen=True):
-    """A resolved entry, its unset variables, and warnings."""
+    """A resolved entry, with its unset variables and warnings."""
 
     entry: MCPServerEntry
     missing: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    # The entry now holds secrets, and a repr ends up in logs.
+    # The entry now contains secrets, which `repr` must not write to logs.
     def __repr__(self) -> str:
         return f"<Resolved missing={list(self.missing)}>"
 
@@ -52,15 +52,16 @@ def resolve(
     trust: Trust | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> Resolved:
-    """Return the entry with all values filled in. Blocks: use a thread in an event loop.
+    """Return the entry with all values resolved. This function blocks: call it in a thread if an
+    event loop runs.
 
-    An entry that is not approved is not resolved at all: its variables could send secrets to its
-    URL just as its commands could.
+    An unapproved entry is not resolved at all, because its variables and commands could send
+    secrets to its URL.
 
     Raises:
         NotApproved: The entry comes from a project file and is not approved.
         MissingInput: An input has no value.
-        ConfigError: The host program would reject the entry too, or a file cannot be read.
+        ConfigError: The entry is invalid for its host program too, or a file cannot be read.
     """
     (trust or Trust()).require(found)
     work = _Work(found, os.environ if env is None else env, inputs)
@@ -79,7 +80,7 @@ async def resolve_in_thread(found: FoundServer, **options: Any) -> Resolved:
 
 
 class _Work:
-    """Resolver of one entry."""
+    """Resolves one entry."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class _Work:
         self.found = found
         self.env = env
         self.warnings: list[str] = []
-        self.held = set(values_of(found.raw))  # values to hide in messages
+        self.held = set(values_of(found.raw))  # values to mask in messages
         self.scope = scope_of(found, env, inputs)
         self.scope.read_file = self._read_beside
         self.looked_up = self._look_up()
@@ -112,7 +113,7 @@ class _Work:
         own = self._values("env", entry.env)
         command = self._clean("command", self._text("command", entry.command))
         cwd = None if entry.cwd is None else absolute(self.found, self._text("cwd", entry.cwd))
-        # The folder of a project's entry need not be the current folder of this process.
+        # The folder of a project's entry may differ from this process's current folder.
         if self.found.in_folder:
             cwd = cwd or self.found.workspace
             if os.path.dirname(command) and not os.path.isabs(command):
@@ -129,7 +130,7 @@ class _Work:
         url = self._clean("url", self._text("url", entry.url))
         headers = {**self.looked_up["headers"], **self._values("headers", entry.headers)}
         if self.found.headers_helper is not None:
-            failed = "the command of `headersHelper` failed"
+            failed = "the `headersHelper` command failed"
             helper = self.found.headers_helper
             headers.update(self._printed(failed, headers_of_helper, helper, url) or {})
         # A line break in a header would start a new header in the request.
@@ -156,7 +157,7 @@ class _Work:
         return [self._deep(field, item) for item in value] if isinstance(value, list) else value
 
     def _values(self, field: str, values: Mapping[str, str]) -> dict[str, str]:
-        """Return the values of `env` or `headers`, without those whose command failed."""
+        """Return the values in `env` or `headers`, except those whose command failed."""
         made = {}
         for name, raw in values.items():
             value = self._value(field, name, raw)
@@ -167,8 +168,7 @@ class _Work:
 
     def _value(self, field: str, name: str, raw: str) -> str | None:
         if DIALECTS[self.found.dialect].runs_commands:
-            # Variables in a command are left to the shell, which expands them without quoting
-            # problems.
+            # The shell expands variables in a command, which avoids problems with quoting.
             if raw.startswith("!"):
                 failed = f"{field}.{name} is omitted: its command failed"
                 return self._printed(failed, value_of_command, raw[1:], self.env)
@@ -191,7 +191,7 @@ class _Work:
             return None
 
     def _look_up(self) -> dict[str, dict[str, str]]:
-        """Return the values of named variables, without those that are not set."""
+        """Return the values of the named variables that are set."""
         values: dict[str, dict[str, str]] = {"env": {}, "headers": {}}
         for lookup in self.found.lookups:
             value = self.env.get(lookup.variable)
@@ -205,7 +205,9 @@ class _Work:
         return values
 
     def _clean(self, place: str, value: str) -> str:
-        """Strip invisible characters from both ends; they come from copying and break tokens."""
+        """Strip invisible characters at both ends;
+        they result from copying and invalidate tokens.
+        """
         clean = value.strip("".join(filter(_is_hidden, set(value))))
         if clean != value:
             self._warn(f"{place}: surrounding white space was removed")
@@ -230,7 +232,7 @@ class _Work:
         return content.decode("utf-8-sig", "replace").strip()
 
     def _content(self, path: str) -> bytes | None:
-        """Return the content of a file; for a project's entry, the content its approval covers.
+        """Return the content of a file; for a project's entry, the content covered by its approval.
 
         Raises:
             ConfigError: The file cannot be read, or the approval does not cover it.

@@ -1,6 +1,6 @@
-"""Commands in entries that print secrets: run with a time limit, once.
+"""Commands in entries that print secrets: run once, with a time limit.
 
-Callers check that the entry is approved: see `resolve`.
+Callers must check that the entry is approved, as `resolve` does.
 """
 
 import os
@@ -13,17 +13,17 @@ from contextlib import suppress
 import msgspec
 
 from ...errors import ConfigError
-from ...transport.stdio.child_process import child_environment
+from ...transport.stdio.child_environment import child_environment
 from ...transport.stdio.descriptor_limit import restore_descriptor_limit
 from ..found_server import FoundServer
 
 __all__ = ["headers_of_helper", "value_of_command"]
 
-LIMIT = 10.0  # seconds
-_MAX_OUTPUT = 1 << 20
+LIMIT = 10.0  # seconds for a command that prints a secret
+_MAX_OUTPUT = 1 << 20  # bytes of output at most
 _SECRET_NAMES = ("FAIRLEAD_", "OTEL_")
 
-# Output of each command. Cached, because a password manager may prompt the user on each run.
+# Cached output of each command, because a password manager may prompt the user on each run.
 _printed: dict[tuple[str, str, int], str] = {}
 
 
@@ -32,9 +32,9 @@ def value_of_command(found: FoundServer, command: str, env: Mapping[str, str]) -
 
     Raises:
         ConfigError: The command fails, prints nothing or takes too long. The message does not
-            contain its output.
+            contain the command's output.
     """
-    # Tokens of Fairlead itself are not passed on to commands of entries.
+    # Fairlead's own tokens are not passed to commands in entries.
     inherited = {k: v for k, v in env.items() if not k.startswith(_SECRET_NAMES)}
     key = (command, found.workspace, hash(frozenset(inherited.items())))
     known = _printed.get(key)
@@ -47,7 +47,7 @@ def value_of_command(found: FoundServer, command: str, env: Mapping[str, str]) -
 
 
 def headers_of_helper(found: FoundServer, command: str, url: str) -> dict[str, str]:
-    """Return the headers that a helper prints as JSON. It inherits no credentials.
+    """Return the headers that a helper command prints as JSON. The command inherits no credentials.
 
     Raises:
         ConfigError: The helper fails or does not print a JSON object of strings.
@@ -72,7 +72,7 @@ def _run(found: FoundServer, command: str, env: Mapping[str, str]) -> str:
         stderr=subprocess.DEVNULL,  # stderr is discarded, because it may contain the secret
         env=dict(env),
         cwd=folder,
-        # A new session, so that the processes that the command starts can be killed with it.
+        # A new session, so that the command can be killed together with its child processes.
         start_new_session=os.name == "posix",
     )
     restore_descriptor_limit(process.pid)
@@ -89,9 +89,10 @@ def _run(found: FoundServer, command: str, env: Mapping[str, str]) -> str:
 
 
 class _Output:
-    """Output of a process up to a limit, read by a thread so that a full pipe cannot block it.
+    """Output of a process up to a limit, read by a thread so that a full pipe cannot block the
+    process.
 
-    If the process started a background process that keeps the pipe open, its end is not awaited.
+    If a background process keeps the pipe open, the thread is not awaited.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -115,7 +116,7 @@ class _Output:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that still runs, together with the processes it started."""
+    """Kill a process that is still running, together with the processes it started."""
     if process.poll() is not None:
         return
     with suppress(OSError):

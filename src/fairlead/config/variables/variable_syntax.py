@@ -1,4 +1,4 @@
-"""Variable syntax of each host program, and its treatment of unset variables."""
+"""Variable syntax of each host program, and how it treats unset variables."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ class MissingInput(ConfigError):
 
 
 class VariableScope(Struct, kw_only=True):
-    """Values for variables, and records of the used and the unset variables of a substitution."""
+    """Values for variables; records which variables a substitution used and which were unset."""
 
     env: Mapping[str, str]
     home: str = ""
@@ -48,9 +48,9 @@ class VariableSyntax(Struct, frozen=True, kw_only=True):
 
     pattern: re.Pattern[str] | None
     unset: Unset = "literal"
-    # Whether a value of `env` or `headers` may be `!command` or the bare name of a variable.
+    # True if a value in `env` or `headers` may be `!command` or the bare name of a variable.
     runs_commands: bool = False
-    # The only fields in which variables are replaced; None means all fields.
+    # The only fields in which variables are replaced; None for all fields.
     fields: frozenset[str] | None = None
 
 
@@ -99,11 +99,11 @@ def looks_like_variables(raw: Any) -> bool:
 
 
 def substitute(text: str, dialect: str, scope: VariableScope, field: str = "") -> str:
-    """Return a text with its variables replaced in one pass; substituted values are not expanded.
+    """Replace the variables in a text in one pass; substituted values are not expanded again.
 
     Raises:
         MissingInput: An input has no value.
-        ConfigError: The host program would reject the text too.
+        ConfigError: The text is invalid for its host program too.
     """
     rules = DIALECTS[dialect]
     if rules.pattern is None or (rules.fields is not None and field not in rules.fields):

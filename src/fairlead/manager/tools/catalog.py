@@ -1,7 +1,7 @@
 """The tools of all servers under unique names, updated as servers are added, changed and removed.
 
-Servers connect one by one, and listeners are called each time. Therefore only new definitions are
-named and converted; the rest is merged from existing dictionaries.
+The catalog is rebuilt whenever a server connects. To keep this cheap, only new definitions are
+named and converted; all others are merged from existing dictionaries.
 """
 
 import logging
@@ -21,16 +21,19 @@ Listed = tuple[str, list[dict[str, Any]], bool]
 
 
 class ToolCatalog:
-    """Catalog of tools, created from definitions. An unchanged tool stays the same object."""
+    """Catalog of tools, created from definitions. An unchanged tool remains the same object."""
 
     def __init__(self, call: CallTool, about: Callable[[str], Mapping[str, Any]]) -> None:
-        """`call` calls a tool. `about` returns the properties that all tools of a server share."""
+        """Create a catalog.
+
+        `call` calls a tool. `about` returns the properties that all tools of a server share.
+        """
         self.tools: list[MCPTool] = []
         self.by_name: dict[str, MCPTool] = {}
         self._call = call
         self._about = about
         self._offers: dict[str, _Offer] = {}
-        # tools that have another name, because their preferred name is taken
+        # tools that have a different name, because their preferred name is taken
         self._renamed: dict[Pair, MCPTool] = {}
 
     def build(self, listed: Iterable[Listed]) -> list[MCPTool]:
@@ -39,7 +42,7 @@ class ToolCatalog:
         if offers == self._offers:
             return self.tools
         self._offers = offers
-        # Sorted by server, the names are nearly sorted, which makes the final sort cheap.
+        # Names in the order of servers are nearly sorted, which makes the final sort cheap.
         in_order = [offers[server] for server in sorted(offers)]
         by_name: dict[str, MCPTool] = {}
         clashes: set[str] = set()
@@ -97,7 +100,7 @@ Make = Callable[[str, Mapping[str, Any]], MCPTool]
 
 
 class _Offer:
-    """The tools of one server, under the names that they would have without other servers."""
+    """A server's tools, with the names that they have if no other server uses those names."""
 
     def __init__(
         self,
@@ -126,11 +129,11 @@ class _Offer:
                 self.clashes.setdefault(name, [self.by_name[name]]).append(tool)
 
     def is_of(self, definitions: list[dict[str, Any]], deferred: bool) -> bool:
-        """Return True if the offer was created from these definition objects."""
+        """Return True if this object was created from the same definition objects."""
         ours = self._definitions
         return deferred == self._deferred and (
             ours is definitions
-            # Identity, because comparing the content of thousands of definitions is slow.
+            # Compared by identity, because comparing thousands of definitions is slow.
             or (len(ours) == len(definitions) and all(map(is_, ours, definitions)))
         )
 

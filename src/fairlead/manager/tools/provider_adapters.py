@@ -1,6 +1,6 @@
-"""Tools in the formats of model providers: schemas and dispatch, without their libraries.
+"""Tools in model providers' formats: schemas and dispatch, without the providers' libraries.
 
-Tool calls may be dicts or objects of the packages `openai` and `anthropic`.
+Tool calls may be dicts or objects from the packages `openai` and `anthropic`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,29 +22,29 @@ __all__ = [
 ]
 
 Find = Callable[[str], MCPTool | None]
-# a tool of a manager, or a definition as `MCPClient.list_tools` returns it
+# a manager's tool, or a definition as returned by `MCPClient.list_tools`
 AnyTool = MCPTool | Mapping[str, Any]
 
 _ANTHROPIC_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
 def to_openai(tools: Iterable[AnyTool]) -> list[dict[str, Any]]:
-    """Return the `tools` of a chat completion."""
+    """Return the `tools` parameter for a chat completion."""
     return [{"type": "function", "function": _function(tool)} for tool in tools]
 
 
 def to_openai_responses(tools: Iterable[AnyTool]) -> list[dict[str, Any]]:
-    """Return the `tools` of the Responses API."""
+    """Return the `tools` parameter for the Responses API."""
     return [{"type": "function", **_function(tool)} for tool in tools]
 
 
 def to_anthropic(tools: Iterable[AnyTool]) -> list[dict[str, Any]]:
-    """Return the `tools` of a message."""
+    """Return the `tools` parameter for an Anthropic message."""
     return [{"input_schema": one.pop("parameters"), **one} for one in map(_function, tools)]
 
 
 async def run_openai(find: Find, call: Any) -> dict[str, Any]:
-    """Run a tool call of a chat completion and return the message with its result.
+    """Run a tool call from a chat completion and return the message with its result.
 
     A message with the role `tool` can only contain text, so images and audio are named in it;
     `run_openai_messages` also returns them.
@@ -53,10 +53,10 @@ async def run_openai(find: Find, call: Any) -> dict[str, Any]:
 
 
 async def run_openai_messages(find: Find, call: Any) -> list[dict[str, Any]]:
-    """Run a tool call of a chat completion and return the messages with its result.
+    """Run a tool call from a chat completion and return the messages with its result.
 
-    The first one has the role `tool`. Images and audio follow in a message with the role `user`,
-    which must come after the `tool` messages of all calls.
+    The first message has the role `tool`. Images and audio follow in a message with the role
+    `user`, which must come after the `tool` messages of all calls.
     """
     function = _field(call, "function") or {}
     result = await _run(find, _field(function, "name"), _field(function, "arguments"))
@@ -68,7 +68,7 @@ async def run_openai_messages(find: Find, call: Any) -> list[dict[str, Any]]:
 
 
 async def run_openai_responses(find: Find, call: Any) -> dict[str, Any]:
-    """Run a `function_call` item of the Responses API and return its `function_call_output`."""
+    """Run a `function_call` item from the Responses API and return its `function_call_output`."""
     result = await _run(find, _field(call, "name"), _field(call, "arguments"))
     blocks = _blocks(result)
     output: str | list[dict[str, Any]] = [_responses_part(block) for block in blocks]
@@ -78,7 +78,7 @@ async def run_openai_responses(find: Find, call: Any) -> dict[str, Any]:
 
 
 async def run_anthropic(find: Find, use: Any) -> dict[str, Any]:
-    """Run a `tool_use` block and return the `tool_result` block."""
+    """Run a `tool_use` block and return its `tool_result` block."""
     result = await _run(find, _field(use, "name"), _field(use, "input"))
     content = [_anthropic_block(block) for block in _blocks(result)]
     answer = {"type": "tool_result", "tool_use_id": _field(use, "id"), "content": content}
@@ -104,7 +104,7 @@ async def _run(find: Find, name: Any, arguments: Any) -> ToolResult:
     tool = find(str(name))
     if tool is None:
         return result_from_error(f"unknown tool {name!r}", server_name="", mcp_tool_name=str(name))
-    if isinstance(arguments, str):  # some providers send the arguments as text
+    if isinstance(arguments, str):  # some providers send the arguments as a JSON string
         try:
             arguments = msgspec.json.decode(arguments or "{}")
         except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
@@ -115,7 +115,7 @@ async def _run(find: Find, name: Any, arguments: Any) -> ToolResult:
 
 
 def _blocks(result: ToolResult) -> list[dict[str, Any]]:
-    """Return the content blocks, and the structured content if no text repeats it."""
+    """Return the content blocks, plus the structured content if no text block repeats it."""
     blocks, structured = list(result.content), result.details.structured_content
     if structured is not None and not any(block.get("type") == "text" for block in blocks):
         blocks.append({"type": "text", "text": msgspec.json.encode(structured).decode()})
@@ -123,7 +123,7 @@ def _blocks(result: ToolResult) -> list[dict[str, Any]]:
 
 
 def _as_text(block: Mapping[str, Any]) -> str:
-    """Return a block as text; data that text cannot represent is only named."""
+    """Return a block as text. Binary data is replaced with a description."""
     match block.get("type"):
         case "text":
             return str(block.get("text", ""))
@@ -140,7 +140,7 @@ def _as_text(block: Mapping[str, Any]) -> str:
 
 
 def _data_of(block: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return media type and base64 data of an image, an audio block or a binary resource."""
+    """Return the media type and base64 data of an image, an audio block or a binary resource."""
     holder, member = block, "data"
     if block.get("type") == "resource":
         holder, member = block.get("resource") or {}, "blob"
@@ -151,7 +151,7 @@ def _data_of(block: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _chat_part(block: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the content part of a chat completion for an image or audio, or None."""
+    """Return an image or audio block as a chat completion content part; None for other blocks."""
     if (found := _data_of(block)) is None:
         return None
     kind, data = found
@@ -178,7 +178,10 @@ def _file(kind: str, data: str) -> dict[str, str]:
 
 
 def _anthropic_block(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a content block. Data without an equivalent becomes text that contains its JSON."""
+    """Convert a content block.
+
+    A block without an equivalent becomes text that contains its JSON.
+    """
     if (found := _data_of(block)) is None:
         return {"type": "text", "text": _as_text(block)}
     kind, data = found

@@ -1,4 +1,4 @@
-"""Tools of managed servers, as a host passes them to its model."""
+"""Tools of managed servers, in the form that a host passes to its model."""
 
 import asyncio
 import logging
@@ -12,14 +12,14 @@ __all__ = ["CallTool", "DeferredMCPTool", "MCPTool", "ProxyTool"]
 
 log = logging.getLogger("fairlead.manager")
 
-PROXY_TIMEOUT = 60.0
+PROXY_TIMEOUT = 60.0  # seconds for a tool call, unless `timeout` is given
 
 # Calls a tool. Takes server, tool, arguments and options, and returns the unchanged result.
 CallTool = Callable[..., Awaitable[dict[str, Any]]]
 
 
 class MCPTool:
-    """A tool of a connected server. It remains usable after a reconnect."""
+    """A connected server's tool. It remains usable after a reconnect."""
 
     __slots__ = (
         "_available",
@@ -43,8 +43,7 @@ class MCPTool:
         provider_name: str | None = None,
         available: Callable[[], bool] = lambda: True,
     ) -> None:
-        # A catalog may have thousands of tools, few of which are used, so other properties are
-        # computed on access.
+        # A catalog may have thousands of tools, so the other properties are computed on access.
         self.name = name
         self.mcp_server_name = server
         self.mcp_tool_name: str = definition["name"]
@@ -55,19 +54,19 @@ class MCPTool:
 
     @property
     def label(self) -> str:
-        """Server and tool for display to people."""
+        """Server and tool name, for display."""
         return f"{self.mcp_server_name}: {self._title or self.mcp_tool_name}"
 
     @property
     def description(self) -> str:
-        """The description with which a model decides whether to use the tool."""
+        """The description from which a model decides whether to use the tool."""
         return str(self.source.get("description") or self._title or self.mcp_tool_name)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The JSON Schema of the arguments, which always has the type object and properties.
+        """The JSON Schema of the arguments, which always has the type `object` and `properties`.
 
-        If one tool has another schema, providers reject the request with all tools.
+        Providers reject a request if a tool has any other schema.
         """
         schema = self.source.get("inputSchema")
         kind = schema.get("type", "object") if isinstance(schema, Mapping) else None
@@ -81,7 +80,7 @@ class MCPTool:
 
     @property
     def annotations(self) -> Mapping[str, Any]:
-        """Hints of the server, such as `readOnlyHint`."""
+        """The server's hints about the tool, such as `readOnlyHint`."""
         hints = self.source.get("annotations")
         return hints if isinstance(hints, Mapping) else {}
 
@@ -105,7 +104,7 @@ class MCPTool:
 
     @property
     def path(self) -> str:
-        """The origin for display to people: `mcp:<server> via <program>`."""
+        """The origin for display: `mcp:<server> via <program>`."""
         via = self._provider[1]
         server = self.mcp_server_name
         return f"mcp:{server} via {via}" if via else f"mcp:{self.mcp_tool_name}"
@@ -132,7 +131,7 @@ class MCPTool:
 
 
 def _problem(exc: Exception) -> str:
-    """Return the text of a failure without the words `MCP error`, which precede every failure."""
+    """Return the message of a failure without the prefix `MCP error`, which every failure has."""
     if isinstance(exc, RpcError) and not isinstance(exc, InputNotGiven):
         return f"{exc.message} (code {exc.code})"
     return str(exc)
@@ -166,7 +165,7 @@ class ProxyTool:
         self._find = find
 
     async def execute(self, arguments: Any = None, *, timeout: float = PROXY_TIMEOUT) -> ToolResult:
-        """Call the tool that has this name now."""
+        """Call the tool that currently has this name."""
         tool = self._find(self.name)
         if tool is None:
             return result_from_error(f"{self.name} is no longer available", **self._about)

@@ -1,4 +1,4 @@
-"""Tools as Python functions, with the signature that their JSON Schema describes."""
+"""Tools as Python functions, with signatures derived from their JSON Schemas."""
 
 import keyword
 import re
@@ -20,22 +20,22 @@ _TYPES: dict[str, Any] = {
     "null": None,
     "object": dict[str, Any],
 }
-_DEEPEST = 5  # levels of a schema that become annotations
+_DEEPEST = 5  # maximum nesting level of a schema that is converted to annotations
 
 
 def as_callables(tools: Iterable[MCPTool]) -> dict[str, Callable[..., Awaitable[Any]]]:
     """Return asynchronous functions by name, with signature, annotations and docstring.
 
-    They return the text of the result. A result with images, audio or links is returned as the list
-    of its content blocks.
+    The functions return the result's text. A result with images, audio or links is returned as the
+    list of its content blocks.
     """
     return {tool.name: _callable(tool) for tool in tools}
 
 
 def signature_of(schema: Mapping[str, Any]) -> tuple[Signature, dict[str, str]]:
-    """Return the signature for a schema, and the property that each parameter stands for.
+    """Return the signature for a schema, and the property for each parameter.
 
-    Optional parameters without a default have the default None and are not sent unless given.
+    Optional parameters without a default have the default None and are sent only if they are given.
     """
     properties = schema.get("properties")
     declared = properties if isinstance(properties, Mapping) else {}
@@ -72,7 +72,7 @@ def _callable(tool: MCPTool) -> Callable[..., Awaitable[Any]]:
         named = {parameters.get(name, name): value for name, value in kwargs.items()}
         checked = {name: named[name] for name in named if name in names or not is_open}
         bound = signature.bind(*args, **checked).arguments
-        # Positional arguments first, then the others in the given order.
+        # Positional arguments come first, then the others in the given order.
         given = {names[name]: value for name, value in bound.items() if name not in named}
         given |= {names.get(name, name): value for name, value in named.items()}
         result = await tool.execute(given)

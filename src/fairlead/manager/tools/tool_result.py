@@ -1,4 +1,4 @@
-"""Results of tools: content for the model, and details for its host."""
+"""Tool results: content for the model, and details for its host."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,11 +17,11 @@ __all__ = [
 ]
 
 
-ERROR_PREFIX = "MCP error: "  # of the text that a model reads after a failure (HST-54)
+ERROR_PREFIX = "MCP error: "  # prefix of the text that a model reads after a failure (HST-54)
 
 
 class ToolDetails(Struct, frozen=True, kw_only=True):
-    """The parts of a result that a model need not read."""
+    """The details of a result that a model need not read."""
 
     server_name: str
     mcp_tool_name: str
@@ -46,7 +46,7 @@ class ToolResult(Struct, frozen=True):
 
 
 def result_from_response(result: Mapping[str, Any], **about: Any) -> ToolResult:
-    """Return the result of a tool call, successful or with `isError`."""
+    """Return the result of a successful or failed (`isError`) tool call."""
     blocks = [block for block in result.get("content") or () if isinstance(block, dict)]
     is_error = result.get("isError") is True
     meta = result.get("_meta")
@@ -66,13 +66,13 @@ def result_from_response(result: Mapping[str, Any], **about: Any) -> ToolResult:
 
 
 def result_from_error(problem: str, **about: Any) -> ToolResult:
-    """Return the result for the model after the call itself failed."""
+    """Return the result that the model gets if the call itself failed."""
     text = {"type": "text", "text": f"{ERROR_PREFIX}{problem}"}
     return ToolResult([text], ToolDetails(is_error=True, raw_content=[], **about))
 
 
 def _as_error(result: Mapping[str, Any], blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the blocks with `MCP error: ` at the beginning of the first text."""
+    """Return the blocks with `MCP error: ` inserted at the start of the first text."""
     error = tool_error(result)
     if error is not None and len(blocks) == 1:
         said = {"type": "text", "text": f"{ERROR_PREFIX}{error.message}"}
@@ -86,11 +86,11 @@ def _as_error(result: Mapping[str, Any], blocks: list[dict[str, Any]]) -> list[d
 
 
 def normalize_arguments(arguments: Any, schema: Any) -> dict[str, Any]:
-    """Return the arguments to send: unchanged, except where a `null` cannot be meant.
+    """Return the arguments to send: unchanged, except for unintended `null` values.
 
     Anything but an object becomes `{}`. Models write `null` for an optional property they do not
-    want to set, so a `null` is omitted where the property is declared, optional, and its schema
-    does not allow null. Empty strings, objects and arrays are values.
+    want to set, so a `null` is omitted if the property is declared and optional, and its schema
+    does not allow null. Empty strings, objects and arrays are kept.
     """
     if not isinstance(arguments, Mapping):
         return {}
@@ -108,11 +108,11 @@ def normalize_arguments(arguments: Any, schema: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in omitted}
 
 
-_MAX_SCHEMAS = 200  # limit of references and unions examined for one property
+_MAX_SCHEMAS = 200  # maximum number of references and unions examined for one property
 
 
 def _forbids_null(schema: Any, root: Mapping[str, Any], seen: list[None] | None = None) -> bool:
-    """Return True if null certainly violates a schema; undecidable cases allow it.
+    """Return True if null certainly violates a schema; False otherwise.
 
     Circular references never end, and unions of them grow exponentially, so the number of examined
     schemas is limited.
@@ -150,7 +150,7 @@ def _forbids_null(schema: Any, root: Mapping[str, Any], seen: list[None] | None 
 
 
 def _referenced(reference: str, root: Mapping[str, Any]) -> Any:
-    """Look up a JSON pointer within the document; other references are not followed."""
+    """Resolve a JSON pointer within the document; other references are not followed."""
     if not reference.startswith("#"):
         return None
     found: Any = root

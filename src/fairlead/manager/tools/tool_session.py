@@ -1,4 +1,4 @@
-"""The tools of an agent's session, bound from a manager and updated when they change."""
+"""The tools for an agent's session, bound from a manager and updated when they change."""
 
 import asyncio
 import logging
@@ -17,14 +17,14 @@ log = logging.getLogger("fairlead.manager")
 
 
 class ToolRegistry(Protocol):
-    """Interface of the registry in which a host keeps the tools of its model."""
+    """Interface of the registry in which a host keeps its model's tools."""
 
     def add(self, tool: Any) -> None: ...
     def remove(self, name: str) -> None: ...
 
 
 class _Tools:
-    """A registry in memory, for hosts without their own registry."""
+    """An in-memory registry, for hosts without their own registry."""
 
     def __init__(self) -> None:
         self.tools: dict[str, Any] = {}
@@ -37,7 +37,7 @@ class _Tools:
 
 
 class ToolSession:
-    """The tools of managed servers in a registry, which may contain other tools as well."""
+    """The tools of managed servers in a registry, which may also contain other tools."""
 
     def __init__(
         self,
@@ -47,7 +47,10 @@ class ToolSession:
         wrap: Callable[[MCPTool], Any] = lambda tool: tool,
         owned: bool = True,
     ) -> None:
-        """`wrap` converts a tool for the host. A manager that is not `owned` is not closed."""
+        """Create a session.
+
+        `wrap` converts a tool for the host. A manager that is not `owned` is not closed.
+        """
         self.mcp_manager = manager
         self.registry = registry if registry is not None else _Tools()
         self._wrap = wrap
@@ -61,14 +64,14 @@ class ToolSession:
 
     @property
     def mcp_tools(self) -> list[MCPTool]:
-        """The tools that are bound now."""
+        """The tools that are currently bound."""
         return list(self._bound.values())
 
     async def refresh_mcp_tools(self, tools: Iterable[MCPTool]) -> None:
-        """Replace all bound tools; if that fails, the previous ones stay bound.
+        """Replace all bound tools; if this fails, the previous tools stay bound.
 
         Raises:
-            Exception: An exception of the registry.
+            Exception: The registry raised an exception.
         """
         async with self._changing:
             before, wanted = self._bound, {tool.name: tool for tool in tools}
@@ -82,8 +85,7 @@ class ToolSession:
                     self.registry.add(self._wrap(tool))
                     added.append(tool)
             except Exception:
-                # Only completed steps are undone: a registry may reject the removal of an unknown
-                # tool.
+                # Only completed steps are undone: a registry may refuse to remove unknown tools.
                 for tool in added:
                     self.registry.remove(tool.name)
                 for tool in removed:
@@ -101,7 +103,7 @@ class ToolSession:
         try:
             for name in bound:
                 self.registry.remove(name)
-        except Exception:  # the registry is code of the host and may raise anything
+        except Exception:  # the registry is the host's code and may raise any exception
             log.exception("the tools could not be unbound")
         if self.mcp_manager is not None and self._owned:
             await self.mcp_manager.close()
@@ -113,15 +115,15 @@ class ToolSession:
         await self.close()
 
     def _changed(self, tools: list[MCPTool]) -> None:
-        """Bind new tools, of a server that connected late or changed its list."""
+        """Bind the new tools of a server that connected late or changed its list."""
         if self._binding is not None:
-            self._binding.cancel()  # cancel the task in progress, because it binds outdated tools
+            self._binding.cancel()  # cancels the task in progress, because it binds outdated tools
         self._binding = asyncio.get_running_loop().create_task(self._rebind(tools))
 
     async def _rebind(self, tools: list[MCPTool]) -> None:
         try:
             await self.refresh_mcp_tools(tools)
-        except Exception:  # the registry is code of the host and may raise anything
+        except Exception:  # the registry is the host's code and may raise any exception
             log.exception("the tools could not be replaced; the previous ones stay bound")
 
 
@@ -134,9 +136,10 @@ async def create_tool_session(
     manager: "MCPManager | None" = None,
     **options: Any,
 ) -> ToolSession:
-    """Return a session with the tools of all configured servers; without `enable_mcp`, with none.
+    """Return a session with the tools of all configured servers, or with no tools if `enable_mcp`
+    is False.
 
-    A `manager` that you pass is not closed with the session. Other options are those of
+    A `manager` that you pass is not closed with the session. Other options are passed to
     `discover_and_load_mcp_tools`.
     """
     if not enable_mcp:

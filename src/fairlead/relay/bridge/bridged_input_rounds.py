@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BridgedInputRounds", "kind_of", "requests_input"]
 
-MAX_ROUNDS: Final = 20
+MAX_ROUNDS: Final = 20  # maximum number of rounds of questions for one call
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry without input
-PATIENCE: Final = 600.0  # seconds of retries while the user visits a page
+PATIENCE: Final = 600.0  # maximum seconds of retries while the user visits a page
 
 
 class _Kind(Struct, rename="camel"):
@@ -44,8 +44,8 @@ class _Wanted(Struct, rename="camel"):
 
 
 def kind_of(result: Raw) -> str:
-    """Return the `resultType` of a result: `complete`, `input_required` or an unknown one."""
-    # Most results have no type, and a search is cheaper than decoding.
+    """Return the `resultType` of a result: `complete`, `input_required` or an unknown type."""
+    # Most results have no `resultType`, and searching the bytes is cheaper than decoding.
     if b'"resultType"' not in bytes(result):
         return "complete"
     try:
@@ -76,7 +76,7 @@ class BridgedInputRounds:
         self._call = call
         self._connection = connection
         self._visited: set[str] = set()  # URLs of pages that the user has agreed to visit
-        self._visits: list[str] = []  # ids of these visits, created by the relay
+        self._visits: list[str] = []  # ids that the relay created for these visits
 
     async def finish(self, result: Raw, again: Callable[[RawMembers], Awaitable[Raw]]) -> Raw:
         """Return the complete result. `again` sends the request with additional params.
@@ -95,8 +95,7 @@ class BridgedInputRounds:
                 added["inputResponses"] = encoded(given)
             if not isinstance(wanted.request_state, UnsetType):
                 added["requestState"] = wanted.request_state
-            # A result without new input requests means that the client has to wait. It does not
-            # count as a round.
+            # A result without new input requests only requests a retry and is not a round.
             if quiet or not wanted.input_requests:
                 if waited > PATIENCE:
                     break
@@ -118,7 +117,7 @@ class BridgedInputRounds:
     async def _tell_completed(self) -> None:
         """Notify the client that its visits to pages are complete."""
         call, connection = self._call, self._connection
-        # Other revisions have neither ids of visits nor this notification.
+        # Other revisions have no visit ids and no such notification.
         if not self._visits or not call.exchange.caller.revision.elicitation_ids:
             return
         with connection.goes_on(call):
@@ -155,22 +154,21 @@ class BridgedInputRounds:
         capability = needed_capability(method, None if url is None else "url")
         if capability is None or not has_capability(exchange.caller.declared, capability):
             raise _cannot(exchange, method, capability or method)
-        # The user is not sent to the same page twice.
+        # The user has agreed to visit this page already and is not asked again.
         if url is not None and url in self._visited:
             return Raw(b'{"action":"accept"}')
         params = members.get("params", Raw(b"{}"))
         if url is not None:
             params, visit = _with_id(params)
             self._visits.append(visit)
-        # Fails if the request cannot be sent to this client, before the interceptors see it.
+        # Raises an error before the interceptors see a request that this client cannot receive.
         self._worded(method, params)
         request = Request(f"{self._call.sent_as}/{key}", method, params)
         try:
             given = await self._connection.asked_inside(self._call, request, self._bring)
         except RpcError:
             if method != "elicitation/create":
-                # Only elicitation has a result for a refusal. For other requests, the call ends
-                # with the error.
+                # Only elicitation has a result for a refusal; other refusals end the call.
                 raise
             return Raw(b'{"action":"cancel"}')
         except FairleadError as exc:
@@ -187,14 +185,17 @@ class BridgedInputRounds:
         if isinstance(params, UnsetType):
             params = Raw(b"{}")
         return await exchange.edge.request_caller(
-            exchange, asked.method, self._worded(asked.method, params)
+            exchange,
+            asked.method,
+            self._worded(asked.method, params),
+            timeout=self._connection.settings().input_timeout,
         )
 
     def _worded(self, method: str, params: Raw) -> Raw:
         """Return params adapted to the revision of the client.
 
         Raises:
-            RpcError: The revision of the client has no equivalent.
+            RpcError: The request has no equivalent in the client's revision.
         """
         try:
             return downgrade_params(method, params, self._call.exchange.caller.revision)

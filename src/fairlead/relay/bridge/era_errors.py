@@ -11,8 +11,8 @@ from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOU
 
 __all__ = ["for_handshake_client", "for_stateless_client"]
 
-# Error codes of the stateless era about headers and revisions. They concern only the relay and the
-# server, and clients of the handshake era do not know them.
+# Error codes of the stateless era about headers and revisions.
+# They concern only the relay and the server, and do not exist in the handshake era.
 _BETWEEN_US: Final = (-32020, -32022)
 
 

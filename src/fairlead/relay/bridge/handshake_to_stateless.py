@@ -44,13 +44,13 @@ __all__ = ["HandshakeToStateless"]
 
 log = logging.getLogger("fairlead.gateway")
 
-# In the stateless era an empty cursor is valid. Many clients of the handshake era treat it as the
-# end of the list, so they receive another value in its place.
+# An empty cursor is valid in the stateless era. Many clients of the handshake era take it for
+# the end of the list, so the relay sends them another value.
 _EMPTY: Final = Raw(b'""')
 _OUR_CURSOR: Final = Raw(b'"fairlead:empty-cursor"')
 LISTS: Final = ("tools", "prompts", "resources")
-# Seconds to wait for the acknowledgement of a subscription. A server that has not sent it by then
-# may still send notifications.
+# Seconds to wait for the acknowledgement of a subscription.
+# A server that sends no acknowledgement may still send notifications.
 ACKNOWLEDGED_IN: Final = 10.0
 
 
@@ -60,27 +60,22 @@ class HandshakeToStateless:
     One `subscriptions/listen` request covers the changes for all of these sessions.
     """
 
-    def __init__(
-        self, connection: "UpstreamConnection", call_timeout: float, default_level: str = "off"
-    ) -> None:
-        """`default_level` is the log level for sessions that have not set one."""
+    def __init__(self, connection: "UpstreamConnection") -> None:
         self._connection = connection
-        logs = default_level != "off" and _can(connection, "logging")
-        self._default_level = default_level if logs else None
-        self._call_timeout = call_timeout
+        self._logs = _can(connection, "logging")
         self._listening = ListenRequest(missed=self._missed)
         self._heard = False  # `subscriptions/listen` has been sent
-        # the subscribed resources that the server acknowledged; None: unknown
+        # the subscriptions to resources that the server acknowledged; None: unknown
         self._granted: set[str] | None = None
         connection.on_news = self._news
 
     # Handshake
 
     def initialized(self, exchange: Exchange) -> bytes:
-        """Return the result of `initialize`, built from that of `server/discover`."""
+        """Build the result of `initialize` from the result of `server/discover`."""
         agreement, revision = self._connection.agreement, exchange.caller.revision
         assert agreement is not None
-        # `serverInfo` is required in the handshake era and optional in the stateless one.
+        # `serverInfo` is required in the handshake era and optional in the stateless era.
         info = agreement.server_info or to_json({"name": self._connection.name, "version": "0"})
         result: dict[str, Any] = {
             "protocolVersion": revision.value,
@@ -109,8 +104,8 @@ class HandshakeToStateless:
         return await self._pass_on(exchange, session)
 
     async def _pass_on(self, exchange: Exchange, session: "ClientSession | None") -> Answer:
-        # `rising`: each round of the server may restart at zero, but the progress of the client's
-        # request must increase.
+        # `rising`: the server may restart its progress at zero in each round,
+        # but the client's request must report increasing progress.
         call = RelayedCall(exchange, session, rising=True)
         stamp = self._stamp(exchange, session)
 
@@ -123,7 +118,8 @@ class HandshakeToStateless:
                     passing.members["cursor"] = _EMPTY
                 passing.members.update(added)
             passing.stamp(stamp)
-            return await self._connection.pass_on(call, passing, timeout=self._call_timeout)
+            limit = self._connection.settings().call_timeout
+            return await self._connection.pass_on(call, passing, timeout=limit)
 
         try:
             result = await ask({})
@@ -150,6 +146,12 @@ class HandshakeToStateless:
             stamp[LOG_LEVEL_KEY] = encoded(level)
         return stamp
 
+    @property
+    def _default_level(self) -> str | None:
+        """The log level for sessions that have not set one."""
+        level = self._connection.settings().log_level
+        return level if self._logs and level != "off" else None
+
     def _set_level(self, exchange: Exchange, session: "ClientSession | None") -> bytes:
         level = (RelayedParams(exchange.message.params).members or {}).get("level")
         named = next((known for known in LEVELS if level == encoded(known)), None)
@@ -165,7 +167,7 @@ class HandshakeToStateless:
     # Subscriptions
 
     async def joined(self) -> None:
-        """Subscribe to the lists whose changes the server reports, once a session is open."""
+        """Subscribe to list changes when the first session joins."""
         lists = {name for name in LISTS if _can(self._connection, f"{name}.listChanged")}
         if lists - self._listening.lists or (not self._heard and lists):
             self._listening.set_lists(lists)  # type: ignore[arg-type]
@@ -178,13 +180,12 @@ class HandshakeToStateless:
         if not _can(self._connection, "resources.subscribe"):
             raise own_error(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
         if session is None:
-            return b"{}"  # without a session there is no stream for notifications
+            return b"{}"  # without a session, the client has no stream for notifications
         if exchange.method == "resources/subscribe":
             session.uris.add(uri)
         else:
             session.uris.discard(uri)
-        # `session.uris` is changed first, because `follow` subscribes to the resources of all
-        # sessions.
+        # Change `session.uris` first, because `follow` subscribes for all sessions.
         followed = await self.follow()
         if followed and (uri not in session.uris or self._granted is None or uri in self._granted):
             return b"{}"
@@ -192,7 +193,10 @@ class HandshakeToStateless:
         raise own_error(INTERNAL_ERROR, f"The server refused the subscription to {uri}")
 
     async def follow(self) -> bool:
-        """Subscribe to the resources of the current sessions. Return False if refused."""
+        """Subscribe to the resources of the current sessions.
+
+        Return False if the server refuses.
+        """
         wanted = {
             uri: None for session in self._connection.sessions for uri in sorted(session.uris)
         }
@@ -202,12 +206,12 @@ class HandshakeToStateless:
         self._listening.set_uris(wanted)
         if await self._listen():
             return True
-        # The server keeps the earlier subscriptions, so the record of them is restored.
+        # The server still has the earlier subscriptions, so they are recorded again.
         self._listening.set_uris(before)
         return False
 
     async def _listen(self) -> bool:
-        # Set before the request, so that concurrent sessions do not send a second one.
+        # Set before the request, so that concurrent sessions do not send a second request.
         self._heard = True
         try:
             await self._listening.listen(self._connection.peer, ACKNOWLEDGED_IN)
@@ -215,7 +219,7 @@ class HandshakeToStateless:
             log.warning("%s: subscriptions/listen was refused: %s", self._connection.name, exc)
             self._heard = False
             return False
-        # `BaseException`, because a cancelled request has not subscribed to anything either.
+        # `BaseException`, because a cancelled request has not subscribed either.
         except BaseException:
             self._heard = False
             raise
@@ -229,8 +233,7 @@ class HandshakeToStateless:
                 self._granted = _granted(params)
             self._listening.heard(note.method, msgspec.json.decode(params))
             return
-        # The subscription id belongs to the relay's request and does not exist in the handshake
-        # era.
+        # The subscription id belongs to the relay's request; the handshake era has no such id.
         plain = with_subscription_id(note, None)
         updated = note.method == "notifications/resources/updated"
         members = members_of(note.params) if updated and isinstance(note.params, Raw) else None
@@ -282,8 +285,8 @@ def _can(connection: "UpstreamConnection", capability: str) -> bool:
 
 
 def _with_visible_cursor(result: Raw) -> Raw:
-    """Return a page of a list with a non-empty cursor in place of an empty one."""
-    # Most results have no cursor, and a search is cheaper than decoding.
+    """Return a page of a list with an empty cursor replaced by a non-empty one."""
+    # Most results have no cursor, and searching the bytes is cheaper than decoding.
     if b'"nextCursor"' not in bytes(result):
         return result
     members = members_of(result)

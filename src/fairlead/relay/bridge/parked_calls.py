@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from ...config.upstream_settings import UpstreamSettings
 from ...interceptor import Exchange
 from ...limits import KEPT_OUTCOME_BYTES, KEPT_OUTCOMES, PARKED_CALLS
 from ...protocol.caller import ROUND_MEMBERS, has_capability, needed_capability, principal_name
@@ -24,7 +25,6 @@ from ...protocol.own_errors import own_error
 from ...protocol.sealed_state import BadSeal, KeyRing
 from ...upstream.connection.relayed_call import RelayedCall
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
-from ..relay_settings import RelaySettings
 
 __all__ = ["ParkedCall", "ParkedCalls"]
 
@@ -51,11 +51,17 @@ class _Question(Struct):
 
 
 class ParkedCall:
-    """One open call to a server, and the rounds in which the client takes part in it."""
+    """One open call to a server, and the rounds in which the client supplies input."""
 
     def __init__(
-        self, lot: "ParkedCalls", call: RelayedCall, digest: bytes, work: "asyncio.Task[Raw]"
+        self,
+        lot: "ParkedCalls",
+        call: RelayedCall,
+        digest: bytes,
+        work: "asyncio.Task[Raw]",
+        settings: UpstreamSettings,
     ) -> None:
+        """`settings` are those of the server when the call was made."""
         self.id = token_urlsafe(18)
         self.principal = call.exchange.caller.principal
         self.digest = digest
@@ -64,6 +70,7 @@ class ParkedCall:
         self.work = work
         self.heard = True  # True while a request of the client waits for this call
         self._lot = lot
+        self._settings = settings
         self._asked: dict[str, _Question] = {}  # input requests without a response
         self._news = asyncio.Event()
         self._keys = 0
@@ -119,8 +126,8 @@ class ParkedCall:
                     self._lot.forget(self)
                     return self.work.result()
                 # Requests that the server sends within this time are sent to the client together.
-                await asyncio.wait((self.work,), timeout=self._lot.settings.collect)
-                # Waiting and flushing may take time, so the state is checked again after each.
+                await asyncio.wait((self.work,), timeout=self._settings.collect)
+                # The state may change while this task waits or flushes, so each step checks it.
                 if self._asked and not self.work.done():
                     await self.call.flushed()  # notifications must be sent before the result
                 if self._asked and not self.work.done():
@@ -128,8 +135,7 @@ class ParkedCall:
                 if not self._asked:
                     self._news.clear()
         except asyncio.CancelledError as exc:
-            # The call runs in a task of its own, so the cancellation of the client's request has to
-            # be passed on to it.
+            # The call runs in its own task, which must be cancelled with the client's request.
             why = exc.args[0] if exc.args else None
             self.give_up(why if isinstance(why, str) else "the client disconnected")
             raise
@@ -141,7 +147,7 @@ class ParkedCall:
             # A response that is not an object is treated as missing.
             if answer is None or question.answer.done() or members_of(answer) is None:
                 continue
-            # A `Raw` keeps the buffer of its message alive.
+            # A copy, because a `Raw` keeps the buffer of its message alive.
             question.answer.set_result(answer.copy())
             del self._asked[key]
         if not self._asked:
@@ -150,8 +156,7 @@ class ParkedCall:
     def _input_required(self) -> Raw:
         self.round += 1
         state = _State(self.id, self.round, principal_name(self.principal), self.digest)
-        settings = self._lot.settings
-        sealed = self._lot.keys.seal(msgspec.json.encode(state), ttl=settings.park_timeout)
+        sealed = self._lot.keys.seal(msgspec.json.encode(state), ttl=self._settings.park_timeout)
         self._sleep()
         return encoded(
             {
@@ -169,17 +174,17 @@ class ParkedCall:
     def _sleep(self) -> None:
         self.heard = False
         self._expiry = asyncio.get_running_loop().call_later(
-            self._lot.settings.park_timeout, self.give_up, "the client did not continue the call"
+            self._settings.park_timeout, self.give_up, "the client did not continue the call"
         )
 
     def give_up(self, why: str) -> None:
-        """Refuse the server's requests and cancel the call, because the client has left."""
+        """Refuse the server's requests and cancel the call; `why` is the reason."""
         self._lot.forget(self)
         self.stop_clock()
         for question in self._asked.values():
             if not question.answer.done():
                 question.answer.set_exception(own_error(METHOD_NOT_FOUND, f"No response: {why}"))
-        # `cancel` also keeps asyncio from logging an error with which the task has ended already.
+        # If the task has already failed, `cancel` keeps asyncio from logging its error.
         self.work.cancel(why)
 
     def stop_clock(self) -> None:
@@ -191,8 +196,9 @@ class ParkedCall:
 class ParkedCalls:
     """The parked calls of a relay or gateway."""
 
-    def __init__(self, settings: RelaySettings, keys: KeyRing | None = None) -> None:
-        self.settings = settings
+    def __init__(self, limit: int, keys: KeyRing | None = None) -> None:
+        """`limit` is the maximum number of parked calls per principal; it may be changed."""
+        self.limit = limit
         self.keys = keys or KeyRing.from_environment()
         self._parked: OrderedDict[str, ParkedCall] = OrderedDict()
         self._recent: OrderedDict[tuple[str, int], tuple[float, asyncio.Future[Raw]]]
@@ -202,40 +208,47 @@ class ParkedCalls:
         return len(self._parked)
 
     def full(self, mine: ParkedCall) -> bool:
-        # A call is not parked while a request of the client waits for it.
+        # A call counts as parked only while no request of the client waits for it.
         others = (p for p in self._parked.values() if p is not mine and not p.heard)
         same = sum(p.principal == mine.principal for p in others)
-        if same < self.settings.max_parked:
+        if same < self.limit:
             return False
         PARKED_CALLS.hit()
         return True
 
     async def begin(
-        self, call: RelayedCall, passing: RawMembers | None, work: "asyncio.Task[Raw]"
+        self,
+        call: RelayedCall,
+        passing: RawMembers | None,
+        work: "asyncio.Task[Raw]",
+        settings: UpstreamSettings,
     ) -> Raw:
-        """Start the first round of a call that `work` performs.
+        """Start the first round of a call, which the task `work` performs.
 
         Raises:
             RpcError: The server refused the call.
         """
-        parking = ParkedCall(self, call, _digest(call.exchange.method, passing), work)
+        parking = ParkedCall(self, call, _digest(call.exchange.method, passing), work, settings)
         call.parking = parking
         self._parked[parking.id] = parking
         return await parking.next(call.exchange)
 
-    def retry_state(self, exchange: Exchange, members: RawMembers | None) -> str:
-        """Return a sealed state for a client that must only send the same request again."""
+    def retry_state(self, exchange: Exchange, members: RawMembers | None, ttl: float) -> str:
+        """Return a sealed state for a client that must repeat its request but supply no input.
+
+        The state expires after `ttl` seconds.
+        """
         digest = _digest(exchange.method, members)
         state = _State("", 0, principal_name(exchange.caller.principal), digest)
-        return self.keys.seal(msgspec.json.encode(state), ttl=self.settings.park_timeout)
+        return self.keys.seal(msgspec.json.encode(state), ttl=ttl)
 
     async def resume(self, exchange: Exchange, members: RawMembers, state: str) -> Raw | None:
         """Continue a call with the client's responses.
 
-        Return None for a state of `retry_state`: the request has to be sent to the server again.
+        Return None for a state from `retry_state`: the caller then forwards the request again.
 
         Raises:
-            RpcError: The state is invalid, of another client or request, or already used.
+            RpcError: The state is invalid, already used, or belongs to another client or request.
         """
         try:
             said = msgspec.json.decode(self.keys.open(state), type=_State)
@@ -249,11 +262,11 @@ class ParkedCalls:
             _check_visited(members)
             return None
         key = said.id, said.round
-        # A client that lost the connection may repeat its request. The repetition gets the same
-        # outcome, and the server gets only one response.
+        # A client that lost the connection may repeat its request.
+        # It gets the same outcome again, and the server gets only one response.
         known = self._recent.get(key)
         if known is not None and (not known[1].done() or known[0] > time.monotonic()):
-            # shielded, because the first request still waits for it
+            # shielded, because the first request still waits for this outcome
             return await asyncio.shield(known[1])
         parking = self._parked.get(said.id)
         if parking is None or said.round != parking.round or parking.heard:
@@ -271,7 +284,7 @@ class ParkedCalls:
         try:
             result = await parking.next(exchange)
         except asyncio.CancelledError:
-            # A repeated request is independent of the cancelled one, and has to receive an error.
+            # A repeated request, which was not cancelled itself, must receive an error.
             outcome.set_exception(
                 own_error(INVALID_PARAMS, "The request with this state was cancelled")
             )
@@ -319,7 +332,7 @@ def _check_visited(members: RawMembers) -> None:
 
 
 def _digest(method: str, members: RawMembers | None) -> bytes:
-    """Return a digest of a request that is the same in all of its rounds."""
+    """Return a digest that is the same for a request in all its rounds."""
     # `_meta` has a new progress token in each request.
     same = {
         name: value
@@ -331,7 +344,7 @@ def _digest(method: str, members: RawMembers | None) -> bytes:
 
 
 def _ordered(value: Raw) -> Raw:
-    """Return a value with sorted members, independent of the order in which they were sent."""
+    """Return a value with its members sorted by name."""
     try:
         plain = msgspec.json.decode(value)
         return Raw(msgspec.json.encode(plain, order="sorted"))
@@ -348,12 +361,12 @@ def _params(exchange: Exchange) -> RawMembers:
 def _embedded(exchange: Exchange) -> Raw:
     """Return a request of the server as an input request for a stateless client."""
     members = _params(exchange)
-    # The stateless era has neither tasks of this kind nor ids of visits.
+    # The stateless era has no such tasks and no visit ids.
     for name in ("task", "elicitationId"):
         members.pop(name, None)
     meta = members_of(members.get("_meta"))
     if meta is not None:
-        # Progress tokens belong to one hop.
+        # A progress token is valid on one connection only.
         meta.pop("progressToken", None)
         if meta:
             members["_meta"] = encoded(meta)

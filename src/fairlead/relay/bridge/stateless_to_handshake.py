@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ...upstream.connection.connection_pool import UpstreamPool
     from ...upstream.connection.upstream_connection import Turn, UpstreamConnection
     from ..client_session import ClientSession
-    from ..relay_settings import RelaySettings
 
 __all__ = ["StatelessToHandshake"]
 
@@ -62,18 +61,16 @@ _OURS: Final = _GONE | {"server/discover", "subscriptions/listen"}
 
 
 class StatelessToHandshake:
-    """Bridge that handles requests of stateless clients with a server of the handshake era."""
+    """Bridge that forwards requests of stateless clients to a server of the handshake era."""
 
     def __init__(
         self,
         pool: "UpstreamPool",
-        settings: "RelaySettings",
         parked: ParkedCalls,
         quota: SubscriptionQuota,
     ) -> None:
         self._pool = pool
         self._quota = quota
-        self._settings = settings
         self._parked = parked
 
     async def answer(
@@ -109,12 +106,11 @@ class StatelessToHandshake:
     def plain(self, exchange: Exchange) -> "tuple[UpstreamConnection, RelayedParams] | None":
         """Return the connection and params for a request that can be forwarded directly, or None.
 
-        Nearly all requests can: the server cannot request input, and the request continues no
-        round.
+        A request can be forwarded directly if the server cannot request input during it, and if it
+        does not continue an earlier round. Nearly all requests qualify.
         """
         method, caller = exchange.message.method, exchange.caller
-        # A request with a log level is not forwarded directly: the level has to be set at the
-        # server first.
+        # A request with a log level is not forwarded directly, because the level must be set first.
         if method in _OURS or caller.log_level is not None or can_be_asked(caller.capabilities):
             return None
         connection = self._pool.handshake_connection(caller)
@@ -151,7 +147,7 @@ class StatelessToHandshake:
         if level is not None:
             await _set_level(connection, level)
         return await connection.pass_on(
-            call, passing, timeout=self._settings.call_timeout, turn=turn
+            call, passing, timeout=self._pool.settings.call_timeout, turn=turn
         )
 
     # Input requests during a call
@@ -193,7 +189,7 @@ class StatelessToHandshake:
         if turn is not None:
             # Releases the turn even if the task is cancelled before its first step.
             work.add_done_callback(lambda _: turn.release())
-        return await self._parked.begin(call, members, work)
+        return await self._parked.begin(call, members, work, self._pool.settings)
 
     def _visits(self, exchange: Exchange, passing: RelayedParams, refusal: RpcError) -> Raw:
         """Convert the error -32042 into a result that requests visits to the listed pages."""
@@ -204,17 +200,20 @@ class StatelessToHandshake:
         questions: dict[str, Any] = {}
         for index, one in enumerate(data.elicitations):
             members = members_of(one) or {}
-            # The stateless era has no ids of visits.
+            # The stateless era has no visit ids.
             members.pop("elicitationId", None)
             members.setdefault("mode", Raw(b'"url"'))
             questions[f"u{index + 1}"] = {"method": "elicitation/create", "params": members}
         if not questions or not has_capability(exchange.caller.declared, "elicitation.url"):
             raise for_stateless_client(refusal) from None
+        state = self._parked.retry_state(
+            exchange, passing.members, self._pool.settings.park_timeout
+        )
         return encoded(
             {
                 "resultType": "input_required",
                 "inputRequests": questions,
-                "requestState": self._parked.retry_state(exchange, passing.members),
+                "requestState": state,
             }
         )
 
@@ -227,7 +226,7 @@ class StatelessToHandshake:
             changes = ChangeBroadcaster(notifier if connection.interceptors else None, self._quota)
             connection.changes = changes
         declared = declared_by(connection)
-        # Each listen stream is a subscriber of its own, compared by identity.
+        # Each listen stream is a separate subscriber, compared by identity.
         mine = object()
         uris = uris_of(exchange) if has_capability(declared, "resources.subscribe") else []
         with changes.admitted(exchange, len(uris)):
@@ -259,7 +258,7 @@ async def _watch(connection: "UpstreamConnection", uri: str, who: object) -> boo
     """
     watchers = connection.uris.setdefault(uri, set())
     first = not watchers
-    # Added before the request, so that concurrent streams do not send another one.
+    # Added before the request, so that concurrent streams do not send a second request.
     watchers.add(who)
     if first:
         try:
@@ -272,9 +271,9 @@ async def _watch(connection: "UpstreamConnection", uri: str, who: object) -> boo
 
 
 async def _set_level(connection: "UpstreamConnection", level: str) -> None:
-    """Lower the log level of the server, if a client needs a lower one.
+    """Lower the log level of the server if a client needs a lower level.
 
-    A server has one level per connection, so it is the lowest that any client has requested.
+    A server has one level per connection: the lowest level that any client has requested.
     """
     if level not in LEVELS or not has_capability(declared_by(connection), "logging"):
         return

@@ -1,5 +1,5 @@
 """Forwarding without a task, for requests that no interceptor delays.
 
-Callbacks send the request and its response, which saves a third of the time that a relay itself
-needs for a call. All other requests are handled by `Relay.handler`.
+Callbacks forward the request and its response, which saves a third of the relay's own time for a
+call. All other requests are handled by `Relay.handler`.
 """

@@ -43,7 +43,7 @@ log = logging.getLogger("fairlead.gateway")
 
 # stored in a constant, because looking up a member of an enumeration is slow
 _ACTIVE: Final = SessionState.ACTIVE
-# Methods for which a relay keeps state, or whose result it creates or changes.
+# Methods for which the relay keeps state, or whose results it creates or changes.
 _USUAL_WAY: Final = frozenset(
     {
         "initialize",
@@ -65,14 +65,12 @@ class TasklessForwarder:
         self,
         pool: "UpstreamPool",
         bridge: "StatelessToHandshake",
-        call_timeout: float,
         interceptors: Sequence[Interceptor],
         usual: Handler,
     ) -> None:
         """`usual` handles requests that have passed the interceptors but need a task."""
         self._pool = pool
         self.bridge = bridge
-        self._timeout = call_timeout
         self.chain = SyncChain(interceptors, usual)
         self.possible = self.chain.possible
         # The event loop holds tasks only weakly.
@@ -99,7 +97,7 @@ class TasklessForwarder:
     def delegate_post(
         self, exchange: Exchange, done: Callable[[ForwardOutcome], None]
     ) -> Callable[[str], None] | None:
-        """Take over a request outside of any session. Return the function that cancels it.
+        """Take over a request without a session. Return a function that cancels it.
 
         Return None if the request needs a task. `done` receives the outcome.
         """
@@ -128,10 +126,10 @@ class TasklessForwarder:
         afters: list[After] = []
         try:
             asked = chain.lead_in(exchange, afters)
-            # A forwarded request is answered under the id of its exchange, so an exchange with
-            # another id needs a task.
+            # A forwarded request is answered under the id of its exchange.
+            # If an interceptor changed the id, the request needs a task.
             same = asked is exchange or asked.request_id == exchange.request_id
-        # Interceptors are code of others. An error is delivered like that of a handler.
+        # Interceptors are third-party code. Their errors are delivered like errors of a handler.
         except (Exception, asyncio.CancelledError) as exc:
             led = _TaskedCall(exchange, session, tell)
             led.refuse(afters, exc)
@@ -141,7 +139,7 @@ class TasklessForwarder:
             passed = self.pass_on(asked, session, tell, afters)
             if passed is not None:
                 return passed
-        # Requests that arrive after this one must not overtake its task.
+        # Later requests must not overtake the task of this request.
         if session is not None:
             session.peer.delegated.preserve_order()
         led = _TaskedCall(exchange, session, tell)
@@ -172,8 +170,8 @@ class TasklessForwarder:
         peer = connection.peer
         if not peer.state.open or peer.congested:
             return None
-        # The result of `tools/list` is read in a task: it names the arguments that are repeated in
-        # headers.
+        # The relay must read the result of `tools/list`,
+        # which names the arguments that are repeated in headers, so the request needs a task.
         if connection.param_headers is not None and exchange.message.method == "tools/list":
             return None
         if peer.conversation.state is not _ACTIVE:
@@ -182,7 +180,7 @@ class TasklessForwarder:
             self, connection, RelayedCall(exchange, session), session, done, bridged, afters
         )
         try:
-            passed.send(self._timeout)
+            passed.send(self._pool.settings.call_timeout)
         except FairleadError:
             return None  # the request continues in a task, which reports the error or reconnects
         return passed
@@ -275,20 +273,19 @@ class _TaskedCall:
         session: "ClientSession | None",
         tell: Callable[[ForwardOutcome], None] | None,
     ) -> None:
-        """`tell` receives the outcome; without it, the connection of the session does."""
+        """`tell` receives the outcome. Without `tell`, it is sent on the session's connection."""
         self._tell = tell
         self._task: ContinuedCall | None = None
         self._over = False
         self.exchange = exchange
         self.session = session
-        # The object under which the connection has registered the request, if it is another one.
+        # The object that the connection has registered for the request, if not this one.
         self.known_as: DelegatedRequest | None = None
 
     def refuse(self, afters: list[After], cause: Exception | asyncio.CancelledError) -> None:
         """Deliver the error of a synchronous interceptor."""
         refused = unwind(afters, without_stray_cancellation(cause))
-        # In the next iteration of the loop, because the connection has not registered the request
-        # yet.
+        # Called in the next iteration of the loop, because the request is not registered yet.
         asyncio.get_running_loop().call_soon(self._done, refused)
 
     def go_on(self, handler: Handler, exchange: Exchange, afters: list[After]) -> None:
@@ -355,12 +352,11 @@ class _ForwardedCall:
         fill: Fill | None = None
         overhear = None
         if self._bridged is None and exchange.alias is None:
-            # Interceptors have read the decoded members. If a name occurs twice in the params, the
-            # server must receive the value that the interceptors have read.
+            # Interceptors have read the decoded members. If a name occurs twice in the params,
+            # the server must receive the value that the interceptors have read.
             if not self._forwarder.chain.empty:
                 fill = params_as_decoded(exchange)
-            # Params without `_meta` contain no progress token, so their bytes are forwarded
-            # unchanged.
+            # Params without `_meta` have no progress token, so their bytes are forwarded unchanged.
             elif exchange.head.meta is UNSET and exchange.head is not NO_HEAD:
                 fill = message.params
         if fill is None:
@@ -395,7 +391,7 @@ class _ForwardedCall:
             self._leave()
             self._connection.peer.outbound.cancel_forwarded(self._id, reason)
             self._connection.on_unanswered()
-        # A late outcome must not reach the client, so the callback is replaced.
+        # Replaced, so that a late outcome does not reach the client.
         if self._done is not None:
             self._done = _ignore_outcome
         afters, self._afters = self._afters, None
@@ -414,8 +410,7 @@ class _ForwardedCall:
         outbox = self._call.outbox
         if (outbox is None or not outbox.busy) and not self._connection.passage.busy:
             self._finish(outcome)
-        # Notifications that are still in the pipeline look up the call by its id, so the call stays
-        # registered until they have passed.
+        # Queued notifications look up the call by id, so it stays registered until they are sent.
         else:
             self._forwarder.flush(self._connection, self._call, lambda: self._finish(outcome))
 
@@ -473,4 +468,4 @@ class _ForwardedCall:
 
 
 def _ignore_outcome(outcome: ForwardOutcome) -> None:
-    """Drop the outcome of a call whose caller has gone."""
+    """Drop the outcome of a call whose client has disconnected."""

@@ -1,1 +1,1 @@
-"""Connections to one server: how they are shared and opened, and the messages on them."""
+"""Connections to one server: sharing, opening, and routing of messages."""

@@ -1,4 +1,4 @@
-"""Opening of connections to one server: its eras, and delays after failed attempts."""
+"""Opening of connections to one server: detection of its eras, and delays after failures."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from ...protocol.conversation.era_probe import (
     lacks_handshake,
 )
 from ...protocol.outgoing_params import Identity
-from ...protocol.public_reason import public_reason
+from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import NEWEST
 from ...transport.backoff import Backoff
 from ...wire import Success
@@ -41,7 +41,7 @@ from .upstream_param_headers import ServerParamHeaders
 __all__ = ["ConnectionOpener", "introduction_of"]
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds between a failed attempt and the next one
-MOST_BACKOFFS = 1024  # principals whose failed attempts are remembered
+MOST_BACKOFFS = 1024  # maximum number of principals whose failed attempts are remembered
 PROBE_TIMEOUT = 5.0  # seconds for `server/discover`, after the server has answered `initialize`
 
 log = logging.getLogger("fairlead.gateway")
@@ -80,17 +80,18 @@ class ConnectionOpener:
     def __init__(
         self,
         target: ServerTarget,
-        settings: UpstreamSettings,
+        settings: Callable[[], UpstreamSettings],
         starts: StartLimiter,
         on_close: Callable[[UpstreamConnection, ChannelClosed], None],
     ) -> None:
+        """`settings` returns the current settings."""
         self.target = target
-        self.settings = settings
+        self._current_settings = settings
         self.interceptors: Sequence[Interceptor] = ()  # interceptors for messages of the server
-        # True if the server supports an era, None if unknown. An era that is excluded by the
-        # settings counts as not supported.
-        self.speaks_stateless: bool | None = False if settings.era == "handshake" else None
-        self.speaks_handshake: bool | None = False if settings.era == "stateless" else None
+        # True if the server supports an era, None if unknown.
+        self.speaks_stateless: bool | None
+        self.speaks_handshake: bool | None
+        self.forget_eras()
         self.param_headers = ServerParamHeaders()
         self.error: BaseException | None = None  # the error of the last attempt, if it failed
         self.wanted = False  # True once a connection was requested
@@ -99,6 +100,17 @@ class ConnectionOpener:
         self._on_close = on_close
         self._backoffs: dict[Principal, _FailedAttempts] = {}
 
+    @property
+    def settings(self) -> UpstreamSettings:
+        """The current settings."""
+        return self._current_settings()
+
+    def forget_eras(self) -> None:
+        """Forget the eras of the server. An era that the settings exclude is not supported."""
+        era = self.settings.era
+        self.speaks_stateless = False if era == "handshake" else None
+        self.speaks_handshake = False if era == "stateless" else None
+
     # Kinds of connections
 
     async def open_for_session(
@@ -106,8 +118,8 @@ class ConnectionOpener:
     ) -> UpstreamConnection:
         """Open a connection with the `initialize` of a client, byte for byte.
 
-        A process that refuses it is probed for the stateless era. `others`: there are other
-        connections to the server, so that its era is certain.
+        A process that refuses `initialize` is probed for the stateless era. `others` is True if
+        other connections to the server exist, so that its era is certain.
 
         Raises:
             RpcError, HttpError: The server refused `initialize`.
@@ -140,7 +152,8 @@ class ConnectionOpener:
         """Open a stateless connection to a server that refused `initialize`.
 
         Raises:
-            RpcError, HttpError: The refusal; the server has a handshake, or cannot be reached.
+            RpcError, HttpError: The server has a handshake or cannot be reached; `refusal` is
+            raised again.
         """
         said = introduction_of(capabilities, caller)
         identity = Identity(said["clientInfo"], said["capabilities"])
@@ -163,14 +176,14 @@ class ConnectionOpener:
         except ChannelClosed as exc:
             if exc.exit_code is None or not exc.delivered or self.settings.era == "stateless":
                 raise
-        # Some servers exit on an unknown first message, so the next process gets `initialize`.
+        # Some servers exit on an unknown first message, so start another with `initialize`.
         self._backoffs[principal].try_at_once()
         connection = await self.open(introduction, principal, stateless=False, others=others)
         self.speaks_stateless = False
         return connection
 
     def doubts_era(self, refusal: RpcError | HttpError, *, others: bool) -> bool:
-        """Forget the eras of a server that refuses its handshake: a newer version may run now.
+        """Forget the eras of a server that refuses `initialize`, because it may have been updated.
 
         Return True if the server supported the handshake era before.
         """
@@ -178,14 +191,14 @@ class ConnectionOpener:
         if self.settings.era != "auto" or others or refused is _FOR_THIS_CLIENT:
             return False
         changed = self.speaks_handshake is True
-        self.speaks_stateless = self.speaks_handshake = None
+        self.forget_eras()
         return changed
 
     def learn_era(self, stateless: bool) -> None:
-        """Record the era of a connection that was opened elsewhere with a probe.
+        """Record the era that a probe on another connection found.
 
-        A stateless server may also support the handshake era. The versions that it claims to
-        support are not reliable, so this remains unknown.
+        A stateless server may also support the handshake era. The list of versions that it declares
+        is not reliable, so this remains unknown.
         """
         if self.settings.era == "auto":
             self.speaks_stateless = stateless
@@ -223,7 +236,8 @@ class ConnectionOpener:
             last = backoff.error
             code = last.exit_code if isinstance(last, ChannelClosed | ConnectFailed) else None
             raise ConnectFailed(
-                f"{self.target.name} cannot be reached: {backoff.error}",
+                # The stderr of the server was reported with the failed attempt.
+                f"{self.target.name} cannot be reached: {owner_reason(last)}",
                 exit_code=code,
                 public=public_reason(backoff.error),
             )
@@ -235,7 +249,7 @@ class ConnectionOpener:
                 channel = await self.target.open()
                 connection = self._new_connection(channel, principal, identity)
                 await converse(connection)
-                self.check_open()  # `close` may have run meanwhile and missed this connection
+                self.check_open()  # `close` may have run during the opening
         except BaseException as exc:
             if connection is not None:
                 await connection.close()
@@ -257,8 +271,7 @@ class ConnectionOpener:
             channel,
             identity=identity,
             id_format=self.target.id_format,
-            input_timeout=self.settings.input_timeout,
-            directed=self.settings.strict,
+            settings=self._current_settings,
             interceptors=self.interceptors,
             on_close=self._on_close,
         )
@@ -282,7 +295,7 @@ class ConnectionOpener:
     def _count(self, error: BaseException, principal: Principal) -> None:
         if isinstance(error, LocalResourceError):
             self._starts.shortage.report(error)
-        # A refusal is a response, so the server can be reached.
+        # A refusal is a response, so it does not count as a failed attempt.
         elif not isinstance(error, asyncio.CancelledError | RpcError | HttpError):
             self.error = error
             if principal not in self._backoffs and len(self._backoffs) >= MOST_BACKOFFS:
@@ -297,11 +310,11 @@ class ConnectionOpener:
         stateless: bool | None,
         others: bool,
     ) -> UpstreamConnection:
-        """Open a connection that belongs to no session; `stateless` None probes for the era."""
+        """Open a connection without a session. If `stateless` is None, probe for the era."""
         identity = Identity(introduction["clientInfo"], introduction["capabilities"])
 
         async def converse(connection: UpstreamConnection) -> None:
-            # A server of both eras chooses one by the first message.
+            # A server of both eras uses the era of the first message.
             version = NEWEST.value if self.settings.era == "stateless" else "auto"
             timeout = self.settings.connect_timeout
             opening = HandshakeOptions(introduction, version=version, timeout=timeout)
@@ -322,9 +335,9 @@ class ConnectionOpener:
         return await self._open(converse, principal, identity)
 
     def _may_stay(self, refusal: RpcError, others: bool) -> bool:
-        """Return True if a process that refused `initialize` is probed and not terminated.
+        """Return True if a process that refused `initialize` is probed instead of terminated.
 
-        Over HTTP a new connection costs nothing, and the old one may have a session.
+        Over HTTP, opening a new connection costs nothing, and the old one may have a session.
         """
         refused = judge_refused_initialize(refusal)
         if not self.target.is_process or self.settings.era != "auto":
@@ -339,7 +352,8 @@ class ConnectionOpener:
         """Probe a server that refused `initialize` for the stateless era.
 
         Raises:
-            RpcError, HttpError: The refusal; the server is not stateless, or does not respond.
+            RpcError, HttpError: The server is not stateless or does not respond; `refusal` is
+            raised again.
         """
         timeout = min(PROBE_TIMEOUT, self.settings.connect_timeout / 2 or PROBE_TIMEOUT)
         asking = HandshakeOptions(said, version=NEWEST.value, timeout=timeout)

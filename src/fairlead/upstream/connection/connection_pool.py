@@ -22,14 +22,9 @@ from ...protocol.public_reason import public_reason
 from ...protocol.revisions import find_revision
 from ..server_target import ServerTarget
 from ..starts.start_limiter import StartLimiter
+from .connection_key import STATELESS, ConnectionKey, key_of_caller, key_of_session
 from .connection_opener import introduction_of
-from .open_connections import (
-    STATELESS,
-    ConnectionKey,
-    OpenConnections,
-    key_of_caller,
-    key_of_session,
-)
+from .open_connections import OpenConnections
 from .server_events import EventReceiver
 from .upstream_connection import Turn, UpstreamConnection, first_turn, remove_subscriber
 
@@ -39,7 +34,7 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class UpstreamPool(OpenConnections):
-    """Pool that selects the connection for a request or session, opens it, and closes idle ones."""
+    """Pool that selects or opens connections for requests and sessions, and closes idle ones."""
 
     def __init__(
         self, target: ServerTarget, settings: UpstreamSettings, starts: StartLimiter | None = None
@@ -77,7 +72,7 @@ class UpstreamPool(OpenConnections):
     # Stateless callers
 
     async def for_caller(self, caller: Caller) -> UpstreamConnection:
-        """Return a connection for a request outside of any session.
+        """Return a connection for a request without a session.
 
         Raises:
             FairleadError: The server cannot be reached.
@@ -86,7 +81,7 @@ class UpstreamPool(OpenConnections):
             connection = await self._for_caller(caller)
         except (ChannelClosed, ConnectFailed) as exc:
             connection = await self._only_process(exc, caller)
-        connection.activate()  # a session may have opened it and not completed the handshake
+        connection.activate()  # the session that opened it may not have completed the handshake
         return connection
 
     async def _for_caller(self, caller: Caller) -> UpstreamConnection:
@@ -124,10 +119,10 @@ class UpstreamPool(OpenConnections):
         )
 
     async def for_asking(self, caller: Caller) -> tuple[UpstreamConnection, Turn | None]:
-        """Return a connection for a call during which the server may ask the client.
+        """Return a connection for a call during which the server may send requests to the client.
 
-        Where calls share a stream, the call gets the connection exclusively. The caller of this
-        method releases the returned turn.
+        If calls share a stream, the call gets the connection exclusively, and the caller of this
+        method must release the returned turn.
 
         Raises:
             FairleadError: The server cannot be reached.
@@ -136,7 +131,7 @@ class UpstreamPool(OpenConnections):
         connection = await self.for_caller(caller)
         if connection.stateless or connection.correlates_calls:
             return connection, None
-        # Without a session, clients cannot be told apart, so each call is an owner of its own.
+        # Without a session, clients cannot be told apart, so each call is a separate owner.
         owner = object()
         if connection is self._current_default:
             return connection, await connection.turns.take(owner, self.settings.turn_timeout)
@@ -161,7 +156,7 @@ class UpstreamPool(OpenConnections):
             except FairleadError:
                 if not alive:
                     raise
-                # no room for another connection, so wait for a turn on an open one
+                # the limit of connections is reached, so wait for a turn on an open connection
                 room, wait = False, self.settings.turn_timeout
 
     # Sessions of the handshake era
@@ -175,17 +170,15 @@ class UpstreamPool(OpenConnections):
             RpcError: The server refused `initialize`.
             FairleadError: The server cannot be reached.
         """
-        connection = await self._for_session(introduction, caller)
-        connection.sessions[session] = None
-        return connection
+        return self._join(await self._for_session(introduction, caller), session)
 
     async def another_for_session(
         self, session: EventReceiver, introduction: Raw, caller: Caller
     ) -> UpstreamConnection:
-        """Return another connection for a session whose calls wait for those of other sessions.
+        """Return another connection for a session, because calls of other sessions occupy its own.
 
         Raises:
-            FairleadError: The limit of connections is reached, or none can be opened.
+            FairleadError: The limit of connections is reached, or a connection cannot be opened.
         """
         key = self._key_of_session(caller, introduction)
         alive = [one for one in self._connections.get(key, ()) if one.alive]
@@ -194,16 +187,14 @@ class UpstreamPool(OpenConnections):
             free = await self._once(
                 (key, len(alive)), caller, self._introduce(introduction, caller), key
             )
-        free.sessions[session] = None
-        return free
+        return self._join(free, session)
 
     async def _for_session(self, introduction: Raw, caller: Caller) -> UpstreamConnection:
         default = await self._default_for(caller, in_session=True)
         if default is not None:
             return default
         if self.opener.speaks_handshake is None and self.opener.speaks_stateless:
-            # Only one process is started to find out if the server has a handshake. Other sessions
-            # wait for the result.
+            # One process is started to find out if the server has a handshake. Other sessions wait.
             async with self._trying_handshake:
                 return await self._try_handshake(introduction, caller)
         return await self._try_handshake(introduction, caller)
@@ -228,13 +219,12 @@ class UpstreamPool(OpenConnections):
         key = self._key_of_session(caller, introduction)
         alive = [one for one in self._connections.get(key, ()) if one.alive]
         if has_roots(caller.capabilities):
-            # Before the first call, the server may still request the roots of the session that uses
-            # the connection.
+            # Before its first call, a connection may still receive a request for the roots of its
+            # session, so other sessions do not join it.
             alive = [one for one in alive if one.called or one.idle]
         if alive:
             return min(alive, key=lambda one: (not one.turns.free, len(one.sessions)))
-        # For the same reason, a session with roots does not wait for a connection that another one
-        # opens.
+        # Therefore a session with roots does not share a connection that another is opening.
         place = (key, object()) if has_roots(caller.capabilities) else key
         return await self._once(place, caller, self._introduce(introduction, caller), key)
 
@@ -272,17 +262,17 @@ class UpstreamPool(OpenConnections):
         """Return a connection to a server that refused `initialize`, if it is stateless.
 
         Raises:
-            RpcError, HttpError: The refusal; the server has a handshake, or cannot be reached.
+            RpcError, HttpError: The server is not stateless or cannot be reached; its refusal is
+            raised.
         """
         refused = judge_refused_initialize(refusal)
-        # An unclear refusal of a process was followed by a probe already. Another process is
-        # started only if the server has no handshake.
+        # A process with an unclear refusal was probed already.
         asked = self.target.is_process and refused is RefusedInitialize.UNCLEAR
         if self.settings.era != "auto" or asked or refused is RefusedInitialize.FOR_THIS_CLIENT:
             raise refusal
         connection = self.stateless_connection
         if connection is not None:
-            # any other refusal may concern only this client
+            # with any other refusal, the server may still accept other clients
             if refused is RefusedInitialize.NO_HANDSHAKE:
                 self.opener.speaks_handshake = False
                 self._learn(no_handshake=True)
@@ -297,7 +287,7 @@ class UpstreamPool(OpenConnections):
     ) -> None:
         """Reserve a connection for the session whose roots the server requests.
 
-        Servers keep the first response, so other sessions would work in the folders of this one.
+        Servers keep the first response, so other sessions would work in this session's folders.
         """
         caller = session.peer.conversation.peer
         if caller is None or not has_roots(caller.capabilities):
@@ -318,7 +308,10 @@ class UpstreamPool(OpenConnections):
                 remove_subscriber(connection, uri, other)
 
     async def leave(self, session: EventReceiver, connection: UpstreamConnection) -> None:
-        """Remove a session from its connection; a connection of its own is closed."""
+        """Remove a session from its connection.
+
+        Close the connection if it served only this session.
+        """
         connection.sessions.pop(session, None)
         if connection in self.own or self._is_surplus(connection):
             self._forget(connection)
@@ -328,7 +321,7 @@ class UpstreamPool(OpenConnections):
             connection.used = connection.now()
 
     def _is_surplus(self, connection: UpstreamConnection) -> bool:
-        """Return True if an idle connection may be closed: only the first one of each key stays."""
+        """Return True if an idle connection is not the first of its key and may be closed."""
         if not connection.idle or connection.stateless or connection is self._current_default:
             return False
         return not any(several[0] is connection for several in self._connections.values())
@@ -336,7 +329,7 @@ class UpstreamPool(OpenConnections):
     # Comparisons of lists
 
     async def for_comparison(self, caller: Caller, introduction: Raw | None) -> UpstreamConnection:
-        """Return a connection on which the server sees a client like this one.
+        """Return a connection with the capabilities of this client.
 
         Raises:
             FairleadError: The server cannot be reached.
@@ -355,7 +348,7 @@ class UpstreamPool(OpenConnections):
         return connection if self._may_use_default(connection, caller, in_session) else None
 
     def _never_uses_default(self, caller: Caller, in_session: bool) -> bool:
-        """Return True if a client gets another connection, whatever the era of the default one."""
+        """Return True if a client may not use the default connection, whatever its era."""
         if not in_session or self._shares_all(caller) or self.opener.speaks_handshake is False:
             return False
         if self.settings.share == "session" or self.opener.speaks_stateless:
@@ -368,8 +361,8 @@ class UpstreamPool(OpenConnections):
         if self._shares_all(caller):
             return True
         if connection.stateless:
-            # A client with a session uses the handshake era if possible, because the server can
-            # send requests to the client in that era only.
+            # A client with a session uses the handshake era if possible,
+            # because the server can send requests to the client in that era only.
             return not in_session or self.opener.speaks_handshake is False
         if in_session and self.settings.share == "session":
             return False
@@ -384,13 +377,14 @@ class UpstreamPool(OpenConnections):
     ) -> UpstreamConnection:
         """Return the default connection, if a second process exited during its start.
 
-        Some servers cannot run twice: they have a fixed port, a lock or a profile. Clients with
-        names are not moved to the default connection: the capabilities of one of them may make a
-        process exit, which must not give it a process that others use. The owner can set `share =
-        "all"` for them.
+        Some servers cannot run twice, because they use a fixed port, a lock or a profile.
+        Authenticated clients are not moved to the default connection: a client whose capabilities
+        make its process exit must not get a process that others use. The owner can set `share =
+        "all"` for such servers.
 
         Raises:
-            ChannelClosed, ConnectFailed: The error; the client may not use another process.
+            ChannelClosed, ConnectFailed: The client may not use another process; `exc` is raised
+            again.
         """
         default = self._current_default
         if exc.exit_code is None or not self.target.is_process or default is None:
@@ -399,7 +393,7 @@ class UpstreamPool(OpenConnections):
             exc.public += '; if it cannot run twice, set share = "all" for it'
             raise exc
         if self._ran_twice:
-            raise exc  # the server can run twice, so this client is the reason
+            raise exc  # the server can run twice, so the client's capabilities are the cause
         log.warning(
             "%s: a second process exited during its start (%s); the first serves all clients",
             *(self.name, public_reason(exc)),
@@ -410,13 +404,13 @@ class UpstreamPool(OpenConnections):
     # Opening
 
     def _key_of_caller(self, caller: Caller) -> ConnectionKey:
-        return self._as_agreed(key_of_caller(caller))
+        return self._as_agreed(key_of_caller(caller.capabilities, caller.principal))
 
     def _key_of_session(self, caller: Caller, introduction: Raw) -> ConnectionKey:
         return self._as_agreed(key_of_session(caller, introduction))
 
     def _as_agreed(self, key: ConnectionKey) -> ConnectionKey:
-        """Return a key with the revision that the server chooses, if that is known."""
+        """Return a key with the revision that the server will choose, if known."""
         agreed = self._agreed.get(key.revision, key.revision)
         return key if agreed == key.revision else structs.replace(key, revision=agreed)
 
@@ -431,7 +425,7 @@ class UpstreamPool(OpenConnections):
         make: Callable[[], Awaitable[UpstreamConnection]],
         key: ConnectionKey,
     ) -> UpstreamConnection:
-        """Open one connection for all concurrent waiters; cancelling one does not cancel the
+        """Open one connection for all concurrent waiters. Cancelling one waiter does not affect the
         others.
         """
         task = self._opening.get(place)
@@ -464,8 +458,7 @@ class UpstreamPool(OpenConnections):
         if connection.stateless and self.opener.speaks_handshake is False:
             self._learn(no_handshake=self.settings.era == "auto")
         if connection.stateless and (there := self.stateless_connection) is not None:
-            # Both connections were opened before the server was known to be stateless. One is
-            # enough.
+            # Another connection was opened before the server was known to be stateless: close it.
             self._retire(connection)
             return there
         self._connections.setdefault(key, []).append(connection)
@@ -483,7 +476,7 @@ class UpstreamPool(OpenConnections):
         self.on_connection(connection)
 
     async def close(self) -> None:
-        """Close all connections, including those that are being opened."""
+        """Close all connections, including connections that are being opened."""
         self.opener.closed = True
         tasks = list(self._opening.values())
         for task in tasks:

@@ -1,4 +1,7 @@
-"""Queues of notifications to one receiver: in order, sent at once if possible, else bounded."""
+"""Bounded queues of notifications to one receiver.
+
+Without a backlog, notifications are sent at once.
+"""
 
 import logging
 
@@ -42,16 +45,16 @@ class _Outbox(WorkQueue[tuple[Notification, RequestId | None]]):
 
 
 class PeerOutbox(_Outbox):
-    """Queue to a peer with its own connection. All notifications to the peer use it, in order."""
+    """Queue of all notifications to a peer with its own connection."""
 
     def __init__(self, peer: Peer) -> None:
         super().__init__()
         self._peer = peer
 
     def put(self, note: Notification, reply_to: RequestId | None = None) -> None:
-        """Send a notification; `reply_to` is the request of the peer that it belongs to."""
+        """Send a notification, which belongs to the peer's request `reply_to`, if given."""
         channel = self._peer.channel
-        # A notification must not overtake those that are queued.
+        # A notification must not overtake queued notifications.
         if self.busy or channel.congested:
             self.enqueue((note, reply_to))
         elif self._peer.connected:
@@ -68,7 +71,7 @@ class PeerOutbox(_Outbox):
 
 
 class CallOutbox(_Outbox):
-    """Queue to a stateless client, for the notifications of a single request."""
+    """Queue of the notifications for a single request of a stateless client."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__()

@@ -1,140 +1,41 @@
-"""The open connections to one server: their keys, their limit, idle ones and losses.
-
-Clients with equal keys look the same to a server and may share a connection.
-"""
+"""The open connections to one server: limits, idle times, sessions and losses."""
 
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from ...config.upstream_settings import UpstreamSettings
 from ...errors import ChannelClosed, ConnectFailed, ServerBusy
 from ...limits import CONNECTIONS_PER_CLIENT
-from ...protocol.caller import ANONYMOUS, Caller, Principal, can_be_asked
-from ...protocol.identity.client_capabilities import PASSED_EXTENSIONS, for_handshake_server
-from ...protocol.revisions import NEWEST_HANDSHAKE
+from ...protocol.caller import ANONYMOUS, Principal
 from ...transport.background_tasks import BackgroundTasks
 from ..memory.server_memory import ServerFacts
 from ..server_target import ServerTarget
 from ..starts.liveness import LivenessProbe
 from ..starts.start_limiter import StartLimiter
+from .connection_key import ConnectionKey, describe_key
 from .connection_opener import ConnectionOpener
 from .server_events import EventReceiver
 from .upstream_connection import UpstreamConnection
 
-__all__ = [
-    "LOSS_WINDOW",
-    "MAX_LOSSES",
-    "STATELESS",
-    "ConnectionKey",
-    "OpenConnections",
-    "key_of_caller",
-    "key_of_session",
-    "normal_capabilities",
-]
+__all__ = ["LOSS_WINDOW", "MAX_LOSSES", "OpenConnections"]
 
-
-class ConnectionKey(Struct, frozen=True, cache_hash=True):
-    """The principal of a client, and its properties that a server sees.
-
-    Clients with equal keys may share a connection.
-    """
-
-    stateless: bool
-    revision: str = ""  # the revision that the client proposed in `initialize`
-    capabilities: bytes = b"{}"  # the declared capabilities in their normal form
-    principal: Principal = ANONYMOUS
-    # True for a client with a session that the server can send requests to
-    in_session: bool = False
-    # A session and a stateless caller that can be asked never share a connection: the parked call
-    # of the latter keeps its turn for minutes.
-
-
-# one key for all clients, because every stateless request describes its client
-STATELESS = ConnectionKey(stateless=True)
-
-
-def key_of_caller(caller: Caller) -> ConnectionKey:
-    """Return the key of a stateless caller at a server of the handshake era."""
-    return _caller_key(caller.capabilities, caller.principal)
-
-
-def key_of_session(caller: Caller, introduction: bytes) -> ConnectionKey:
-    """Return the key of a session at a server of the handshake era.
-
-    `introduction` are the params of its `initialize`.
-    """
-    return ConnectionKey(
-        False,
-        _version(bytes(introduction)),
-        normal_capabilities(caller.capabilities),
-        caller.principal,
-        can_be_asked(caller.capabilities),
-    )
-
-
-@lru_cache(maxsize=1024)  # cached, because it is called for every request
-def _caller_key(capabilities: bytes, principal: Principal) -> ConnectionKey:
-    normal = normal_capabilities(for_handshake_server(capabilities))
-    return ConnectionKey(False, NEWEST_HANDSHAKE.value, normal, principal)
-
-
-@lru_cache(maxsize=256)
-def _version(introduction: bytes) -> str:
-    try:
-        found = msgspec.json.decode(introduction, type=_Introduction).protocol_version
-    except (msgspec.DecodeError, RecursionError):
-        return ""
-    # A longer text is not a revision, and clients could fill the memory with such keys.
-    return found if len(found) <= 32 else ""
-
-
-class _Introduction(Struct, rename="camel"):
-    protocol_version: str = ""
-
-
-@lru_cache(maxsize=256)
-def normal_capabilities(capabilities: bytes) -> bytes:
-    """Return the capabilities that servers act on, in one form for all equivalent declarations.
-
-    Other members, such as `experimental`, are ignored: otherwise a client could create any number
-    of keys.
-    """
-    try:
-        declared = msgspec.json.decode(capabilities)
-    except (msgspec.DecodeError, RecursionError):
-        return b"{}"
-    found: dict[str, Any] = {}
-    if isinstance(declared, dict):
-        if isinstance(asked := declared.get("elicitation"), dict):
-            modes = [mode for mode in ("form", "url") if mode in asked]
-            # An empty `elicitation` object means form mode.
-            found["elicitation"] = {mode: {} for mode in modes or ["form"]}
-        if isinstance(asked := declared.get("sampling"), dict):
-            found["sampling"] = {"tools": {}} if "tools" in asked else {}
-        if isinstance(declared.get("roots"), dict):
-            found["roots"] = {}
-        if isinstance(extensions := declared.get("extensions"), dict):
-            kept: dict[str, Any] = {name: {} for name in PASSED_EXTENSIONS if name in extensions}
-            found.update({"extensions": kept} if kept else {})
-    return msgspec.json.encode(found, order="sorted")
-
-
-# seconds without use before a connection may be closed to make room. Without this delay, a client
-# that declares different capabilities in each request would start a process for each request.
+# seconds without use after which a connection may be closed in favour of a new one.
+# Without this delay, a client that declares different capabilities in each request
+# would start a process for each request.
 EVICTABLE_AFTER = 5.0
-# seconds without a call before a connection with sessions may be closed to make room
+# seconds without a call after which a connection with sessions may be closed in the same way
 QUIET_AFTER = 60.0
 # more than MAX_LOSSES losses within LOSS_WINDOW seconds suspend a key, or the default connection
 MAX_LOSSES, LOSS_WINDOW = 5, 30.0
-MOST_KEYS = 1024  # keys whose losses are remembered
+MOST_KEYS = 1024  # maximum number of keys whose losses are remembered
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -143,7 +44,7 @@ OnLost: TypeAlias = Callable[[UpstreamConnection, ChannelClosed, list[EventRecei
 
 
 class DefaultConnection(Protocol):
-    """The connection that is kept open without any client."""
+    """The connection that stays open even if no client uses it."""
 
     async def default_connection(self) -> UpstreamConnection:
         """Return the connection; wait while it is being opened.
@@ -158,7 +59,7 @@ class DefaultConnection(Protocol):
 
     @property
     def keeps_one(self) -> bool:
-        """True if one connection stays open without a client."""
+        """True if one connection stays open even if no client uses it."""
 
     def rest(self) -> None:
         """Close the connection until it is needed again."""
@@ -176,25 +77,34 @@ class OpenConnections:
         """`starts` limits the number of processes that start at once."""
         self.name = target.name
         self.target = target
+        # The only copy of the current settings; every user reads them here when it needs them.
         self.settings = settings
-        self.opener = ConnectionOpener(target, settings, starts or StartLimiter(), self._lost)
+        self.opener = ConnectionOpener(
+            target, lambda: self.settings, starts or StartLimiter(), self._lost
+        )
         self.default: DefaultConnection | None = None
         self.on_lost: OnLost | None = None
+        # called with a session that must release its connection
+        self.on_release: Callable[[EventReceiver, UpstreamConnection], None] | None = None
         self.evictable_after = EVICTABLE_AFTER
-        self.own: set[UpstreamConnection] = set()  # connections that serve a single session each
+        self.own: set[UpstreamConnection] = set()  # connections that serve only one session
         self._connections: dict[ConnectionKey, list[UpstreamConnection]] = {}
         self._timers: dict[UpstreamConnection, asyncio.TimerHandle] = {}
         self._retiring = BackgroundTasks()
+        self._next_release: asyncio.TimerHandle | None = None
         self.facts = ServerFacts()
         # called when facts about the server change
         self.on_facts: Callable[[ServerFacts], None] = lambda facts: None
-        self._liveness = LivenessProbe(settings.hang_timeout)
+        self._liveness = LivenessProbe(lambda: self.settings.hang_timeout)
         self._losses: dict[ConnectionKey, deque[float]] = {}
         self._reserved: Counter[Principal] = Counter()  # connections that are being opened
 
     def update_settings(self, settings: UpstreamSettings) -> None:
-        """Use new settings for connections that are opened from now on."""
-        self.settings = self.opener.settings = settings
+        """Use new settings for calls and connections from now on."""
+        before, self.settings = self.settings, settings
+        if settings.era != before.era:
+            self.opener.forget_eras()
+            self.recall(self.facts)
 
     @property
     def connections(self) -> list[UpstreamConnection]:
@@ -252,12 +162,12 @@ class OpenConnections:
                 del self._reserved[principal]
 
     def trim(self) -> None:
-        """Close an unused connection, if the default one exceeds the limit."""
+        """Close an unused connection if the limit is exceeded with the default connection."""
         with contextlib.suppress(ServerBusy):
             self._make_room(ANONYMOUS, more=0)
 
     def _make_room(self, principal: Principal, more: int = 1) -> None:
-        """Make room for another connection of `principal`, by closing one that is not in use.
+        """Close an unused connection if `principal` could not open another one otherwise.
 
         An authenticated principal may have at most half of the connections. If the limit of all
         connections is reached, a connection of the principal with the most connections is closed.
@@ -288,14 +198,14 @@ class OpenConnections:
         self._retire_one([one for one in candidates if shares[one.principal] == most_held], used)
 
     def _retire_one(self, connections: list[UpstreamConnection], used: int) -> None:
-        """Close the least recently used one of these connections.
+        """Close the least recently used of these connections.
 
         Raises:
             ServerBusy: All of them are in use.
         """
         now = asyncio.get_running_loop().time()
-        # A connection with sessions is evictable after a long time without calls. The next request
-        # of such a session opens another connection.
+        # A connection with sessions may be closed after a long time without calls.
+        # The next request of such a session opens another connection.
         ready = {one: one.used + self.evictable_after for one in connections if one.idle}
         ready |= {one: one.used + QUIET_AFTER for one in connections if one.quiet and not one.idle}
         evictable = [one for one, when in ready.items() if when <= now]
@@ -312,8 +222,8 @@ class OpenConnections:
     def _look_after(self, connection: UpstreamConnection) -> None:
         """Close a connection once it has not been used for a while.
 
-        Sessions of clients that vanished may still refer to it. A client that returns gets another
-        connection.
+        Sessions of clients that disappeared may still refer to it. A client that continues gets
+        another connection.
         """
         loop = asyncio.get_running_loop()
 
@@ -356,6 +266,35 @@ class OpenConnections:
         if self.default is not None and not self.opener.closed:
             self.default.connections_changed()
 
+    def _join(self, connection: UpstreamConnection, session: EventReceiver) -> UpstreamConnection:
+        """Add a session to a connection, and return the connection."""
+        connection.sessions[session] = None
+        if limit := self.settings.idle_release:
+            self._plan_release(time.monotonic() + limit)
+        return connection
+
+    def _plan_release(self, when: float) -> None:
+        left = when - time.monotonic()
+        timer, loop = self._next_release, asyncio.get_running_loop()
+        if timer is None or timer.when() > loop.time() + left:
+            if timer is not None:
+                timer.cancel()
+            self._next_release = loop.call_later(left, self._release_sessions)
+
+    def _release_sessions(self) -> None:
+        """Release the connections of sessions whose clients have probably vanished."""
+        self._next_release = None
+        limit, now = self.settings.idle_release, time.monotonic()
+        for connection in self.all_connections if limit else ():
+            for session in list(connection.sessions):
+                since = session.peer.channel.idle_since
+                left = limit if since is None else since + limit - now
+                if left > 0:
+                    # Sessions are examined at most twenty times within the limit.
+                    self._plan_release(now + max(left, limit / 20))
+                elif self.on_release is not None:
+                    self.on_release(session, connection)
+
     def _is_last(self, connection: UpstreamConnection) -> bool:
         """Return True for the only open connection to a server that is not lazy."""
         if self.default is None or not self.default.keeps_one:
@@ -363,7 +302,7 @@ class OpenConnections:
         return self.default.current is None and self.connections == [connection]
 
     def _check_hang(self, connection: UpstreamConnection) -> None:
-        """Check if a server is busy or hangs, after a caller stopped waiting."""
+        """Check whether a server is busy or hangs after a caller stopped waiting for it."""
         if not self.opener.closed:
             self._liveness.check_hang(connection.peer, partial(self._hangs, connection))
 
@@ -405,13 +344,21 @@ class OpenConnections:
             ConnectFailed: The key is suspended.
         """
         losses = self._losses.get(key)
-        # Dead connections whose loss is not reported yet count as well.
+        # Dead connections count too, even if their loss is not reported yet.
         dead = sum(not one.alive for one in self._connections.get(key, ()))
         if losses is not None and len(losses) + dead > MAX_LOSSES:
-            if asyncio.get_running_loop().time() - losses[0] <= LOSS_WINDOW:
+            if _suspension(losses) >= 0:
                 why = f"failed more than {MAX_LOSSES} times within {LOSS_WINDOW:g} s"
                 raise ConnectFailed(f"{self.name} {why}", public=why)
             del self._losses[key]
+
+    def describe_suspended(self) -> list[dict[str, Any]]:
+        """Return the suspended keys as plain data."""
+        return [
+            {**describe_key(key), "losses": len(losses), "seconds": round(left, 1)}
+            for key, losses in self._losses.items()
+            if len(losses) > MAX_LOSSES and (left := _suspension(losses)) >= 0
+        ]
 
     def _forget(self, connection: UpstreamConnection) -> ConnectionKey | None:
         """Remove a connection; return the key that it had."""
@@ -431,7 +378,13 @@ class OpenConnections:
         """Close all connections."""
         self.opener.closed = True
         self._liveness.close()
-        for timer in self._timers.values():
-            timer.cancel()
+        for timer in (*self._timers.values(), self._next_release):
+            if timer is not None:
+                timer.cancel()
         closing = (connection.close() for connection in self.connections)
         await asyncio.gather(*closing, *self._retiring, return_exceptions=True)
+
+
+def _suspension(losses: deque[float]) -> float:
+    """Return the seconds until the first of these losses no longer counts."""
+    return losses[0] + LOSS_WINDOW - asyncio.get_running_loop().time()

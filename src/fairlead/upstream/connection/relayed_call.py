@@ -43,11 +43,11 @@ __all__ = [
 
 TOKEN: Final = "progressToken"
 UNREADABLE: Final = "Invalid params: nested too deeply to be read"
-# Members with which a stateless request describes its client. A handshake server has received the
-# same in `initialize`.
+# Members with which a stateless request describes its client.
+# A server of the handshake era has received the same data in `initialize`.
 STATELESS_KEYS: Final = (VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY)
 
-# The length of the shortest encoding without the name and the arguments.
+# The length of the shortest params, without the values of `name` and `arguments`.
 _AROUND: Final = len(b'{"name":"","arguments":}')
 
 _encode = msgspec.json.Encoder().encode
@@ -55,7 +55,7 @@ _Meta = dict[str, Raw]
 
 
 class RelayedParams:
-    """The params of one request that is forwarded to another connection."""
+    """The params of a request that is forwarded on another connection."""
 
     __slots__ = ("_given", "members", "meta", "tracked")
 
@@ -87,8 +87,7 @@ class RelayedParams:
         """Return the params for a new request id, which is also the progress token.
 
         Raises:
-            RpcError: The params cannot be read; they might contain a token that is another
-                request's id.
+            RpcError: The params cannot be read, so a progress token in them cannot be replaced.
         """
         members, meta = self.members, self.meta
         if members is None:
@@ -116,13 +115,13 @@ def params_as_decoded(exchange: Exchange) -> Raw | None:
     if name is not UNSET and arguments is not UNSET and name.isascii():
         least = len(name) + len(memoryview(arguments)) + _AROUND
         if len(memoryview(params)) == least:
-            return params  # name and arguments fill the params, so there is no other member
+            return params  # the length shows that the params have no other member
     members = members_of(params)
     return Raw(_encode(members)) if members and "_meta" not in members else None
 
 
 def params_of(exchange: Exchange) -> RelayedParams:
-    """Return the params of a request, with the server's own name of its target."""
+    """Return the params of a request, with the name that the server itself uses for the target."""
     params = RelayedParams(exchange.message.params)
     if exchange.alias is not None:
         params.replace("name", exchange.alias)
@@ -130,7 +129,7 @@ def params_of(exchange: Exchange) -> RelayedParams:
 
 
 def with_progress_token(note: Notification, token: RequestId) -> Notification:
-    """Return a progress notification under the token of the original request."""
+    """Return a progress notification with the token of the original request."""
     members = None if isinstance(note.params, UnsetType) else members_of(note.params)
     if members is None:
         return note
@@ -139,7 +138,7 @@ def with_progress_token(note: Notification, token: RequestId) -> Notification:
 
 
 def with_subscription_id(note: Notification, subscription: RequestId | None) -> Notification:
-    """Return a notification under the id of the client's subscription; None removes the id."""
+    """Return a notification with the id of the client's subscription; None removes the id."""
     members = None if isinstance(note.params, UnsetType) else members_of(note.params)
     meta = None if members is None else members_of(members.get("_meta"))
     if members is None or meta is None or SUBSCRIPTION_KEY not in meta:
@@ -158,7 +157,7 @@ def with_subscription_id(note: Notification, subscription: RequestId | None) -> 
 _UPDATED: Final = "notifications/resources/updated"
 # Methods during which a server may send requests to the client, in both eras.
 ASKING: Final = frozenset(row.name for row in METHODS if row.asks)
-# Methods for which a connection is opened; others use an open connection if there is one.
+# Methods for which a connection is opened. Other methods use an open connection if possible.
 WORK: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 
 
@@ -168,16 +167,17 @@ class ClientRounds(Protocol):
     heard: bool  # True while a request of the client waits for the call
 
     async def ask(self, exchange: Exchange) -> Raw:
-        """Forward a question of the server, and wait for the request that contains the answer.
+        """Forward a request of the server, and wait until the client sends the response in a
+        request.
 
         Raises:
-            RpcError: The client cannot answer this kind of question.
+            RpcError: The client cannot answer this kind of request.
         """
         ...
 
 
 class CallSession(Protocol):
-    """The part of a client session that a call uses."""
+    """The members of a client session that a call uses."""
 
     outbox: PeerOutbox
 
@@ -196,7 +196,7 @@ class RelayedCall:
     def __init__(
         self, exchange: Exchange, session: CallSession | None, *, rising: bool = False
     ) -> None:
-        """`rising` drops progress that does not increase, as after a repeated request."""
+        """`rising` drops progress notifications whose value does not increase, as after a retry."""
         self.exchange = exchange
         self.session = session
         self.outbox: PeerOutbox | CallOutbox | None = None if session is None else session.outbox
@@ -207,7 +207,7 @@ class RelayedCall:
 
     @property
     def may_be_asked(self) -> bool:
-        """True if a question of the server may belong to this call."""
+        """True if a request of the server may belong to this call."""
         return self.exchange.message.method in ASKING and (
             self.parking is not None or self.session is not None
         )
@@ -215,7 +215,7 @@ class RelayedCall:
     def tell(self, note: Notification) -> None:
         """Forward a notification on the stream of this request."""
         if self.parking is not None and not self.parking.heard:
-            return  # The client has no open request now. It will send one with its responses.
+            return  # The client has no open request until it sends its responses.
         if self.outbox is None:
             self.outbox = CallOutbox(self.exchange)
         exchange = self.exchange
@@ -241,7 +241,7 @@ class RelayedCall:
         if self.session is not None and not self.exchange.caller.stateless:
             return self.session.wants_log(rank)
         level = self.exchange.caller.log_level
-        # An unknown level excludes no messages.
+        # An unknown level lets all messages pass.
         return level is not None and (level not in LEVELS or rank >= LEVELS.index(level))
 
     async def flushed(self) -> None:
@@ -262,7 +262,7 @@ class RelayedCall:
         try:
             progress = msgspec.json.decode(note.params, type=_Progress).progress
         except (msgspec.DecodeError, RecursionError):
-            # Progress that cannot be read is forwarded as it is.
+            # A progress value that cannot be read is forwarded unchanged.
             return True
         if progress <= self._last:
             return False
@@ -271,7 +271,7 @@ class RelayedCall:
 
 
 def may_notify(note: Notification, permits: Callable[[str], bool]) -> bool:
-    """Return False for an update of a resource that `permits` excludes."""
+    """Return False for a notification about a resource that `permits` rejects."""
     if note.method != _UPDATED:
         return True
     uri = read_params_head(note.params).uri

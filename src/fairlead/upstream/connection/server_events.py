@@ -1,8 +1,8 @@
-"""Messages that a server sends unasked, and the clients that receive them.
+"""Requests and notifications of a server, and the clients that receive them.
 
 A message goes to the client that it concerns, and only if that client is known for certain. Over
-Streamable HTTP the stream identifies the call. On other transports there must be only one
-candidate.
+Streamable HTTP the stream identifies the call. On other transports, the message is delivered only
+if there is exactly one candidate.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ...client.connection.listen_request import ACKNOWLEDGED
+from ...config.upstream_settings import UpstreamSettings
 from ...errors import FairleadError, LocalProtocolError, RpcError
 from ...interceptor import Answer, Exchange, Handler, Interceptor, chain, extra_members_hook
 from ...peer import Peer
@@ -43,7 +44,7 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class EventReceiver(CallSession, Hashable, Protocol):
-    """A client session, as the connection to its server sees it."""
+    """The members of a client session that its connection to the server uses."""
 
     principal: Principal
     peer: Peer
@@ -57,12 +58,12 @@ class EventReceiver(CallSession, Hashable, Protocol):
         """Send a notification of the server to the client."""
 
     async def ask(
-        self, exchange: Exchange, server: PeerOutbox, reply_to: RequestId | None = None
+        self, exchange: Exchange, server: PeerOutbox, timeout: float, reply_to: RequestId | None
     ) -> Answer:
         """Forward a request of the server to the client and return its result."""
 
     def detach(self) -> None:
-        """Drop the reference to the connection, which was lost or given to another session."""
+        """Drop the reference to the connection, which was lost or reserved for another session."""
 
 
 class ServerEvents:
@@ -73,9 +74,17 @@ class ServerEvents:
     agreement: Agreement | None
     now: Callable[[], float]
 
-    def __init__(self, name: str, interceptors: Sequence[Interceptor]) -> None:
-        """`interceptors` handle the requests and notifications of the server."""
+    def __init__(
+        self,
+        name: str,
+        settings: Callable[[], UpstreamSettings],
+        interceptors: Sequence[Interceptor],
+    ) -> None:
+        """`settings` returns the current settings. `interceptors` handle the requests and
+        notifications of the server.
+        """
         self.name = name
+        self.settings = settings
         self.sessions: dict[EventReceiver, None] = {}  # sessions of clients that use the connection
         self.calls: dict[RequestId, RelayedCall] = {}
         self.uris: dict[str, set[object]] = {}  # subscribers by URI of the resource
@@ -84,12 +93,10 @@ class ServerEvents:
         # called with notifications of a stateless server that belong to no call
         self.on_news: Callable[[Notification], None] = lambda note: None
         self.listeners: list[Callable[[Notification], None]] = []  # called with every notification
-        # Called when the server requests roots: with the session, and True if the request belongs
-        # to a call.
+        # Called when the server requests roots: with the session, and True if during a call.
         self.on_roots: Callable[[EventReceiver, bool], None] | None = None
         self.roots_answered = asyncio.Event()
-        # True once the server has sent a request outside of the stream of the call it belongs to,
-        # as many servers do.
+        # True once the server has sent a request outside the stream of its call.
         self._aside = False
         self.interceptors = interceptors
         self._ask_through = chain(interceptors, self._asked)
@@ -102,11 +109,11 @@ class ServerEvents:
 
     @property
     def correlates_calls(self) -> bool:
-        """True if each call has its own stream, on which its questions arrive."""
+        """True if each call has its own stream, which also carries the server's requests."""
         return not self._aside and self.peer.channel.correlates_calls
 
     def receive_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Forward members beside a result of the server to the client that sent the request."""
+        """Forward unknown members of a server's response to the client that sent the request."""
         call = self.calls.get(request_id)
         if call is not None:
             if self._extra_members is not None:
@@ -117,7 +124,7 @@ class ServerEvents:
 
     @contextmanager
     def goes_on(self, call: RelayedCall) -> "Iterator[None]":
-        """Keep a call registered while its client answers the questions in its result."""
+        """Keep a call registered while its client answers the input requests in the result."""
         sent_as = call.sent_as
         assert sent_as is not None
         self.calls[sent_as] = call
@@ -127,10 +134,10 @@ class ServerEvents:
             self.calls.pop(sent_as, None)
 
     async def asked_inside(self, call: RelayedCall, question: Request, ask: Handler) -> Answer:
-        """Pass a question in a result through the interceptors; `ask` forwards it to the client.
+        """Pass an input request through the interceptors; `ask` forwards it to the client.
 
         Raises:
-            RpcError: The client or an interceptor refused the question.
+            RpcError: The client or an interceptor refused the request.
         """
         exchange = Exchange(
             question,
@@ -144,12 +151,15 @@ class ServerEvents:
         return await chain(self.interceptors, ask)(exchange)
 
     def request_withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
-        """Cancel a question that the server has withdrawn."""
+        """Cancel a request that the server has withdrawn."""
         related = self.peer.related_request_id
         self.passage.cancel(note, self.peer, cancel, related, self._sender(related))
 
     async def request_received(self, exchange: Exchange) -> Answer:
-        """Handle a request of the server. Interceptors see the principal of its client."""
+        """Handle a request of the server.
+
+        Interceptors see the principal of the client it addresses.
+        """
         if self.interceptors:
             exchange.caller = self._sender(exchange.related)
         return await self._ask_through(exchange)
@@ -173,7 +183,7 @@ class ServerEvents:
     async def _asked(self, exchange: Exchange) -> Answer:
         if exchange.method == "ping":
             return b"{}"
-        # Notifications that the server sent before the question are delivered first.
+        # Notifications that the server sent before the request are delivered first.
         if self.passage.busy:
             await self.passage.passed()
         if exchange.related is None:
@@ -183,7 +193,7 @@ class ServerEvents:
             return await call.parking.ask(exchange)
         session = self._only_session() if call is None else cast("EventReceiver", call.session)
         if session is None:
-            raise own_error(METHOD_NOT_FOUND, f"{exchange.method}: no client can be asked now")
+            raise own_error(METHOD_NOT_FOUND, f"{exchange.method}: no client can receive it now")
         if exchange.method == "roots/list" and self.on_roots is not None:
             self.on_roots(session, call is not None)
         client = session.peer.conversation.peer
@@ -191,7 +201,7 @@ class ServerEvents:
             if client is not None and not self._certainly_for(session, call, exchange.related):
                 check_server_request(exchange.method, client)
             asked_in = None if call is None else call.exchange.request_id
-            return await session.ask(exchange, self.outbox, asked_in)
+            return await session.ask(exchange, self.outbox, self.settings().input_timeout, asked_in)
         except RpcError:
             raise
         except LocalProtocolError as exc:
@@ -214,10 +224,10 @@ class ServerEvents:
     def _certainly_for(
         self, session: EventReceiver, call: RelayedCall | None, related: RequestId | None
     ) -> bool:
-        """Return True if a request of the server belongs to this client, which receives it.
+        """Return True if a request of the server certainly belongs to this client.
 
-        Only then it is forwarded to a client that did not declare the capability, because clients
-        without capabilities do not take turns.
+        A client that did not declare the capability receives only such requests, because calls of
+        clients without capabilities do not take turns.
         """
         if call is not None and related is not None:
             return True  # the stream identifies the call
@@ -235,7 +245,7 @@ class ServerEvents:
         for listener in self.listeners:
             listener(note)
         is_ours = note.method == ACKNOWLEDGED and _subscription(note) not in self.calls
-        if is_ours:  # interceptors do not see responses to the relay's own subscription
+        if is_ours:  # interceptors do not see notifications for the relay's own subscription
             self.on_news(note)
             return
         related = self.peer.related_request_id
@@ -289,7 +299,7 @@ class ServerEvents:
         if call is None:
             call = None if related is None else self.calls.get(related)
         if call is None and named is None and not exists(note.method):
-            call = _only_call(self.calls.values())  # an extension that only client and server know
+            call = _only_call(self.calls.values())  # a notification of an unknown extension
         if call is None:
             self.on_news(note)
             return
@@ -312,7 +322,7 @@ class ServerEvents:
         session = self._only_session()
         if session is not None and session.wants_log(rank) and not self.stateless:
             session.tell(note)
-        # Other log messages are dropped, because they may concern the request of any client.
+        # Other log messages are dropped, because they may concern a request of another client.
 
     def _spread(self, note: Notification, sessions: Iterable[EventReceiver]) -> None:
         for session in list(sessions):
@@ -320,7 +330,7 @@ class ServerEvents:
 
 
 def _only_call(calls: Iterable[RelayedCall]) -> RelayedCall | None:
-    """Return the only one of these calls; several calls of one session count as one."""
+    """Return the call if there is only one; several calls of one session count as one."""
     first: RelayedCall | None = None
     for call in calls:
         if first is None:
@@ -354,7 +364,7 @@ S = TypeVar("S", bound=Struct)
 
 
 def _read(note: Notification, kind: type[S]) -> S:
-    """Decode the params of a notification; members that cannot be read count as absent."""
+    """Decode the params of a notification. Params that cannot be read count as empty."""
     params = b"{}" if isinstance(note.params, UnsetType) else note.params
     try:
         return msgspec.json.decode(params, type=kind)

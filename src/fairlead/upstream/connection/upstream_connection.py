@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
+from ...config.upstream_settings import UpstreamSettings
 from ...errors import ChannelClosed, FairleadError, RequestTimeout, RpcError
 from ...interceptor import Interceptor, malformed_frame_hook
 from ...peer import Peer
@@ -36,7 +37,7 @@ __all__ = [
 
 
 class Turn:
-    """The right to use a connection until it is released. Releasing it twice is harmless."""
+    """The right to use a connection exclusively until `release`, which may be called twice."""
 
     __slots__ = ("_over", "_turns")
 
@@ -66,13 +67,13 @@ class TurnLock:
         return not self._held and not self._waiting
 
     def try_take(self, owner: object, *, urgent: bool = False) -> Turn | None:
-        """Return a turn if one is free. If `urgent`, the current owner need not queue."""
+        """Return a turn if the lock is free. If `urgent`, the current owner need not queue."""
         if self.free or (self._held and owner is self._owner and (urgent or not self._waiting)):
             return self._given(owner)
         return None
 
     async def take(self, owner: object, seconds: float, *, urgent: bool = False) -> Turn:
-        """Wait for a turn; 0 seconds mean no limit.
+        """Wait for a turn at most `seconds`; 0 means no limit.
 
         Raises:
             TimeoutError: No turn was free in time.
@@ -88,8 +89,7 @@ class TurnLock:
                 return await coming
         except BaseException:
             if coming.done() and not coming.cancelled():
-                # The turn was granted in the same iteration of the loop as the timeout or
-                # cancellation.
+                # The turn was granted in the same loop iteration as the timeout or cancellation.
                 coming.result().release()
             elif entry in self._waiting:
                 self._waiting.remove(entry)
@@ -113,7 +113,7 @@ class TurnLock:
 
 
 async def first_turn(locks: Sequence[TurnLock], owner: object, seconds: float) -> tuple[int, Turn]:
-    """Return the index of the first lock that has a turn, and the turn.
+    """Wait until one of the locks is free; return its index and the turn.
 
     Raises:
         TimeoutError: No turn was free in time.
@@ -156,23 +156,21 @@ class UpstreamConnection(ServerEvents):
         *,
         identity: Identity | None = None,
         id_format: Literal["integer", "string"] = "integer",
-        input_timeout: float = 600.0,
-        directed: bool = True,
+        settings: Callable[[], UpstreamSettings] = UpstreamSettings,
         interceptors: Sequence[Interceptor] = (),
         on_close: Callable[["UpstreamConnection", ChannelClosed], None] | None = None,
     ) -> None:
-        """`channel` may be an open `Peer`, which is closed by its owner.
-
-        Without `directed`, notifications that only a client may send are forwarded as well.
+        """`channel` may be an open `Peer`, which is closed by its owner. `settings` returns the
+        current settings.
         """
-        super().__init__(name, interceptors)
+        super().__init__(name, settings, interceptors)
         self.agreement: Agreement | None = None
         self.introduction: Raw | None = None  # the result of `initialize`, byte for byte
-        self.turns = TurnLock()  # for calls during which the server may ask the client
+        self.turns = TurnLock()  # for calls during which the server may send requests to the client
         self.level: str | None = None  # handshake era: the log level that was set at the server
         self.param_headers: ServerParamHeaders | None = None  # None: the relay sends no headers
         self.stream_count = 0  # listen streams of stateless clients
-        # Called when a caller stopped waiting. The owner checks if the server responds.
+        # Called when a caller stops waiting, to let the owner check if the server responds.
         self.on_unanswered: Callable[[], None] = lambda: None
         self.on_idle: Callable[[], None] | None = None  # called once no client uses the connection
         self.now = asyncio.get_running_loop().time
@@ -196,18 +194,18 @@ class UpstreamConnection(ServerEvents):
                 ConversationRole.CLIENT,
                 identity,
                 id_format=id_format,
-                directed=directed,
-                # the server has no principal; its messages get that of a client
+                directed=settings().strict,
+                # a server has no principal; its messages get the principal of a client
                 principal=ANONYMOUS,
             )
-            self.peer = self._new_peer(channel, conversation, input_timeout)
+            self.peer = self._new_peer(channel, conversation)
         self.outbox = PeerOutbox(self.peer)
         self.peer.carrier = self
         self.peer.on_extra_members = self.receive_extra_members
         if not self.borrowed:
             self.peer.start()
 
-    def _new_peer(self, channel: Channel, conversation: Conversation, input_timeout: float) -> Peer:
+    def _new_peer(self, channel: Channel, conversation: Conversation) -> Peer:
         peer = Peer(
             channel,
             conversation,
@@ -215,7 +213,7 @@ class UpstreamConnection(ServerEvents):
             on_notification=self.notification_received,
             on_cancelled=self.request_withdrawn,
             on_close=self._closed,
-            input_timeout=input_timeout,
+            input_timeout=self.settings().input_timeout,
             max_in_flight=1024,
         )
         peer.on_malformed = malformed_frame_hook(self.interceptors)
@@ -256,8 +254,7 @@ class UpstreamConnection(ServerEvents):
         except RpcError as exc:
             if exc.code != HEADER_MISMATCH or sends_param_headers(call.exchange):
                 raise
-            # The server requires headers for arguments of a tool that is not known yet, so the
-            # tools are listed before a second attempt.
+            # The server requires headers for an unknown tool: list the tools, then retry.
             try:
                 await headers.ask(self.peer, timeout)
             except FairleadError:
@@ -330,7 +327,7 @@ class UpstreamConnection(ServerEvents):
             report()
 
     def activate(self, note: Notification | None = None) -> None:
-        """Send `initialized`, unless that was done; `note` is the client's own notification."""
+        """Send `initialized` once; `note` is the client's own notification, if it sent one."""
         conversation = self.peer.conversation
         if not self.stateless and conversation.state is SessionState.INITIALIZING:
             made = conversation.notification("notifications/initialized")
@@ -354,12 +351,12 @@ class UpstreamConnection(ServerEvents):
         return not (self.sessions or self.calls or self.stream_count or not self.turns.free)
 
     def belongs_to(self, session: EventReceiver) -> bool:
-        """Return True for a connection of the handshake era that only this session uses."""
+        """Return True if the connection has the handshake era and only this session uses it."""
         return not self.borrowed and not self.stateless and self._only_session() is session
 
     @property
     def quiet(self) -> bool:
-        """True if no call, subscription or turn is active, although there may be sessions."""
+        """True if no call, subscription or turn is active. There may be sessions."""
         return not (self.calls or self.stream_count or self.uris or not self.turns.free)
 
     @property
@@ -368,7 +365,7 @@ class UpstreamConnection(ServerEvents):
         return self.quiet and not any(one.peer.channel.has_stream for one in self.sessions)
 
     async def close(self) -> None:
-        """Close the connection, unless it is borrowed."""
+        """Close the connection, unless its peer belongs to another owner."""
         self.ending = True
         self.passage.close()
         self.outbox.close()
@@ -378,8 +375,8 @@ class UpstreamConnection(ServerEvents):
             await self.peer.close()
 
     def _closed(self, end: ChannelClosed) -> None:
-        # Another client may have caused the loss. Notifications that were received before belong to
-        # calls that may be answered already, so they still pass through the interceptors.
+        # Notifications that arrived before the loss may belong to calls that are already answered,
+        # so they still pass through the interceptors.
         if self.passage.busy and not self.ending:
             self.background(self._drain())
         else:
@@ -389,7 +386,7 @@ class UpstreamConnection(ServerEvents):
             self._on_close(self, end)
 
     async def _drain(self) -> None:
-        """Deliver the queued notifications of a lost connection, in bounded time."""
+        """Deliver the queued notifications of a lost connection within `DRAIN_LIMIT`."""
         try:
             async with asyncio.timeout(DRAIN_LIMIT):
                 await self.passage.passed()
@@ -409,7 +406,7 @@ def declared_by(connection: UpstreamConnection) -> dict[str, Any]:
 
 
 def remove_subscriber(connection: UpstreamConnection, uri: str, who: object) -> bool:
-    """Remove a subscriber of a resource. Return True if it was the last one."""
+    """Remove a subscriber of a resource. Return True if it was the last subscriber."""
     watching = connection.uris.get(uri)
     if watching is None:
         return False
@@ -420,7 +417,7 @@ def remove_subscriber(connection: UpstreamConnection, uri: str, who: object) -> 
 
 
 def end_subscription(connection: UpstreamConnection, uri: str, who: object) -> None:
-    """Remove a subscriber of a resource, and unsubscribe at the server if it was the last one."""
+    """Remove a subscriber of a resource, and unsubscribe at the server after the last one."""
     if remove_subscriber(connection, uri, who) and connection.alive:
         connection.background(connection.peer.request("resources/unsubscribe", {"uri": uri}))
 

@@ -1,8 +1,8 @@
-"""Arguments that are mirrored in headers (stateless HTTP), with a relay in between.
+"""Arguments that a relay must send or check as HTTP headers (stateless era).
 
-A stateless server over HTTP requires these headers from its client, which is the relay, and clients
-of the relay may not know them. A server on another transport cannot compare them with the
-arguments, so the relay does. The marked arguments are read from the tool lists that pass through.
+A stateless server over HTTP requires these headers from the relay, but clients of the relay may not
+know them. A server on another transport receives no headers, so the relay compares them with the
+arguments. The relay learns the marked arguments from the tool lists that it forwards.
 """
 
 from typing import TYPE_CHECKING
@@ -21,10 +21,10 @@ __all__ = ["ServerParamHeaders", "sends_param_headers"]
 
 
 class ServerParamHeaders(ParamHeaderIndex):
-    """The marked arguments of the tools of one server, which can be requested from it."""
+    """The arguments of one server's tools that are marked for headers."""
 
     async def ask(self, peer: "Peer", timeout: float) -> None:
-        """Request the tools, after the server rejected a call without headers that were unknown.
+        """List the tools, after the server rejected a call because headers were missing.
 
         Raises:
             FairleadError: The tools could not be listed.
@@ -41,5 +41,5 @@ class ServerParamHeaders(ParamHeaderIndex):
 
 
 def sends_param_headers(exchange: "Exchange") -> bool:
-    """Return True if the client sends such headers itself."""
+    """Return True if the client itself sends headers for arguments."""
     return exchange.caller.stateless and exchange.transport.transport_type == "http"

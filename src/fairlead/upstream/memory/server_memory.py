@@ -1,8 +1,8 @@
-"""Facts about servers that were found by experience, kept from one program run to the next.
+"""Facts that were observed about servers, kept from one program run to the next.
 
-They apply only to the same entry, as written in its file, and for thirty days. Verdicts on eras are
-kept for a week, so that the next process need not probe the same servers; one that turns out wrong
-is removed, and the server is probed.
+A fact is used for thirty days, as long as the server's configuration entry is unchanged. The era of
+a server is kept for a week, so that the next process need not probe the server. An era that turns
+out to be wrong is removed, and the server is probed again.
 """
 
 import logging
@@ -17,9 +17,9 @@ from .tool_cache import CacheStore, entry_hash
 
 __all__ = ["CachedEraStore", "DatedRecords", "ServerFacts", "ServerMemory"]
 
-VERSION = 1
-LIMIT = 1000  # servers; the oldest records are dropped first
-MAX_BYTES = 256 << 10
+VERSION = 1  # version of the file format
+LIMIT = 1000  # maximum number of servers; the oldest records are dropped first
+MAX_BYTES = 256 << 10  # bytes of the file at most; a larger file is ignored
 
 log = logging.getLogger("fairlead.upstream")
 
@@ -35,7 +35,7 @@ class DatedRecords(Generic[R]):
     """Records by server, in a cache. Failures are logged, and without a store nothing is kept."""
 
     def __init__(self, store: CacheStore | None, key: str, kind: type[R], lifetime: float) -> None:
-        """`key` is the name of the file, and of the member in it that contains the records."""
+        """`key` names the file, and the member of the file that contains the records."""
         self._store = store
         self._key = key
         self._type: Any = dict[str, int | dict[str, kind]]  # type: ignore[valid-type]
@@ -64,7 +64,7 @@ class DatedRecords(Generic[R]):
         """Replace the record of a server; None removes it."""
         if self._store is None:
             return
-        records = self.read()  # read again, because another process may have written to the file
+        records = self.read()  # read again, because another process may have changed the file
         records.pop(server, None)
         if record is not None:
             records[server] = record
@@ -99,7 +99,7 @@ class CachedEraStore:
         self._records.save(server, verdict)
 
 
-LIFETIME = 30 * 24 * 3600.0  # seconds
+LIFETIME = 30 * 24 * 3600.0  # seconds for which a record is used
 
 
 class ServerFacts(Struct, frozen=True):
@@ -123,7 +123,7 @@ class ServerMemory:
         self._records = DatedRecords(store, "servers", _Record, LIFETIME)
 
     def load(self, entry: MCPServerEntry) -> ServerFacts:
-        """Return the facts about a server; unreadable ones count as unknown."""
+        """Return the facts about a server. Facts that cannot be read are unknown."""
         record = self._records.read().get(entry_hash(entry))
         return ServerFacts() if record is None else record.facts
 

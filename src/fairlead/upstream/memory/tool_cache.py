@@ -1,4 +1,4 @@
-"""Tools that a server listed in an earlier run, for use until it responds.
+"""Cache of the tools that servers listed in earlier runs, for use until they respond.
 
 Cached tools apply only to the same configuration. They are stored with a hash of the entry as
 written in the file, before variables are substituted, so the hash does not depend on secrets.
@@ -29,22 +29,22 @@ __all__ = [
     "own_folder",
 ]
 
-VERSION = 1
-LIFETIME = 30 * 24 * 3600.0
+VERSION = 1  # version of the file format
+LIFETIME = 30 * 24 * 3600.0  # seconds for which cached tools are used
 MAX_BYTES = TOOL_CACHE_BYTES.value
 
 log = logging.getLogger("fairlead.manager")
 
 
 class CacheStore(Protocol):
-    """Storage for cached data. A method may raise `OSError`; only the cache entry is lost."""
+    """Storage for cached data. Methods may raise `OSError`, which loses only the cache entry."""
 
     def read(self, key: str) -> bytes | None: ...
     def write(self, key: str, value: bytes) -> None: ...
 
 
 class MemoryStore:
-    """Storage in memory, for as long as the program runs."""
+    """Storage in memory, which lasts as long as the program."""
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
@@ -91,9 +91,7 @@ class CachedServer(Struct):
 
 
 class MCPToolCache:
-    """Cached tool definitions by server. Entries that cannot be read or written are misses, not
-    errors.
-    """
+    """Cached tool definitions by server. Failures to read or write are logged, not raised."""
 
     def __init__(self, store: CacheStore | None = None) -> None:
         self._store = store if store is not None else FileStore()
@@ -110,9 +108,7 @@ class MCPToolCache:
         return [tool for tool in cached.tools if isinstance(tool.get("name"), str)]
 
     def failed(self, name: str, entry: "MCPServerEntry | dict[str, Any]") -> bool:
-        """Return True if the server did not start the last time, so that waiting for it is
-        pointless.
-        """
+        """Return True if the server did not start last time, so callers need not wait."""
         cached = self.last(name, entry)
         return cached is not None and cached.tools is None
 

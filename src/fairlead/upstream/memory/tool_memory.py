@@ -18,7 +18,7 @@ log = logging.getLogger("fairlead.manager")
 
 
 class ToolMemory:
-    """The known tools of servers, and the servers that do not start."""
+    """The known tools of servers, and the servers that failed to start."""
 
     def __init__(self, cache: MCPToolCache | None) -> None:
         """Without `cache`, nothing is kept for the next run."""
@@ -52,7 +52,7 @@ class ToolMemory:
         return tools is not None
 
     def update(self, upstream: Upstream) -> None:
-        """Store a server's new tools, or that it failed to start."""
+        """Store a server's new tools, or the fact that it failed to start."""
         name, tools = upstream.name, upstream.tools
         if tools is not None and tools is not self._tools.get(name):
             self._tools[name] = tools
@@ -61,7 +61,7 @@ class ToolMemory:
         elif (
             upstream.state == "failed"
             and not self.is_known(name)
-            # Configuration errors are found immediately, so there is no wait that could be avoided.
+            # Configuration errors occur at once, so recording them would not save a wait.
             and not isinstance(upstream.error, ConfigError)
         ):
             self._failing.add(name)

@@ -1,1 +1,1 @@
-"""Starts of servers: their number at once, shortages of this machine, and hanging servers."""
+"""Starts of servers: concurrent starts, resource shortages, and hanging servers."""

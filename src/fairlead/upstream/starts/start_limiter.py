@@ -51,12 +51,12 @@ class LocalShortage:
             self._since = now
             log.warning("this machine is out of %s; starts are delayed", error.resource)
         self._error, self._reported = error, now
-        # Several servers report the same shortage, which lengthens the delay only once.
+        # Several servers may report the same shortage, but only one report lengthens the delay.
         if now >= self._not_before:
             self._not_before = now + self._backoff.next()
 
     def clear(self) -> None:
-        """Record that a connection was opened, which ends a shortage."""
+        """End the shortage, because a connection was opened."""
         if self._error is None:
             return
         log.warning("this machine has enough %s again", self._error.resource)
@@ -70,7 +70,7 @@ class LocalShortage:
             await asyncio.sleep(left)
 
 
-PATIENCE = 1.5  # seconds after which a start without a response releases its slot
+PATIENCE = 1.5  # seconds after which a server that has not responded releases its slot
 
 
 class StartPriority(IntEnum):
@@ -98,8 +98,8 @@ class StartLimiter:
     ) -> AsyncIterator[None]:
         """Hold a slot during a start; the block ends with the first response.
 
-        `priority` is called whenever a slot is released, because a call may arrive for a server
-        that waits.
+        `priority` is called whenever a slot is released, because a call for a waiting server raises
+        its priority.
         """
         await self.shortage.wait()
         await self._acquire(priority)
@@ -120,7 +120,7 @@ class StartLimiter:
             release()
 
     async def _acquire(self, priority: Callable[[], StartPriority]) -> None:
-        # A new start must not overtake those that wait.
+        # A new start must not overtake waiting starts.
         if self._free and not self._waiting:
             self._free -= 1
             return
@@ -130,15 +130,14 @@ class StartLimiter:
             await turn
         except asyncio.CancelledError:
             if self._waiting.pop(turn, None) is None and not turn.cancelled():
-                # The slot was granted in the same iteration of the loop as the cancellation.
+                # The slot was granted in the same loop iteration as the cancellation.
                 self._release()
             raise
 
     def _release(self) -> None:
         self._free += 1
         while self._free and self._waiting:
-            # `min` returns the first of equal values, so starts with the same priority keep their
-            # order.
+            # `min` returns the first of equal values, so equal priorities start in order.
             turn = min(self._waiting, key=lambda one: self._waiting[one]())
             del self._waiting[turn]
             if not turn.done():

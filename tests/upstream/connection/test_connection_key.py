@@ -1,4 +1,4 @@
-"""Keys of connections: which clients look the same to a server."""
+"""Keys of connections, which are equal for clients that a server cannot distinguish."""
 
 import json
 from typing import Any
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fairlead.protocol.caller import ANONYMOUS, Caller, Principal, principal_from
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
-from fairlead.upstream.connection import open_connections
-from fairlead.upstream.connection.open_connections import (
+from fairlead.upstream.connection import connection_key
+from fairlead.upstream.connection.connection_key import (
     STATELESS,
     ConnectionKey,
     key_of_caller,
@@ -29,14 +29,18 @@ def caller(capabilities: Any = None, principal: Principal = ANONYMOUS) -> Caller
     return exchange(capabilities=data, principal=principal).caller
 
 
+def caller_key(caller: Caller) -> ConnectionKey:
+    return key_of_caller(caller.capabilities, caller.principal)
+
+
 def introduction(**members: Any) -> bytes:
     return json.dumps({"protocolVersion": VERSION, **members}).encode()
 
 
 def test_the_key_of_a_stateless_caller_contains_its_capabilities() -> None:
-    key = key_of_caller(caller({"roots": {}, "sampling": {}}, ADA))
+    key = caller_key(caller({"roots": {}, "sampling": {}}, ADA))
     assert key == ConnectionKey(False, VERSION, b'{"roots":{},"sampling":{}}', ADA, False)
-    assert key_of_caller(caller()) == ConnectionKey(False, VERSION)
+    assert caller_key(caller()) == ConnectionKey(False, VERSION)
     assert ConnectionKey(True) == STATELESS
 
 
@@ -49,11 +53,11 @@ def test_the_key_of_a_session_contains_its_revision_and_capabilities(
     assert key == ConnectionKey(False, VERSION, declared, ADA, asked)
 
 
-def test_a_session_and_a_stateless_caller_share_a_key_unless_they_can_be_asked() -> None:
-    """A parked call of a stateless caller keeps its turn on the connection for minutes."""
-    assert key_of_session(caller(), introduction()) == key_of_caller(caller())
+def test_a_session_and_a_stateless_caller_share_a_key_unless_they_accept_server_requests() -> None:
+    """A suspended call of a stateless caller can occupy its connection for minutes."""
+    assert key_of_session(caller(), introduction()) == caller_key(caller())
     asked = caller({"elicitation": {}})
-    assert key_of_session(asked, introduction()) != key_of_caller(asked)
+    assert key_of_session(asked, introduction()) != caller_key(asked)
 
 
 @pytest.mark.parametrize(
@@ -77,16 +81,16 @@ def test_a_session_and_a_stateless_caller_share_a_key_unless_they_can_be_asked()
         (b"[" * 100_000, {}),
     ],
 )
-def test_capabilities_that_no_server_acts_on_are_ignored(declared: Any, normal: Any) -> None:
+def test_capabilities_that_do_not_affect_servers_are_removed(declared: Any, normal: Any) -> None:
     data = declared if isinstance(declared, bytes) else json.dumps(declared).encode()
-    assert json.loads(open_connections.normal_capabilities(data)) == normal
+    assert json.loads(connection_key.normal_capabilities(data)) == normal
 
 
 @given(st.permutations(["roots", "sampling", "elicitation", "experimental"]))
 def test_the_order_of_capabilities_is_ignored(names: list[str]) -> None:
     declared = json.dumps({name: {} for name in names}).encode()
     expected = b'{"elicitation":{"form":{}},"roots":{},"sampling":{}}'
-    assert open_connections.normal_capabilities(declared) == expected
+    assert connection_key.normal_capabilities(declared) == expected
 
 
 @pytest.mark.parametrize(
@@ -103,7 +107,9 @@ def test_the_order_of_capabilities_is_ignored(names: list[str]) -> None:
         (b"[" * 100_000, ""),
     ],
 )
-def test_the_revision_is_the_one_that_the_client_proposes(said: bytes, revision: str) -> None:
+def test_the_revision_in_a_connection_key_is_the_version_proposed_by_the_client(
+    said: bytes, revision: str
+) -> None:
     assert key_of_session(caller(), said).revision == revision
 
 
@@ -120,9 +126,9 @@ def test_clients_that_a_server_can_distinguish_have_different_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    "remembering", [open_connections.normal_capabilities, open_connections._version]
+    "remembering", [connection_key.normal_capabilities, connection_key._version]
 )
-def test_keys_of_a_limited_number_of_declared_capabilities_are_cached(remembering: Any) -> None:
+def test_parsed_capabilities_and_versions_are_cached_up_to_a_limit(remembering: Any) -> None:
     remembering.cache_clear()
     for number in range(257):
         remembering(b'{"n":%d}' % number)
