@@ -1,4 +1,4 @@
-"""The gateway as a whole: servers, endpoints, closing, and the public interface."""
+"""The complete gateway: servers, endpoints, closing, and public interface."""
 
 import asyncio
 import contextlib
@@ -71,13 +71,13 @@ async def test_clients_of_both_eras_are_notified_of_added_and_removed_servers() 
             with pytest.raises(RpcError):
                 await client.call_tool("red_who", {})
             assert (await client.call("blue_who")).text.startswith("blue")
-        # Connect it again under the same name.
+        # Connect the server again with the same name.
         await gateway.connect({"red": {"url": red}})
         await until(lambda: gateway.is_ready)
         assert (await handshake.call("red_who")).text.startswith("red")
 
 
-async def test_an_invalid_entry_changes_nothing() -> None:
+async def test_connecting_an_invalid_entry_has_no_effect() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         with pytest.raises(ConfigError):
             await gateway.connect({"red": {"url": red}, "bad": {"command": 7}})
@@ -116,7 +116,7 @@ async def test_a_server_with_an_unusual_name_is_served() -> None:
             assert (await client.call("b_c_d_who")).text.startswith("red")
 
 
-async def test_servers_of_a_given_manager_outlive_the_gateway() -> None:
+async def test_closing_a_gateway_does_not_close_servers_of_a_given_manager() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, MCPManager() as manager:
         async with Gateway(manager) as gateway:
             await gateway.connect({"red": {"url": red}})
@@ -127,7 +127,9 @@ async def test_servers_of_a_given_manager_outlive_the_gateway() -> None:
 
 
 @pytest.mark.parametrize(("share", "processes"), [("all", 1), ("alike", 1), ("session", 3)])
-async def test_sessions_share_a_process_or_have_one_each(share: Share, processes: int) -> None:
+async def test_sessions_share_a_server_process_or_have_their_own_depending_on_share(
+    share: Share, processes: int
+) -> None:
     relay = RelaySettings(share=share)
     async with asyncio.timeout(LIMIT), Gateway(relay=relay) as gateway:
         await gateway.connect({"red": program("red")})
@@ -168,7 +170,7 @@ class RawClient:
             await asyncio.wait({self.reading})
 
 
-async def test_closing_ends_the_connections_of_clients_at_every_endpoint() -> None:
+async def test_closing_a_gateway_closes_client_connections_at_every_endpoint() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red:
         gateway = Gateway()
         await gateway.connect({"red": {"url": red}})
@@ -190,7 +192,7 @@ async def test_closing_ends_the_connections_of_clients_at_every_endpoint() -> No
         await gateway.close()  # closing again is safe
 
 
-async def test_closing_answers_listeners_before_their_connections_end() -> None:
+async def test_closing_a_gateway_answers_listeners_before_their_connections_end() -> None:
     stamp = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -221,7 +223,7 @@ for request in requests():
 """
 
 
-async def test_closing_ends_calls_that_wait_for_input_of_their_client(tmp_path: Path) -> None:
+async def test_closing_a_gateway_ends_calls_that_wait_for_input(tmp_path: Path) -> None:
     asked = asyncio.Event()
 
     async def on_elicit(question: object) -> dict[str, object]:
@@ -245,7 +247,7 @@ async def test_closing_ends_calls_that_wait_for_input_of_their_client(tmp_path: 
             await asyncio.wait({call})
 
 
-async def test_closing_ends_background_tasks() -> None:
+async def test_closing_a_gateway_cancels_its_background_tasks() -> None:
     async with asyncio.timeout(LIMIT):
         gateway = Gateway()
         task = gateway._tasks.start(asyncio.Event().wait())
@@ -287,7 +289,7 @@ def test_interceptors_run_in_the_documented_order() -> None:
     assert [type(one) for one in only_lock] == [TargetResolver, ToolLock]
 
 
-def test_settings_can_be_passed_as_an_object_or_as_options() -> None:
+def test_gateway_settings_can_be_passed_as_an_object_or_as_keywords() -> None:
     settings = GatewaySettings(name="harbour", page_size=3)
     assert Gateway(settings=settings).settings is settings
     assert Gateway(name="harbour", page_size=3).settings == settings
@@ -296,7 +298,7 @@ def test_settings_can_be_passed_as_an_object_or_as_options() -> None:
     assert Gateway(manager).upstreams is manager.upstreams
 
 
-async def test_the_server_of_a_call_is_known_after_waiting_for_its_start() -> None:
+async def test_the_server_of_a_call_is_resolved_after_waiting_for_its_start() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway(deadline=0) as one:
         await one.connect({"red": {"url": red}})
         call = exchange("tools/call", {"name": "red_who"})
@@ -305,7 +307,7 @@ async def test_the_server_of_a_call_is_known_after_waiting_for_its_start() -> No
         assert one.server_of(call) == "red"
 
 
-async def test_interceptors_see_notifications_of_the_gateway_itself() -> None:
+async def test_interceptors_process_notifications_from_the_gateway_itself() -> None:
     seen: list[str] = []
 
     async def look(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -332,7 +334,7 @@ async def test_search_tools_exist_only_if_search_is_enabled() -> None:
         await Gateway().handler(call)
 
 
-async def test_listed_waits_until_servers_have_listed_their_items() -> None:
+async def test_the_listed_method_waits_until_all_servers_have_listed_their_items() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway(deadline=LIMIT) as one:
         await one.connect({"red": {"url": red}})
         assert not one.is_ready
@@ -356,7 +358,7 @@ async def test_reload_calls_the_registered_function() -> None:
     assert reloads == [1]
 
 
-async def test_http_apps_serve_added_servers_and_drop_removed_ones() -> None:
+async def test_http_apps_serve_added_servers_and_stop_serving_removed_ones() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         await gateway.connect({"red": {"url": red}})
         app, other = gateway.create_http_app(), gateway.create_http_app(path="/all")
@@ -375,7 +377,7 @@ async def test_http_apps_serve_added_servers_and_drop_removed_ones() -> None:
         assert (served(app), served(other)) == ({"/mcp/blue"}, set())
 
 
-async def test_new_views_apply_immediately() -> None:
+async def test_new_views_apply_to_connected_clients_immediately() -> None:
     told: list[str] = []
 
     class Keeping(Passing):
@@ -390,7 +392,7 @@ async def test_new_views_apply_immediately() -> None:
     assert gateway.catalog.changes == changes + 1
 
 
-async def test_stdio_is_served_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stdio_is_served_until_its_streams_end(monkeypatch: pytest.MonkeyPatch) -> None:
     client = RawClient()
 
     @contextlib.asynccontextmanager
@@ -408,5 +410,5 @@ async def test_stdio_is_served_until_it_is_closed(monkeypatch: pytest.MonkeyPatc
     assert gateway.clients == 0
 
 
-def test_the_documented_port_is_the_default() -> None:
+def test_the_default_port_is_the_documented_one() -> None:
     assert Gateway.port == 8765

@@ -1,4 +1,4 @@
-"""Gateway files: their keys, and the errors for invalid ones."""
+"""Gateway files: their keys, and the errors for invalid files."""
 
 import json
 from pathlib import Path
@@ -99,7 +99,7 @@ def as_yaml(data: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("ending", ["toml", "json", "yaml"])
-def test_all_keys_of_a_file_are_read(tmp_path: Path, ending: str) -> None:
+def test_all_keys_of_a_gateway_file_are_read(tmp_path: Path, ending: str) -> None:
     writers = {"toml": lambda _: TOML, "json": json.dumps, "yaml": as_yaml}
     file = read(tmp_path, writers[ending](EVERYTHING), ending)
     guests = View(allow=("notes_*",), deny=("*_write",), rename={"notes_read": "read"})
@@ -133,7 +133,7 @@ def test_all_keys_of_a_file_are_read(tmp_path: Path, ending: str) -> None:
         assert secret not in repr(file)
 
 
-def test_an_empty_file_has_the_default_settings(tmp_path: Path) -> None:
+def test_an_empty_gateway_file_has_the_default_settings(tmp_path: Path) -> None:
     file = read(tmp_path, "")
     path = str(tmp_path / "gateway.toml")
     assert file == GatewayFile(path=path, settings=GatewaySettings())
@@ -144,7 +144,7 @@ def test_an_empty_file_has_the_default_settings(tmp_path: Path) -> None:
     assert (file.tls_cert, file.tls_key, file.lock_policy) == (None, None, "refuse")
 
 
-def test_a_schema_reference_is_ignored(tmp_path: Path) -> None:
+def test_the_schema_key_of_a_gateway_file_is_ignored(tmp_path: Path) -> None:
     assert read(tmp_path, '{"$schema": "x", "name": "n"}', "json").settings.name == "n"
 
 
@@ -179,7 +179,7 @@ def test_all_settings_of_the_http_endpoint_are_read(
     assert structs.replace(file, **{name: getattr(read(tmp_path, ""), name)}) == read(tmp_path, "")
 
 
-def test_paths_are_relative_to_the_folder_of_the_file(
+def test_paths_in_a_gateway_file_are_relative_to_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
@@ -187,7 +187,7 @@ def test_paths_are_relative_to_the_folder_of_the_file(
     assert (file.rules, file.lock) == (str(tmp_path / "r.toml"), "/home/ann/l.json")
 
 
-def test_the_process_environment_is_used_unless_another_is_given(
+def test_variables_in_a_gateway_file_are_read_from_the_process_environment_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "g.toml").write_text("name = '${HARBOUR:-none}'")
@@ -197,13 +197,15 @@ def test_the_process_environment_is_used_unless_another_is_given(
     assert read_gateway_file(tmp_path / "g.toml", {"HARBOUR": "x"}).settings.name == "x"
 
 
-def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_of_a_gateway_file_is_made_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "g.toml").write_text("")
     monkeypatch.chdir(tmp_path)
     assert read_gateway_file("g.toml").path == str(tmp_path / "g.toml")
 
 
-def test_clients_are_mapped_to_their_views(tmp_path: Path) -> None:
+def test_each_client_gets_the_view_named_in_its_entry_or_the_default(tmp_path: Path) -> None:
     file = read(
         tmp_path,
         """
@@ -224,7 +226,7 @@ def test_clients_are_mapped_to_their_views(tmp_path: Path) -> None:
     assert repr(file.clients[0]) == "<Client 'ann'>"
 
 
-def test_a_view_may_name_unknown_servers_only_with_discovery(tmp_path: Path) -> None:
+def test_a_view_may_name_unknown_servers_only_if_discovery_is_enabled(tmp_path: Path) -> None:
     view = "[servers.a]\ncommand = 'x'\n[views.v]\nservers = ['a', 'b']"
     with pytest.raises(ConfigError, match="unknown server 'b': expected one of a"):
         read(tmp_path, view)
@@ -238,7 +240,7 @@ def test_a_token_from_the_environment_is_preferred_to_one_in_the_file(tmp_path: 
     assert file.clients == (ClientEntry("bob", "two"),)
 
 
-def test_replicas_combine_shared_and_own_keys(tmp_path: Path) -> None:
+def test_a_replica_combines_its_own_keys_with_the_shared_ones(tmp_path: Path) -> None:
     file = read(
         tmp_path,
         """
@@ -268,7 +270,7 @@ def test_replicas_combine_shared_and_own_keys(tmp_path: Path) -> None:
     assert repr(file) == f"<GatewayFile {file.path}: 2 servers>"
 
 
-def test_numbers_are_read_from_variables_only(tmp_path: Path) -> None:
+def test_only_the_value_of_a_variable_is_converted_from_text_to_a_number(tmp_path: Path) -> None:
     assert read(tmp_path, "page_size = '${PAGE}'").settings.page_size == 7
     assert read(tmp_path, "page_size = 0").settings.page_size == 0
     assert read(tmp_path, "fresh = 0").settings.fresh == 0
@@ -335,13 +337,22 @@ def test_a_server_may_have_settings_of_its_own(tmp_path: Path) -> None:
     plain = (
         "idle_close = 9\n[servers.a]\ncommand = 'x'\n[servers.b]\nreplicas = [{url = 'http://b'}]"
     )
-    own = plain.replace("'x'\n", "'x'\nera = 'handshake'\nmax_connections = 2\nidle_close = 5\n")
+    settings = (
+        "era = 'handshake'\nmax_connections = 2\nidle_close = 5\ncall_timeout = 6\ncollect = 1\n"
+    )
+    own = plain.replace("'x'\n", f"'x'\n{settings}")
     before, file = read(tmp_path, plain), read(tmp_path, own + "\nshare = 'session'")
     assert file.settings == before.settings
     [a], [b] = file.servers["a"], file.servers["b"]
-    assert a.settings == {"era": "handshake", "max_connections": 2, "idle_close": 5.0}
+    assert a.settings == {
+        "era": "handshake",
+        "max_connections": 2,
+        "idle_close": 5.0,
+        "call_timeout": 6.0,
+        "collect": 1.0,
+    }
     assert b.settings == {"share": "session"}
-    # Settings are not part of the identity of a server.
+    # Settings do not change the identity of a server.
     assert [before.servers[name][0].digest for name in "ab"] == [a.digest, b.digest]
 
 
@@ -375,7 +386,7 @@ WRONG = [
     ),
     ("[servers.a]\ncommand = 'x'\nupstream = 'all'", 3, '`upstream` must be "shared" or "per-sess'),
     ("[servers.a]\ncommand = 'x'\nidle_close = -1", 3, "`idle_close` must not be negative"),
-    ("[servers.a]\ncommand = 'x'\ncall_timeout = 1", 3, "unknown key 'call_timeout': did"),
+    ("[servers.a]\ncommand = 'x'\nmax_parked = 1", 3, "unknown key 'max_parked'"),
     ("include = 'all'", 1, '`include` must be "discovered"'),
     ("path = 'mcp'", 1, "invalid `path` 'mcp': expected a URL path such as /mcp"),
     ("name = 'x'\npath = '/'", 2, "invalid `path` '/': expected a URL path such as /mcp"),
@@ -457,7 +468,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "line", "words"), WRONG)
-def test_an_error_has_the_path_and_line_of_the_mistake(
+def test_a_gateway_file_error_has_the_path_and_line_of_the_mistake(
     tmp_path: Path, text: str, line: int, words: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -473,25 +484,27 @@ def test_an_error_has_the_path_and_line_of_the_mistake(
         ("yaml", "servers:\n  a: {command: x}\nviews: {v: {serves: []}}\n"),
     ],
 )
-def test_errors_in_json_and_yaml_have_a_line(tmp_path: Path, ending: str, text: str) -> None:
+def test_errors_in_json_and_yaml_gateway_files_have_a_line_number(
+    tmp_path: Path, ending: str, text: str
+) -> None:
     with pytest.raises(ConfigError, match="did you mean 'servers'") as caught:
         read(tmp_path, text, ending)
     assert caught.value.line == 3
 
 
-def test_values_that_may_be_secrets_are_not_repeated(tmp_path: Path) -> None:
+def test_error_messages_do_not_repeat_values_that_may_be_secrets(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, "[clients.a]\ntoken = ['s3cret']")
     assert "s3cret" not in str(caught.value)
 
 
-def test_the_reason_of_an_error_does_not_contain_the_path(tmp_path: Path) -> None:
+def test_the_reason_attribute_of_an_error_does_not_contain_the_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, "serch = true")
     assert caught.value.args[0] == "unknown setting 'serch': did you mean 'search'?"
 
 
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_gateway_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="file not found") as caught:
         read_gateway_file(tmp_path / "none.toml")
     assert caught.value.path == str(tmp_path / "none.toml")
@@ -506,7 +519,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         ("json", '{"servers": null}', "`servers` must be a map of names, not null"),
     ],
 )
-def test_values_of_unexpected_types_are_described_by_their_type(
+def test_errors_describe_values_of_unexpected_types_by_their_type(
     tmp_path: Path, ending: str, text: str, words: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

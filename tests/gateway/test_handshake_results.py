@@ -26,7 +26,7 @@ from tests.support.single_exchange import exchange
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_client_gets_the_instructions_of_all_servers(version: str) -> None:
+async def test_a_client_gets_the_merged_instructions_of_all_servers(version: str) -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         await gateway.connect({"red": {"url": red}, "blue": program("blue")})
         await until(lambda: gateway.is_ready)
@@ -109,7 +109,7 @@ async def test_initialize_returns_the_capabilities_of_the_gateway() -> None:
     assert client.introduction is None
 
 
-async def test_discover_returns_all_revisions() -> None:
+async def test_discover_returns_all_supported_revisions() -> None:
     place = Place()
     answer = await place.results.discover(exchange("server/discover", {}))
     found = json.loads(bytes(answer or b""))
@@ -131,7 +131,7 @@ async def test_discover_returns_all_revisions() -> None:
         ("", None, {"a": "A"}, ""),
     ],
 )
-async def test_instructions_are_those_of_servers_in_the_view(
+async def test_only_servers_in_the_view_contribute_to_the_instructions(
     own: str | None, view: View | None, texts: dict[str, str | None], shown: str | None
 ) -> None:
     place = Place(own, view, **texts)
@@ -140,7 +140,9 @@ async def test_instructions_are_those_of_servers_in_the_view(
     assert place.readied == (1 if own is None else 0)
 
 
-async def test_long_instructions_are_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_instructions_over_the_length_limit_are_truncated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(INSTRUCTIONS_TEXT, "value", 4)
     hits = INSTRUCTIONS_TEXT.hits
     assert await Place(a="1234").instructions() == "a: 1234"
@@ -153,7 +155,7 @@ async def test_long_instructions_are_truncated(monkeypatch: pytest.MonkeyPatch) 
     ("room", "shown", "hit"),
     [(6, "a: 12\n\nb: 34\n\nc: 56", 0), (5, "a: 12\n\nb: 34", 1), (1, None, 1)],
 )
-async def test_all_instructions_together_have_a_limited_size(
+async def test_the_merged_instructions_are_limited_in_size(
     monkeypatch: pytest.MonkeyPatch, room: int, shown: str | None, hit: int
 ) -> None:
     monkeypatch.setattr(MERGED_INSTRUCTIONS_TEXT, "value", room)

@@ -25,9 +25,9 @@ ADA, BOB = principal_from("ada"), principal_from("bob")
 
 
 class Place:
-    """An endpoint, and records of its calls to the other parts of a gateway."""
+    """An endpoint, and a record of its calls to other gateway components."""
 
-    # Handlers of requests, which these tests do not send.
+    # Handlers for requests that these tests do not send.
     subscribe = unsubscribe = listen = set = initialize = discover = None
 
     def __init__(self, *interceptors: Any, **views: View) -> None:
@@ -55,7 +55,6 @@ class Place:
             search=None,
             desk=parts,
             until_disconnected=parts,
-            input_timeout=1.0,
         )
         self.endpoint.handler = self.handler
 
@@ -143,11 +142,11 @@ async def test_a_client_is_registered_until_its_connection_ends() -> None:
         ("unwatch", client, "b:1"),
         ("forget", one.peer),
     ]
-    assert "stop" in place.done  # its listen streams end when its input ends
+    assert "stop" in place.done  # the listen streams of the client end with its input
     await other.peer.close()
 
 
-async def test_subscriptions_follow_a_client_to_its_new_connections() -> None:
+async def test_subscriptions_are_informed_of_attached_and_lost_connections() -> None:
     place, one = Place(), RawClient()
     client = one.attach(place)
     session: Any = client.session_with("red")
@@ -191,7 +190,7 @@ class FakeConnection:
         self.told.append(note.method)
 
 
-async def test_notifications_go_only_to_connections_of_the_client_itself() -> None:
+async def test_client_notifications_are_forwarded_only_on_the_clients_own_connections() -> None:
     place, one = Place(), RawClient()
     client = one.attach(place)
     await one.initialize()
@@ -237,10 +236,10 @@ async def test_interceptors_may_delay_a_cancellation(passes: bool) -> None:
     await one.peer.close()
 
 
-async def test_ending_streams_refuses_held_messages() -> None:
+async def test_ending_streams_rejects_messages_held_by_interceptors() -> None:
     place = Place()
     await place.endpoint.end_streams()
-    assert place.done == ["the gateway ends", ("end", None)]
+    assert place.done == ["the gateway is closing", ("end", None)]
     without: Any = place.endpoint
     without._desk = None
     await without.end_streams()
@@ -255,7 +254,7 @@ async def test_ending_streams_refuses_held_messages() -> None:
 @pytest.mark.parametrize(
     ("tool", "who", "count"), [("s_t", ADA, 0), ("s_t", BOB, 1), ("x", BOB, 0)]
 )
-def test_param_headers_are_known_only_for_tools_in_the_view(
+def test_param_headers_are_returned_only_for_tools_in_the_view(
     tool: str, who: Principal, count: int
 ) -> None:
     place = Place(ada=View(deny=("s_t",)))

@@ -1,4 +1,4 @@
-"""Dispatch of requests at the merged endpoint to the server that owns the item."""
+"""Dispatch of merged-endpoint requests to the server that owns the item."""
 
 import asyncio
 import json
@@ -14,6 +14,7 @@ from fairlead.gateway.catalog.views import ClientViews
 from fairlead.gateway.merged_endpoint import MergedEndpoint
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.caller import ANONYMOUS, principal_from
+from fairlead.protocol.own_errors import own_error
 from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.protocol.targets.targets import Target
 from fairlead.relay.request_params import with_members
@@ -93,7 +94,7 @@ async def test_requests_for_unknown_items_are_refused(version: str) -> None:
         (False, ("server/discover", "subscriptions/listen")),
     ],
 )
-async def test_methods_of_the_other_era_are_unknown(
+async def test_methods_of_the_other_era_are_not_found(
     stateless: bool, methods: tuple[str, ...]
 ) -> None:
     async with Gateway() as gateway:
@@ -106,7 +107,7 @@ async def test_methods_of_the_other_era_are_unknown(
             )
 
 
-async def test_every_request_passes_the_interceptors() -> None:
+async def test_every_request_passes_through_the_interceptors() -> None:
     seen: list[str] = []
 
     async def note(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -140,13 +141,13 @@ class FakeBackend:
 
 
 class Parts:
-    """The collaborators of an endpoint, with one server `git` and its tool `log`."""
+    """The collaborators of an endpoint, with one server `git` that has the tool `log`."""
 
     def __init__(self, *interceptors: Any, search: Any = None) -> None:
         self.git = FakeBackend("git")
         self.members: dict[str, Any] = {"git": self.git}
         self.is_ready = True
-        self.compared = True  # the lists that the client sees are known
+        self.compared = True  # whether the lists for this client are known
         self.calls: list[Any] = []
         self.catalog = MergedCatalog()
         self.catalog.put("git", ListKind.TOOLS, tools("log"))
@@ -170,7 +171,6 @@ class Parts:
             search=None if search is None else parts,
             desk=None,
             until_disconnected=self.until_disconnected,
-            input_timeout=1.0,
         )
 
     def is_ready_for(self, asked: Exchange, client: Any) -> bool:
@@ -182,6 +182,9 @@ class Parts:
     def page(self, kind: ListKind, asked: Exchange, client: Any) -> bytes:
         self.calls.append((kind, client))
         return b'"%b":[]' % kind.value.encode()
+
+    def unknown(self, kind: ListKind, name: str | None, asked: Exchange) -> RpcError:
+        return own_error(-32602, f"Unknown {kind.target_kind}: {name}")
 
     async def tool(self, asked: Exchange) -> Target:
         return Target("tool", "log", "git_log", "git")
@@ -230,7 +233,7 @@ class Parts:
         ("tools/call", False, True, True, None),
     ],
 )
-def test_requests_that_need_no_waiting_are_answered_inline(
+def test_requests_that_need_not_wait_are_answered_without_a_task(
     method: str, stateless: bool, ready: bool, compared: bool, answer: bytes | None
 ) -> None:
     parts = Parts()
@@ -242,7 +245,7 @@ def test_requests_that_need_no_waiting_are_answered_inline(
     assert parts.calls == ([(ListKind.TOOLS, client)] if listed else [])
 
 
-def test_no_method_is_inline_if_there_are_interceptors() -> None:
+def test_requests_are_not_answered_inline_if_there_are_interceptors() -> None:
     async def look(asked: Exchange, proceed: Proceed) -> Answer:
         return await proceed(asked)
 
@@ -259,7 +262,7 @@ def test_no_method_is_inline_if_there_are_interceptors() -> None:
         ("resources/templates/list", ListKind.TEMPLATES),
     ],
 )
-async def test_lists_wait_for_starting_servers(method: str, kind: ListKind) -> None:
+async def test_list_requests_wait_for_starting_servers(method: str, kind: ListKind) -> None:
     parts = Parts()
     assert await parts.ask(method, {}, stateless=False) == {kind.value: []}
     assert parts.calls == ["alone", ("ready", None), (kind, None)]
@@ -279,7 +282,7 @@ async def test_lists_wait_for_starting_servers(method: str, kind: ListKind) -> N
         ("completion/complete", ("completion/complete", None)),
     ],
 )
-async def test_a_request_is_forwarded_with_its_client(
+async def test_a_forwarded_request_carries_its_client(
     method: str, asked: tuple[str, str | None]
 ) -> None:
     parts = Parts()
@@ -288,12 +291,12 @@ async def test_a_request_is_forwarded_with_its_client(
     client = parts.merged[request.edge] = SimpleNamespace(incoming=parts)
     parts.calls.clear()
     assert await parts.endpoint.handler(request) == b'{"by":"git"}'
-    # the request waits for notifications that were sent before the request
+    # the request waits for notifications that the client sent earlier
     assert parts.calls == ["passed"]
     assert parts.git.asked == [(*asked, None), (*asked, client)]
 
 
-async def test_a_call_to_a_server_that_was_removed_meanwhile_is_refused() -> None:
+async def test_a_call_to_a_removed_server_is_refused() -> None:
     with pytest.raises(RpcError, match="Server 'gone' was removed") as refused:
         await Parts().ask("prompts/get", {})
     assert refused.value.code == -32602
@@ -310,7 +313,7 @@ async def test_a_call_to_a_server_that_was_removed_meanwhile_is_refused() -> Non
         ("subscriptions/listen", True),
     ],
 )
-async def test_some_methods_are_answered_by_the_gateway_itself(
+async def test_the_gateway_itself_answers_lifecycle_logging_and_subscription_requests(
     method: str, stateless: bool
 ) -> None:
     parts = Parts()
@@ -325,7 +328,7 @@ async def test_calls_of_anonymous_clients_are_not_tracked() -> None:
     assert parts.calls == [("server/discover", None)]
 
 
-async def test_a_call_inside_call_tool_passes_the_interceptors_again() -> None:
+async def test_a_call_inside_call_tool_passes_through_the_interceptors_again() -> None:
     seen: list[str | None] = []
 
     async def look(asked: Exchange, proceed: Proceed) -> Answer:

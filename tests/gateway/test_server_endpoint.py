@@ -15,7 +15,7 @@ from tests.support.gateway_servers import BOTH, LIMIT, joining, make, names, ser
 
 @asynccontextmanager
 async def at_red(version: str, view: View) -> AsyncIterator[MCPClient]:
-    """A client of the server `red` with this view of it."""
+    """Connect a client with the given view to the endpoint of `red`."""
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway(view=view) as gateway:
         await gateway.connect({"red": {"url": red}})
         await until(lambda: gateway.is_ready)
@@ -35,7 +35,7 @@ async def test_a_restricted_client_reaches_only_items_in_its_view(version: str) 
             (client.call_tool("secret", {}), -32602, "Unknown tool: secret"),
             (client.get_prompt("hello", {"city": "x"}), -32602, "Unknown prompt: hello"),
             (client.read_resource("red://item/7"), missing, "Resource not found: red://item/7"),
-            (client.complete("prompt", "hello", "city", ""), -32602, "Unknown completion ref"),
+            (client.complete("prompt", "hello", "city", ""), -32602, "Unknown prompt: hello"),
             (client.request("no/such/method"), -32601, "Method not found: no/such/method"),
         ]
         for request, code, message in refused:
@@ -45,7 +45,9 @@ async def test_a_restricted_client_reaches_only_items_in_its_view(version: str) 
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_other_clients_get_the_results_of_the_server_itself(version: str) -> None:
+async def test_an_unrestricted_client_gets_the_unchanged_results_of_the_server(
+    version: str,
+) -> None:
     async with at_red(version, View.everything()) as client:
         assert (await client.call("secret")).text == "the secret of red"
         with pytest.raises(RpcError) as caught:
@@ -54,7 +56,7 @@ async def test_other_clients_get_the_results_of_the_server_itself(version: str) 
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_server_outside_the_view_does_not_exist(version: str) -> None:
+async def test_a_server_outside_the_view_is_reported_as_unknown(version: str) -> None:
     with pytest.raises(ConnectFailed, match="Unknown server: red"):
         async with at_red(version, View(servers=("blue",))):
             pass

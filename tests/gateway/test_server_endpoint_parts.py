@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw
 
 from fairlead.errors import RpcError
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
+from fairlead.gateway.catalog.unknown_items import UnknownItems
 from fairlead.gateway.catalog.views import ClientViews, View
 from fairlead.gateway.server_endpoint import SingleServerEndpoint
 from fairlead.interceptor import Answer, Exchange, Proceed
@@ -29,7 +30,7 @@ PART = View(deny=("red_secret", "b:*", "red_hidden"))
 
 
 class FakeRelay:
-    """A relay to the server that records the calls of the endpoint."""
+    """A relay that records the requests from the endpoint."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
@@ -87,6 +88,11 @@ class FakeMember:
         return self.refusal
 
 
+TOOLS = "; tools/list returns the available tools"
+PROMPTS = "; prompts/list returns the available prompts"
+RESOURCES = "; resources/list or resources/templates/list returns the available resources"
+
+
 class Place:
     def __init__(self, *interceptors: Any, filters_tools: bool = False, **views: View) -> None:
         self.member: Any = FakeMember()
@@ -96,6 +102,7 @@ class Place:
         self.catalog.put("red", ListKind.PROMPTS, [raw(name="hello"), raw(name="hidden")])
         self.views = ClientViews(views, View.everything())
         self.ready_count = 0
+        self.search = False
         self.alone: list[str] = []
         lists: Any = self
         self.endpoint = SingleServerEndpoint(
@@ -104,11 +111,11 @@ class Place:
             catalog=self.catalog,
             lists=lists,
             views=self.views,
+            unknown=UnknownItems(lists, {}, suggests=False),
             envelope=ResultEnvelope({"name": "x", "version": "1"}),
             quota=SubscriptionQuota(),
             interceptors=interceptors,
             until_disconnected=self._until_disconnected,
-            input_timeout=1.0,
         )
 
     def _until_disconnected(self, asked: Exchange, answer: Any) -> Any:
@@ -130,26 +137,35 @@ class Place:
     ("method", "params", "refusal"),
     [
         ("tools/call", {"name": "log"}, None),
-        ("tools/call", {"name": "secret"}, (-32602, "Unknown tool: secret")),
-        ("tools/call", {}, (-32602, "Unknown tool: ")),
+        ("tools/call", {"name": "secret"}, (-32602, f"Unknown tool: secret{TOOLS}")),
+        ("tools/call", {}, (-32602, f"Unknown tool: {TOOLS}")),
         ("prompts/get", {"name": "hello"}, None),
-        ("prompts/get", {"name": "hidden"}, (-32602, "Unknown prompt: hidden")),
+        ("prompts/get", {"name": "hidden"}, (-32602, f"Unknown prompt: hidden{PROMPTS}")),
         ("resources/read", {"uri": "a:1"}, None),
-        ("resources/read", {"uri": "b:1"}, (-32602, "Resource not found: b:1")),
-        ("resources/read", {}, (-32602, "Resource not found: None")),
-        ("resources/subscribe", {"uri": "b:1"}, (-32602, "Resource not found: b:1")),
+        ("resources/read", {"uri": "b:1"}, (-32602, f"Resource not found: b:1{RESOURCES}")),
+        ("resources/read", {}, (-32602, f"Resource not found: None{RESOURCES}")),
+        ("resources/subscribe", {"uri": "b:1"}, (-32602, f"Resource not found: b:1{RESOURCES}")),
         ("resources/unsubscribe", {"uri": "b:1"}, None),
         ("completion/complete", {"ref": {"name": "hello"}}, None),
         (
             "completion/complete",
             {"ref": {"name": "hidden"}},
-            (-32602, "Unknown completion reference: hidden"),
+            (-32602, f"Unknown prompt: hidden{PROMPTS}"),
         ),
         ("completion/complete", {"ref": {"uri": "a:{x}"}}, None),
         (
             "completion/complete",
             {"ref": {"uri": "b:{x}"}},
-            (-32602, "Unknown completion reference: b:{x}"),
+            (
+                -32602,
+                "Unknown resource template: b:{x}; resources/templates/list returns the available "
+                "resource templates",
+            ),
+        ),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "hidden", "uri": "a:{x}"}},
+            (-32602, "params.ref must have either a name or a URI"),
         ),
         ("vendor/x", {}, (-32601, "Method not found: vendor/x")),
         ("server/discover", {}, None),
@@ -169,20 +185,20 @@ async def test_a_restricted_client_reaches_only_items_in_its_view(
     assert await place.ask(method, params, BOB) == {"by": "red"}  # unrestricted
 
 
-async def test_the_error_for_a_missing_resource_has_the_code_of_the_era() -> None:
+async def test_the_error_code_for_a_missing_resource_depends_on_the_era() -> None:
     with pytest.raises(RpcError) as refused:
         await Place(ada=PART).ask("resources/read", {"uri": "b:1"}, stateless=False)
     assert refused.value.code == -32002
 
 
-async def test_lists_of_a_restricted_client_come_from_the_catalog() -> None:
+async def test_lists_for_a_restricted_client_are_read_from_the_catalog() -> None:
     place = Place(ada=PART)
     found = await place.ask("tools/list", {})
     assert [tool["name"] for tool in found["tools"]] == ["log"]
     assert (place.ready_count, place.member.asked) == (1, [])
 
 
-async def test_the_tool_filter_of_an_entry_restricts_all_clients() -> None:
+async def test_the_tool_filter_of_a_server_entry_applies_to_all_clients() -> None:
     place = Place(filters_tools=True)
     assert "tools" in await place.ask("tools/list", {}, BOB)
     assert place.member.asked == []
@@ -214,7 +230,7 @@ async def test_a_request_uses_a_view_that_changed_while_its_server_started() -> 
         await place.ask("tools/call", {"name": "log"})
 
 
-async def test_interceptors_see_the_merged_name() -> None:
+async def test_interceptors_get_the_merged_name() -> None:
     seen: list[tuple[Any, Any]] = []
 
     async def look(asked: Exchange, proceed: Proceed) -> Answer:
@@ -267,7 +283,7 @@ async def test_removing_a_server_waits_one_second_for_its_last_responses(
     await idle
     assert virtual_time.now == began + 1.5
     assert place.endpoint._pending == 0
-    # The wait works again after the endpoint was idle.
+    # The endpoint can wait again after it was idle.
     place.member.wait.clear()
     pending = asyncio.create_task(place.ask("vendor/x", {}, BOB))
     await asyncio.sleep(0)
@@ -324,19 +340,19 @@ async def test_closing_an_endpoint_closes_the_connections_of_its_clients() -> No
     assert place.member.left_by == [client.session for client in clients]
 
 
-async def test_the_params_of_initialize_are_kept_for_the_server() -> None:
+async def test_the_params_of_initialize_are_stored_for_the_server_connection() -> None:
     place = Place()
     client = RawClient(place)
     await client.initialize()
     assert place.alone == []
     await place.ask("ping")
-    assert place.alone == ["ping"]  # a call that belongs to no connection
+    assert place.alone == ["ping"]  # a request without a client connection
     introduction = json.loads(bytes(client.session.introduction or b""))
     assert introduction["clientInfo"] == {"name": "c", "version": "1"}
     await place.endpoint.close()
 
 
-async def test_notifications_of_a_client_reach_the_relays_that_it_uses() -> None:
+async def test_client_notifications_are_forwarded_to_the_relays_of_its_sessions() -> None:
     place = Place()
     client = RawClient(place)
     await client.initialize()
@@ -377,7 +393,7 @@ async def test_a_request_waits_for_earlier_notifications() -> None:
 
 
 @pytest.mark.parametrize(("level", "kept"), [("error", "error"), ("loud", "debug")])
-async def test_a_valid_log_level_of_a_client_is_kept(level: str, kept: str) -> None:
+async def test_a_valid_log_level_of_a_client_is_stored(level: str, kept: str) -> None:
     place = Place()
     client = RawClient(place)
     await client.initialize()
@@ -420,7 +436,7 @@ async def test_clients_are_notified_of_a_changed_view() -> None:
     await place.endpoint.close()
 
 
-async def test_notifications_of_resources_follow_the_current_view() -> None:
+async def test_resource_notifications_are_permitted_by_the_current_view_only() -> None:
     place = Place(ada=PART)
     client = RawClient(place)
     await client.initialize()
@@ -504,7 +520,7 @@ async def test_a_call_under_a_merged_name_waits_for_a_starting_server() -> None:
     assert await unwatched.ask("tools/call", {"name": "log"}, BOB) == {"by": "red"}
 
 
-async def test_param_headers_are_known_only_for_tools_in_the_view() -> None:
+async def test_param_headers_are_returned_only_for_tools_in_the_view() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}
     place = Place(ada=PART, bob=View(servers=("blue",)))
     place.catalog.put(

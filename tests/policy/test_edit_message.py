@@ -19,9 +19,7 @@ from tests.support.single_exchange import exchange
         ({"name": "x"}, {"name": "y"}, {"name": "y"}),
     ],
 )
-def test_other_members_of_params_are_kept_when_some_are_replaced(
-    before: Any, members: Any, after: Any
-) -> None:
+def test_replacing_some_params_keeps_the_others(before: Any, members: Any, after: Any) -> None:
     old = exchange("tools/call", before)
     old.displayed = "shown"
     new = with_params(old, **members)
@@ -31,7 +29,7 @@ def test_other_members_of_params_are_kept_when_some_are_replaced(
     assert old.did == ["told"]  # both copies share their notes
 
 
-def test_a_copy_with_other_params_has_the_head_of_the_new_params() -> None:
+def test_replacing_params_also_replaces_the_cached_head() -> None:
     old = exchange("tools/call", {"name": "x"})
     old.note("before")
     new = with_whole_params(old, exchange("tools/call", {"name": "y"}).message.params)
@@ -48,5 +46,7 @@ def test_a_copy_with_other_params_has_the_head_of_the_new_params() -> None:
     ],
     ids=["plain", "with data", "as it came"],
 )
-def test_error_of_a_peer_is_encoded_with_its_original_members(error: RpcError, shown: Any) -> None:
+def test_an_error_from_a_peer_is_encoded_with_its_original_members(
+    error: RpcError, shown: Any
+) -> None:
     assert json.loads(error_json(error)) == shown

@@ -1,4 +1,4 @@
-"""Tests of the log messages about failed interceptors, and of their time limit."""
+"""Tests of log messages about failed interceptors, and of interceptor time limits."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ async def breaks(exchange: Exchange, proceed: Proceed) -> Answer:
         ("skip", "the message passes, and the interceptor is skipped for 7 s"),
     ],
 )
-async def test_log_states_whether_the_message_was_refused_or_passed(
+async def test_the_log_states_whether_the_message_was_rejected_or_forwarded(
     policy: Any, fate: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, LOG)
@@ -55,7 +55,7 @@ async def test_log_states_whether_the_message_was_refused_or_passed(
     ],
     ids=["nothing", "text", "list", "number"],
 )
-async def test_invalid_response_of_an_interceptor_is_logged(
+async def test_an_invalid_response_from_an_interceptor_is_logged(
     answer: Any, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, LOG)
@@ -72,7 +72,7 @@ async def test_invalid_response_of_an_interceptor_is_logged(
     assert await guard(exchange(request=False), Behind(None)) is None
 
 
-async def test_an_invalid_response_of_the_server_is_forwarded() -> None:
+async def test_an_invalid_response_from_the_server_is_forwarded() -> None:
     async def passes(exchange: Exchange, proceed: Proceed) -> Answer:
         return await proceed(exchange)
 
@@ -80,7 +80,7 @@ async def test_an_invalid_response_of_the_server_is_forwarded() -> None:
     assert await with_failure_policy(passes)(exchange(), Behind(odd)) is odd
 
 
-async def test_interceptor_cannot_replace_a_request_by_a_notification() -> None:
+async def test_an_interceptor_cannot_replace_a_request_by_a_notification() -> None:
     async def changes_kind(asked: Exchange, proceed: Proceed) -> Answer:
         return await proceed(exchange(request=False))
 
@@ -130,7 +130,7 @@ async def test_a_timeout_inside_an_interceptor_is_a_failure(
     assert "(timeout after 0.5 s)" in caplog.text
 
 
-async def test_an_exception_of_proceed_is_raised_even_if_the_interceptor_fails() -> None:
+async def test_an_exception_from_proceed_is_raised_even_if_the_interceptor_fails() -> None:
     error = ConnectionError("behind")
 
     async def fails(exchange: Exchange) -> Answer:

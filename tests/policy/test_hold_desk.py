@@ -43,7 +43,7 @@ async def gone(desk: HoldDesk) -> None:
 
 
 @pytest.mark.covers("GTW-08")
-async def test_held_request_is_listed_and_can_be_resumed() -> None:
+async def test_a_held_request_is_listed_and_can_be_resumed() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", {**CALL, "password": "hunter22"})
@@ -63,7 +63,7 @@ async def test_held_request_is_listed_and_can_be_resumed() -> None:
 
 
 @pytest.mark.covers("GTW-08")
-async def test_params_of_a_held_request_can_be_changed() -> None:
+async def test_an_operator_can_change_the_params_of_a_held_request() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", {**CALL, "_meta": {"vendor": 1}})
@@ -81,7 +81,7 @@ async def test_params_of_a_held_request_can_be_changed() -> None:
 
 
 @pytest.mark.covers("GTW-08")
-async def test_a_held_request_can_be_answered_without_the_server() -> None:
+async def test_an_operator_can_answer_a_held_request_without_the_server() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", CALL)
@@ -91,7 +91,7 @@ async def test_a_held_request_can_be_answered_without_the_server() -> None:
         assert [one["method"] for one in server.seen if one["method"] == "tools/call"] == []
 
 
-async def test_result_of_an_operator_gets_the_result_type_of_the_stateless_era() -> None:
+async def test_a_result_from_an_operator_gets_the_result_type_of_the_stateless_era() -> None:
     desk = HoldDesk()
     async with (
         asyncio.timeout(LIMIT * 2),
@@ -134,7 +134,7 @@ async def test_an_operator_can_change_or_resume_a_held_response() -> None:
             assert (await client.answer_to(asked))["result"] == expected
 
 
-async def test_notifications_and_requests_of_servers_can_be_held() -> None:
+async def test_notifications_and_requests_from_servers_can_be_held() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         server.ask("vendor/ask", {"n": 1}, "s1")
@@ -179,7 +179,7 @@ async def test_a_held_message_times_out_with_the_default_outcome(otherwise: Any)
 
 
 @pytest.mark.covers("GTW-08")
-async def test_held_messages_are_removed_when_their_client_cancels_or_leaves() -> None:
+async def test_held_messages_are_removed_when_their_client_cancels_or_disconnects() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (place, client, server):
         cancelled = client.ask("tools/call", CALL)
@@ -216,7 +216,7 @@ async def test_a_breakpoint_may_have_its_own_time_limit_and_reason() -> None:
         assert "error" in await asking
 
 
-def test_time_limit_of_a_desk_must_be_positive() -> None:
+def test_the_time_limit_of_a_desk_must_be_positive() -> None:
     with pytest.raises(ValueError):
         HoldDesk(limit=0)
     with pytest.raises(ValueError):
@@ -322,7 +322,7 @@ async def test_only_the_size_of_a_long_message_is_shown(size: int, shown: bool) 
         assert (held.message is not msgspec.UNSET) is shown
 
 
-async def test_a_held_message_is_shown_without_secrets_and_with_its_deadline() -> None:
+async def test_a_held_message_is_shown_with_its_deadline_and_without_secrets() -> None:
     desk = HoldDesk(limit=7, otherwise="resume")
     target, reason = "x?token=abcdef123456", "password=hunter2-hunter2"
     async with holding(desk, target=target, reason=reason) as (held, _):
@@ -335,7 +335,7 @@ async def test_a_held_message_is_shown_without_secrets_and_with_its_deadline() -
         assert (held.otherwise, held.target, held.reason) == ("resume", None, None)
 
 
-async def test_a_long_target_is_cut_after_redaction() -> None:
+async def test_the_target_of_a_held_message_is_truncated_after_redaction() -> None:
     desk = HoldDesk(redactor=Redactor(values=["hunter2-hunter2"]))
     async with holding(desk, target="x" * (SHOWN - 7) + "hunter2-hunter2") as (held, _):
         assert held.target == ("x" * (SHOWN - 7) + REDACTED)[:SHOWN]

@@ -108,7 +108,7 @@ async def opened(place: Scene) -> tuple[Client, Server]:
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("policy", ["fail_closed", "fail_open", "skip"])
-async def test_failure_of_an_interceptor_is_handled_by_its_policy(
+async def test_the_failure_policy_determines_the_outcome_of_a_failing_interceptor(
     how: str, policy: FailurePolicy, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -117,7 +117,7 @@ async def test_failure_of_an_interceptor_is_handled_by_its_policy(
     guard = with_failure_policy(bad, policy, timeout=0.1, rest=60, name="bad", clock=lambda: now)
     async with scene(interceptors=[guard]) as place:
         client, server = await opened(place)
-        # Both directions: a request of the client, and one of the server.
+        # Test a request from the client and a request from the server.
         for end, other, method in (
             (client, server, "tools/call"),
             (server, client, "vendor/ask"),
@@ -153,7 +153,7 @@ async def test_the_failure_policy_also_applies_to_notifications(policy: FailureP
             assert heard[-1]["params"] == {"n": 2}
 
 
-async def test_an_exception_of_proceed_is_not_a_failure_of_the_interceptor() -> None:
+async def test_an_exception_from_proceed_is_not_a_failure_of_the_interceptor() -> None:
     guard = with_failure_policy(Bad("nothing"), "fail_open", timeout=0.2)
     async with scene(interceptors=[guard]) as place:
         client, server = await opened(place)
@@ -170,7 +170,7 @@ async def test_an_exception_of_proceed_is_not_a_failure_of_the_interceptor() -> 
         assert (await client.answer_to(call))["result"] == {"late": True}
 
 
-async def test_cancellation_of_a_call_is_not_a_failure_of_the_interceptor() -> None:
+async def test_the_cancellation_of_a_call_is_not_a_failure_of_the_interceptor() -> None:
     guard = with_failure_policy(Bad("nothing"), "fail_open", timeout=5, name="good")
     async with scene(interceptors=[guard]) as place:
         client, server = await opened(place)
@@ -277,7 +277,7 @@ def test_an_object_that_is_not_an_interceptor_is_rejected(
 
 
 @pytest.mark.parametrize(("seconds", "fails"), [(29.9, False), (30.1, True)])
-async def test_default_time_limit_of_an_interceptor_is_thirty_seconds(
+async def test_the_default_time_limit_of_an_interceptor_is_thirty_seconds(
     virtual_time: VirtualTime, seconds: float, fails: bool
 ) -> None:
     async def behind(exchange: Exchange) -> Answer:
@@ -299,7 +299,7 @@ async def test_default_time_limit_of_an_interceptor_is_thirty_seconds(
         assert await guarded(one, behind) == b"{}"
 
 
-async def test_a_failed_interceptor_is_skipped_for_a_minute(virtual_time: VirtualTime) -> None:
+async def test_a_failing_interceptor_is_skipped_for_a_minute(virtual_time: VirtualTime) -> None:
     bad = Bad("raises")
     guarded = with_failure_policy(bad, "skip", clock=virtual_time)
     behind = Behind()

@@ -1,8 +1,8 @@
-"""The gateway: its parts, and its public interface."""
+"""The `Gateway` class: its components and its public interface."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import structs
@@ -12,8 +12,10 @@ from ..interceptor import Exchange, Handler, Interceptor, hooks_of
 from ..peer import Peer
 from ..peer.intercepted_peer import InterceptedNotifier
 from ..protocol.caller import ANONYMOUS, Principal
+from ..protocol.identity.token_principal import TokenPrincipal
 from ..protocol.targets.list_kind import ListKind
 from ..relay.bridge.parked_calls import ParkedCalls
+from ..relay.relay_settings import RelaySettings
 from ..server.features.change_broadcaster import ChangeBroadcaster
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.http_runnable import HttpRunnable
@@ -36,6 +38,7 @@ from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
 from .catalog.routing import Router
 from .catalog.target_resolver import TargetResolver
+from .catalog.unknown_items import UnknownItems
 from .catalog.views import ClientViews, View
 from .clients.client_access import ClientDisconnector, ViewUpdater
 from .clients.client_registry import ClientRegistry
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
     from .search.search_tools import SearchTools
 
 __all__ = ["Gateway"]
+
+log = logging.getLogger("fairlead.gateway.access")
 
 
 class Gateway(HttpRunnable):
@@ -80,35 +85,41 @@ class Gateway(HttpRunnable):
         settings: GatewaySettings | None = None,
         interceptors: Sequence[Interceptor] = (),
         views: Mapping[str, View] | None = None,
+        roles: Mapping[str, View] | None = None,
+        is_admin: Callable[[Principal], bool] | None = None,
         observing: "Observability | None" = None,
         **options: Any,
     ) -> None:
         """`manager` owns the servers, and the caller closes it; without one, the gateway owns its
-        servers. `views` are the views of principals; all other clients use `settings.view`.
-        `observing` adds a journal, metrics, tapes and a desk for held messages. `options` are
-        fields of `GatewaySettings`.
+        servers. `views` are the views of principals, `roles` the views of access tokens by role;
+        all other clients use `settings.view`. `is_admin` returns True for principals that may use
+        the admin API without its token. `observing` adds a journal, metrics, tapes and a desk for
+        held messages. `options` are fields of `GatewaySettings`.
 
         Interceptors see the names that are used at the merged endpoint, and all names of an item in
-        `targets`. A call inside a `call_tool` passes the interceptors as well as the `call_tool`
-        itself.
+        `targets`. Interceptors process both a `call_tool` and the call inside it.
 
         Raises:
             ConfigError: `search` is enabled, but the library for it is not installed.
         """
         self.settings = settings if settings is not None else GatewaySettings(**options)
         self._owns_servers = manager is None
+        if manager is not None:  # its rules take precedence over the settings of the gateway
+            relay = manager.upstreams.settings.over(self.settings.relay)
+            self.settings = structs.replace(self.settings, relay=relay)
         self._servers: ServerSource = manager or GatewayServers(self.settings)
         self.upstreams = self._servers.upstreams
         self.info = {"name": self.settings.name, "version": _version()}
         self.observing = observing
+        self._is_admin = is_admin
         # Set by the code that watches the gateway's files.
         self.reload: Callable[[], Awaitable[object]] | None = None
         self._apps: list[HttpApp] = []
         self._tasks = BackgroundTasks()
         self._notifications = NotificationLog()
         self._envelope = ResultEnvelope(self.info)
-        self.parked = ParkedCalls(self.settings.relay)
-        # Shared by all endpoints, so that the subscriptions of a client count together.
+        self.parked = ParkedCalls(self.settings.relay.max_parked)
+        # Shared, so that the limit covers a client's subscriptions at all endpoints.
         self.quota = SubscriptionQuota()
 
         # Merged lists and views
@@ -116,7 +127,7 @@ class Gateway(HttpRunnable):
         self._registry = BackendRegistry()
         self.members, self.endpoints = self._registry.members, self._registry.endpoints
         self._clients = ClientRegistry(self.endpoints)
-        self._views = ClientViews(views or {}, self.settings.view)
+        self._views = ClientViews(views or {}, self.settings.view, roles)
         self._comparison = ListComparison(self.catalog, self._tasks, self._variant_changed)
         self._lists = MergedLists(
             *(self.catalog, self.members, self._views, self._comparison),
@@ -124,11 +135,12 @@ class Gateway(HttpRunnable):
             fresh=self.settings.fresh,
             search=self.settings.search,
         )
-        self._router = Router(self.catalog, self._registry, self._lists, self._views)
-        self._resolver = TargetResolver(
-            *(self.catalog, self._registry, self._lists),
-            *(self._router, self._views),
-        )
+        # Policies may hide items, so no names are suggested. Observers hide nothing.
+        hides = bool(interceptors) or (observing is not None and bool(observing.innermost))
+        self._unknown = UnknownItems(self._lists, self._clients.merged, suggests=not hides)
+        found_in = self.catalog, self._registry, self._lists
+        self._router = Router(*found_in, self._views, self._unknown)
+        self._resolver = TargetResolver(*found_in, self._router, self._views)
         self.interceptors = self._with_own(interceptors)
 
         # Notifications and subscriptions
@@ -174,7 +186,7 @@ class Gateway(HttpRunnable):
             self._listeners += self._observe(observing)
 
     def _with_own(self, interceptors: Sequence[Interceptor]) -> tuple[Interceptor, ...]:
-        """Return the interceptors of the gateway: its own ones around the given `interceptors`."""
+        """Return `interceptors` with the gateway's own interceptors around them."""
         observing = self.observing
         if observing is not None:
             interceptors = (*interceptors, *observing.innermost)
@@ -182,8 +194,7 @@ class Gateway(HttpRunnable):
         if interceptors:
             interceptors = (self._resolver, *interceptors)
         if observing is not None:
-            # Tape and journal are outermost, so they see messages exactly as clients send and
-            # receive them.
+            # Tape and journal are outermost, to see messages exactly as clients see them.
             interceptors = (*observing.interceptors, *interceptors)
         return tuple(interceptors)
 
@@ -212,7 +223,6 @@ class Gateway(HttpRunnable):
             search=self._search_tools() if self.settings.search else None,
             desk=None if self.observing is None else self.observing.desk,
             until_disconnected=self._disconnector.until_disconnected,
-            input_timeout=self.settings.relay.input_timeout,
         )
 
     def _search_tools(self) -> "SearchTools":
@@ -232,11 +242,11 @@ class Gateway(HttpRunnable):
             catalog=self.catalog,
             lists=self._lists,
             views=self._views,
+            unknown=self._unknown,
             envelope=self._envelope,
             quota=self.quota,
             interceptors=self.interceptors,
             until_disconnected=self._disconnector.until_disconnected,
-            input_timeout=self.settings.relay.input_timeout,
         )
 
     def _connect_servers(self) -> tuple[BackendConnector, list[Callable[[], None]]]:
@@ -248,12 +258,8 @@ class Gateway(HttpRunnable):
         )
         connector = BackendConnector(
             *(self._servers, self.catalog, self._registry),
-            new_relay=partial(
-                create_relay,
-                settings=self.settings,
-                parked=self.parked,
-                quota=self.quota,
-                interceptors=self.interceptors,
+            new_relay=lambda upstream: create_relay(
+                *(upstream, self.settings, self.parked, self.quota, self.interceptors)
             ),
             new_endpoint=self._server_endpoint,
             added=self._serve_endpoint,
@@ -280,7 +286,7 @@ class Gateway(HttpRunnable):
             self.changes.changed_for(edges, method)
 
     def _observe(self, observing: "Observability") -> list[Callable[[], None]]:
-        # Imported on demand: the lookup is needed only if the gateway is observed.
+        # Imported on demand: only gateways with a journal, metrics or a tool lock need the lookup.
         from .operations.tool_lock_lookup import ToolOriginLookup
 
         tools = ToolOriginLookup(
@@ -288,7 +294,7 @@ class Gateway(HttpRunnable):
             search=self.settings.search,
         )
         return observing.observe_gateway(
-            *(self.upstreams, self._registry, self._clients),
+            *(self.upstreams, self._clients),
             server_of=self._resolver.server_of,
             tools=tools,
         )
@@ -305,15 +311,22 @@ class Gateway(HttpRunnable):
         """
         await self._connector.connect(servers)
 
-    def update_settings(self, servers: Mapping[str, list[ServerSpec]]) -> None:
-        """Replace the settings of connections that are opened later. No server is restarted."""
+    def update_settings(
+        self, relay: RelaySettings, servers: Mapping[str, list[ServerSpec]]
+    ) -> None:
+        """Replace the settings for connections and calls from now on. No server is restarted.
+
+        `servers` are the connected servers, whose entries may have new settings of their own.
+        """
+        self.settings = structs.replace(self.settings, relay=relay)
+        self.upstreams.settings, self.parked.limit = relay, relay.max_parked
         for name, specs in servers.items():
             member = self.members.get(name)
             for upstream, spec in zip(member.upstreams if member else (), specs, strict=False):
-                upstream.update_settings(structs.replace(self.upstreams.settings, **spec.settings))
+                upstream.update_settings(relay, spec)
 
     def arrange(self, names: Iterable[str]) -> None:
-        """Set the order of the servers. If several list the same URI, the first of them owns it."""
+        """Set the order of the servers. The first server that lists a URI owns it."""
         self._connector.arrange(names)
 
     async def disconnect(self, name: str) -> None:
@@ -383,6 +396,7 @@ class Gateway(HttpRunnable):
         return GatewayPages(
             path,
             admin_token=self.settings.admin_token,
+            is_admin=self._is_admin,
             admin_routes=(*servers.routes(), *message_routes(observing)),
             status=self._status,
             views=self._views,
@@ -417,7 +431,7 @@ class Gateway(HttpRunnable):
         await asyncio.gather(*(client.peer.close() for client in merged))
         await asyncio.gather(*(endpoint.close() for endpoint in self.endpoints.values()))
         await asyncio.gather(*(member.close() for member in self.members.values()))
-        # Removals run as background tasks and must be complete before those are cancelled.
+        # Removals are background tasks, and must complete before background tasks are cancelled.
         await self._connector.wait_until_removed()
         self._registry.clear()
         await self._tasks.close()
@@ -439,7 +453,9 @@ class Gateway(HttpRunnable):
         """Return the full state of the gateway and its servers as plain data, for the operator."""
         return self._status.full()
 
-    def show(self, views: Mapping[str, View], view: View) -> None:
+    def show(
+        self, views: Mapping[str, View], view: View, roles: Mapping[str, View] | None = None
+    ) -> None:
         """Replace all views, and notify the clients whose lists change.
 
         Clients stop receiving notifications for items outside their view.
@@ -447,7 +463,7 @@ class Gateway(HttpRunnable):
         self.settings = structs.replace(self.settings, view=view)
         for one in self.interceptors:
             hooks_of(one).views_changed()
-        self._view_updater.show(views, view)
+        self._view_updater.show(views, view, roles)
         # Resolved targets depend on views and are cached until this number changes.
         self.catalog.changes += 1
 
@@ -455,12 +471,16 @@ class Gateway(HttpRunnable):
         """Close all connections of principals that may no longer use the gateway."""
         await self._disconnector.disconnect(principals)
 
+    def access_refused(self, principal: TokenPrincipal) -> None:
+        """Report a valid access token that no rule admits."""
+        log.warning("refused an access token: no rule of [auth] matches %s", principal)
+        for one in self.interceptors:
+            hooks_of(one).access_refused(principal)
+
     # Policies
 
     def server_of(self, exchange: Exchange) -> str | None:
-        """Return the server that receives or sent a message, by the endpoint or by the item it
-        names.
-        """
+        """Return the server of a message, by the endpoint or by the item that it names."""
         return self._resolver.server_of(exchange)
 
     async def wait_until_known(self, exchange: Exchange) -> None:
@@ -473,7 +493,7 @@ class Gateway(HttpRunnable):
 
 
 def _version() -> str:
-    # Imported on demand: the package imports this module.
+    # Imported here to avoid an import cycle: `fairlead` imports this module.
     from .. import __version__
 
     return __version__

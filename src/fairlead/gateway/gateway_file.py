@@ -2,11 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from types import UnionType
-from typing import Any, Final, Literal, get_args, get_origin
+from collections.abc import Mapping
+from typing import Any, Final, Literal, get_args
 
-import msgspec
 from msgspec import Struct, field, structs
 
 from ..client.server_entry import MCPServerEntry
@@ -14,19 +12,21 @@ from ..config.configured_servers import configured_servers
 from ..config.discovery import DiscoveredServers
 from ..config.files.config_reader import ConfigReader, read_file
 from ..config.files.formats import Document, parse
-from ..config.files.source_locations import location_of
 from ..config.found_server import FoundServer
 from ..config.hosts import ConfigLocation, Host, find_servers
 from ..config.paths import local_host_paths
 from ..config.server_spec import ServerSpec
+from ..config.stored_logins import GATEWAY_FILE
 from ..config.upstream_settings import OLD_SHARE, SERVER_SETTINGS
 from ..config.validate import is_server_name
-from ..config.variables.variable_syntax import VariableScope, substitute
 from ..errors import ConfigError
 from ..protocol.caller import UNNAMED
+from ..protocol.identity.token_principal import TOKEN_PRINCIPAL
 from ..relay.relay_settings import RelaySettings
 from ..suggestions import unknown_name
+from .auth_section import GatewayAuth, read_auth
 from .catalog.views import View
+from .file_values import FileValues
 from .gateway_settings import GatewaySettings
 
 __all__ = ["ClientEntry", "GatewayFile", "read_gateway_file"]
@@ -54,6 +54,7 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
     servers: Mapping[str, list[ServerSpec]] = field(default_factory=dict)
     named_views: Mapping[str, View] = field(default_factory=dict)
     clients: tuple[ClientEntry, ...] = ()
+    auth: GatewayAuth | None = None  # OAuth access tokens
     token: str | None = None
     listen: str | None = None
     endpoint: str | None = None  # path of the merged endpoint in the URL
@@ -72,9 +73,26 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()  # warnings about deprecated keys in the file
 
     @property
+    def secrets(self) -> list[str]:
+        """The credentials of clients and of the gateway itself."""
+        found = [self.settings.admin_token, self.token, *(client.token for client in self.clients)]
+        if self.auth is not None and self.auth.introspection is not None:
+            found.append(self.auth.introspection.client_secret)
+        return [secret for secret in found if secret is not None]
+
+    @property
     def views(self) -> dict[str, View]:
         """The views of clients that have a view of their own, by client."""
         return {one.name: self.named_views[one.view] for one in self.clients if one.view}
+
+    @property
+    def role_views(self) -> dict[str, View]:
+        """The views of the bearers of access tokens, by role."""
+        rules = () if self.auth is None else self.auth.rules
+        return {
+            one.client: self.named_views[one.view] if one.view else self.settings.view
+            for one in rules
+        }
 
     def __repr__(self) -> str:
         return f"<GatewayFile {self.path}: {len(self.servers)} servers>"
@@ -124,7 +142,7 @@ _PLACE: Final[dict[str, Any]] = {
 }
 # Keys that need a conversion, because `GatewayFile` has another name or value for them.
 _CONVERTED: Final = ("listen", "path", "include", "rules", "lock")
-_TABLES: Final = ("servers", "views", "clients")
+_TABLES: Final = ("servers", "views", "clients", "auth")
 # Deprecated keys: the new key, and the new values if those were renamed too.
 _OLD: Final[dict[str, tuple[str, Mapping[str, str] | None]]] = {
     "upstream": ("share", OLD_SHARE),
@@ -143,24 +161,21 @@ _ENTRY_TOO: Final = (
 )
 
 
-class _GatewayFileParser(Struct, eq=False):
+class _GatewayFileParser(FileValues, eq=False):
     """Parser of one gateway file."""
 
-    document: Document
-    env: Mapping[str, str]
-    _warnings: list[str] = []
+    _warnings: list[str] = field(default_factory=list)
 
     def file(self) -> GatewayFile:
         data = {key: value for key, value in self.document.data.items() if key != "$schema"}
-        self._know((), data, [*_FLAT, *_PLACE, *_TABLES, *_OLD], "setting")
+        self.know((), data, [*_FLAT, *_PLACE, *_TABLES, *_OLD], "setting")
         data = self._renewed((), data)
-        values = {key: self._value((key,), data[key], _FLAT[key]) for key in _FLAT if key in data}
-        place = {key: self._value((key,), data[key], _PLACE[key]) for key in _PLACE if key in data}
-        servers = self._servers(self._table(("servers",), data))
+        values = {key: self.value((key,), data[key], _FLAT[key]) for key in _FLAT if key in data}
+        place = {key: self.value((key,), data[key], _PLACE[key]) for key in _PLACE if key in data}
+        servers = self._servers(self.table(("servers",), data))
         names = None if "include" in place else list(servers)
         views = {
-            name: self._view(name, raw, names)
-            for name, raw in self._table(("views",), data).items()
+            name: self._view(name, raw, names) for name, raw in self.table(("views",), data).items()
         }
         relay = {one.name for one in structs.fields(RelaySettings)}
         settings = GatewaySettings(
@@ -171,10 +186,10 @@ class _GatewayFileParser(Struct, eq=False):
         for key, token in (("token", place.get("token")), ("admin_token", settings.admin_token)):
             self._check_token((key,), token)
         if place.get("drain", 1.0) <= 0:
-            raise self._wrong(("drain",), "invalid `drain`: expected seconds greater than 0")
+            raise self.wrong(("drain",), "invalid `drain`: expected seconds greater than 0")
         endpoint = place.get("path")
         if endpoint is not None and not re.fullmatch(r"/[^\s?#]*[^\s?#/]", endpoint):
-            raise self._wrong(
+            raise self.wrong(
                 ("path",), f"invalid `path` {endpoint!r}: expected a URL path such as /mcp"
             )
         unchanged: dict[str, Any] = {
@@ -182,12 +197,16 @@ class _GatewayFileParser(Struct, eq=False):
             for key, value in place.items()
             if key not in _CONVERTED
         }
+        clients = self._clients(self.table(("clients",), data), views, place.get("token"))
         return GatewayFile(
             path=self.document.path,
             settings=settings,
             servers=servers,
             named_views=views,
-            clients=self._clients(self._table(("clients",), data), views, place.get("token")),
+            clients=clients,
+            auth=read_auth(self, data["auth"], views, [one.name for one in clients])
+            if "auth" in data
+            else None,
             listen=str(place["listen"]) if "listen" in place else None,
             endpoint=endpoint,
             discovered="include" in place,
@@ -206,9 +225,9 @@ class _GatewayFileParser(Struct, eq=False):
             value = data.pop(old)
             if values is not None:
                 kind = Literal[tuple(values)]  # type: ignore[valid-type]
-                value = values[self._value((*where, old), value, kind)]
+                value = values[self.value((*where, old), value, kind)]
             shown = f'{new} = "{value}"' if isinstance(value, str) else new
-            line = self._line((*where, old))
+            line = self.line((*where, old))
             self._warnings.append(
                 f"{self.document.path}:{line}: `{old}` is deprecated: use `{shown}`"
             )
@@ -230,7 +249,7 @@ class _GatewayFileParser(Struct, eq=False):
         for name, raw in table.items():
             where = "servers", name
             if not is_server_name(name):
-                raise self._wrong(
+                raise self.wrong(
                     where,
                     f"invalid server name {name!r}: expected 1 to 100 letters, digits, `_`, `-`, "
                     "`.` or `:`",
@@ -259,7 +278,7 @@ class _GatewayFileParser(Struct, eq=False):
         shared = {key: value for key, value in raw.items() if key != "replicas"}
         replicas = raw["replicas"]
         if not isinstance(replicas, list) or not replicas:
-            raise self._wrong(
+            raise self.wrong(
                 (*where, "replicas"), "`replicas` must be a list of at least one entry"
             )
         for one in replicas:
@@ -271,17 +290,17 @@ class _GatewayFileParser(Struct, eq=False):
         """Return an entry with deprecated keys replaced and its connection settings checked."""
         raw = self._renewed(where, raw)
         for key in SERVER_SETTINGS.keys() & raw.keys():
-            raw[key] = self._value((*where, key), raw[key], SERVER_SETTINGS[key])
+            raw[key] = self.value((*where, key), raw[key], SERVER_SETTINGS[key])
         return raw
 
     def _know_entry(self, where: tuple[str, ...], raw: Any) -> None:
         about = f'Server "{where[1]}"'
         if not isinstance(raw, dict):
-            raise self._wrong(where, f"{about}: expected an entry with `command` or `url`")
+            raise self.wrong(where, f"{about}: expected an entry with `command` or `url`")
         kinds = get_args(MCPServerEntry)
         fields = {one.encode_name for kind in kinds for one in structs.fields(kind)}
         known = {*fields, *_ENTRY_TOO, *SERVER_SETTINGS, *_OLD}
-        self._know(where, raw, known, "key", f"{about}: ")
+        self.know(where, raw, known, "key", f"{about}: ")
 
     def _found(self, entries: list[tuple[str, dict[str, Any]]]) -> dict[str, FoundServer]:
         """Read entries like those of Fairlead's own files. They are trusted, because the user named
@@ -289,7 +308,7 @@ class _GatewayFileParser(Struct, eq=False):
         """
         path, files = self.document.path, _OneFile(self.document)
         host = Host(
-            id="fairlead-gateway",
+            id=GATEWAY_FILE,
             title="the gateway's file",
             places=lambda machine, files: [ConfigLocation(path, "user")],
             servers=lambda document, place, machine: entries,
@@ -297,10 +316,9 @@ class _GatewayFileParser(Struct, eq=False):
         )
         machine = local_host_paths(os.path.dirname(path), env=self.env)
         found = {one.name: one for one in find_servers(host, machine, files)}
-        lines = {own: self._line(("servers", own.partition("#")[0])) for own, _ in entries}
+        lines = {own: self.line(("servers", own.partition("#")[0])) for own, _ in entries}
         for problem in files.problems:
-            # Problems do not name their entry. The first problem belongs to the first entry that is
-            # missing.
+            # Problems do not name their entry. The first belongs to the first missing entry.
             failed = next((own for own, _ in entries if own not in found), "")
             raise ConfigError(problem.reason, path=path, line=lines.get(failed) or problem.line)
         return {own: structs.replace(one, line=lines[own] or 1) for own, one in found.items()}
@@ -309,14 +327,14 @@ class _GatewayFileParser(Struct, eq=False):
 
     def _view(self, name: str, raw: Any, servers: list[str] | None) -> View:
         where = "views", name
-        fields = self._fields(where, raw, _VIEW, f'View "{name}": ')
+        fields = self.fields(where, raw, _VIEW, f'View "{name}": ')
         for server in fields.get("servers", ()):
             if servers is not None and server not in servers:
-                raise self._wrong((*where, "servers"), unknown_name("server", server, servers))
+                raise self.wrong((*where, "servers"), unknown_name("server", server, servers))
         try:
             return View(**fields)
         except ConfigError as exc:
-            raise self._wrong(where, f'View "{name}": {exc.args[0]}') from exc
+            raise self.wrong(where, f'View "{name}": {exc.args[0]}') from exc
 
     def _clients(
         self, table: dict[str, Any], views: Mapping[str, View], unnamed: str | None
@@ -326,31 +344,37 @@ class _GatewayFileParser(Struct, eq=False):
         for name, raw in table.items():
             where = "clients", name
             if name == UNNAMED:
-                raise self._wrong(
+                raise self.wrong(
                     where,
                     f"invalid client name {name!r}: reserved for clients that use the `token` of "
                     "the gateway",
                 )
-            fields = self._fields(where, raw, _CLIENT, f'Client "{name}": ')
+            if name.startswith(TOKEN_PRINCIPAL):
+                raise self.wrong(
+                    where,
+                    f"invalid client name {name!r}: names that begin with {TOKEN_PRINCIPAL!r} are "
+                    "reserved for access tokens",
+                )
+            fields = self.fields(where, raw, _CLIENT, f'Client "{name}": ')
             token = fields.get("token")
             if (variable := fields.get("token_env")) is not None:
                 token = self.env.get(variable)
                 if token is None:
-                    raise self._wrong(
+                    raise self.wrong(
                         (*where, "token_env"), f"the environment variable {variable} is not set"
                     )
             if not token:
-                raise self._wrong(where, f'Client "{name}": missing `token` or `token_env`')
+                raise self.wrong(where, f'Client "{name}": missing `token` or `token_env`')
             self._check_token((*where, "token"), token)
             view = fields.get("view")
             if view is not None and view not in views:
-                raise self._wrong((*where, "view"), unknown_name("view", view, views))
+                raise self.wrong((*where, "view"), unknown_name("view", view, views))
             if token == unnamed:
-                raise self._wrong(
+                raise self.wrong(
                     where, f'Client "{name}": the token must differ from the `token` of the gateway'
                 )
             if token in clients:
-                raise self._wrong(
+                raise self.wrong(
                     where,
                     f'Client "{name}": the token must differ from that of client '
                     f'"{clients[token].name}"',
@@ -360,92 +384,14 @@ class _GatewayFileParser(Struct, eq=False):
 
     def _check_token(self, where: tuple[str, ...], token: str | None) -> None:
         if token is not None and not _TOKEN.fullmatch(token):
-            raise self._wrong(
+            raise self.wrong(
                 where, f"`{where[-1]}` must consist of ASCII characters without spaces"
             )
 
-    # Values and error messages
-
-    def _table(self, where: tuple[str, ...], data: Any) -> dict[str, Any]:
-        found = data.get(where[-1], {})
-        if not isinstance(found, dict):
-            raise self._wrong(where, f"`{where[-1]}` must be a map of names, not {_shown(found)}")
-        return found
-
-    def _fields(
-        self, where: tuple[str, ...], raw: Any, known: Mapping[str, Any], about: str
-    ) -> dict[str, Any]:
-        if not isinstance(raw, dict):
-            raise self._wrong(where, f"`{where[-1]}` must be a map with {', '.join(known)}")
-        self._know(where, raw, known, "key", about)
-        return {key: self._value((*where, key), value, known[key]) for key, value in raw.items()}
-
-    def _know(
-        self,
-        where: tuple[str, ...],
-        raw: dict[str, Any],
-        known: Iterable[str],
-        what: str,
-        about: str = "",
-    ) -> None:
-        for key in raw:
-            if key not in known:
-                raise self._wrong((*where, key), about + unknown_name(what, key, known))
-
-    def _value(self, where: tuple[str, ...], raw: Any, kind: Any) -> Any:
-        """Replace variables in a value, and convert it to the expected type."""
-        filled = self._filled(where, raw)
-        try:
-            value = msgspec.convert(filled, kind, strict=filled == raw)
-        except msgspec.ValidationError:
-            given = "" if get_origin(kind) is Literal else f", not {_shown(raw)}"
-            raise self._wrong(where, f"`{where[-1]}` must be {_words(kind)}{given}") from None
-        if isinstance(value, int | float) and value < 0:
-            raise self._wrong(where, f"`{where[-1]}` must not be negative")
-        return value
-
-    def _filled(self, where: tuple[str, ...], raw: Any) -> Any:
-        if isinstance(raw, list):
-            return [self._filled(where, one) for one in raw]
-        if not isinstance(raw, str):
-            return raw
-        scope = VariableScope(env=self.env)
-        text = substitute(raw, "fairlead", scope)
-        # Without this check, the name of a missing variable would become a token.
-        if scope.missing:
-            missing = ", ".join(scope.missing)
-            raise self._wrong(where, f"`{where[-1]}`: environment variables not set: {missing}")
-        return text
-
-    def _wrong(self, where: tuple[str, ...], reason: str) -> ConfigError:
-        return ConfigError(reason, path=self.document.path, line=self._line(where))
-
-    def _line(self, where: tuple[str, ...]) -> int | None:
-        at = location_of(self.document, where)
-        return None if at is None else at[0]
-
 
 class _OneFile(ConfigReader):
-    """Configuration reader that contains one document, which was parsed already."""
+    """Configuration reader for a single document that is already parsed."""
 
     def __init__(self, document: Document) -> None:
         super().__init__()
         self._documents[document.path] = document
-
-
-def _words(kind: Any) -> str:
-    """Describe a type for an error message."""
-    if get_origin(kind) is Literal:
-        return " or ".join(f'"{one}"' for one in get_args(kind))
-    if isinstance(kind, UnionType):
-        return " or ".join(_words(one) for one in get_args(kind) if one is not type(None))
-    names = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
-    many = {list: "a list of strings", tuple: "a list of strings", dict: "a map of strings"}
-    return names.get(kind) or many.get(get_origin(kind) or kind) or "of another type"
-
-
-def _shown(value: Any) -> str:
-    """Describe the type of a value, because the value itself may be a secret."""
-    names = {dict: "a map", list: "a list", str: "a string", bool: "true or false"}
-    names |= {int: "a number", float: "a number", type(None): "null"}
-    return names.get(type(value), "a date")

@@ -13,19 +13,19 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     """Settings of a gateway that offers many servers as one."""
 
     name: str = "fairlead-gateway"
-    # None: the instructions of all servers, each under the server's name
+    # instructions for clients; None: those of all servers, each under the server's name
     instructions: str | None = None
     # The view of clients that have no view of their own.
     view: View = field(default_factory=View.everything)
     search: bool = False  # list three tools for searching instead of all tools
     page_size: int = 0  # items per page of a list; 0: all items on one page
-    deadline: float = 1.0  # how long a list request waits for servers that are starting
+    deadline: float = 1.0  # longest time that a list request waits for starting servers
     fresh: float = 60.0  # age after which a list is fetched again in the background; 0: never
     failure_threshold: int = 5  # consecutive failures that open the circuit breaker of a server
-    reset_timeout: float = 30.0  # before an open circuit breaker admits a trial call
+    reset_timeout: float = 30.0  # time before an open circuit breaker admits a trial call
     admin_token: str | None = None  # None: the admin API is disabled
-    max_list_bytes: int = LIST_BYTES.value  # limit of one list of a server, all pages together
-    max_list_items: int = LIST_ITEMS.value  # limit of one list of a server
-    max_server_bytes: int = SERVER_CATALOG_BYTES.value  # limit of all lists of one server
-    max_catalog_bytes: int = CATALOG_BYTES.value  # limit of all lists of all servers
+    max_list_bytes: int = LIST_BYTES.value  # limit per list of a server, for all pages together
+    max_list_items: int = LIST_ITEMS.value  # limit per list of a server
+    max_server_bytes: int = SERVER_CATALOG_BYTES.value  # limit for all lists of one server together
+    max_catalog_bytes: int = CATALOG_BYTES.value  # limit for the lists of all servers together
     relay: RelaySettings = field(default_factory=RelaySettings)

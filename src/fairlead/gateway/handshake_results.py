@@ -28,9 +28,9 @@ CAPABILITIES: Final[dict[str, Any]] = {
 
 
 class HandshakeResults(Struct, eq=False):
-    """Builder of the results with which a gateway introduces itself to clients.
+    """Builder of the results of `initialize` and `server/discover`.
 
-    `instructions` are those of the gateway; None merges the instructions of the servers.
+    If `instructions` is None, the instructions of the servers are merged.
     """
 
     info: dict[str, Any]
@@ -70,8 +70,8 @@ class HandshakeResults(Struct, eq=False):
         if self.instructions is not None:
             return {"instructions": self.instructions}
         if not exchange.caller.stateless:
-            # A client of the handshake era gets instructions only once, so they must be complete. A
-            # stateless client can request them again.
+            # A client of the handshake era gets instructions only once, so they must be complete.
+            # A stateless client can request them again.
             await self.lists.ready()
         view = self.views.view_of(exchange.caller)
         found: dict[str, str] = {}

@@ -47,7 +47,7 @@ _Handle: TypeAlias = Callable[[Exchange, ConnectedClient | None], Awaitable[Answ
 
 
 class MergedEndpoint(EndpointHandler):
-    """Endpoint `/mcp`, at which clients use all servers under merged names."""
+    """Endpoint `/mcp`, where clients use all servers under merged names."""
 
     def __init__(
         self,
@@ -68,7 +68,6 @@ class MergedEndpoint(EndpointHandler):
         search: "SearchTools | None",
         desk: "HoldDesk | None",
         until_disconnected: Callable[[Exchange, Awaitable[Answer]], Awaitable[Answer]],
-        input_timeout: float,
     ) -> None:
         """`until_disconnected` waits for the result of a call that belongs to no connection."""
         self.handler: Handler = chain(interceptors, self._handle)
@@ -90,7 +89,6 @@ class MergedEndpoint(EndpointHandler):
         self._search = search
         self._desk = desk
         self._until_disconnected = until_disconnected
-        self._input_timeout = input_timeout
         handlers: dict[str, _Handle] = {
             **{kind.method: partial(self._list, kind) for kind in ListKind},
             "tools/call": self._call_tool if search is None else self._call_or_search,
@@ -111,7 +109,7 @@ class MergedEndpoint(EndpointHandler):
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background. Close the returned peer to disconnect it."""
-        client = ConnectedClient(principal, self._input_timeout, self._interceptors)
+        client = ConnectedClient(principal, self._interceptors)
         client.on_attached = partial(self._subscriptions.session_attached, client)
         client.on_lost = partial(self._subscriptions.session_lost, client)
         peer = Peer(
@@ -128,7 +126,6 @@ class MergedEndpoint(EndpointHandler):
             on_cancelled=lambda note, cancel: client.incoming.cancel(note, client.peer, cancel),
             on_eof=self._changes.stop,
             on_close=lambda _: self._disconnected(client),
-            input_timeout=self._input_timeout,
         )
         client.connect(peer)
         self._clients.merged[peer] = client
@@ -166,13 +163,13 @@ class MergedEndpoint(EndpointHandler):
     async def end_streams(self) -> None:
         """End all listen streams, and refuse messages that are held for a decision."""
         if self._desk is not None:
-            self._desk.block_all("the gateway ends")
+            self._desk.block_all("the gateway is closing")
         await self._changes.end()
 
     # Requests
 
     def answer_inline(self, exchange: Exchange) -> Answer:
-        """Answer a request that can be answered without waiting; return None for all others."""
+        """Answer a request that needs no wait; return None for other requests."""
         if exchange.method == "ping" and not exchange.caller.stateless:
             return b"{}"
         if exchange.method == "tools/list" and self._registry.is_ready:
@@ -192,8 +189,7 @@ class MergedEndpoint(EndpointHandler):
         return self._handle_in_order(exchange, client)
 
     async def _handle_in_order(self, exchange: Exchange, client: ConnectedClient) -> Answer:
-        # Notifications that arrived before the request are still queued for the interceptors. They
-        # must take effect first.
+        # Earlier notifications are still queued for the interceptors and must take effect first.
         await client.incoming.passed()
         return await self._find(exchange)(exchange, client)
 
@@ -245,8 +241,7 @@ class MergedEndpoint(EndpointHandler):
         if found is None:
             return await self._call_tool(exchange, client)
         if isinstance(found, Exchange):
-            # The call passes the interceptors again under the name of the tool, so that policies
-            # apply to it.
+            # The inner call passes the interceptors under the tool's name, so policies apply.
             return await self._handle_found_call(found)
         return self._envelope.called(found, exchange.caller)
 
@@ -254,7 +249,7 @@ class MergedEndpoint(EndpointHandler):
         """Forward the call inside a `call_tool`, which has passed the interceptors."""
         target = self._catalog.tool(exchange.target or "", self._views.view_of(exchange.caller))
         if target is None:
-            raise own_error(INVALID_PARAMS, f"Unknown tool: {exchange.target}")
+            raise self._router.unknown(ListKind.TOOLS, exchange.target, exchange)
         return await self._forward(target, exchange, self._clients.merged.get(exchange.edge))
 
 
@@ -268,6 +263,6 @@ def _forward_notification(client: ConnectedClient, note: Notification) -> None:
         return
     for session in list(client.sessions.values()):
         connection = session.connection
-        # The default connection is shared, so notifications of one client are not sent on it.
+        # Clients share the default connection, so it carries no notifications of single clients.
         if connection is not None and not connection.stateless and not connection.borrowed:
             connection.outbox.put(note)

@@ -33,19 +33,21 @@ from ..server.results.result_envelope import ResultEnvelope
 from ..transport.channel import Channel
 from ..upstream.connection.relayed_call import LEVELS
 from ..wire import Notification
-from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
+from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from .backends.backend import Member
 from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
+from .catalog.unknown_items import UnknownItems
 from .catalog.views import ClientViews, View
 from .clients.client_sessions import SingleServerClient
+from .task_owners import TaskOwners
 
 __all__ = ["SingleServerEndpoint"]
 
-GRACE: Final = 1.0  # seconds for the last responses of a server that was removed
+GRACE: Final = 1.0  # seconds that a removed server has for its last responses
 
 _NAMED: Final = {"tools/call": ListKind.TOOLS, "prompts/get": ListKind.PROMPTS}
-# Methods that are allowed in any view, because they do not name an item or cannot disclose one.
+# Methods that are allowed in any view, because they cannot disclose an item outside the view.
 _UNCHECKED: Final = (
     "initialize",
     "logging/setLevel",
@@ -69,11 +71,11 @@ class SingleServerEndpoint(EndpointHandler):
         catalog: MergedCatalog,
         lists: MergedLists,
         views: ClientViews,
+        unknown: UnknownItems,
         envelope: ResultEnvelope,
         quota: SubscriptionQuota,
         interceptors: Sequence[Interceptor],
         until_disconnected: Callable[[Exchange, Awaitable[Answer]], Awaitable[Answer]],
-        input_timeout: float,
     ) -> None:
         """`until_disconnected` waits for the result of a call that belongs to no connection."""
         self._member = member
@@ -82,11 +84,11 @@ class SingleServerEndpoint(EndpointHandler):
         self._catalog = catalog
         self._lists = lists
         self._views = views
+        self._unknown = unknown
         self._envelope = envelope
         self._quota = quota
         self._interceptors = interceptors
         self._until_disconnected = until_disconnected
-        self._input_timeout = input_timeout
         self.on_malformed = malformed_frame_hook(interceptors)
         self._stateless_notifications = NotificationPipeline(
             interceptors, Direction.CLIENT_TO_SERVER
@@ -98,8 +100,8 @@ class SingleServerEndpoint(EndpointHandler):
             "logging/setLevel": self._set_level,
             "subscriptions/listen": self._listen,
         }
-        # By method, for clients with a restricted view. Other methods are refused, because they
-        # might disclose items outside the view.
+        # By method, for clients with a restricted view.
+        # Other methods are refused, because they might disclose items outside the view.
         self._restricted: dict[str, _Restricted] = {
             **{kind.method: partial(self._list, kind) for kind in ListKind},
             **dict.fromkeys(_UNCHECKED, self._answer_unchecked),
@@ -112,9 +114,10 @@ class SingleServerEndpoint(EndpointHandler):
         }
         self._refuse: _Restricted = partial(self._answer_checked, _reject_method)
         self.clients: dict[object, SingleServerClient] = {}  # by peer
-        # Stateless clients: the connection and the principal of each.
+        # Listen streams of stateless clients: the connection and the principal of each stream.
         self.listeners: dict[object, tuple[object, Principal]] = {}
         self._restricted_views: dict[View, View] = {}
+        self._tasks = TaskOwners()
         self._pending = 0
         self._idle = asyncio.Event()  # set while no request is pending
 
@@ -124,7 +127,6 @@ class SingleServerEndpoint(EndpointHandler):
         """Serve one client in the background. Close the returned peer to disconnect it."""
         client = SingleServerClient(
             principal,
-            self._input_timeout,
             self._interceptors,
             self._quota,
             permits=lambda uri: self._permits(principal, uri),
@@ -140,7 +142,6 @@ class SingleServerEndpoint(EndpointHandler):
             ),
             on_cancelled=lambda note, cancel: client.incoming.cancel(note, client.peer, cancel),
             on_close=lambda _: self._disconnected(client),
-            input_timeout=self._input_timeout,
         )
         client.connect(peer)
         self.clients[peer] = client
@@ -199,7 +200,7 @@ class SingleServerEndpoint(EndpointHandler):
         """Apply the changed views of these principals."""
         self._restricted_views.clear()
         self.end_listen_streams(principals)
-        # A copy, because clients may disconnect meanwhile.
+        # A copy, because clients may disconnect during the loop.
         for client in list(self.clients.values()):
             if client.principal in principals:
                 _notify_of_lists(client)
@@ -268,7 +269,7 @@ class SingleServerEndpoint(EndpointHandler):
         await asyncio.sleep(0)
 
     def _as_merged(self, kind: ListKind, exchange: Exchange, own: str) -> Exchange:
-        """Return the request under the merged name, which policies use, and keep the own name."""
+        """Return the request under the merged name, for policies; `alias` is the server's name."""
         server = self._member.name
         merged = self._catalog.merged_name(kind, server, own) or full_name(server, own)
         exchange = with_members(exchange, name=merged)
@@ -276,7 +277,7 @@ class SingleServerEndpoint(EndpointHandler):
         return exchange
 
     async def _introduced(self) -> None:
-        """Wait until the server has listed its items, because merged names are unknown before.
+        """Wait until the server has listed its items, because merged names are unknown until then.
 
         Raises:
             RpcError: The server is still starting.
@@ -292,7 +293,10 @@ class SingleServerEndpoint(EndpointHandler):
         if self._restricts(view):
             handle = self._restricted.get(exchange.method, self._refuse)
             return handle(exchange, self._for_this_server(view))
-        return self._handlers.get(exchange.method, self._forward)(exchange)
+        handle = self._handlers.get(exchange.method, self._forward)
+        if exchange.caller.principal is ANONYMOUS:
+            return handle(exchange)
+        return self._tasks.answer(exchange, handle)
 
     def _forward(self, exchange: Exchange) -> Awaitable[Answer]:
         return self._member.replicas.answer(exchange, self.clients.get(exchange.edge))
@@ -308,8 +312,7 @@ class SingleServerEndpoint(EndpointHandler):
         client = self.clients.get(exchange.edge)
         answer = await self._member.replicas.answer(exchange, client)
         if client is not None:
-            # After the response, because a level that the server refused must not change the
-            # session.
+            # Stored after the response, because a level that the server refuses must not apply.
             level = level_of(exchange)
             client.level = level if level in LEVELS else client.level
         return answer
@@ -338,7 +341,7 @@ class SingleServerEndpoint(EndpointHandler):
         return await self._member.replicas.answer(exchange, client)
 
     async def _list(self, kind: ListKind, exchange: Exchange, view: View) -> bytes:
-        """Return a list of the server as the view has it, on one page."""
+        """Return the items of a list that the view includes, on one page."""
         await self._lists.ready()
         caller = exchange.caller
         members = self._catalog.own_page(kind, self._member.name, view, caller.revision)
@@ -356,27 +359,27 @@ class SingleServerEndpoint(EndpointHandler):
         """Raise `RpcError` for a tool or prompt outside the view."""
         kind, own = _NAMED[exchange.method], exchange.alias or exchange.target or ""
         if not self._catalog.has(kind, self._member.name, own, view):
-            raise own_error(INVALID_PARAMS, f"Unknown {kind.target_kind}: {own}")
+            raise self._unknown.error(kind, own, exchange, view, server=self._member.name)
 
     def _check_uri(self, exchange: Exchange, view: View) -> None:
         """Raise `RpcError` for a resource outside the view."""
         uri = exchange.head.uri
         if isinstance(uri, UnsetType) or not view.permits_uri(uri):
-            code = INVALID_PARAMS if exchange.caller.stateless else RESOURCE_NOT_FOUND
-            raise own_error(code, f"Resource not found: {exchange.target}", uri=exchange.target)
+            raise self._unknown.error(
+                ListKind.RESOURCES, exchange.target, exchange, view, server=self._member.name
+            )
 
     def _check_reference(self, exchange: Exchange, view: View) -> None:
         """Raise `RpcError` for a completion that refers to an item outside the view."""
         reference = reference_of(exchange)
-        known = (
-            view.permits_uri(reference.uri)
-            if reference.uri is not None
-            else self._catalog.has(ListKind.PROMPTS, self._member.name, reference.name or "", view)
-        )
+        server, kind, name = self._member.name, ListKind.TEMPLATES, reference.uri
+        if name is not None:
+            known = view.permits_uri(name)
+        else:
+            kind, name = ListKind.PROMPTS, reference.name
+            known = self._catalog.has(kind, server, name or "", view)
         if not known:
-            raise own_error(
-                INVALID_PARAMS, f"Unknown completion reference: {reference.uri or reference.name}"
-            )
+            raise self._unknown.error(kind, name, exchange, view, server=server)
 
     def _check_included(self, view: View) -> None:
         """Raise `RpcError` if the view does not include this server."""
@@ -387,12 +390,12 @@ class SingleServerEndpoint(EndpointHandler):
         return self._filters_tools or view.selects_items
 
     def _permits(self, principal: Principal, uri: str) -> bool:
-        """Return True if the current view of a client permits notifications of a resource."""
+        """Return True if the current view of a client permits notifications about a resource."""
         view = self._views.view_for(principal)
         return view.includes(self._member.name) and view.permits_uri(uri)
 
     def _for_this_server(self, view: View) -> View:
-        """Return the view with this server only, so that no other server owns a URI."""
+        """Return the view reduced to this server, so that no other server owns a URI."""
         alone = self._restricted_views.get(view)
         if alone is None:
             alone = msgspec.structs.replace(view, servers=(self._member.name,))
@@ -405,7 +408,7 @@ def _reject_method(exchange: Exchange, view: View) -> None:
 
 
 def _notify_of_lists(client: SingleServerClient) -> None:
-    """Notify a client that has completed the handshake that all its lists may have changed."""
+    """Notify a client that all its lists may have changed, if it has completed the handshake."""
     session = next(iter(client.sessions.values()), None)
     if session is not None and client.peer.conversation.state is SessionState.ACTIVE:
         for kind in ("tools", "resources", "prompts"):

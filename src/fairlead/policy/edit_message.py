@@ -19,18 +19,18 @@ def with_params(exchange: Exchange, **members: Any) -> Exchange:
     old = members_of_params(exchange.message.params) or {}
     changed = with_whole_params(exchange, encoded({**old, **members}))
     if "name" in members:
-        # Both belong to the old name: the server's alias and the name that the client sees.
+        # Both describe the old target: the server's own name, and the name for clients.
         changed.alias = changed.displayed = None
     return changed
 
 
 def members_of_params(params: Params) -> RawMembers | None:
-    """Return the members of params, none if they are absent, or None if they are not an object."""
+    """Return the members of params; empty if absent, None if the params are not an object."""
     return {} if isinstance(params, UnsetType) else members_of(params)
 
 
 def error_json(error: RpcError) -> bytes:
-    """Return the error object of a response, unchanged if it came from a peer."""
+    """Return the error object of a response. An error from a peer stays unchanged."""
     if error.raw is not None:
         return error.raw
     said = {"code": error.code, "message": error.message, "data": error.data}
@@ -38,9 +38,9 @@ def error_json(error: RpcError) -> bytes:
 
 
 def with_whole_params(exchange: Exchange, params: Params) -> Exchange:
-    """Return a copy of the exchange with other params."""
+    """Return a copy of the exchange with different params."""
     if exchange.did is None:
-        # Shared by both copies: a caller that holds the first one must see later notes.
+        # Created before the copy, so that the original also gets notes added to the copy.
         exchange.did = []
     message = msgspec.structs.replace(exchange.message, params=params)
     return msgspec.structs.replace(exchange, message=message, head=read_params_head(params))

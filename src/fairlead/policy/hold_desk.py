@@ -1,4 +1,4 @@
-"""Hold desk: messages wait there until an operator resumes, changes or blocks them."""
+"""Hold desk: keeps messages until an operator resumes, changes or blocks them."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from ..wire import to_json
 __all__ = ["HeldMessage", "HoldDecision", "HoldDesk", "HoldOutcome", "NotHeld"]
 
 MAX_HELD: Final = HELD_MESSAGES.value
-SHOWN: Final = 64 << 10  # bytes; of a longer message, operators see only the size
+SHOWN: Final = 64 << 10  # in bytes; for a longer message, operators see only its size
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -33,11 +33,11 @@ class NotHeld(ConfigError):
 
 
 class HeldMessage(Struct, omit_defaults=True, kw_only=True):
-    """A held message as operators see it, without secrets."""
+    """A held message as shown to operators, without secrets."""
 
     id: int
     at: float  # seconds since the epoch
-    until: float  # seconds since the epoch at which `otherwise` applies
+    until: float  # time in seconds since the epoch at which `otherwise` applies
     otherwise: HoldOutcome  # the outcome if no operator decides in time
     phase: HoldPhase
     dir: Direction
@@ -51,12 +51,12 @@ class HeldMessage(Struct, omit_defaults=True, kw_only=True):
 
 
 class HoldDecision(Struct, frozen=True):
-    """The decision about a held message."""
+    """An operator's decision about a held message."""
 
     action: Literal["resume", "change", "block"]
     reason: str = ""
     params: Raw | None = None  # new params of the message
-    result: Raw | None = None  # new response; a held request with a new response is not forwarded
+    result: Raw | None = None  # new response; a request that has one is not forwarded
 
 
 class HoldDesk:
@@ -70,7 +70,7 @@ class HoldDesk:
         max_held: int = MAX_HELD,
         redactor: Redactor | None = None,
     ) -> None:
-        """Set the time limit in seconds and the outcome of messages without a decision.
+        """Set the time limit in seconds, and the outcome if no decision is made within it.
 
         Raises:
             ValueError: `limit` is not greater than 0.
@@ -96,10 +96,10 @@ class HoldDesk:
         otherwise: HoldOutcome | None = None,
         question: bool = False,
     ) -> HoldDecision:
-        """Hold a message until a decision; cancelling the call removes it from the desk.
+        """Hold a message until it is decided; cancelling the call removes it from the desk.
 
-        `message` is what operators see: params, the result, or the error. A `question` can be
-        resumed or blocked, but not changed.
+        `message` contains the params, the result or the error, which operators see. A `question`
+        can be resumed or blocked, but not changed.
         """
         seconds, fallback = limit or self.limit, otherwise or self.otherwise
         if len(self._held) >= self._max_held:
@@ -116,7 +116,7 @@ class HoldDesk:
             phase=phase,
             dir=exchange.direction,
             method=method,
-            # Cut only after redaction: half of a secret would not be recognised.
+            # Truncated only after redaction, because half of a secret would not be recognised.
             target=None if target is None else clean.text(target)[:SHOWN],
             principal=principal_name(exchange.caller.principal),
             reason=None if reason is None else clean.text(reason),
@@ -138,7 +138,7 @@ class HoldDesk:
             del self._held[held.id]
 
     def list(self) -> "list[HeldMessage]":
-        """Return the messages without a decision, the oldest first."""
+        """Return the held messages, oldest first."""
         return [held for held, decided in self._held.values() if not decided.done()]
 
     async def wait(self) -> HeldMessage:
@@ -152,17 +152,17 @@ class HoldDesk:
         """Forward a message unchanged.
 
         Raises:
-            NotHeld: The message is not held, or no longer.
+            NotHeld: The message is not held.
         """
         self._decide(number, HoldDecision("resume"))
 
     def change(self, number: int, *, params: Any = None, result: Any = None) -> None:
-        """Forward a message with other params, or answer with another result.
+        """Forward a message with new params, or answer it with a new result.
 
-        Both are JSON, as `Raw` bytes or as objects.
+        `params` and `result` are objects, or JSON objects in a `Raw`.
 
         Raises:
-            NotHeld: The message is not held, or no longer.
+            NotHeld: The message is not held.
             ConfigError: The message cannot be changed in this way.
         """
         held = self._get(number)[0]
@@ -180,7 +180,7 @@ class HoldDesk:
         """Refuse a message.
 
         Raises:
-            NotHeld: The message is not held, or no longer.
+            NotHeld: The message is not held.
         """
         self._decide(number, HoldDecision("block", reason or "refused by the operator"))
 

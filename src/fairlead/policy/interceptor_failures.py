@@ -28,7 +28,7 @@ __all__ = ["FailurePolicy", "with_failure_policy"]
 
 FailurePolicy = Literal["fail_closed", "fail_open", "skip"]
 
-LIMIT: Final = 30.0  # seconds that an interceptor may take, without the time inside of `proceed`
+LIMIT: Final = 30.0  # seconds that an interceptor may take, not counting the time inside `proceed`
 REST: Final = 60.0  # seconds for which the policy "skip" skips an interceptor that failed
 
 log = logging.getLogger("fairlead.gateway.interceptors")
@@ -43,27 +43,27 @@ def with_failure_policy(
     name: str = "",
     clock: Callable[[], float] = time.monotonic,
 ) -> Interceptor:
-    """Wrap an interceptor in a policy for failures.
+    """Wrap an interceptor in a failure policy.
 
     * fail_closed: the message is refused.
     * fail_open: the message passes as if the interceptor were absent.
     * skip: like fail_open, and the interceptor is skipped for `rest` seconds.
 
-    `timeout` limits the time that the interceptor uses itself, without the time inside of
-    `proceed`; 0 means unlimited. A refusal (`RpcError`) is not a failure, and neither is an
-    exception that `proceed` raises.
+    `timeout` limits the interceptor's own running time, not counting `proceed`; 0 means unlimited.
+    A refusal (`RpcError`) is not a failure, and neither is an exception that `proceed` raises.
     """
     name = name or getattr(interceptor, "__name__", type(interceptor).__name__)
     return _Guard(interceptor, policy, timeout, rest, name, clock)
 
 
-# Hooks of interceptors that the guard forwards. Without them, a guarded `Redact` would not redact
-# the members beside a result.
+# Hooks that the guard forwards to its interceptor. Otherwise a guarded `Redact` would not
+# redact unknown members of a response.
 _PASSED_ON: Final = (
     InterceptorBase.on_malformed,
     InterceptorBase.extra_members,
     InterceptorBase.shown,
     InterceptorBase.views_changed,
+    InterceptorBase.access_refused,
     InterceptorBase.close,
 )
 
@@ -80,7 +80,7 @@ class _Guard(InterceptorBase):
     ) -> None:
         self._inner = inner
         self._hooks = hooks_of(inner)
-        # Only overridden hooks are set, so that `overrides` gives the same result for the guard.
+        # Only overridden hooks are set, so that `overrides` returns the same for the guard.
         for hook in _PASSED_ON:
             if overrides(self._hooks, hook):
                 setattr(self, hook.__name__, getattr(self._hooks, hook.__name__))
@@ -89,7 +89,8 @@ class _Guard(InterceptorBase):
         self._rest = rest
         self._name = name
         self._clock = clock
-        self._until = float("-inf")  # time until which the interceptor is skipped
+        # Time until which the interceptor is skipped.
+        self._until = float("-inf")
 
     @property
     def waits(self) -> bool:  # type: ignore[override]
@@ -108,7 +109,7 @@ class _Guard(InterceptorBase):
                 raise _Misbehaviour(f"the response is {what}")
         except RpcError:
             raise
-        # User code may raise anything, including CancelledError for a task of its own.
+        # User code may raise any exception, including `CancelledError` of its own tasks.
         except BaseException as exc:
             if exc is behind.failure or exc is behind.end or _is_an_end(exc):
                 raise
@@ -129,7 +130,7 @@ class _Guard(InterceptorBase):
             raise _Misbehaviour(f"timeout after {self._timeout:g} s") from None
 
     async def _failed(self, exc: BaseException, exchange: Exchange, behind: "_Behind") -> Answer:
-        # The text of the exception may quote the message, which may contain secrets.
+        # The exception's text may quote the message, which may contain secrets.
         why = str(exc) if isinstance(exc, _Misbehaviour) else type(exc).__name__
         then = self._consequence()
         log.error("interceptor %s failed on %s (%s): %s", self._name, exchange.method, why, then)
@@ -154,7 +155,7 @@ class _Guard(InterceptorBase):
 
 
 class _Behind(Struct, eq=False):
-    """The `proceed` of a guarded interceptor. Records the outcome and pauses the timeout."""
+    """The `proceed` of a guarded interceptor, which records the outcome and pauses the timeout."""
 
     asked: Exchange
     proceed: Proceed
@@ -162,7 +163,7 @@ class _Behind(Struct, eq=False):
     left: float = 0.0
     answer: Answer = None
     failure: Exception | None = None
-    # the exception other than `Exception`, such as a cancellation, that ended the call
+    # the exception outside `Exception`, such as a cancellation, that ended the call
     end: BaseException | None = None
     done: bool = False
     entered: int = 0
@@ -189,7 +190,7 @@ class _Behind(Struct, eq=False):
 
     def _stop_clock(self) -> None:
         self.entered += 1
-        # The clock stops at the first of several concurrent calls and starts after the last.
+        # With concurrent calls, the clock stops at the first call and continues after the last.
         if self.entered == 1 and self.limit is not None:
             due, now = self.limit.when(), asyncio.get_running_loop().time()
             self.left = 0.0 if due is None else max(0.0, due - now)
@@ -203,14 +204,14 @@ class _Behind(Struct, eq=False):
 
 
 class _Misbehaviour(Exception):
-    """A failure whose text contains no part of the message."""
+    """A failure whose text quotes nothing from the forwarded message, so that it can be logged."""
 
 
 def _is_an_end(exc: BaseException) -> bool:
     """Return True if the current task is being cancelled; False if the interceptor failed.
 
-    Code can raise CancelledError without being cancelled itself, if it awaits a cancelled task.
-    Passing that on would leave the caller without a response.
+    Code that awaits a cancelled task raises `CancelledError` without being cancelled itself. If
+    this exception were propagated, the caller would get no response.
     """
     if isinstance(exc, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -220,7 +221,7 @@ def _is_an_end(exc: BaseException) -> bool:
 
 def _is_sensible(answer: object, exchange: Exchange, behind: _Behind) -> bool:
     if not isinstance(exchange.message, Request):
-        return True  # the result of a notification is ignored
+        return True  # a notification's result is ignored
     if behind.done and answer is behind.answer:
         return True
     return isinstance(answer, bytes | Raw) and members_of(answer) is not None

@@ -1,4 +1,4 @@
-"""Loading of user-defined interceptors by their Python path."""
+"""Loading user-defined interceptors by their Python path."""
 
 import inspect
 import os
@@ -35,7 +35,7 @@ def load_interceptor(
         module = _import_file(place, folder) if place.endswith(".py") else import_module(place)
     except ConfigError:
         raise
-    # User code may raise any exception or call `sys.exit()`; both are reported as mistakes.
+    # User code may raise any exception or call `sys.exit()`; both are reported as errors.
     except (Exception, SystemExit) as exc:
         raise ConfigError(f"{place} cannot be imported: {type(exc).__name__}: {exc}") from exc
     found: Any = module

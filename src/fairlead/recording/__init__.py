@@ -1,1 +1,1 @@
-"""Recording of traffic: tapes, the journal, replay, comparison and export."""
+"""Recording of traffic: tapes, journal, replay, comparison and export."""

@@ -83,7 +83,7 @@ async def test_the_status_page_shows_the_state_of_each_server() -> None:
             assert (await get(web, base + "/admin/servers"))[0] == 404  # no admin_token is set
 
 
-async def test_a_gateway_is_ready_once_every_server_has_listed_or_failed() -> None:
+async def test_a_gateway_is_ready_once_every_server_has_listed_its_items_or_failed() -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway() as gateway,
@@ -101,7 +101,7 @@ async def test_a_gateway_is_ready_once_every_server_has_listed_or_failed() -> No
 
 
 @pytest.mark.covers("SRV-47")
-async def test_probes_need_no_token_and_details_and_metrics_need_one() -> None:
+async def test_probes_need_no_token_but_status_details_and_metrics_do() -> None:
     token = {"Authorization": "Bearer token-4711"}
     async with (
         asyncio.timeout(LIMIT),
@@ -129,7 +129,7 @@ async def test_probes_need_no_token_and_details_and_metrics_need_one() -> None:
             assert (await get(web, base + "/metrics", headers=token))[0] == 200
 
 
-async def test_text_of_servers_is_escaped_on_the_status_page() -> None:
+async def test_text_from_servers_is_escaped_on_the_status_page() -> None:
     async with (
         asyncio.timeout(LIMIT),
         aiohttp.ClientSession() as web,
@@ -145,7 +145,7 @@ async def test_text_of_servers_is_escaped_on_the_status_page() -> None:
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-async def test_the_admin_api_requires_its_token() -> None:
+async def test_the_admin_api_requires_the_admin_token() -> None:
     ears = Ears()
     async with (
         asyncio.timeout(LIMIT),
@@ -172,7 +172,7 @@ async def test_the_admin_api_requires_its_token() -> None:
 
             generation = gateway.upstreams["red"].generation
             path = admin + "/servers/red/reconnect"
-            # a GET request must not change anything
+            # a GET request must not have side effects
             assert (await get(web, path, headers=ADMIN))[0] == 404
             answer = await get(web, path, headers=ADMIN, method="POST")
             assert answer == (200, {"reconnected": "red"})
@@ -193,7 +193,7 @@ async def test_the_admin_api_requires_its_token() -> None:
             assert (await get(web, f"{url}/red", method="POST"))[0] == 404
 
 
-async def test_only_the_admin_sees_the_command_of_a_server() -> None:
+async def test_the_command_of_a_server_is_visible_only_to_the_admin() -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway(admin_token="open sesame") as gateway,
@@ -225,7 +225,7 @@ async def test_an_empty_admin_token_disables_the_admin_api() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/status", "/metrics", "/admin/servers"])
-async def test_pages_of_a_gateway_with_tokens_require_one(path: str) -> None:
+async def test_pages_require_a_token_if_the_gateway_has_tokens(path: str) -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway(views={"bob": View(servers=("red",))}, admin_token="open sesame") as gateway,
@@ -254,14 +254,14 @@ async def test_the_status_page_shows_only_servers_in_the_view_of_the_client() ->
                 assert now["counts"]["tools"] == 8 * len(seen)
             page = (await get(web, base + "/", headers=head))[1]
             assert "blue" not in page
-            assert "Bearer TOKEN" in page  # the entry to copy contains the header
+            assert "Bearer TOKEN" in page  # the client entry on the page has this header
 
 
-# Requests to the pages without a network
+# HTTP pages called without a network
 
 
 class Answers:
-    """Send one request to the pages of a gateway, and keep the response."""
+    """Send one request to the HTTP pages of a gateway and keep the response."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._pages = gateway._pages("/mcp")
@@ -310,10 +310,10 @@ TOKEN = {"x_admin_token": "open sesame"}
             "/admin",
             TOKEN,
             404,
-            "unknown path; the admin API has, if enabled: GET /admin/servers, POST",
+            "unknown path; paths of the admin API, if enabled: GET /admin/servers, POST",
         ),
         ("GET", "/admin/servers", TOKEN, 200, "[]"),
-        ("GET", "/admin/journal", TOKEN, 404, "unknown path; the admin API has, if enabled: "),
+        ("GET", "/admin/journal", TOKEN, 404, "unknown path; paths of the admin API, if enabled: "),
         ("POST", "/admin/reload", {**TOKEN, **OTHER}, 415, "Content-Type must be application/json"),
         ("POST", "/admin/reload", {**TOKEN, **JSON}, 200, '{"reloaded":[]}'),
         ("POST", "/admin/reload", TOKEN, 200, '{"reloaded":[]}'),
@@ -321,7 +321,7 @@ TOKEN = {"x_admin_token": "open sesame"}
         ("DELETE", "/admin/sessions/5", TOKEN, 404, "unknown session 5"),
     ],
 )
-async def test_the_status_of_a_response_depends_on_path_method_and_headers(
+async def test_the_http_status_depends_on_path_method_and_headers(
     method: str, path: str, headers: dict[str, str], status: int, words: str
 ) -> None:
     answers = Answers(Gateway(admin_token="open sesame"))
@@ -332,7 +332,7 @@ async def test_the_status_of_a_response_depends_on_path_method_and_headers(
     assert (answers.headers.get(b"connection") == b"close") is (status == 401)
 
 
-async def test_an_unreachable_server_is_status_502() -> None:
+async def test_an_unreachable_server_causes_http_status_502() -> None:
     gateway = Gateway(admin_token="open sesame")
 
     async def fails() -> None:
@@ -343,7 +343,7 @@ async def test_an_unreachable_server_is_status_502() -> None:
     assert (status, said) == (502, "502 Bad Gateway: server is down\n")
 
 
-async def test_metrics_require_an_unrestricted_view_or_the_admin_token() -> None:
+async def test_the_metrics_page_requires_an_unrestricted_view_or_the_admin_token() -> None:
     observing = Observability(metrics=Metrics())
     answers = Answers(Gateway(observing=observing, admin_token="open sesame"))
     assert (await answers("GET", "/metrics"))[0] == 200
@@ -381,6 +381,7 @@ SERVER: dict[str, Any] = {
     "tools": 3,
     "calls": 0,
     "errors": None,
+    "suspended": [],
 }
 
 
@@ -393,11 +394,12 @@ SERVER: dict[str, Any] = {
         ({"status": "connected", "error": "why"}, ['class="good">connected', ">why<"], ["bad"]),
         ({"status": "starting"}, ['class="dim">starting'], ["bad", "good"]),
         ({"era": None, "revision": None}, ["<td></td>"], ["None"]),
+        ({"suspended": [{"losses": 6}]}, ["suspended for some clients"], []),
         ({"latency_ms": None, "transport": None, "source": None}, [], [" ms", "None"]),
     ],
-    ids=["usual", "counts", "failed", "not listed", "starting", "no era", "unknown"],
+    ids=["usual", "counts", "failed", "not listed", "starting", "no era", "suspended", "unknown"],
 )
-def test_the_row_of_a_server_shows_its_details(
+def test_the_row_of_a_server_shows_its_state_calls_and_errors(
     changes: Any, shown: list[str], hidden: list[str]
 ) -> None:
     row = http_pages._row({**SERVER, **changes})
@@ -413,10 +415,26 @@ def test_the_row_of_a_server_shows_its_details(
         (2, {"tools": 2, "resources": 1}, "2 clients · 2 tools, 1 resource<"),
     ],
 )
-def test_the_head_of_the_status_page_counts_clients_and_items(
+def test_the_status_page_shows_the_number_of_clients_and_items(
     clients: int, counts: dict[str, int], words: str
 ) -> None:
     now = {"name": "n", "version": "1", "clients": clients, "counts": counts, "servers": []}
     page = http_pages.render(now, "http://x/mcp")
     assert words in page
     assert "Bearer" not in page
+
+
+@pytest.mark.parametrize("admin_token", [None, "open sesame"])
+async def test_principals_with_admin_rights_need_no_admin_token(admin_token: str | None) -> None:
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway(admin_token=admin_token, is_admin=lambda who: who == "ann") as gateway,
+        serving(gateway, verify_token={"a": "ann", "b": "bob"}.get) as url,
+        aiohttp.ClientSession() as web,
+    ):
+        place = url.removesuffix("/mcp") + "/admin/sessions"
+        ann, bob = ({"Authorization": f"Bearer {token}"} for token in "ab")
+        assert await get(web, place, headers=ann) == (200, [])
+        status, text = await get(web, place, headers=bob)
+        assert status == (403 if admin_token is None else 401)
+        assert ("whose rule sets" in text) == (admin_token is None)

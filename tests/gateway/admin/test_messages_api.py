@@ -69,7 +69,9 @@ class FakeJournal:
     ("query", "waited"),
     [("wait=5", 5.0), ("wait=60", 60.0), ("wait=61", 60.0), ("wait=0.5", 0.5), ("wait=inf", 60.0)],
 )
-async def test_a_request_for_records_waits_at_most_a_minute(query: str, waited: float) -> None:
+async def test_a_request_for_journal_records_waits_at_most_a_minute(
+    query: str, waited: float
+) -> None:
     journal: Any = FakeJournal()
     answer = await messages_api.read_journal(journal, request(f"after=9&{query}"))
     assert answer == {"records": ["new"], "dropped": 3}
@@ -77,26 +79,26 @@ async def test_a_request_for_records_waits_at_most_a_minute(query: str, waited: 
 
 
 @pytest.mark.parametrize("query", ["", "wait=0"])
-async def test_a_request_without_wait_does_not_wait(query: str) -> None:
+async def test_a_request_without_the_wait_parameter_returns_at_once(query: str) -> None:
     journal: Any = FakeJournal()
     assert await messages_api.read_journal(journal, request(query)) == {"records": [], "dropped": 3}
     assert (journal.waited, journal.flagged, journal.asked) == ([], 1, [0])
 
 
-async def test_existing_records_are_returned_without_waiting() -> None:
+async def test_existing_journal_records_are_returned_without_waiting() -> None:
     journal: Any = FakeJournal([1])
     answer = await messages_api.read_journal(journal, request("wait=5"))
     assert (answer["records"], journal.waited) == ([1], [])
 
 
 @pytest.mark.parametrize("query", ["wait=-1", "wait=x", "wait=nan"])
-async def test_an_invalid_wait_is_refused(query: str) -> None:
+async def test_an_invalid_wait_parameter_is_refused(query: str) -> None:
     journal: Any = FakeJournal()
     with pytest.raises(BadRequest, match="^`wait` must be a number of seconds, 0 or more$"):
         await messages_api.read_journal(journal, request(query))
 
 
-def test_one_exchange_is_returned_by_its_number() -> None:
+def test_an_exchange_is_looked_up_by_its_id() -> None:
     journal: Any = FakeJournal()
     assert messages_api.read_exchange(journal, request("", "7")) == "one"
     with pytest.raises(ConfigError, match="^unknown exchange 8: not in the journal$"):
@@ -104,7 +106,7 @@ def test_one_exchange_is_returned_by_its_number() -> None:
 
 
 class FakeTapes:
-    """One tape of 1,100 entries."""
+    """A tape folder with one tape of 1,100 entries."""
 
     recording = None
 
@@ -141,7 +143,7 @@ async def test_an_invalid_position_in_a_tape_is_refused(tmp_path: Path) -> None:
 
 
 class FakeDesk:
-    """A desk with the message 7, which records decisions."""
+    """A hold desk that holds message 7 and records decisions."""
 
     def __init__(self) -> None:
         self.decided: list[Any] = []
@@ -180,7 +182,7 @@ async def test_held_messages_can_be_resumed_changed_or_blocked() -> None:
     ]
 
 
-async def test_decisions_on_unknown_messages_are_refused() -> None:
+async def test_a_decision_on_an_unknown_message_is_refused() -> None:
     desk: Any = FakeDesk()
     with pytest.raises(NotHeld):
         messages_api.resume(desk, request("", "8"))
@@ -196,7 +198,7 @@ async def test_decisions_on_unknown_messages_are_refused() -> None:
         await messages_api.block(desk, request("", "7", body={"why": "no"}))
 
 
-async def test_tapes_are_recorded_stopped_and_deleted(tmp_path: Path) -> None:
+async def test_a_tape_can_be_recorded_stopped_and_deleted(tmp_path: Path) -> None:
     tapes = TapeControl(tmp_path)
     body = {"name": "one", "tags": ["a"]}
     assert await messages_api.record(tapes, request("", body=body)) == {"recording": "one"}
@@ -217,7 +219,7 @@ async def test_tapes_are_recorded_stopped_and_deleted(tmp_path: Path) -> None:
         await messages_api.delete(tapes, request("", "one"))
 
 
-def test_routes_of_disabled_parts_have_no_handlers(tmp_path: Path) -> None:
+def test_admin_routes_of_disabled_components_have_no_handlers(tmp_path: Path) -> None:
     parts: dict[str, Any] = {
         "journal": Journal(),
         "metrics": Metrics(),

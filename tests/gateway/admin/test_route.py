@@ -1,4 +1,4 @@
-"""Routes of the admin API, and their requests."""
+"""Routes and requests of the admin API."""
 
 from typing import Any
 
@@ -46,33 +46,35 @@ def body(text: bytes) -> dict[str, Any]:
         ("/a/{uri:path}", "/a/", ("",)),
     ],
 )
-def test_values_are_read_from_a_path(route: str, path: str, values: tuple[str, ...] | None) -> None:
+def test_a_route_extracts_its_placeholder_values_from_the_path(
+    route: str, path: str, values: tuple[str, ...] | None
+) -> None:
     assert Route("GET", route, lambda request: None).values(path) == values
 
 
-def test_a_route_is_shown_with_the_names_of_its_values() -> None:
+def test_the_text_of_a_route_contains_the_names_of_its_placeholders() -> None:
     route = Route("GET", "/a/{id}/b/{uri:path}", lambda request: None)
     assert str(route) == "GET /a/ID/b/URI"
 
 
 @pytest.mark.parametrize(("text", "number"), [("0", 0), ("7", 7), ("9" * 15, int("9" * 15))])
-def test_valid_numbers_are_parsed(text: str, number: int) -> None:
+def test_a_path_value_of_decimal_digits_is_parsed_as_a_number(text: str, number: int) -> None:
     assert number_of(text) == number
     assert request(values=(text,)).number == number
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "9" * 16, "٣"])
-def test_a_text_that_is_not_a_number_is_refused(text: str) -> None:
+def test_a_path_value_that_is_not_a_number_is_rejected(text: str) -> None:
     with pytest.raises(BadRequest, match=" is not a number$"):
         number_of(text)
 
 
-def test_query_parameters_are_read() -> None:
+def test_a_request_has_the_decoded_query_parameters() -> None:
     assert request(query="a=1&a=2&b=%20x").query == {"a": "2", "b": " x"}
     assert request().query == {}
 
 
-async def test_bodies_are_decoded() -> None:
+async def test_a_request_body_is_decoded_or_rejected_if_it_is_invalid() -> None:
     assert (await request(body(b'{"a": 3}')).body(Wanted)).a == 3
     assert (await request(body(b"")).body(Wanted)).a == 0
     for wrong in (b"{", b'{"b": 1}', b'{"a": "x"}', b"\xff"):
@@ -87,13 +89,13 @@ async def test_a_body_that_is_too_large_is_refused() -> None:
     assert ADMIN_BODY_BYTES.hits == hits + 1
 
 
-async def test_reading_the_body_of_a_disconnected_client_is_an_error() -> None:
+async def test_reading_the_body_fails_if_the_client_has_disconnected() -> None:
     with pytest.raises(ConfigError, match="^the client has disconnected$") as gone:
         await request({"type": "http.disconnect"}).body(Wanted)
     assert not isinstance(gone.value, BadRequest)
 
 
-def test_config_errors_become_bad_requests_except_the_given_types() -> None:
+def test_config_errors_become_bad_requests_unless_their_type_is_excluded() -> None:
     class Other(ConfigError):
         pass
 
@@ -105,7 +107,7 @@ def test_config_errors_become_bad_requests_except_the_given_types() -> None:
         raise ValueError("x")
 
 
-def test_the_error_for_an_invalid_number_truncates_a_long_text() -> None:
+def test_the_error_for_an_invalid_number_truncates_a_long_value() -> None:
     with pytest.raises(BadRequest) as refused:
         number_of("x" * 51)
     assert str(refused.value) == f"'{'x' * 50}' is not a number"

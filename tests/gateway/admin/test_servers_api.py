@@ -14,7 +14,7 @@ from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import raw, resources, templates
 
 
-def test_the_log_keeps_only_methods_and_uris_of_notifications() -> None:
+def test_the_notification_log_keeps_only_methods_and_uris() -> None:
     log = NotificationLog()
     log.add("notes", "notifications/resources/updated", {"uri": "file:///a", "secret": 1})
     log.add("notes", "notifications/message", {"data": "secret", "uri": 1})
@@ -28,7 +28,7 @@ def test_the_log_keeps_only_methods_and_uris_of_notifications() -> None:
     ]
 
 
-def test_the_log_keeps_the_last_two_hundred_notifications() -> None:
+def test_the_notification_log_keeps_the_last_two_hundred_entries() -> None:
     log = NotificationLog()
     for number in range(201):
         log.add("s", f"m{number}", {})
@@ -54,7 +54,7 @@ class Clients(list[Any]):
         return [{"client": f"c{number}"} for number in range(len(self))]
 
 
-async def test_numbers_of_sessions_do_not_change() -> None:
+async def test_session_ids_are_not_reused_after_a_session_ends() -> None:
     clients: Any = Clients(2)
     sessions = ClientSessions(clients)
     assert sessions.list() == [{"id": 1, "client": "c0"}, {"id": 2, "client": "c1"}]
@@ -65,7 +65,7 @@ async def test_numbers_of_sessions_do_not_change() -> None:
     assert [one["id"] for one in sessions.list()] == [2, 3, 1]
 
 
-async def test_a_session_is_ended_by_its_number() -> None:
+async def test_a_session_is_ended_by_its_id() -> None:
     clients: Any = Clients(3)
     sessions = ClientSessions(clients)
     sessions.list()
@@ -84,7 +84,7 @@ class FakeUpstream:
 
 
 class Place:
-    """The servers `red` and `blue`, and records of the calls to them."""
+    """The servers `red` and `blue`, and a record of the calls to them."""
 
     def __init__(self) -> None:
         self.done: list[Any] = []
@@ -131,7 +131,7 @@ def request(value: str = "") -> PageRequest:
     return PageRequest(call, ANONYMOUS, (value,))
 
 
-async def test_servers_are_reconnected_refreshed_and_removed() -> None:
+async def test_servers_can_be_reconnected_refreshed_and_removed() -> None:
     place = Place()
     assert await place.api.reconnect(request("red")) == {"reconnected": "red"}
     assert place.api.refresh(request("blue")) == {"refreshing": "blue"}
@@ -161,7 +161,7 @@ async def test_each_replica_is_reconnected_separately() -> None:
     assert place.done == ["reconnect red#2"]
 
 
-async def test_reload_reads_files_and_fetches_all_lists() -> None:
+async def test_reload_reads_the_configuration_and_fetches_all_lists() -> None:
     place = Place()
     assert await place.api.reload(request()) == {"reloaded": ["red", "blue"]}
     assert place.done == ["reload", "refresh red", "refresh blue"]
@@ -172,7 +172,7 @@ async def test_reload_reads_files_and_fetches_all_lists() -> None:
     assert place.done == ["reload"]
 
 
-async def test_a_session_is_ended_by_the_number_in_the_path() -> None:
+async def test_the_session_id_in_the_path_selects_the_session_to_end() -> None:
     assert await Place().api.end_session(request("1")) == {"ended": 1}
     with pytest.raises(BadRequest, match="is not a number"):
         await Place().api.end_session(request("one"))

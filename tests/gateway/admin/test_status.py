@@ -1,4 +1,4 @@
-"""The status of a gateway: complete for its operator, limited for clients."""
+"""The status of a gateway, complete for its operator and limited for clients."""
 
 import asyncio
 import resource
@@ -18,6 +18,7 @@ from fairlead.gateway.admin.status import GatewayStatus
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import ClientViews, View
 from fairlead.protocol.caller import ANONYMOUS, principal_from
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.server import MemorySessionStore
 from fairlead.upstream.starts.start_limiter import StartLimiter
@@ -37,14 +38,16 @@ class FakeUpstream:
 
     def __init__(self, state: str = "idle", source: Source | None = None, **about: Any) -> None:
         self.status = state
-        self.client: Any = about.get("client")
+        self.revision: Revision | None = about.get("revision")
+        suspended = [{"principal": "ada", "losses": 6, "seconds": 9.0}] * about.get("suspended", 0)
+        self.pool = SimpleNamespace(describe_suspended=lambda: suspended)
         self.error: Exception | None = about.get("error")
         self.latency: float | None = about.get("latency")
         entry = SimpleNamespace(type=about.get("transport", "stdio"))
         self.spec = SimpleNamespace(source=source or Source(), entry=entry)
 
     def describe_connections(self) -> list[dict[str, Any]]:
-        return [] if self.client is None else [CONNECTION]
+        return [] if self.revision is None else [CONNECTION]
 
 
 class Upstreams(dict[str, FakeUpstream]):
@@ -55,7 +58,8 @@ class Upstreams(dict[str, FakeUpstream]):
         self["red"] = FakeUpstream(
             "connected",
             Source(provider="p", provider_name="Program", path="f"),
-            client=SimpleNamespace(protocol_version="2026-07-28"),
+            revision=NEWEST,
+            suspended=1,
             latency=0.01234,
         )
         self["red#2"] = FakeUpstream()
@@ -109,7 +113,7 @@ def gateway(**views: View) -> tuple[GatewayStatus, Registry]:
     return shown, registry
 
 
-def test_the_status_for_the_operator_contains_all_details() -> None:
+def test_the_operator_gets_the_status_with_all_details() -> None:
     found = gateway()[0].full()
     assert (found["name"], found["clients"], found["parked"]) == ("x", 3, 2)
     assert found["uptime"] >= 0
@@ -130,6 +134,7 @@ def test_the_status_for_the_operator_contains_all_details() -> None:
         "errors": 2,
         "breaker": "closed",
         "connections": [CONNECTION],
+        "suspended": [{"principal": "ada", "losses": 6, "seconds": 9.0}],
         "source": "Program",
         "path": "f",
         "error": None,
@@ -141,7 +146,7 @@ def test_the_status_for_the_operator_contains_all_details() -> None:
     assert (blue["connections"], second["connections"]) == ([], [])
 
 
-def test_the_uptime_is_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_uptime_is_reported_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(status.time, "time", lambda: now)
     shown, *_ = gateway()
@@ -149,7 +154,7 @@ def test_the_uptime_is_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.full()["uptime"] == 12.3
 
 
-def test_a_restricted_status_has_public_reasons() -> None:
+def test_a_restricted_status_shows_only_the_public_reason_of_an_error() -> None:
     (blue,) = gateway(ada=View(servers=("blue",)))[0].public(ADA)["servers"]
     assert blue["error"] == "is not there"
 
@@ -157,11 +162,11 @@ def test_a_restricted_status_has_public_reasons() -> None:
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(None, None), (0.0, 0.0), (0.01234, 12.3), (0.00004, 0.0), (2, 2000)]
 )
-def test_latencies_are_shown_in_milliseconds(seconds: float | None, shown: float | None) -> None:
+def test_latencies_are_reported_in_milliseconds(seconds: float | None, shown: float | None) -> None:
     assert status._milliseconds(seconds) == shown
 
 
-def test_a_server_whose_lists_failed_has_an_error() -> None:
+def test_the_status_of_a_server_shows_the_error_of_a_failed_list() -> None:
     shown, registry = gateway()
     for member in registry.members.values():
         member.error = ConnectFailed("x", public="listing failed")
@@ -169,12 +174,17 @@ def test_a_server_whose_lists_failed_has_an_error() -> None:
     assert errors == {"red": "listing failed", "red#2": None, "blue": "is not there"}
 
 
-def test_an_unrestricted_client_does_not_get_details_for_the_operator() -> None:
+def test_an_unrestricted_client_does_not_get_operator_details() -> None:
     found = gateway()[0].public(ADA)
     assert (found["clients"], found["parked"]) == (3, 2)
     blue, red, _ = found["servers"]
     assert (blue["error"], red["path"], red["calls"]) == ("is not there", None, 7)
     assert [one["connections"] for one in found["servers"]] == [[], [], []]
+    assert [one["suspended"] for one in found["servers"]] == [
+        [],
+        [{"losses": 6, "seconds": 9.0}],
+        [],
+    ]
 
 
 def test_a_restricted_client_gets_no_data_about_other_clients() -> None:
@@ -183,6 +193,7 @@ def test_a_restricted_client_gets_no_data_about_other_clients() -> None:
     assert [one["name"] for one in found["servers"]] == ["red", "red#2"]
     assert [one["path"] for one in found["servers"]] == [None, None]
     assert [one["connections"] for one in found["servers"]] == [[], []]
+    assert [one["suspended"] for one in found["servers"]] == [[], []]
     for one in found["servers"]:
         assert (one["tools"], one["calls"], one["errors"], one["latency_ms"]) == (
             *(1, None, None, None),
@@ -218,7 +229,7 @@ async def test_a_gateway_is_ready_without_its_slow_servers_after_five_seconds(
     assert shown.is_ready
 
 
-async def test_a_gateway_none_of_whose_servers_has_listed_is_not_ready(
+async def test_a_gateway_is_not_ready_until_a_server_has_listed_its_items(
     virtual_time: VirtualTime,
 ) -> None:
     shown, registry = gateway()
@@ -229,7 +240,7 @@ async def test_a_gateway_none_of_whose_servers_has_listed_is_not_ready(
     assert shown.is_ready
 
 
-async def test_a_server_that_is_added_later_does_not_end_readiness(
+async def test_adding_a_server_does_not_make_a_ready_gateway_unready(
     virtual_time: VirtualTime,
 ) -> None:
     shown, registry = gateway()
@@ -242,20 +253,20 @@ async def test_a_server_that_is_added_later_does_not_end_readiness(
 
 
 @pytest.mark.parametrize(
-    ("version", "era"),
-    [(None, None), ("2026-07-28", "stateless"), ("2025-11-25", "handshake")],
+    ("revision", "era"),
+    [(None, None), (NEWEST, "stateless"), (NEWEST_HANDSHAKE, "handshake")],
 )
-def test_the_era_of_a_server_is_derived_from_its_protocol_version(
-    version: str | None, era: str | None
+def test_the_era_of_a_server_is_derived_from_its_revision(
+    revision: Revision | None, era: str | None
 ) -> None:
-    assert status._era(version) == era
+    assert status._era(revision) == era
 
 
 def status_of(gateway: Gateway) -> Any:
     return gateway._status
 
 
-async def test_a_shortage_is_reported_at_once_and_ends_readiness_after_a_delay(
+async def test_a_resource_shortage_is_reported_at_once_and_ends_readiness_after_a_delay(
     virtual_time: VirtualTime,
 ) -> None:
     async with Gateway() as gateway:
@@ -274,7 +285,7 @@ async def test_a_shortage_is_reported_at_once_and_ends_readiness_after_a_delay(
         assert status.readiness(ADA) == fine
 
 
-async def test_a_session_store_without_disk_space_is_reported_and_does_not_end_readiness(
+async def test_a_gateway_stays_ready_if_its_session_store_has_no_disk_space(
     virtual_time: VirtualTime,
 ) -> None:
     store = MemorySessionStore()
@@ -290,8 +301,10 @@ async def test_a_session_store_without_disk_space_is_reported_and_does_not_end_r
         assert status.readiness(ADA) == short | {"shortage": None}
 
 
-async def test_a_server_that_dies_without_free_descriptors_is_restarted(tmp_path: Path) -> None:
-    """`/ready` reports the shortage, no server is suspended, and calls work again afterwards."""
+async def test_a_server_that_dies_while_no_file_descriptors_are_free_is_restarted(
+    tmp_path: Path,
+) -> None:
+    """`/ready` reports the shortage, no server is suspended, and calls succeed afterwards."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     held: list[Any] = []
     async with asyncio.timeout(LIMIT), Gateway() as gateway:

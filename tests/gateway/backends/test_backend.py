@@ -1,4 +1,4 @@
-"""Replicas behind one server name: they share its calls and replace one another."""
+"""Replicas with one server name: load sharing and failover."""
 
 import asyncio
 import os
@@ -68,7 +68,7 @@ async def test_stateless_calls_alternate_between_replicas_and_sessions_do_not() 
             assert len(homes) == 3
 
 
-async def test_the_next_input_round_goes_to_the_replica_that_asked() -> None:
+async def test_a_clients_input_is_sent_to_the_replica_that_requested_it() -> None:
     def on_elicit(question: object) -> object:
         return accept({"value": "Ada"})
 
@@ -86,8 +86,8 @@ async def test_the_next_input_round_goes_to_the_replica_that_asked() -> None:
 
 @pytest.mark.covers("GTW-12")
 @pytest.mark.parametrize("version", BOTH)
-async def test_calls_to_a_dead_replica_go_to_the_others(version: str) -> None:
-    # with another setting, a handshake client would get its own process
+async def test_calls_are_not_sent_to_a_dead_replica(version: str) -> None:
+    # with other settings, a handshake client would get its own process
     shared = RelaySettings(share="all")
     async with asyncio.timeout(LIMIT), Gateway(relay=shared) as gateway:
         await gateway.connect({"red": three()})
@@ -122,7 +122,7 @@ async def test_a_call_that_may_have_been_delivered_is_not_repeated(version: str)
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_the_endpoint_of_a_server_uses_the_connected_replica(version: str) -> None:
+async def test_the_endpoint_of_a_server_uses_a_connected_replica(version: str) -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         dead = {"type": "http", "url": f"http://127.0.0.1:{free_port()}/mcp"}
         await gateway.connect({"red": [dead, {"type": "http", "url": red}]})
@@ -183,7 +183,7 @@ async def test_refusals_and_cancelled_calls_do_not_open_the_circuit() -> None:
             assert (await client.call("red_who")).text.startswith("red")
 
 
-async def test_lists_come_from_the_connected_replica() -> None:
+async def test_lists_are_requested_from_a_connected_replica() -> None:
     dead = {"command": "/nowhere/to/be/found"}
     async with asyncio.timeout(LIMIT), Gateway(deadline=10) as gateway:
         await gateway.connect({"red": [dead, program("red")]})
@@ -207,10 +207,10 @@ class FakeUpstream:
         self.requested.append(self._clock.now)
 
 
-async def test_a_failed_list_is_fetched_again_even_shortly_after_a_boot(
+async def test_a_failed_list_is_requested_again_even_shortly_after_the_machine_boots(
     virtual_time: VirtualTime,
 ) -> None:
-    """The monotonic clock may be close to zero after the boot of the machine."""
+    """The monotonic clock may be close to zero shortly after the machine boots."""
     virtual_time.now = 5.0
     upstream = FakeUpstream(virtual_time)
     relay: Any = SimpleNamespace(upstream=upstream, name="red", rank=0)
@@ -247,7 +247,9 @@ for request in requests():
 
 
 @pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
-async def test_a_list_continues_after_an_empty_cursor(tmp_path: Path, stateless: bool) -> None:
+async def test_listing_continues_after_a_page_with_an_empty_cursor(
+    tmp_path: Path, stateless: bool
+) -> None:
     command, *arguments = scripted(tmp_path, PAGES, stateless=stateless)
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"red": {"command": command, "args": arguments}})

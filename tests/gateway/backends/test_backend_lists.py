@@ -1,4 +1,4 @@
-"""Lists of one server name, instructions, and the status page."""
+"""Lists of a server with replicas, merged instructions, and the status page."""
 
 import json
 from types import SimpleNamespace
@@ -53,7 +53,7 @@ class Server:
 
 
 class Place:
-    """A member, and the changes of its lists that are reported."""
+    """A member, and the list changes that it reports."""
 
     def __init__(self, *servers: Server, **catalog: Any) -> None:
         self.servers = servers or (Server(),)
@@ -80,12 +80,12 @@ async def test_each_changed_list_is_reported_once() -> None:
     place.update()
     place.update()
     place.servers[0].put()
-    place.update()  # the same lists, read again
+    place.update()  # the same lists again
     assert (place.changed, place.tools) == (list(ListKind), ["log", "hidden"])
     assert (place.member.error, place.member._known, place.ready) == (None, True, (True, True))
 
 
-async def test_a_server_may_have_no_lists() -> None:
+async def test_a_server_without_list_capabilities_has_no_lists() -> None:
     place = Place()
     for kind in ListKind:
         place.servers[0].upstream.lists.put(kind, [])
@@ -105,7 +105,7 @@ async def test_a_member_is_ready_only_when_its_server_is_connected(state: Any) -
     assert place.ready == (True, True)
 
 
-async def test_a_member_is_not_ready_before_a_list_was_read() -> None:
+async def test_a_member_is_not_ready_before_its_first_list() -> None:
     place = Place()
     place.servers[0].upstream.state = "connecting"
     place.update()
@@ -126,7 +126,7 @@ async def test_a_failed_list_does_not_affect_other_lists(failed: ListKind) -> No
     assert (place.member.error, place.member._known) == (None, True)
 
 
-async def test_a_list_stays_if_a_later_request_for_it_fails() -> None:
+async def test_a_list_is_kept_if_a_later_request_for_it_fails() -> None:
     place, error = Place(), RpcError(-32603, "no")
     place.servers[0].put()
     place.update()
@@ -136,7 +136,7 @@ async def test_a_list_stays_if_a_later_request_for_it_fails() -> None:
     assert (place.member.error, place.member._known) == (error, True)
 
 
-async def test_the_first_of_several_failures_is_the_error() -> None:
+async def test_the_error_of_a_server_is_its_first_list_failure() -> None:
     place = Place()
     first, second = RpcError(1, "first"), RpcError(2, "second")
     place.servers[0].put(ListKind.RESOURCES, ListKind.TEMPLATES)
@@ -153,7 +153,7 @@ async def test_requests_do_not_wait_for_a_server_whose_lists_all_failed() -> Non
     assert (place.member.error, place.member._known, place.ready) == (error, False, (True, True))
 
 
-async def test_tools_excluded_by_the_entry_are_not_listed() -> None:
+async def test_tools_excluded_by_the_server_entry_are_not_listed() -> None:
     place = Place(Server(without_tools=("hidden",)))
     place.member.remember([{"name": "log"}, {"name": "hidden"}])
     assert place.ready == (True, False)  # the server itself has not sent its list yet
@@ -167,7 +167,7 @@ async def test_tools_excluded_by_the_entry_are_not_listed() -> None:
     assert list(prompts) == ["p"]
 
 
-async def test_a_list_that_is_too_large_is_not_kept() -> None:
+async def test_a_list_over_the_size_limit_is_not_stored() -> None:
     place = Place(max_server_bytes=5)
     place.member.remember([{"name": "log"}])
     assert (place.tools, place.changed, place.ready) == ([], [], (True, False))
@@ -179,7 +179,7 @@ async def test_a_list_that_is_too_large_is_not_kept() -> None:
     assert (place.member._known, place.ready) == (False, (True, True))
 
 
-async def test_a_list_that_is_too_large_is_an_error_until_it_is_replaced() -> None:
+async def test_a_list_over_the_size_limit_is_an_error_until_it_is_replaced() -> None:
     place = Place(max_server_bytes=5)
     place.servers[0].put(ListKind.TOOLS)
     place.update()
@@ -201,7 +201,7 @@ async def test_a_list_that_is_too_large_is_an_error_until_it_is_replaced() -> No
         (("connecting", "failed"), ["a"]),
     ],
 )
-async def test_the_lists_of_the_best_replica_are_used(
+async def test_lists_come_from_a_connected_replica_or_else_from_a_connecting_one(
     states: tuple[Any, Any], shown: list[str]
 ) -> None:
     place = Place(Server("red"), Server("red#2"))
@@ -249,7 +249,7 @@ def results(own: str | None = None, **texts: str | None) -> HandshakeResults:
         ("mine", "bob", {"red": "r"}, "mine"),
     ],
 )
-async def test_instructions_are_those_of_servers_in_the_view(
+async def test_only_servers_in_the_view_contribute_instructions(
     own: str | None, principal: str, texts: dict[str, str | None], shown: str | None
 ) -> None:
     made = results(own, **texts)
@@ -260,7 +260,7 @@ async def test_instructions_are_those_of_servers_in_the_view(
     assert found["capabilities"] == CAPABILITIES
 
 
-async def test_instructions_have_a_limited_length() -> None:
+async def test_merged_instructions_are_limited_in_length() -> None:
     each, all_of_them = INSTRUCTIONS_TEXT.value, MERGED_INSTRUCTIONS_TEXT.value
     hits = INSTRUCTIONS_TEXT.hits, MERGED_INSTRUCTIONS_TEXT.hits
     count = all_of_them // each
@@ -276,7 +276,7 @@ async def test_instructions_have_a_limited_length() -> None:
     assert MERGED_INSTRUCTIONS_TEXT.hits == hits[1] + 1
 
 
-async def test_initialize_waits_until_servers_have_listed() -> None:
+async def test_initialize_waits_until_servers_have_listed_their_items() -> None:
     made = results(red="r")
     client: Any = SimpleNamespace(introduction=None)
     asked = exchange("initialize", {"a": 1}, stateless=False)
@@ -304,7 +304,7 @@ def page(clients: int = 1, *servers: dict[str, Any], **counts: int) -> str:
         (2, {"tools": 2, "prompts": 1}, "2 clients · 2 tools, 1 prompt<"),
     ],
 )
-def test_the_status_page_shows_counts_of_clients_and_items(
+def test_the_status_page_shows_the_number_of_clients_and_items(
     clients: int, counts: dict[str, int], shown: str
 ) -> None:
     assert shown in page(clients, **counts)
@@ -321,7 +321,9 @@ def test_the_status_page_shows_a_token_only_if_one_is_required() -> None:
     ("state", "error", "look"),
     [("connected", None, "good"), ("failed", "why", "bad"), ("idle", None, "dim")],
 )
-def test_a_server_is_a_row_of_the_status_page(state: str, error: str | None, look: str) -> None:
+def test_the_status_page_has_a_row_for_each_server(
+    state: str, error: str | None, look: str
+) -> None:
     row = {
         "name": "red",
         "status": state,
@@ -334,6 +336,7 @@ def test_a_server_is_a_row_of_the_status_page(state: str, error: str | None, loo
         "errors": 0,
         "latency_ms": None,
         "source": None,
+        "suspended": [],
     }
     shown = page(1, row)
     assert f'<span class="{look}">{state}</span>' in shown

@@ -1,4 +1,4 @@
-"""Servers that are removed and added again while clients call them or listen to them."""
+"""Servers that are removed and added again while they have calls and listen streams."""
 
 import asyncio
 import sys
@@ -50,7 +50,7 @@ while True:
 
 
 def stubborn() -> dict[str, Any]:
-    """Return the entry of a program that responds to no call and ignores requests to exit."""
+    """Return the entry of a program that never responds to calls and ignores SIGTERM."""
     return {"command": sys.executable, "args": ["-c", STUBBORN]}
 
 
@@ -84,9 +84,7 @@ async def test_a_pending_call_is_answered_when_its_server_is_removed(
 
 
 async def test_a_server_can_be_added_while_the_old_one_is_still_stopping() -> None:
-    """Stopping takes seconds, because the program ignores requests. The new server must not be
-    stopped.
-    """
+    """Stopping takes seconds because the program ignores SIGTERM. The new server must survive."""
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"red": stubborn()})
         await until(lambda: gateway.is_ready)
@@ -112,7 +110,7 @@ async def test_a_cancelled_disconnect_still_removes_the_server() -> None:
         assert "red" not in gateway.upstreams
 
 
-async def test_lists_that_arrive_during_the_removal_are_dropped() -> None:
+async def test_lists_received_during_the_removal_of_a_server_are_dropped() -> None:
     listing, go_on, server = asyncio.Event(), asyncio.Event(), make("red")
 
     class Slow:
@@ -138,7 +136,7 @@ async def test_lists_that_arrive_during_the_removal_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_a_subscription_continues_at_the_new_server_of_that_name(version: str) -> None:
+async def test_a_subscription_is_moved_to_a_new_server_with_the_same_name(version: str) -> None:
     """A changed entry in a file is removed and added again."""
     ears, first, second = Ears(), make("red"), make("red")
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
@@ -152,8 +150,7 @@ async def test_a_subscription_continues_at_the_new_server_of_that_name(version: 
                 await gateway.disconnect("red")
                 async with serving(second) as other:
                     await gateway.connect({"red": {"url": other}})
-                    # First because the server is another one, then because the resource has
-                    # changed.
+                    # One update is sent for the new server, another one for the change below.
                     await ears.hear(UPDATED, uri="red://fixed")
                     await until(lambda: gateway.upstream_subscriptions._asked)
                     ears.drain()
@@ -163,7 +160,7 @@ async def test_a_subscription_continues_at_the_new_server_of_that_name(version: 
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_subscriptions_of_a_removed_server_end_with_the_client(
+async def test_subscriptions_at_a_removed_server_end_when_the_client_disconnects(
     version: str,
 ) -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
@@ -176,7 +173,7 @@ async def test_subscriptions_of_a_removed_server_end_with_the_client(
 
 
 async def test_listen_streams_at_the_endpoint_of_a_removed_server_end() -> None:
-    """The server is not connected when it is removed."""
+    """The server is disconnected when it is removed."""
     async with asyncio.timeout(LIMIT), Gateway() as gateway, serving(gateway) as url:
         async with serving(make("red")) as red:
             await gateway.connect({"red": {"url": red}})
@@ -191,7 +188,7 @@ async def test_listen_streams_at_the_endpoint_of_a_removed_server_end() -> None:
 
 
 async def test_two_listen_streams_of_one_connection_are_independent() -> None:
-    """After one of them has ended, the other still follows the view of the client."""
+    """After one stream has ended, the other still follows the client's view."""
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         await gateway.connect({"red": {"url": red}})
         await until(lambda: gateway.is_ready)
@@ -210,7 +207,7 @@ async def test_two_listen_streams_of_one_connection_are_independent() -> None:
             other.cancel()
             await until(lambda: len(listeners) == 1)
             gateway.show({}, View(deny=("red://*",)))
-            await watching  # ended, because the view does not permit the resource
+            await watching  # ends because the view does not permit the resource
 
 
 HALF = r"""
@@ -230,7 +227,7 @@ for line in sys.stdin:
 """
 
 
-async def test_a_list_that_hangs_does_not_block_other_lists(
+async def test_a_list_request_that_hangs_does_not_block_other_lists(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(LIST_SECONDS, "value", 0.2)
@@ -246,7 +243,7 @@ async def test_a_list_that_hangs_does_not_block_other_lists(
         assert (error.seconds, error.method) == (0.2, "prompts/list")
 
 
-# An item that several servers list belongs to the one that is configured first.
+# If several servers list an item, the first configured server owns it.
 
 
 NOTE = "shared://note"
@@ -275,12 +272,12 @@ async def test_the_first_configured_server_owns_a_resource(version: str, first: 
 
 
 @pytest.mark.parametrize("slow", ["red", "blue"])
-async def test_a_server_that_starts_slowly_still_owns_its_resources(
+async def test_the_first_configured_server_owns_a_resource_even_if_it_starts_slowly(
     tmp_path: Path, slow: str
 ) -> None:
     gate = tmp_path / "gate"
     entry = program(slow)
-    # Each process waits here, including one that is started for a handshake client.
+    # Every process waits for this file, including one for a handshake client.
     wait = f'until [ -e {gate} ]; do sleep 0.02; done; exec "$0" "$@"'
     gated = {"command": "sh", "args": ["-c", wait, entry["command"], *entry["args"]]}
     entries = {name: gated if name == slow else program(name) for name in ("red", "blue")}
@@ -293,7 +290,7 @@ async def test_a_server_that_starts_slowly_still_owns_its_resources(
             assert await reading == "note of red"  # the first server in the configuration
 
 
-async def test_setting_the_same_order_of_servers_changes_nothing() -> None:
+async def test_setting_the_same_order_of_servers_has_no_effect() -> None:
     async with Gateway() as gateway:
         await gateway.connect({"red": program("red"), "blue": program("blue")})
         await until(lambda: gateway.is_ready)

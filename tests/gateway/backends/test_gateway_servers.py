@@ -1,4 +1,4 @@
-"""Servers of a gateway without a manager: starts, capabilities, and memory."""
+"""Servers of a gateway without a manager: starting, capabilities, and remembered tools."""
 
 import asyncio
 import threading
@@ -91,7 +91,7 @@ def cache() -> Iterator[MCPToolCache]:
     known_eras.clear()
 
 
-async def test_servers_are_connected_and_stopped(place: Place) -> None:
+async def test_added_servers_are_connected_and_closing_stops_them(place: Place) -> None:
     servers = place.make()
     await place.add(red=process(), web=http(), broken=process())
     assert place.states == {"red": "connected", "web": "connected", "broken": "failed"}
@@ -106,7 +106,7 @@ async def test_servers_are_connected_and_stopped(place: Place) -> None:
     assert [client.closed for client in place.clients] == [1, 1]
 
 
-async def test_all_lists_of_all_servers_are_kept(place: Place) -> None:
+async def test_the_lists_of_all_servers_are_stored(place: Place) -> None:
     servers = place.make()
     await place.add(red=process())
     assert set(servers.upstreams["red"].lists.items) == set(ListKind)
@@ -115,7 +115,7 @@ async def test_all_lists_of_all_servers_are_kept(place: Place) -> None:
     await servers.close()
 
 
-async def test_servers_that_exist_already_are_not_changed(place: Place) -> None:
+async def test_connecting_servers_with_existing_names_has_no_effect(place: Place) -> None:
     servers = place.make()
     await place.add(red=process())
     first = servers.upstreams["red"]
@@ -137,7 +137,7 @@ async def test_servers_that_exist_already_are_not_changed(place: Place) -> None:
     ],
     ids=["eager", "known", "unknown", "no cache", "http"],
 )
-async def test_a_lazy_server_is_started_when_it_is_used_if_its_tools_are_known(
+async def test_a_lazy_server_with_remembered_tools_is_started_on_first_use(
     place: Place, cache: MCPToolCache, spec: ServerSpec, name: str, remembers: bool, state: str
 ) -> None:
     servers = place.make(cache=cache if remembers else None)
@@ -160,7 +160,7 @@ async def test_a_lazy_server_is_started_when_it_is_used_if_its_tools_are_known(
     ],
     ids=["process", "http", "eager", "by its entry"],
 )
-async def test_only_idle_processes_are_stopped(
+async def test_idle_processes_of_lazy_servers_are_stopped(
     place: Place, lazy: bool, spec: ServerSpec, state: str
 ) -> None:
     servers = place.make(RelaySettings(idle_close=50.0, health_interval=0), lazy=lazy)
@@ -181,13 +181,13 @@ async def test_a_lazy_gateway_starts_its_servers_immediately(
     await servers.close()
 
 
-async def test_limits_in_the_settings_of_a_gateway_apply_to_its_connections(place: Place) -> None:
+async def test_limits_in_the_gateway_settings_apply_to_its_connections(place: Place) -> None:
     relay = RelaySettings(hang_timeout=2.0, connect_timeout=7.0, health_interval=0)
     servers = place.make(relay, max_list_bytes=1000, max_list_items=10)
     await place.add(red=process(), blue=process(settings={"connect_timeout": 9.0}))
     red, blue = servers.upstreams["red"], servers.upstreams["blue"]
     assert (servers.upstreams.settings, red.settings) == (relay, relay)
-    assert (red.timeout, blue.timeout, blue.settings.hang_timeout) == (7.0, 9.0, 2.0)
+    assert (blue.settings.connect_timeout, blue.settings.hang_timeout) == (9.0, 2.0)
     configs = [arguments[3] for arguments in place.opened]
     assert {(one.max_list_bytes, one.max_list_items) for one in configs} == {(1000, 10)}
     await servers.close()
@@ -219,7 +219,7 @@ async def test_limits_in_the_settings_of_a_gateway_apply_to_its_connections(plac
         (("vendor/x",), {}),
     ],
 )
-async def test_a_connection_for_all_clients_declares_the_capabilities_of_the_settings(
+async def test_a_shared_connection_declares_the_capabilities_in_the_settings(
     place: Place, capabilities: tuple[str, ...], declared: dict[str, bool]
 ) -> None:
     relay = RelaySettings(share="all", capabilities=capabilities, health_interval=0)
@@ -235,7 +235,7 @@ async def test_a_connection_for_all_clients_declares_the_capabilities_of_the_set
 
 
 @pytest.mark.parametrize("share", ["alike", "session"])
-async def test_connections_that_are_not_for_all_clients_declare_nothing(
+async def test_a_connection_that_is_not_shared_declares_no_capabilities(
     place: Place, share: Any
 ) -> None:
     capabilities = ("elicitation", "sampling", "roots")
@@ -247,7 +247,7 @@ async def test_connections_that_are_not_for_all_clients_declare_nothing(
     assert given == {"on_roots": None}
 
 
-async def test_requests_of_a_server_never_reach_the_gateway_itself(place: Place) -> None:
+async def test_requests_from_a_server_are_never_sent_to_the_gateway_itself(place: Place) -> None:
     capabilities = ("elicitation", "sampling", "roots")
     servers = place.make(RelaySettings(share="all", capabilities=capabilities, health_interval=0))
     await place.add(red=process())
@@ -260,7 +260,7 @@ async def test_requests_of_a_server_never_reach_the_gateway_itself(place: Place)
 # Memory
 
 
-async def test_tools_of_the_last_run_are_used_until_the_server_has_listed_its_own(
+async def test_remembered_tools_are_used_until_the_server_has_listed_its_tools(
     place: Place, cache: MCPToolCache
 ) -> None:
     servers = place.make(cache=cache)
@@ -273,14 +273,18 @@ async def test_tools_of_the_last_run_are_used_until_the_server_has_listed_its_ow
     assert cache.get("red", process().entry) == TOOLS
 
 
-async def test_tools_of_another_entry_are_not_remembered(place: Place, cache: MCPToolCache) -> None:
+async def test_remembered_tools_of_a_changed_entry_are_ignored(
+    place: Place, cache: MCPToolCache
+) -> None:
     servers = place.make(cache=cache)
     servers.add_servers({"red": process("changed")})
     assert servers.remembered("red") is None
     await servers.close()
 
 
-async def test_a_removed_server_stays_in_the_cache_only(place: Place, cache: MCPToolCache) -> None:
+async def test_removing_a_server_forgets_its_tools_except_in_the_cache(
+    place: Place, cache: MCPToolCache
+) -> None:
     servers = place.make(cache=cache)
     await place.add(red=process(), blue=process())
     await servers.disconnect_server("red")
@@ -293,7 +297,7 @@ async def test_a_removed_server_stays_in_the_cache_only(place: Place, cache: MCP
     await servers.close()
 
 
-async def test_removing_a_server_waits_a_limited_time_until_it_has_stopped(
+async def test_removing_a_server_waits_a_limited_time_for_it_to_stop(
     place: Place, virtual_time: VirtualTime
 ) -> None:
     servers = place.make()
@@ -317,7 +321,7 @@ class SlowStore(MemoryStore):
         super().write(key, value)
 
 
-async def test_tools_are_written_before_close_returns(
+async def test_closing_waits_until_the_tools_are_written_to_the_cache(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     place, store = Place(monkeypatch), SlowStore()
@@ -330,7 +334,7 @@ async def test_tools_are_written_before_close_returns(
 
 
 @pytest.mark.parametrize("remembers", [True, False])
-async def test_eras_are_stored_beside_the_tools(
+async def test_server_eras_are_stored_next_to_the_tool_cache(
     monkeypatch: pytest.MonkeyPatch, cache: MCPToolCache, remembers: bool
 ) -> None:
     kept: list[Any] = []

@@ -1,4 +1,4 @@
-"""Relays that are created with the settings of a gateway."""
+"""Relays created with the settings of a gateway."""
 
 from typing import Any
 
@@ -26,13 +26,13 @@ async def passing(exchange: Exchange, proceed: Proceed) -> Answer:
 
 
 class Place:
-    """An upstream, and the relay that was created for it."""
+    """An upstream and the relay created for it."""
 
     def __init__(self, settings: dict[str, Any] | None = None, **spec: Any) -> None:
         entry = read_entry({"type": "http", "url": "http://127.0.0.1:1/mcp"})
         given = ServerSpec(entry=entry, settings=settings or {}, **spec)
         self.upstream = Upstream("red", given, RELAY, starts=StartLimiter())
-        self.parked, self.quota = ParkedCalls(RELAY), SubscriptionQuota()
+        self.parked, self.quota = ParkedCalls(RELAY.max_parked), SubscriptionQuota()
         gateway = GatewaySettings(relay=RELAY, failure_threshold=2, reset_timeout=30.0)
         self.relay = create_relay(
             self.upstream,
@@ -43,7 +43,7 @@ class Place:
         )
 
 
-async def test_a_relay_forwards_on_the_connections_of_its_upstream() -> None:
+async def test_a_relay_sends_requests_over_the_connections_of_its_upstream() -> None:
     place = Place()
     relay, pool = place.relay, place.upstream.pool
     assert (relay.name, relay.upstream, relay.pool) == ("red", place.upstream, pool)
@@ -51,7 +51,7 @@ async def test_a_relay_forwards_on_the_connections_of_its_upstream() -> None:
     assert (relay.parked, relay.quota) == (place.parked, place.quota)
 
 
-async def test_all_lists_of_a_server_are_kept() -> None:
+async def test_a_relay_stores_all_lists_of_its_server() -> None:
     assert set(Place().upstream.lists.kinds) == set(ListKind)
 
 

@@ -11,7 +11,7 @@ from fairlead.upstream.startup_wait import StartupWait, StillStarting, still_sta
 ENTRY = "`timeout` (milliseconds) in its entry"
 
 
-def test_the_error_names_the_setting_to_raise() -> None:
+def test_the_timeout_error_names_the_setting_to_raise() -> None:
     error = StillStarting(StartupWait(2.5, 0.0))
     refused = still_starting_error("red", error)
     assert refused.message == (
@@ -45,7 +45,7 @@ class Starting:
         return self.refusal
 
 
-async def test_a_known_item_is_found_without_waiting() -> None:
+async def test_a_listed_item_is_found_without_waiting() -> None:
     one = Starting()
     assert await wait_until_found(lambda: "x", [one]) == "x"  # type: ignore[list-item]
     assert one.waited == 0
@@ -54,7 +54,7 @@ async def test_a_known_item_is_found_without_waiting() -> None:
     assert known.waited == 0
 
 
-async def test_the_first_server_that_has_the_item_ends_the_wait() -> None:
+async def test_the_wait_ends_when_the_first_server_has_listed_the_item() -> None:
     one, other = Starting(), Starting()
     found: list[str] = []
     waiting = asyncio.create_task(

@@ -96,14 +96,16 @@ class Place:
         ),
     ],
 )
-async def test_status_events_reach_the_member(kind: Any, said: list[str]) -> None:
+async def test_connection_status_events_are_passed_to_the_member(
+    kind: Any, said: list[str]
+) -> None:
     place = Place()
     place.events.status_changed(StatusEvent(kind=kind, names=("blue", "red#2")))
     await asyncio.sleep(0)
     assert place.said == said
 
 
-async def test_a_session_that_cannot_be_reconnected_does_not_affect_others() -> None:
+async def test_a_replica_that_cannot_be_reconnected_does_not_affect_the_others() -> None:
     place = Place()
     place.replicas[0].error = ConnectFailed("away")
     place.events.status_changed(StatusEvent(kind="connected", names=("red", "red#2")))
@@ -111,7 +113,7 @@ async def test_a_session_that_cannot_be_reconnected_does_not_affect_others() -> 
     assert [one for one in place.said if one.startswith("adopt")] == ["adopt red", "adopt red#2"]
 
 
-async def test_a_member_gets_new_lists_and_states_of_its_servers() -> None:
+async def test_new_lists_and_states_of_a_server_are_passed_to_its_member() -> None:
     place = Place()
     for name in ("red#2", "blue", "red"):
         upstream: Any = SimpleNamespace(name=name)
@@ -130,7 +132,7 @@ async def test_a_member_gets_new_lists_and_states_of_its_servers() -> None:
         ("blue", TOOLS, {}, []),
     ],
 )
-async def test_notifications_are_logged_and_updates_forwarded(
+async def test_notifications_are_logged_and_resource_updates_are_forwarded(
     server: str, method: str, params: dict[str, Any], said: list[str]
 ) -> None:
     place = Place()
@@ -148,7 +150,7 @@ async def test_notifications_are_logged_and_updates_forwarded(
         (ListKind.TEMPLATES, "resources"),
     ],
 )
-async def test_clients_that_may_see_a_server_are_notified_of_its_lists(
+async def test_clients_are_notified_if_a_server_in_their_view_changes_its_lists(
     kind: ListKind, name: str
 ) -> None:
     everybody, some = Place(), Place({"edge"})
@@ -172,7 +174,7 @@ async def test_clients_that_may_see_a_server_are_notified_of_its_lists(
         (TOOLS, b'{"uri":"a:1"}', []),
     ],
 )
-async def test_an_update_on_a_connection_is_sent_to_its_sessions(
+async def test_an_update_on_a_connection_is_sent_to_the_sessions_of_that_connection(
     method: str, params: bytes, said: list[str]
 ) -> None:
     place = Place()

@@ -1,4 +1,4 @@
-"""Comparison of lists for different clients: once per kind of client, and again after a change."""
+"""Comparison of a server's lists for clients with different capabilities."""
 
 import asyncio
 import json
@@ -68,9 +68,13 @@ class FakeUpstream:
         self.pool = self
         self.opened: list[tuple[Caller, Raw | None]] = []
         self.retired: list[Any] = []
+        self.warnings: list[str] = []
         # the connection to return, or the error to raise
         self.next: Any = connection_with("a", "b")
         self.opening: asyncio.Event | None = None
+
+    def warn_once(self, reason: str) -> None:
+        self.warnings.append(reason)
 
     async def for_comparison(self, client: Caller, introduction: Raw | None) -> Any:
         self.opened.append((client, introduction))
@@ -85,7 +89,7 @@ class FakeUpstream:
 
 
 class Place:
-    """A comparison, its catalog, and the changes that it reports."""
+    """A comparison, its catalog, and the list changes that it reports."""
 
     def __init__(self, **limits: int) -> None:
         self.catalog = MergedCatalog(GatewaySettings(**limits))
@@ -116,10 +120,10 @@ class Place:
         return [tool["name"] for tool in json.loads(b"{%b}" % members)["tools"]]
 
 
-# Clients that only list
+# Clients that only request lists
 
 
-async def test_lists_are_compared_once_for_clients_with_equal_capabilities() -> None:
+async def test_clients_with_equal_capabilities_cause_one_list_comparison() -> None:
     place, upstream = Place(), FakeUpstream()
     assert place.variant(upstream) == DEFAULT_VARIANT
     task = place.request(upstream)
@@ -133,7 +137,7 @@ async def test_lists_are_compared_once_for_clients_with_equal_capabilities() -> 
     assert place.changed == [(KEY, {TOOLS})]
     assert place.shown(("red", number)) == ["red_a", "red_b"]
     assert (upstream.retired, place.request(upstream)) == ([], None)
-    # read twice, to see whether they change without notification
+    # read twice to detect changes without a notification
     assert upstream.next.count("tools/list") == 2
     assert place.variant(upstream, ROOTS) == DEFAULT_VARIANT
 
@@ -152,7 +156,7 @@ async def test_a_connection_is_closed_if_its_lists_are_the_default_ones() -> Non
     assert place.comparison.sees_default(upstream, SAMPLING)  # type: ignore[arg-type]
 
 
-async def test_clients_without_capabilities_see_the_default_lists() -> None:
+async def test_clients_without_capabilities_get_the_default_lists() -> None:
     place, plain = Place(), caller(None)
     upstream: Any = FakeUpstream()
     assert place.request(upstream, plain) is None
@@ -173,7 +177,7 @@ async def test_clients_without_capabilities_see_the_default_lists() -> None:
     ],
     ids=["session", "unintroduced", "stateless", "starting", "all", "one each", "lazy"],
 )
-async def test_lists_are_compared_where_they_may_differ_and_can_be_read(
+async def test_lists_are_compared_only_if_they_may_differ_between_clients(
     about: Any, client: Caller, introduction: Raw | None, compared: bool
 ) -> None:
     place = Place()
@@ -182,7 +186,7 @@ async def test_lists_are_compared_where_they_may_differ_and_can_be_read(
 
 
 @pytest.mark.parametrize("error", [ConnectFailed("no"), TimeoutError()])
-async def test_clients_see_the_default_lists_if_the_comparison_fails(error: Exception) -> None:
+async def test_clients_get_the_default_lists_if_the_comparison_fails(error: Exception) -> None:
     place, upstream = Place(), FakeUpstream()
     upstream.next = error
     place.request(upstream)
@@ -243,12 +247,12 @@ async def test_equal_lists_of_different_clients_are_stored_once() -> None:
 # Connections of clients
 
 
-async def test_the_first_connection_with_certain_capabilities_is_compared_when_active() -> None:
+async def test_the_first_active_connection_with_new_capabilities_is_compared() -> None:
     place, upstream = Place(), FakeUpstream()
     first, second = (connection_with("a", "b", opened_for=SAMPLING) for _ in range(2))
     place.open(upstream, first)
     await asyncio.sleep(0)
-    assert first.requests == []  # not before the client has completed the handshake
+    assert first.requests == []  # the client has not completed the handshake yet
     first.activate()
     await place.idle()
     assert place.shown(("red", place.variant(upstream))) == ["red_a", "red_b"]
@@ -299,7 +303,7 @@ async def test_a_connection_that_never_becomes_active_is_not_compared(
     assert virtual_time.now == began + upstream.settings.connect_timeout
     other = connection_with("a", "b", opened_for=SAMPLING)
     other.activate()
-    place.open(upstream, other)  # the next one is compared instead
+    place.open(upstream, other)  # this connection is compared instead
     await place.idle()
     assert place.shown(("red", place.variant(upstream))) == ["red_a", "red_b"]
 
@@ -338,7 +342,9 @@ async def test_a_change_on_a_connection_is_visible_only_to_its_own_sessions() ->
         ("notifications/message", False),
     ],
 )
-async def test_only_list_changes_cause_another_listing(method: str, requested: bool) -> None:
+async def test_lists_are_requested_again_only_after_a_list_change_notification(
+    method: str, requested: bool
+) -> None:
     place, connection = Place(), connection_with("a")
     place.open(FakeUpstream(), connection)
     connection.announce(method)
@@ -347,7 +353,7 @@ async def test_only_list_changes_cause_another_listing(method: str, requested: b
     assert place.changed == []
 
 
-async def test_continuous_announcements_are_listed_at_growing_intervals(
+async def test_lists_that_change_continuously_are_requested_at_growing_intervals(
     virtual_time: VirtualTime,
 ) -> None:
     place, connection = Place(), connection_with("a")
@@ -360,16 +366,19 @@ async def test_continuous_announcements_are_listed_at_growing_intervals(
             connection.announce()
 
     connection.answering = announce
-    place.open(FakeUpstream(), connection)
+    place.open(upstream := FakeUpstream(), connection)
     connection.announce()
     await place.idle()
+    assert set(upstream.warnings) == {
+        "announces changes of its lists continuously, and is asked at most every 5 s"
+    }
     assert times == [0.0, 0.05, 0.15, 0.35, 0.75, 1.55, 3.15, 6.35, 11.35, 16.35]
     assert RELISTING.hits - hits == 9
     assert place.comparison._relisting == {}
     assert place.comparison._stale == {}
 
 
-async def test_a_lost_connection_is_not_listed_again() -> None:
+async def test_lists_are_not_requested_from_a_lost_connection() -> None:
     place, connection = Place(), connection_with("a")
     place.open(FakeUpstream(), connection)
 
@@ -384,7 +393,7 @@ async def test_a_lost_connection_is_not_listed_again() -> None:
     assert place.comparison._stale == {}
 
 
-async def test_a_failed_listing_keeps_the_last_lists() -> None:
+async def test_a_failed_listing_keeps_the_previous_lists() -> None:
     place, upstream, connection = Place(), FakeUpstream(), connection_with("a", "b")
     place.open(upstream, connection)
     connection.announce()
@@ -397,7 +406,7 @@ async def test_a_failed_listing_keeps_the_last_lists() -> None:
     assert (connection.variant, len(place.changed)) == (before, 1)
 
 
-async def test_a_dropped_variant_is_removed_from_the_catalog(
+async def test_a_dropped_list_variant_is_removed_from_the_catalog(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(LIST_VARIANTS, "value", 1)
@@ -411,6 +420,10 @@ async def test_a_dropped_variant_is_removed_from_the_catalog(
         assert connection.variant is not None
         numbers.append(connection.variant)
     assert [place.shown(("red", number)) for number in numbers] == [[], ["red_a", "red_c"]]
+    assert upstream.warnings == [
+        "lists different items to more than 1 kinds of clients; those of the longest unused kind "
+        "were dropped"
+    ]
     everything = [tool["name"] for tool in page(place.catalog)["tools"]]
     assert everything == ["red_a", "red_c"]
 
@@ -418,7 +431,7 @@ async def test_a_dropped_variant_is_removed_from_the_catalog(
 # Limits and replicas
 
 
-async def test_lists_of_a_connection_that_are_too_large_are_logged(
+async def test_lists_over_the_size_limit_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "fairlead.gateway")
@@ -431,7 +444,7 @@ async def test_lists_of_a_connection_that_are_too_large_are_logged(
     assert "the lists of red for some clients have more than 5 bytes" in caplog.text
 
 
-async def test_variants_of_replicas_have_different_numbers() -> None:
+async def test_list_variants_of_different_replicas_have_different_ids() -> None:
     place, first, second = Place(), FakeUpstream("red"), FakeUpstream("red#2")
     for upstream, tool in ((first, "b"), (second, "c")):
         upstream.next = connection_with("a", tool)
@@ -450,12 +463,14 @@ async def test_lists_are_compared_again_after_the_default_list_has_changed() -> 
     await place.idle()
     assert place.shown(("red", place.variant(upstream))) == ["red_a", "red_b", "red_new"]
     assert place.changed == [(KEY, {TOOLS})] * 2
-    # a new list that equals the previous one
+    # the new list equals the previous one
     upstream.lists.put(TOOLS, list(upstream.lists.items[TOOLS]))
     assert place.request(upstream) is None
 
 
-async def test_the_filter_of_an_entry_applies_to_all_variants(tmp_path: Path) -> None:
+async def test_the_tool_filter_of_a_server_entry_applies_to_all_list_variants(
+    tmp_path: Path,
+) -> None:
     entry = ServerLog(tmp_path).entry(
         "notes", tools=["one", "secret"], varying={"elicitation": "more"}
     )

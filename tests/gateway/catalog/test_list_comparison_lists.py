@@ -1,4 +1,4 @@
-"""The lists of a server on one of its connections, with or without a client."""
+"""Lists read from one connection to a server, with or without a client."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def read(connection: ListingConnection, *about: Any) -> dict[ListKind, lis
     return {kind: [json.loads(bytes(item)) for item in items] for kind, items in lists.items()}
 
 
-async def test_all_lists_are_read_with_all_their_pages() -> None:
+async def test_all_pages_of_all_lists_are_read() -> None:
     connection = ListingConnection(ALL, page_size=2)
     assert await read(connection) == {
         ListKind.TOOLS: TOOLS,
@@ -106,7 +106,7 @@ async def test_list_requests_to_a_stateless_server_describe_the_client(
 
 
 @pytest.mark.parametrize(("stateless", "given"), [(False, True), (True, False)])
-async def test_list_requests_do_not_describe_a_client_in_a_session_or_without_one(
+async def test_list_requests_describe_no_client_in_a_session_or_if_there_is_none(
     stateless: bool, given: bool
 ) -> None:
     connection = ListingConnection(ALL, stateless=stateless)
@@ -114,13 +114,15 @@ async def test_list_requests_do_not_describe_a_client_in_a_session_or_without_on
     assert {str(params) for _, params in connection.requests} == {"None"}
 
 
-async def test_a_list_beyond_its_budget_is_an_error() -> None:
+async def test_a_list_over_its_byte_budget_is_an_error() -> None:
     given: Any = ListingConnection(ALL, page_size=1)
     with pytest.raises(ListTooLarge, match="tools/list has more than 2 items"):
         await read_lists(given, lambda kind: ListBudget(kind.method, 10_000, 2))
 
 
-async def test_a_list_has_two_minutes_for_all_its_pages(virtual_time: VirtualTime) -> None:
+async def test_reading_all_pages_of_a_list_times_out_after_two_minutes(
+    virtual_time: VirtualTime,
+) -> None:
     connection = ListingConnection(ALL, page_size=1)
     connection.answering = lambda: asyncio.sleep(50)
     began = virtual_time.now
@@ -132,7 +134,7 @@ async def test_a_list_has_two_minutes_for_all_its_pages(virtual_time: VirtualTim
     assert virtual_time.now == began + 120 + 5 * 50
 
 
-async def test_a_list_that_is_not_an_array_is_an_error_of_the_server() -> None:
+async def test_a_list_that_is_not_an_array_is_a_server_error() -> None:
     connection = ListingConnection(ALL)
     connection.malformed = True
     with pytest.raises(RemoteProtocolError):

@@ -28,7 +28,7 @@ from tests.support.gateway_servers import (
     until,
 )
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 
 @pytest.mark.parametrize("version", BOTH)
@@ -50,7 +50,7 @@ async def test_a_server_that_hangs_delays_the_first_list_until_the_deadline(vers
             assert time.monotonic() - began < 0.5
 
 
-async def test_a_known_large_list_is_answered_quickly() -> None:
+async def test_a_large_stored_list_is_returned_within_milliseconds() -> None:
     def big() -> MCPServer:
         server = MCPServer("big", rate_limit_rate=0)
         for n in range(40):
@@ -68,7 +68,7 @@ async def test_a_known_large_list_is_answered_quickly() -> None:
                 page = await client.transport.peer.request("tools/list")
                 took.append(time.perf_counter() - began)
             assert len(bytes(page)) > 100_000
-            assert min(took) < 0.02  # the goal is 5 ms, with a margin for a busy machine
+            assert min(took) < 0.02  # the target is 5 ms; the rest is margin for a busy machine
 
 
 @pytest.mark.parametrize("version", BOTH)
@@ -87,7 +87,7 @@ async def test_clients_are_notified_of_a_new_tool_and_list_it(version: str) -> N
                 assert (await client.call(f"{server}_extra")).text == f"extra of {server}"
 
 
-async def test_a_call_of_a_tool_that_is_removed_meanwhile_is_answered() -> None:
+async def test_a_call_of_a_tool_that_is_removed_during_the_call_is_answered() -> None:
     server, go_on, called = MCPServer("red"), asyncio.Event(), asyncio.Event()
 
     @server.tool()
@@ -109,7 +109,7 @@ async def test_a_call_of_a_tool_that_is_removed_meanwhile_is_answered() -> None:
                 await client.call_tool("red_slow", {})
 
 
-async def test_items_of_a_disconnected_server_stay_listed_and_calls_of_them_fail() -> None:
+async def test_tools_of_a_disconnected_server_stay_listed_but_calls_fail() -> None:
     port = free_port()
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         async with serving(make("red"), port=port):
@@ -131,7 +131,7 @@ async def test_items_of_a_disconnected_server_stay_listed_and_calls_of_them_fail
 @pytest.mark.parametrize("upstream", BOTH)
 @pytest.mark.parametrize("version", BOTH)
 async def test_a_server_that_was_restarted_is_used_again(version: str, upstream: str) -> None:
-    """Over HTTP the loss of a server is only noticed by the next call, which reconnects."""
+    """Over HTTP, only the next call detects that the server was lost; it reconnects."""
     port = free_port()
     async with (
         asyncio.timeout(LIMIT),
@@ -156,8 +156,8 @@ async def test_a_server_that_was_restarted_is_used_again(version: str, upstream:
             await until(lambda: "fresh" in gateway.catalog.own_names(ListKind.TOOLS, "red"))
 
 
-async def test_outdated_lists_are_fetched_again_in_the_background() -> None:
-    """The server does not announce changes, so one more response has the outdated list."""
+async def test_outdated_lists_are_requested_again_in_the_background() -> None:
+    """The server does not announce changes, so the next response still has the outdated list."""
     server = {
         "command": sys.executable,
         "args": ["-c", QUIET],
@@ -246,7 +246,9 @@ for line in sys.stdin:
 
 @pytest.mark.parametrize("mode", ["garbage", "twice", "flood"])
 @pytest.mark.parametrize("version", BOTH)
-async def test_valid_items_of_a_faulty_server_are_used(version: str, mode: str) -> None:
+async def test_valid_items_of_a_faulty_server_are_listed_and_callable(
+    version: str, mode: str
+) -> None:
     odd: dict[str, Any] = {"command": sys.executable, "args": ["-c", ODD, mode]}
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"odd": odd, "red": program("red")})
@@ -259,7 +261,7 @@ async def test_valid_items_of_a_faulty_server_are_used(version: str, mode: str) 
             assert (await client.call("red_who")).text.startswith("red")
 
 
-async def test_pages_have_the_configured_size() -> None:
+async def test_pages_of_a_list_have_the_configured_size() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway(page_size=3) as gateway:
         await gateway.connect({"red": {"url": red}})
         async with joining(gateway) as client:
@@ -296,7 +298,7 @@ async def test_a_client_is_notified_after_the_list_has_changed(upstream: str) ->
                     assert not ears.drain()
 
 
-async def test_a_failed_list_is_fetched_again() -> None:
+async def test_a_failed_list_is_requested_again() -> None:
     server = {"command": sys.executable, "args": ["-c", FAILS_ONCE]}
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"late": server})

@@ -1,4 +1,4 @@
-"""The merged catalog of many servers."""
+"""The catalog that merges the lists of several servers."""
 
 from itertools import permutations
 from time import perf_counter
@@ -25,7 +25,7 @@ def test_the_merged_list_is_sorted_by_merged_names() -> None:
     assert page(catalog, ListKind.PROMPTS) == {"prompts": []}
 
 
-def test_the_order_of_arrival_does_not_change_the_list() -> None:
+def test_the_order_in_which_lists_arrive_does_not_change_the_merged_list() -> None:
     lists = {"a": tools("b_c", "x"), "a_b": tools("c"), "z": tools("c")}
     pages = set()
     for order in permutations(lists):
@@ -56,7 +56,7 @@ def test_put_returns_true_if_the_merged_list_has_changed() -> None:
     assert catalog.put("s", ListKind.TOOLS, []) is False
     assert catalog.put("s", ListKind.TOOLS, tools("a", "b")) is True
     before = catalog.version(ListKind.TOOLS)
-    # another order of the same items changes nothing
+    # the same items in another order
     assert catalog.put("s", ListKind.TOOLS, tools("b", "a")) is False
     assert catalog.version(ListKind.TOOLS) == before
     assert catalog.put("s", ListKind.TOOLS, tools("a", "b", title="new")) is True
@@ -85,7 +85,7 @@ def test_a_page_is_encoded_once_until_its_list_changes() -> None:
     first = catalog.page(ListKind.TOOLS, ALL, NEWEST, None)
     catalog.put("git", ListKind.PROMPTS, [raw(name="p")])
     catalog.put("git", ListKind.TOOLS, tools("push", "log"))
-    assert catalog.page(ListKind.TOOLS, View(), NEWEST, None) is first  # for an equal view
+    assert catalog.page(ListKind.TOOLS, View(), NEWEST, None) is first  # the view is equal
     catalog.drop("time")
     assert catalog.page(ListKind.TOOLS, ALL, NEWEST, None) != first
 
@@ -95,14 +95,14 @@ def test_the_first_server_that_lists_a_resource_owns_it() -> None:
     catalog.put("b", ListKind.RESOURCES, resources("a:x", "a:only-b"))
     catalog.put("a", ListKind.RESOURCES, resources("a:x"))
     catalog.put("c", ListKind.TEMPLATES, templates("a:{name}"))
-    assert catalog.owner("a:x", ALL) == "b"  # added before the other server
+    assert catalog.owner("a:x", ALL) == "b"  # "b" was added before "a"
     assert catalog.names(ListKind.RESOURCES, ALL) == ["a:only-b", "a:x"]
     assert catalog.owner("a:x", View(servers=("a", "c"))) == "a"
     assert catalog.owner("a:x", View(servers=("c",))) == "c"
     catalog.drop("b")
     assert catalog.owner("a:x", ALL) == "a"
     catalog.put("b", ListKind.RESOURCES, resources("a:x"))
-    assert catalog.owner("a:x", ALL) == "b"  # first again after it is added again
+    assert catalog.owner("a:x", ALL) == "b"  # "b" keeps its position after it is added again
     assert catalog.owner("z:x", ALL) is None
 
 
@@ -115,12 +115,12 @@ def test_a_uri_belongs_to_the_server_with_the_most_specific_template() -> None:
     )
     assert catalog.owner("file:///logs/today", ALL) == "logs"
     assert catalog.owner("file:///logs/a/b", ALL) == "wide"
-    # the expression is not supported, so only the literal beginning is compared
+    # unsupported expression: only the literal prefix is compared
     assert catalog.owner("odd:///some/where", ALL) == "again"
     assert catalog.owner("other:x", ALL) is None
 
 
-def test_a_view_applies_to_the_uri_and_not_to_its_template() -> None:
+def test_a_view_is_applied_to_the_uri_and_not_to_its_template() -> None:
     catalog = MergedCatalog()
     catalog.put("files", ListKind.TEMPLATES, templates("file:///{+path}", "db:///{table}"))
     catalog.put("files", ListKind.RESOURCES, resources("file:///docs/a", "file:///key"))
@@ -134,7 +134,7 @@ def test_a_view_applies_to_the_uri_and_not_to_its_template() -> None:
     assert catalog.names(ListKind.TEMPLATES, view) == []
 
 
-def test_the_number_of_kept_view_lists_is_limited() -> None:
+def test_the_number_of_cached_view_lists_is_limited() -> None:
     catalog, hits = fleet(), CATALOG_VIEWS.hits
     for number in range(2000):
         view = View(rename={"git_log": f"log{number}"})
@@ -171,7 +171,7 @@ def test_every_listed_tool_is_routed_to_its_server(lists: dict[str, list[str]], 
     assert len(targets) == len(catalog.names(ListKind.TOOLS, ALL))
 
 
-def test_a_change_encodes_only_the_changed_items() -> None:
+def test_only_changed_items_are_encoded_again() -> None:
     properties = {f"p{n}": {"type": "string", "description": "one of them"} for n in range(6)}
     schema = {"type": "object", "properties": properties}
     catalog = MergedCatalog()

@@ -1,4 +1,4 @@
-"""Names, sizes, order and variants of merged lists, and requests that wait for lists."""
+"""Merged lists: names, size limits, order, variants, and requests that wait for lists."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ def catalog(**lists: Any) -> MergedCatalog:
         ("new", "git_new", "git_new", ()),
     ],
 )
-def test_a_target_has_all_names_of_a_tool(
+def test_a_resolved_target_contains_all_names_of_its_tool(
     name: str, displayed: str, merged: str, also: tuple[str, ...]
 ) -> None:
     found = catalog(git=tools("log", "push")).target(TOOLS, "git", name, ALL)
@@ -49,7 +49,7 @@ def test_a_target_has_all_names_of_a_tool(
     assert bool(found.also) is bool(also)
 
 
-def test_other_spellings_of_a_name_are_looked_up_in_the_current_list() -> None:
+def test_a_name_in_another_case_is_looked_up_in_the_current_list() -> None:
     one = catalog(git=tools("log", "Log"))
     assert one.listed_as(TOOLS, "git", "LOG") == ["log", "Log"]
     assert one.listed_as(TOOLS, "git", "LOG") == ["log", "Log"]
@@ -59,7 +59,7 @@ def test_other_spellings_of_a_name_are_looked_up_in_the_current_list() -> None:
     assert one.listed_as(TOOLS, "git", "PUSH") == ["push"]
 
 
-def test_a_view_has_items_by_their_own_names() -> None:
+def test_items_are_looked_up_by_their_own_names_within_a_view() -> None:
     one = catalog(git=tools("log", "push", "pull"), time=tools("now"))
     view = View(deny=("git_push",), hide=("git_pull",), rename={"git_log": "history"})
     assert [one.has(TOOLS, "git", name, view) for name in ("log", "push", "pull", "now")] == [
@@ -76,7 +76,7 @@ def test_a_view_has_items_by_their_own_names() -> None:
     assert one.own_names(TOOLS, "git") == ["log", "push", "pull"]
 
 
-def test_an_expected_server_keeps_its_position_in_the_order() -> None:
+def test_a_server_that_has_not_listed_yet_keeps_its_configured_position() -> None:
     one = MergedCatalog()
     one.expect("first")
     one.put("second", RESOURCES, resources("a:1"))
@@ -89,7 +89,7 @@ def test_an_expected_server_keeps_its_position_in_the_order() -> None:
     assert one.owner("a:1", ALL) == "first"
 
 
-def test_the_owner_of_a_template_is_found_by_its_text() -> None:
+def test_the_owner_of_a_resource_template_is_found_by_template_or_uri() -> None:
     one = MergedCatalog()
     one.put("red", ListKind.TEMPLATES, templates("a:{x}"))
     one.put("blue", RESOURCES, resources("b:1"))
@@ -102,7 +102,7 @@ def test_the_owner_of_a_template_is_found_by_its_text() -> None:
 
 @pytest.mark.parametrize(("room", "fits"), [(0, True), (-1, False)])
 @pytest.mark.parametrize("each", [True, False], ids=["server", "all"])
-def test_lists_that_exceed_a_limit_are_refused(room: int, fits: bool, each: bool) -> None:
+def test_lists_that_exceed_the_size_limits_are_refused(room: int, fits: bool, each: bool) -> None:
     items, prompts = tools("log"), [raw(name="p")]
     size = sum(map(len, items)) + sum(map(len, prompts)) + room
     one = MergedCatalog(
@@ -123,7 +123,7 @@ def test_lists_that_exceed_a_limit_are_refused(room: int, fits: bool, each: bool
     one.put(other, ListKind.PROMPTS, prompts)  # the list is within the limit now
 
 
-def test_left_out_items_are_counted_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_omitted_items_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     one = catalog(git=[*tools("log", "log"), raw(x=1)])
     one.put("git", RESOURCES, [raw(name="no uri")])
     one.put("git", TOOLS, tools("log"))
@@ -156,7 +156,7 @@ def test_a_page_has_as_many_items_as_fit_into_a_message(
     assert limit.hits == 1
 
 
-# Lists that wait or are fetched again
+# List requests that wait or fetch lists again
 
 
 class FakeMember:
@@ -202,7 +202,7 @@ async def test_list_requests_wait_for_starting_servers_until_their_deadline(
         (0.0, [0, 100], []),
     ],
 )
-async def test_outdated_lists_are_fetched_again_in_the_background(
+async def test_outdated_lists_are_requested_again_in_the_background(
     virtual_time: VirtualTime, fresh: float, times: list[float], asked: list[float]
 ) -> None:
     member = FakeMember(0.0)
@@ -297,7 +297,7 @@ async def test_only_servers_in_the_view_are_compared() -> None:
     assert comparison.requested == [("time", "hello")]
 
 
-async def test_a_client_gets_the_page_of_the_variants_that_it_sees() -> None:
+async def test_a_page_contains_the_list_variants_selected_for_the_client() -> None:
     one = catalog(git=tools("log"), time=tools("now"))
     several = compared(FakeComparison(git=3), one)
     assert several.selection(SAMPLING.caller, CLIENT) is None  # there are no variants
@@ -320,20 +320,20 @@ def seen(one: MergedCatalog, *selection: tuple[str, int]) -> list[str]:
     return [tool["name"] for tool in json.loads(b"{%b}" % members)["tools"]]
 
 
-def test_a_variant_replaces_the_default_lists() -> None:
+def test_a_list_variant_replaces_the_default_lists_of_its_server() -> None:
     one = catalog(git=tools("log", "push"), time=tools("now"))
     assert (one.has_variants, seen(one)) == (False, ["git_log", "git_push", "time_now"])
     one.put_variant("git", 1, {TOOLS: tools("log", "ask"), RESOURCES: resources("a:1")})
     assert one.has_variants
     assert seen(one) == ["git_log", "git_push", "time_now"]
     assert seen(one, ("git", 1)) == ["git_ask", "git_log", "time_now"]
-    assert seen(one, ("git", 2)) == seen(one)  # the variant was dropped meanwhile
+    assert seen(one, ("git", 2)) == seen(one)  # this variant has been dropped
     assert [name for name, _ in one.definitions(ALL, (("git", 1),))] == seen(one, ("git", 1))
     one.put_variant("git", 1, {TOOLS: tools("ask")})
     assert seen(one, ("git", 1)) == ["git_ask", "time_now"]
 
 
-def test_names_are_looked_up_in_all_variants() -> None:
+def test_names_are_looked_up_in_all_list_variants() -> None:
     one = catalog(git=tools("log"))
     one.put_variant("git", 1, {TOOLS: tools("log", "ask"), RESOURCES: resources("a:1")})
     assert [tool["name"] for tool in page(one)["tools"]] == ["git_ask", "git_log"]
@@ -345,7 +345,7 @@ def test_names_are_looked_up_in_all_variants() -> None:
     assert one.own_names(TOOLS, "git") == ["log"]
 
 
-def test_merged_names_do_not_depend_on_the_variant_that_a_client_sees() -> None:
+def test_merged_names_are_the_same_in_all_list_variants() -> None:
     one = catalog(a=tools("b_c"), a_b=tools())
     one.put_variant("a_b", 1, {TOOLS: tools("c")})
     some, every = seen(one), seen(one, ("a_b", 1))
@@ -353,7 +353,7 @@ def test_merged_names_do_not_depend_on_the_variant_that_a_client_sees() -> None:
     assert set(some) < set(every)
 
 
-def test_lookups_prefer_the_default_item_to_those_of_variants() -> None:
+def test_lookups_prefer_the_default_item_to_a_list_variant() -> None:
     one = catalog(git=tools("log", title="Default"))
     one.put_variant("git", 1, {TOOLS: tools("log", title="Other")})
     members = one.page(TOOLS, ALL, NEWEST, None, (("git", 1),))
@@ -363,7 +363,7 @@ def test_lookups_prefer_the_default_item_to_those_of_variants() -> None:
     assert b"Default" in bytes(definition)
 
 
-def test_a_dropped_variant_is_not_listed() -> None:
+def test_a_dropped_list_variant_is_not_listed() -> None:
     one = catalog(git=tools("log"))
     one.put_variant("git", 1, {TOOLS: tools("ask")})
     before = one.changes
@@ -376,7 +376,7 @@ def test_a_dropped_variant_is_not_listed() -> None:
     assert (seen(one, ("git", 1)), one.tool("git_ask", ALL)) == (["git_log"], None)
 
 
-def test_dropping_a_server_removes_its_variants() -> None:
+def test_dropping_a_server_removes_its_list_variants() -> None:
     one = catalog(git=tools("log"), time=tools("now"))
     one.put_variant("git", 1, {TOOLS: tools("ask")})
     assert one.drop("git") == set(ListKind)
@@ -384,7 +384,7 @@ def test_dropping_a_server_removes_its_variants() -> None:
 
 
 @pytest.mark.parametrize(("room", "fits"), [(0, True), (-1, False)])
-def test_variants_that_exceed_a_limit_are_refused(room: int, fits: bool) -> None:
+def test_list_variants_that_exceed_the_size_limits_are_refused(room: int, fits: bool) -> None:
     size = sum(map(len, tools("ask")))
     one, hits = (
         MergedCatalog(GatewaySettings(max_server_bytes=2 * size + room)),
@@ -402,14 +402,14 @@ def test_variants_that_exceed_a_limit_are_refused(room: int, fits: bool) -> None
     assert seen(one, ("git", 2)) == (["git_say"] if fits else ["git_log"])
 
 
-def test_a_variant_may_be_put_again() -> None:
+def test_putting_a_list_variant_twice_does_not_count_its_size_twice() -> None:
     size = sum(map(len, tools("ask")))
     one = MergedCatalog(GatewaySettings(max_server_bytes=size))
     for _ in range(2):
         one.put_variant("git", 1, {TOOLS: tools("ask")})
 
 
-def test_putting_an_equal_variant_changes_nothing() -> None:
+def test_putting_an_equal_list_variant_has_no_effect() -> None:
     one = catalog(git=tools("log"))
     one.put_variant("git", 1, {TOOLS: tools("ask")})
     before = one.changes

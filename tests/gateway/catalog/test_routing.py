@@ -1,4 +1,4 @@
-"""Routing of names and templates to servers, and the errors for unknown ones."""
+"""Routing of names and templates to servers, and errors for unknown names."""
 
 import asyncio
 import contextlib
@@ -19,6 +19,7 @@ from fairlead.errors import ConnectFailed, FairleadError
 from fairlead.gateway import Gateway, RelaySettings, View
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.routing import Router
+from fairlead.gateway.catalog.unknown_items import UnknownItems
 from fairlead.gateway.catalog.views import ClientViews
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.manager import MCPManager, MCPToolCache
@@ -38,6 +39,10 @@ from tests.support.gateway_servers import (
 )
 from tests.support.single_exchange import exchange
 
+TOOLS = "; tools/list returns the available tools"
+PROMPTS = "; prompts/list returns the available prompts"
+RESOURCES = "; resources/list or resources/templates/list returns the available resources"
+
 
 async def test_the_error_for_an_unknown_name_mentions_a_disconnected_server() -> None:
     views = {"bob": View(servers=("red",))}
@@ -51,20 +56,22 @@ async def test_the_error_for_an_unknown_name_mentions_a_disconnected_server() ->
         async with serving(gateway, verify_token={"a": "alice", "b": "bob"}.get) as url:
             for token, name, why in (
                 ("a", "gone_who", "; gone is not connected"),
-                ("a", "red_nothing", ""),
-                ("b", "gone_who", ""),  # the server is outside the view
+                ("a", "red_nothing", None),
+                ("b", "gone_who", None),  # the server is outside the view
             ):
                 who = {"Authorization": f"Bearer {token}"}
                 async with MCPClient.connect_http(url, config(), headers=who) as client:
                     with pytest.raises(RpcError) as caught:
                         await client.call_tool(name, {})
-                    assert caught.value.message == f"Unknown tool: {name}{why}"
+                    end = why or "; tools/list returns the available tools"
+                    assert caught.value.message == f"Unknown tool: {name}{end}"
                     with pytest.raises(RpcError) as caught:
                         await client.get_prompt(name, {})
-                    assert caught.value.message == f"Unknown prompt: {name}{why}"
+                    end = why or "; prompts/list returns the available prompts"
+                    assert caught.value.message == f"Unknown prompt: {name}{end}"
 
 
-async def test_similar_templates_are_completed_by_their_own_servers() -> None:
+async def test_completions_of_similar_templates_are_sent_to_the_server_that_owns_them() -> None:
     def with_documents(name: str) -> MCPServer:
         server = make(name)
         template = f"doc://{{of_{name}}}"
@@ -94,7 +101,7 @@ class FakeMember:
     def __init__(self, name: str, start: Any = None) -> None:
         self.name = name
         self.upstreams = [
-            SimpleNamespace(name=own, state="connected") for own in (name, f"{name}#2")
+            SimpleNamespace(name=own, status="connected", error=None) for own in (name, f"{name}#2")
         ]
         self.introduced, self.listed = asyncio.Event(), asyncio.Event()
         self.error: Exception | None = None
@@ -122,9 +129,11 @@ class Place:
         self.members: dict[str, Any] = {name: FakeMember(name) for name in ("git", "time")}
         self.is_ready = True
         self.readied = 0
+        self.search = False
         self.views = ClientViews(views, View.everything())
         parts: Any = self
-        self.router = Router(self.catalog, parts, parts, self.views)
+        unknown = UnknownItems(parts, {}, suggests=False)
+        self.router = Router(self.catalog, parts, parts, self.views, unknown)
 
     def within(self, view: View) -> list[Any]:
         return [member for member in self.members.values() if view.includes(member.name)]
@@ -153,8 +162,8 @@ async def test_names_are_routed_to_the_server_that_owns_them() -> None:
 @pytest.mark.parametrize(
     ("name", "connected", "listed", "failed", "words"),
     [
-        ("git_none", ["git"], True, False, "Unknown tool: git_none"),
-        ("git_none", ["git#2"], True, False, "Unknown tool: git_none"),
+        ("git_none", ["git"], True, False, f"Unknown tool: git_none{TOOLS}"),
+        ("git_none", ["git#2"], True, False, f"Unknown tool: git_none{TOOLS}"),
         ("git_none", ["time"], True, False, "Unknown tool: git_none; git is not connected"),
         (
             "git_none",
@@ -170,17 +179,17 @@ async def test_names_are_routed_to_the_server_that_owns_them() -> None:
             True,
             "Unknown tool: git_none; git has not listed its items",
         ),
-        ("none", [], False, False, "Unknown tool: none"),
-        (None, [], False, False, "Unknown tool: "),
+        ("none", [], False, False, f"Unknown tool: none{TOOLS}"),
+        (None, [], False, False, f"Unknown tool: {TOOLS}"),
     ],
 )
-async def test_the_error_mentions_a_server_that_may_have_the_name(
+async def test_the_error_for_an_unknown_name_mentions_a_server_that_may_have_it(
     name: str | None, connected: list[str], listed: bool, failed: bool, words: str
 ) -> None:
     place = Place()
     git = place.members["git"]
     for upstream in git.upstreams:
-        upstream.state = "connected" if upstream.name in connected else "failed"
+        upstream.status = "connected" if upstream.name in connected else "failed"
     if not listed:
         git.listed.clear()
     git.error = ConnectFailed("x") if failed else None
@@ -213,8 +222,8 @@ async def test_a_lookup_waits_for_the_starting_server_that_a_name_may_belong_to(
     [
         ({"uri": "a:1"}, True, "git", None),
         ({"uri": "t:5"}, True, "git", None),
-        ({"uri": "b:1"}, True, None, (-32602, "Resource not found: b:1", "b:1")),
-        ({"uri": "b:1"}, False, None, (-32002, "Resource not found: b:1", "b:1")),
+        ({"uri": "b:1"}, True, None, (-32602, f"Resource not found: b:1{RESOURCES}", "b:1")),
+        ({"uri": "b:1"}, False, None, (-32002, f"Resource not found: b:1{RESOURCES}", "b:1")),
         ({}, True, None, (-32602, "params.uri is required: the URI of a resource", None)),
     ],
 )
@@ -265,7 +274,7 @@ async def test_lookups_of_resources_wait_for_starting_servers() -> None:
         ({"type": "ref/resource", "uri": "a:1"}, {"type": "ref/resource", "uri": "a:1"}),
     ],
 )
-async def test_completions_are_sent_to_a_server_under_its_own_name_of_the_prompt(
+async def test_completion_requests_to_a_server_contain_its_own_name_of_the_prompt(
     reference: Any, sent: Any
 ) -> None:
     place = Place()
@@ -279,13 +288,23 @@ async def test_completions_are_sent_to_a_server_under_its_own_name_of_the_prompt
 @pytest.mark.parametrize(
     ("reference", "words"),
     [
-        ({"name": "git_none"}, "Unknown prompt: git_none"),
-        ({"name": "git_log"}, "Unknown prompt: git_log"),
-        ({}, "Unknown prompt: None"),
-        ({"uri": "b:{x}"}, "Unknown resource template: b:{x}"),
+        ({"name": "git_none"}, f"Unknown prompt: git_none{PROMPTS}"),
+        ({"name": "git_log"}, f"Unknown prompt: git_log{PROMPTS}"),
+        ({}, f"Unknown prompt: None{PROMPTS}"),
+        (
+            {"uri": "b:{x}"},
+            "Unknown resource template: b:{x}; resources/templates/list returns the available "
+            "resource templates",
+        ),
+        (
+            {"type": "ref/prompt", "name": "log", "uri": "t:{x}"},
+            "params.ref must have either a name or a URI",
+        ),
     ],
 )
-async def test_completions_of_unknown_items_are_refused(reference: Any, words: str) -> None:
+async def test_completion_requests_for_unknown_items_are_refused(
+    reference: Any, words: str
+) -> None:
     with pytest.raises(RpcError) as refused:
         await Place().router.completing(exchange("completion/complete", {"ref": reference}))
     assert (refused.value.code, refused.value.message) == (-32602, words)
@@ -324,7 +343,7 @@ def _waiting(gateway: Gateway) -> list[object]:
     found: list[object] = [one for event in events for one in event._waiters]
     for upstream in gateway.upstreams.values():
         found += upstream._waiting
-    # requests that wait for the session's own connection
+    # requests that wait for their session's own connection to be opened
     for endpoint in gateway.endpoints.values():
         sessions = [one for client in endpoint.clients.values() for one in client.sessions.values()]
         found += [session for session in sessions if session.opening.locked()]
@@ -365,7 +384,7 @@ async def test_a_call_waits_for_a_server_that_is_still_starting(version: str) ->
         await gateway.connect({"slow": gate.program("slow")})
         await gate.knocked.wait()
         async with MCPClient.connect_http(url, config(version)) as client:
-            assert await names(client) == []  # this deadline lets lists return at once
+            assert await names(client) == []  # the deadline is 0, so lists are returned at once
             calls = [client.request(method, params) for method, params, _ in asks]
             async with begun(gateway, asyncio.gather(*calls)) as answers:
                 assert not answers.done()
@@ -395,7 +414,7 @@ async def post(url: str, tool: str, headers: Mapping[str, str] = {}) -> dict[str
 
 
 async def call_at(url: str, version: str, tool: str, **options: Any) -> str:
-    """Call a tool as a new client. Raises the error of the response."""
+    """Call a tool as a new client, and raise the error of the response."""
     if version == ERAS[1]:
         answer = await post(url, tool, **options)
         if "error" in answer:
@@ -423,10 +442,10 @@ async def test_a_call_at_the_endpoint_of_a_server_waits_for_its_start(version: s
 
 @pytest.mark.parametrize("version", ERAS)
 @pytest.mark.parametrize("path", ["", "/slow"])
-async def test_a_call_that_waits_too_long_gets_an_error_about_the_start(
+async def test_a_call_that_waits_too_long_fails_with_an_error_about_the_start(
     version: str, path: str
 ) -> None:
-    """The timeout of the call is shorter than that of the start."""
+    """The call timeout is shorter than the start-up timeout."""
     async with (
         asyncio.timeout(LIMIT),
         Gateway(deadline=0, relay=RelaySettings(call_timeout=0.1)) as gateway,
@@ -437,7 +456,7 @@ async def test_a_call_that_waits_too_long_gets_an_error_about_the_start(
         with pytest.raises(FairleadError) as caught:
             await call_at(f"{url}{path}", version, "secret" if path else "slow_secret")
         refused = caught.value
-        if isinstance(refused, ConnectFailed):  # a session begins with a response of the server
+        if isinstance(refused, ConnectFailed):  # the handshake of the client has failed, too
             refused = refused.__cause__
         assert isinstance(refused, RpcError)
         assert refused.code == -32603
@@ -448,25 +467,27 @@ async def test_a_call_that_waits_too_long_gets_an_error_about_the_start(
         assert refused.data == {"source": "proxy", "server": "slow", "starting": True}
 
 
-async def test_the_start_of_a_server_has_the_timeout_of_its_entry() -> None:
-    """The time in the queue for a slot counts, so a call may fail before the start begins."""
+async def test_a_call_waits_for_a_start_as_long_as_the_server_entry_allows() -> None:
+    """The wait for a start slot counts, so a call may fail before the server is started."""
     manager = MCPManager(on_roots=None, rules=Rules(connect_timeout=30), max_starts=1)
     async with asyncio.timeout(LIMIT), manager, Gateway(manager) as gateway, Gate() as gate:
         await gateway.connect({"first": gate.program("first")})
-        await gate.knocked.wait()  # holds the only slot
+        await gate.knocked.wait()  # this server occupies the only start slot
         await gateway.connect({"second": {**program("second"), "timeout": 100}})
         async with joining(gateway) as client:
-            with pytest.raises(RpcError, match=r"still starting, after 0\.1 s.* `timeout`"):
+            # The start has the same limit as the call, so it may already have failed.
+            words = r"still starting, after 0\.1 s.* `timeout`|; second is not connected"
+            with pytest.raises(RpcError, match=words):
                 await client.call_tool("second_secret", {})
 
 
-async def test_a_failed_start_ends_the_wait() -> None:
+async def test_a_waiting_call_fails_when_the_start_of_its_server_fails() -> None:
     async with asyncio.timeout(LIMIT), Gateway(deadline=0) as gateway, Gate() as gate:
         await gateway.connect({"slow": {**gate.program("slow"), "timeout": 300}})
         async with joining(gateway) as client:
             with pytest.raises(RpcError) as caught:
                 await client.call_tool("slow_secret", {})
-        # Both limits are equal, so either of them may end the wait.
+        # Both timeouts are equal, so either error may be returned.
         assert "slow is still starting" in caught.value.message or (
             caught.value.message == "Unknown tool: slow_secret; slow is not connected"
         )
@@ -484,12 +505,12 @@ async def test_calls_do_not_wait_for_servers_that_cannot_have_the_item() -> None
         await gateway.members["red"].introduced.wait()
         async with joining(gateway) as client:
             for name in ("red_nothing", "slo_secret"):
-                with pytest.raises(RpcError, match=f"Unknown tool: {name}$"):
+                with pytest.raises(RpcError, match=f"Unknown tool: {name};"):
                     await client.call_tool(name, {})
             assert (await client.call("red_secret")).text == "the secret of red"
         who = {"Authorization": "Bearer b"}
         async with MCPClient.connect_http(url, config(), headers=who) as client:
-            with pytest.raises(RpcError, match="Unknown tool: slow_secret$"):
+            with pytest.raises(RpcError, match="Unknown tool: slow_secret; tools/list"):
                 await client.call_tool("slow_secret", {})
             with pytest.raises(RpcError, match="Resource not found"):
                 await client.read_resource("slow://fixed")
@@ -505,7 +526,7 @@ async def test_a_call_of_a_renamed_tool_waits_for_its_server() -> None:
             assert (await call).text == "the secret of slow"
 
 
-async def test_a_call_uses_the_view_at_the_end_of_its_wait() -> None:
+async def test_a_call_uses_the_view_that_is_valid_when_its_wait_ends() -> None:
     async with asyncio.timeout(LIMIT), Gateway(deadline=0) as gateway, Gate() as gate:
         await gateway.connect({"slow": gate.program("slow")})
         async with (
@@ -517,13 +538,13 @@ async def test_a_call_uses_the_view_at_the_end_of_its_wait() -> None:
             assert not read.done()
             gateway.show({}, View(deny=("slow_secret", "slow://*")))
             gate.open()
-            with pytest.raises(RpcError, match="Unknown tool: slow_secret$"):
+            with pytest.raises(RpcError, match="Unknown tool: slow_secret; tools/list"):
                 await call
-            with pytest.raises(RpcError, match="Resource not found: slow://fixed$"):
+            with pytest.raises(RpcError, match="Resource not found: slow://fixed; resources/list"):
                 await read
 
 
-async def test_removing_a_starting_server_ends_the_wait() -> None:
+async def test_removing_a_starting_server_ends_waiting_calls() -> None:
     async with asyncio.timeout(LIMIT), Gateway(deadline=0) as gateway, Gate() as gate:
         await gateway.connect({"slow": gate.program("slow")})
         async with (
@@ -531,11 +552,11 @@ async def test_removing_a_starting_server_ends_the_wait() -> None:
             begun(gateway, client.call_tool("slow_secret", {})) as call,
         ):
             await gateway.disconnect("slow")
-            with pytest.raises(RpcError, match="Unknown tool: slow_secret$"):
+            with pytest.raises(RpcError, match="Unknown tool: slow_secret; tools/list"):
                 await call
 
 
-async def test_calls_during_a_start_do_not_open_the_circuit() -> None:
+async def test_calls_during_the_start_of_a_server_do_not_open_the_circuit() -> None:
     settings = RelaySettings(call_timeout=0.05)
     async with (
         asyncio.timeout(LIMIT),
@@ -589,7 +610,7 @@ async def test_calls_wait_for_a_failed_server_that_is_reconnected(tmp_path: Path
             await again
 
 
-async def test_calls_of_new_tools_wait_although_remembered_tools_are_listed(
+async def test_a_call_of_a_new_tool_waits_although_remembered_tools_are_listed(
     tmp_path: Path,
 ) -> None:
 
@@ -639,7 +660,7 @@ class Deny:
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_calls_during_a_start_do_not_bypass_interceptors(version: str) -> None:
+async def test_calls_during_the_start_of_a_server_do_not_bypass_interceptors(version: str) -> None:
     """Interceptors compare merged names, which are unknown until the server has listed tools."""
     async with (
         asyncio.timeout(LIMIT),
@@ -656,7 +677,7 @@ async def test_calls_during_a_start_do_not_bypass_interceptors(version: str) -> 
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_calls_during_a_start_do_not_bypass_views(version: str) -> None:
+async def test_calls_during_the_start_of_a_server_do_not_bypass_views(version: str) -> None:
     views = {"bob": View(deny=("slow_secret",))}
     async with (
         asyncio.timeout(LIMIT),

@@ -1,4 +1,4 @@
-"""Targets of messages, resolved before policies and again after lists change."""
+"""Targets of messages, resolved before policies run and again after list changes."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -83,7 +83,7 @@ def test_resolved_targets_are_cached_until_a_list_changes() -> None:
     assert len(place.resolver._known) == 1
 
 
-def test_a_limited_number_of_resolved_names_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_cached_targets_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target_resolver, "_MOST_KNOWN", 2)
     place = Place()
     sizes = []
@@ -93,7 +93,7 @@ def test_a_limited_number_of_resolved_names_is_cached(monkeypatch: pytest.Monkey
     assert sizes == [1, 2, 1, 2, 1]
 
 
-def test_four_thousand_resolved_names_are_cached() -> None:
+def test_up_to_four_thousand_targets_are_cached() -> None:
     place = Place()
     for number in range(4096):
         place.resolver.resolve(call(f"x{number}"))
@@ -102,7 +102,7 @@ def test_four_thousand_resolved_names_are_cached() -> None:
     assert len(place.resolver._known) == 1
 
 
-def test_targets_are_cached_up_to_a_total_length_of_name_and_uri() -> None:
+def test_the_total_length_of_cached_names_and_uris_is_limited() -> None:
     for length, kept in ((56, 1), (57, 0)):
         place = Place()
         params = {"name": "x" * 200, "uri": "a:" + "y" * (length - 2)}
@@ -150,7 +150,7 @@ def test_targets_of_notifications_are_not_cached() -> None:
         ("tools/list", {}, None, []),
     ],
 )
-def test_targets_of_each_kind_of_message_are_resolved(
+def test_the_target_of_each_method_is_resolved(
     method: str, params: Any, server: str | None, found: Any
 ) -> None:
     place = Place()
@@ -163,7 +163,7 @@ def test_targets_of_each_kind_of_message_are_resolved(
     assert place.resolver.server_of(exchange(method, params, server=server)) == expected
 
 
-async def test_requests_with_unclear_targets_do_not_wait() -> None:
+async def test_requests_with_malformed_targets_do_not_wait_for_servers() -> None:
     place = Place()
     await place.ask(exchange("completion/complete", {"ref": 7}))
     assert place.waited == []
@@ -182,7 +182,7 @@ async def test_requests_with_unclear_targets_do_not_wait() -> None:
         ("tools/list", None, ["lists"]),
     ],
 )
-async def test_requests_with_unknown_targets_wait(
+async def test_requests_for_unknown_items_wait_for_servers(
     method: str, server: str | None, waited: list[str]
 ) -> None:
     place = Place()
@@ -225,7 +225,7 @@ async def test_a_request_waits_for_a_server_that_may_have_its_target(
     assert asked.resolver == place.resolver.resolve
 
 
-async def test_a_resource_waits_for_all_servers_to_be_ready() -> None:
+async def test_a_resource_request_waits_until_all_servers_are_ready() -> None:
     place = Place()
     place.is_ready = False
     await place.ask(exchange("resources/read", {"uri": "a:1"}))
@@ -244,7 +244,9 @@ async def test_a_resource_waits_for_all_servers_to_be_ready() -> None:
     ],
     ids=["unknown", "odd", "starting"],
 )
-async def test_only_the_error_of_a_starting_server_is_raised(error: RpcError, raised: bool) -> None:
+async def test_errors_while_waiting_are_ignored_unless_the_server_is_still_starting(
+    error: RpcError, raised: bool
+) -> None:
     place = Place()
     place.error = error
     if raised:
@@ -269,7 +271,7 @@ def test_the_server_of_a_message_is_found_by_endpoint_or_target() -> None:
 
 
 def sent_by(carrier: Any) -> Exchange:
-    """Return a request of a server on the connection `carrier`."""
+    """Return a request from a server on the connection `carrier`."""
     sent = exchange("ping", way=DOWN)
     sent.edge = SimpleNamespace(carrier=carrier)  # type: ignore[assignment]
     return sent
@@ -286,7 +288,7 @@ async def test_the_server_that_sent_a_message_is_found_by_its_connection() -> No
         await connection.close()
 
 
-def test_a_message_that_no_upstream_connection_carries_has_no_sender() -> None:
+def test_a_message_outside_of_any_upstream_connection_has_no_sender() -> None:
     place = Place()
     place.owners = {"git": SimpleNamespace(name="git")}
     assert place.resolver.server_of(exchange("ping", way=DOWN)) is None

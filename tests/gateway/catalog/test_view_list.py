@@ -17,7 +17,7 @@ from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import ALL, fleet, own, page, raw, templates, tools
 
 
-def test_a_view_selects_hides_and_renames_items() -> None:
+def test_a_view_can_select_hide_and_rename_items() -> None:
     catalog = fleet()
     catalog.put("secret", ListKind.TOOLS, tools("key"))
     view = View(
@@ -50,7 +50,7 @@ def test_a_denied_tool_stays_denied_when_its_name_gets_a_suffix() -> None:
         assert (catalog.tool(name, view) is None) == (name != "a_d")
 
 
-def test_a_view_may_swap_two_names() -> None:
+def test_a_view_may_swap_the_names_of_two_items() -> None:
     catalog = fleet()
     view = View(rename={"git_log": "git_push", "git_push": "git_log"})
     assert own(catalog.tool("git_log", view)) == ("git", "push")
@@ -78,7 +78,7 @@ def test_all_pages_together_contain_the_whole_list() -> None:
     assert pages == 3
 
 
-def test_a_change_between_two_pages_skips_and_repeats_no_item() -> None:
+def test_no_item_is_skipped_or_repeated_if_the_list_changes_between_two_pages() -> None:
     catalog = MergedCatalog(GatewaySettings(page_size=2))
     catalog.put("s", ListKind.TOOLS, tools(*"bcde"))
     first = page(catalog)
@@ -89,7 +89,7 @@ def test_a_change_between_two_pages_skips_and_repeats_no_item() -> None:
     assert page(catalog, cursor=first["nextCursor"]) == {"tools": []}
 
 
-def test_pages_of_invented_cursors_are_not_kept() -> None:
+def test_pages_for_invented_cursors_are_not_cached() -> None:
     catalog = MergedCatalog(GatewaySettings(page_size=2))
     catalog.put("s", ListKind.TOOLS, tools(*"abcd"))
     for number in range(100):
@@ -121,12 +121,12 @@ def test_an_invalid_cursor_is_refused() -> None:
             catalog.page(ListKind.TOOLS, ALL, NEWEST, cursor)
         assert caught.value.code == -32602
     with pytest.raises(RpcError):
-        # the lists of this catalog have no pages
+        # lists in this catalog are not paged
         fleet().page(ListKind.TOOLS, ALL, NEWEST, page(catalog)["nextCursor"])
 
 
 @pytest.mark.parametrize(("most", "matched", "hits"), [(1, ["c:5"], 1), (2, ["b:5", "c:5"], 0)])
-def test_a_limited_number_of_templates_of_a_server_is_matched(
+def test_only_a_limited_number_of_templates_per_server_is_matched(
     monkeypatch: pytest.MonkeyPatch, most: int, matched: list[str], hits: int
 ) -> None:
     before = TEMPLATES.hits
@@ -179,7 +179,7 @@ def test_items_after_a_denied_or_duplicate_one_are_listed() -> None:
     assert catalog.names(ListKind.RESOURCES, View(deny=("a:*",))) == ["b:1", "c:1"]
 
 
-def test_an_item_is_encoded_with_its_new_name_and_is_otherwise_unchanged() -> None:
+def test_a_renamed_item_is_encoded_with_its_new_name_and_otherwise_unchanged() -> None:
     text = (
         rb'{"x-new":[1.0,1E400,123456789012345678901234567890],"name":"big",'
         rb'"description":"\u00e4 \/","inputSchema":{"type":"object","default":0.10},'
@@ -195,7 +195,7 @@ def test_an_item_is_encoded_with_its_new_name_and_is_otherwise_unchanged() -> No
     assert catalog.definition("big", ALL) is None
 
 
-def test_an_item_is_downgraded_for_older_clients() -> None:
+def test_an_item_is_converted_for_clients_with_older_revisions() -> None:
     catalog = MergedCatalog()
     catalog.put(
         "s", ListKind.TOOLS, tools("t", title="T", icons=[], outputSchema={"type": "object"})
@@ -227,7 +227,7 @@ def test_an_item_is_downgraded_for_older_clients() -> None:
         b'{"name":"t"}',  # duplicate
     ],
 )
-def test_a_malformed_item_is_left_out_and_logged(
+def test_a_malformed_item_is_omitted_and_logged(
     caplog: pytest.LogCaptureFixture, bad: bytes
 ) -> None:
     catalog = MergedCatalog()
@@ -258,7 +258,7 @@ def test_encoded_items_are_kept_for_a_limited_number_of_names() -> None:
 
 
 @pytest.mark.parametrize(("size", "read"), [(0, True), (1, False)])
-def test_an_item_that_is_too_large_is_left_out(size: int, read: bool) -> None:
+def test_an_item_over_the_size_limit_is_omitted(size: int, read: bool) -> None:
     hits = ITEM_BYTES.hits
     text = b'{"name":"t","x":"' + b"x" * (ITEM_BYTES.value - 19 + size) + b'"}'
     assert len(text) == ITEM_BYTES.value + size
@@ -284,7 +284,7 @@ def test_uris_match_templates_or_their_literal_beginning(
     assert item.matches(uri) is matches
 
 
-def test_more_specific_templates_come_first() -> None:
+def test_more_specific_templates_are_sorted_first() -> None:
     texts = ["{x*}", "abc:{x*}", "a:{x}", "a:b/{x}"]
     items = [read_item("s", ListKind.TEMPLATES, raw(uriTemplate=text, name="n")) for text in texts]
     found = sorted((one for one in items if one is not None), key=lambda one: one.specificity)

@@ -5,6 +5,7 @@ import pytest
 from fairlead.errors import ConfigError
 from fairlead.gateway.catalog.views import ClientViews, View
 from fairlead.protocol.caller import ANONYMOUS
+from fairlead.protocol.identity.token_principal import TokenPrincipal
 from fairlead.protocol.targets.targets import Target
 from tests.support.single_exchange import exchange
 
@@ -13,7 +14,7 @@ def tool(merged: str) -> Target:
     return Target("tool", merged, merged, merged=merged)
 
 
-def test_the_view_of_everything_permits_all_items() -> None:
+def test_an_unrestricted_view_permits_all_items() -> None:
     view = View.everything()
     assert view.includes("any")
     assert view.permits(tool("any_tool"))
@@ -80,12 +81,14 @@ def test_dot_segments_do_not_leave_an_allowed_folder(uri: str) -> None:
         ("ui://*", "ui://app/{view}"),
     ],
 )
-def test_an_allowed_uri_is_permitted_in_the_allowed_spelling(pattern: str, uri: str) -> None:
+def test_a_uri_with_the_same_spelling_as_an_allow_pattern_is_permitted(
+    pattern: str, uri: str
+) -> None:
     assert View(allow=(pattern,)).permits_uri(uri)
     assert not View(deny=(pattern,)).permits_uri(uri)
 
 
-def test_allow_is_compared_exactly() -> None:
+def test_an_allow_pattern_matches_only_the_exact_spelling_of_a_uri() -> None:
     view = View(allow=("file:///docs/*",))
     assert view.permits_uri("file:///docs/a")
     assert not view.permits_uri("file:///%64ocs/a")
@@ -101,7 +104,7 @@ def test_equal_views_have_equal_hashes() -> None:
     assert one != View(allow=("a", "b"), rename={"x": "y"})
 
 
-def test_a_view_cannot_be_changed() -> None:
+def test_a_view_is_immutable() -> None:
     names = {"git_log": "history"}
     view = View(rename=names)
     names["git_log"] = "other"
@@ -110,7 +113,7 @@ def test_a_view_cannot_be_changed() -> None:
         view.rename["git_log"] = "other"  # type: ignore[index]
 
 
-def test_invalid_new_names_are_refused() -> None:
+def test_a_view_rejects_invalid_new_names() -> None:
     with pytest.raises(ConfigError, match="'a_x' and 'b_x' cannot both be renamed to 'x'"):
         View(rename={"a_x": "x", "b_x": "x"})
     with pytest.raises(ConfigError, match="cannot rename 'a_x' to an empty name"):
@@ -127,8 +130,21 @@ def test_principals_without_a_view_of_their_own_get_the_default() -> None:
     assert list(views) == [default, bobs]
 
 
-def test_views_can_be_replaced() -> None:
+def test_replaced_views_apply_to_existing_principals() -> None:
     views = ClientViews({"bob": View.nothing()}, View.everything())
     views.replace({"alice": View.nothing()}, View(hide=("x",)))
     assert views.view_for("alice") is View.nothing()
     assert views.view_for("bob") == View(hide=("x",))
+
+
+def test_the_view_of_an_access_token_is_that_of_its_role() -> None:
+    staff, bobs, default = View(deny=("x",)), View(deny=("y",)), View(deny=("z",))
+    views = ClientViews({"bob": bobs}, default, {"staff": staff})
+    bob = TokenPrincipal(issuer="https://a.example", subject="bob")
+    assert views.view_for(bob.with_role("staff")) is staff
+    assert views.view_for(bob) is default  # the default view, not that of the client "bob"
+    assert views.view_for(bob.with_role("bob")) is View.nothing()
+    assert views.view_for("staff") is default
+    assert list(views) == [default, bobs, staff]
+    views.replace({}, default)
+    assert views.view_for(bob.with_role("staff")) is View.nothing()

@@ -28,7 +28,7 @@ deny = ["*_secret"]
 
 
 class Place:
-    """A gateway over HTTP, and its file."""
+    """A gateway served over HTTP, and its configuration file."""
 
     def __init__(self, path: Path, gateway: Gateway, admission: ClientAccess) -> None:
         self.path = path
@@ -108,7 +108,7 @@ async def test_a_removed_token_is_refused_from_the_next_request_on(
             await names(alice)
         assert refused.value.status == 401
         assert await names(bob)
-        assert await place.now(OPEN)  # the client gets its token back
+        assert await place.now(OPEN)  # the token is added again
         async with place.client("a", version, path) as again:
             assert await names(again)
 
@@ -152,7 +152,7 @@ async def test_updates_stop_for_resources_outside_a_changed_view(tmp_path: Path,
             await bob.read_resource("one://fixed")
 
 
-async def test_invalid_files_and_impossible_changes_have_no_effect(tmp_path: Path) -> None:
+async def test_invalid_gateway_files_and_impossible_changes_have_no_effect(tmp_path: Path) -> None:
     async with scene(tmp_path) as place, place.client("a", "auto") as alice:
         for wrong in (OPEN.replace("bobs]", "bosb]"), OPEN + "[clients.alice]\n", "what?"):
             with pytest.raises(ConfigError):

@@ -32,13 +32,15 @@ def file(*clients: tuple[str, str, str | None], token: str | None = None) -> Gat
 
 
 class Host:
-    """A gateway that records changes of access."""
+    """A gateway that records access changes."""
 
     def __init__(self) -> None:
         self.shown: list[Mapping[str, View]] = []
         self.gone: list[Container[Principal]] = []
 
-    def show(self, views: Mapping[str, View], view: View) -> None:
+    def show(
+        self, views: Mapping[str, View], view: View, roles: Mapping[str, View] | None = None
+    ) -> None:
         self.shown.append(views)
 
     async def disconnect_clients(self, principals: Container[Principal]) -> None:
@@ -66,7 +68,7 @@ def test_a_token_identifies_its_client(names_only: bool, token: str, whose: str 
     assert access.verify(token) == whose
 
 
-def test_a_file_without_tokens_requires_none() -> None:
+def test_a_gateway_file_without_tokens_requires_no_authentication() -> None:
     assert not ClientAccess(file()).guards
     assert not ClientAccess(file(token="shared"), names_only=True).guards
     assert ClientAccess(file(token="shared")).guards
@@ -84,7 +86,7 @@ def test_a_file_without_tokens_requires_none() -> None:
     ],
     ids=["same", "order", "removed", "new token", "new view", "added"],
 )
-async def test_a_changed_file_is_applied(
+async def test_changed_tokens_and_views_in_a_gateway_file_are_applied(
     after: GatewayFile, changed: bool, gone: set[str] | None, shown: bool
 ) -> None:
     access, host = ClientAccess(file(ADA, BOB)), Host()
@@ -182,7 +184,7 @@ async def test_disconnecting_ends_all_connections_and_calls_of_one_principal_onl
     assert disconnector._calls == set()
 
 
-async def test_listen_streams_are_not_tracked() -> None:
+async def test_listen_streams_do_not_count_as_calls_of_a_client() -> None:
     parts: Any = ([], Endpoint(), Listeners(), Changes())
     disconnector = ClientDisconnector(*parts)
 
@@ -195,7 +197,7 @@ async def test_listen_streams_are_not_tracked() -> None:
     assert await work == b"{}"
 
 
-async def test_a_call_that_its_client_cancels_is_not_reported_as_a_withdrawn_token() -> None:
+async def test_a_call_cancelled_by_its_client_is_not_reported_as_a_withdrawn_token() -> None:
     parts: Any = ([], Endpoint(), Listeners(), Changes())
     disconnector = ClientDisconnector(*parts)
 
@@ -237,7 +239,7 @@ class Upstream:
 
 
 class Session:
-    """A session with a server, on a connection that sessions may share."""
+    """A session with a server, on a connection that may be shared."""
 
     stateless = borrowed = False
 
@@ -261,7 +263,7 @@ class Client:
 async def test_servers_log_at_the_lowest_level_that_a_client_has_set() -> None:
     known, tasks = Levels("red", "blue"), BackgroundTasks()
     shared, stateless = Session(None, "debug", None), Session(None, stateless=True)
-    # on the default connection, the upstream restores the level
+    # the upstream restores the level of its default connection
     default = Session(None, borrowed=True)
     mine, other, silent = Client(None, shared, stateless, default), Client("warning"), Client(None)
     parts: Any = (known, {1: mine, 2: other, 3: silent}, tasks)

@@ -52,15 +52,15 @@ def told(session: ClientSession, one: Notification, monkeypatch: pytest.MonkeyPa
         ("notifications/progress", True),
     ],
 )
-async def test_notifications_of_changes_are_sent_by_the_gateway_and_not_forwarded(
+async def test_list_change_notifications_are_sent_by_the_gateway_and_not_forwarded(
     monkeypatch: pytest.MonkeyPatch, method: str, merged: bool
 ) -> None:
-    client = ConnectedClient(ANONYMOUS, 1.0)
+    client = ConnectedClient(ANONYMOUS)
     client.connect(peer())
     session = client.session_with("relay")
     assert session.takes(note(method)) is merged
     assert told(session, note(method), monkeypatch) is merged
-    alone = SingleServerClient(ANONYMOUS, 1.0)
+    alone = SingleServerClient(ANONYMOUS)
     alone.connect(peer())
     one = alone.session_with("relay")
     assert one.takes(note(method))
@@ -71,7 +71,7 @@ async def test_notifications_of_changes_are_sent_by_the_gateway_and_not_forwarde
 async def test_resource_updates_are_forwarded_only_for_resources_in_the_view(
     monkeypatch: pytest.MonkeyPatch, uri: str, heard: bool
 ) -> None:
-    client = SingleServerClient(ANONYMOUS, 1.0, permits=lambda one: one.startswith("a:"))
+    client = SingleServerClient(ANONYMOUS, permits=lambda one: one.startswith("a:"))
     client.connect(peer())
     session = client.session_with("relay")
     assert told(session, note(UPDATED, {"uri": uri}), monkeypatch) is heard
@@ -79,7 +79,7 @@ async def test_resource_updates_are_forwarded_only_for_resources_in_the_view(
 
 
 async def test_a_client_has_one_session_with_each_server() -> None:
-    client = ConnectedClient(ANONYMOUS, 1.0)
+    client = ConnectedClient(ANONYMOUS)
     client.connect(connection := peer())
     client.introduction, client.level = Raw(b"{}"), "debug"
     session = client.session_with("relay")
@@ -96,8 +96,8 @@ async def test_a_client_has_one_session_with_each_server() -> None:
     assert client.session_with("late") is not late
 
 
-async def test_a_client_is_notified_when_a_session_changes_its_connection() -> None:
-    client, attached = ConnectedClient(ANONYMOUS, 1.0), list[ClientSession]()
+async def test_the_on_attached_hook_is_called_when_a_session_changes_its_connection() -> None:
+    client, attached = ConnectedClient(ANONYMOUS), list[ClientSession]()
     client.connect(peer())
     sessions = [client.session_with(relay) for relay in ("one", "other")]
     client.on_attached = attached.append
@@ -105,12 +105,12 @@ async def test_a_client_is_notified_when_a_session_changes_its_connection() -> N
     assert attached == [sessions[1]]
 
 
-async def test_messages_for_a_disconnected_client_are_dropped() -> None:
+async def test_messages_to_a_disconnected_client_are_dropped() -> None:
     async def hold(asked: Exchange, proceed: Proceed) -> Answer:
         await asyncio.Event().wait()
         return None
 
-    client = ConnectedClient(ANONYMOUS, 1.0, (hold,))
+    client = ConnectedClient(ANONYMOUS, (hold,))
     client.connect(connection := peer())
     outbox = client.session_with("relay").outbox
     client.incoming.put(note("notifications/x"), connection, lambda _: None)
@@ -123,19 +123,19 @@ async def test_messages_for_a_disconnected_client_are_dropped() -> None:
 
 async def test_the_sessions_of_a_client_share_its_subscriptions() -> None:
     quota = SubscriptionQuota()
-    client = SingleServerClient(ANONYMOUS, 1.0, quota=quota)
+    client = SingleServerClient(ANONYMOUS, quota=quota)
     client.connect(peer())
     one, other = client.session_with("one"), client.session_with("other")
     one.uris.add("a:1")
     assert other.uris is one.uris is client.watched
     assert quota.uris.total == 1
-    merged = ConnectedClient(ANONYMOUS, 1.0)
+    merged = ConnectedClient(ANONYMOUS)
     merged.connect(peer())
     assert merged.session_with("one").uris is not merged.session_with("other").uris
 
 
-async def test_extra_members_of_a_response_reach_the_session_of_the_request() -> None:
-    client = ConnectedClient(ANONYMOUS, 1.0)
+async def test_extra_members_of_a_response_are_passed_to_all_sessions_of_the_client() -> None:
+    client = ConnectedClient(ANONYMOUS)
     client.connect(connection := peer())
     came: list[Any] = []
     for name in ("one", "other"):
@@ -211,7 +211,7 @@ def test_a_changed_view_notifies_clients_and_ends_subscriptions_outside_it() -> 
     assert place.seen == [{ADA}]
 
 
-def test_streams_with_permitted_resources_continue() -> None:
+def test_a_changed_view_does_not_end_streams_with_permitted_resources() -> None:
     place = Place()
     place.updater.show({"bob": View(deny=("c:*",))}, View.everything())
     assert place.changes.changed == [{"b", "lb"}]
@@ -219,7 +219,7 @@ def test_streams_with_permitted_resources_continue() -> None:
     assert place.left == []
 
 
-def test_equal_views_change_nothing() -> None:
+def test_replacing_a_view_with_an_equal_one_has_no_effect() -> None:
     place = Place()
     place.updater.show({}, View.everything())
     assert place.changes.changed == [set()]
@@ -229,9 +229,9 @@ def test_equal_views_change_nothing() -> None:
     assert place.seen[-1] == {ADA, BOB, ANONYMOUS}
 
 
-def test_the_audience_of_a_server_are_clients_whose_view_includes_it() -> None:
+def test_the_audience_of_a_server_is_all_clients_whose_view_includes_it() -> None:
     place = Place()
-    assert place.updater.audience_of("blue") is None  # None means all clients
+    assert place.updater.audience_of("blue") is None  # None stands for all clients
     place.views.replace({"ada": PART}, View.everything())
     assert place.updater.audience_of("blue") == {"b", "lb"}
     assert place.updater.audience_of("red") is None

@@ -22,7 +22,7 @@ from tests.support.gateway_servers import HANDSHAKE, LIMIT, joining, make, servi
 from tests.support.single_exchange import exchange
 
 
-async def test_subscribing_and_unsubscribing_have_an_empty_result() -> None:
+async def test_subscribe_and_unsubscribe_requests_have_empty_results() -> None:
     seen: list[tuple[str, Answer]] = []
 
     async def record(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -40,7 +40,7 @@ async def test_subscribing_and_unsubscribing_have_an_empty_result() -> None:
                 subscribed = await client.request("resources/subscribe", {"uri": uri})
                 assert bytes(subscribed) == b"{}"
             assert len(gateway.upstream_subscriptions) == 2
-            for left in (1, 1):  # unsubscribing again has the same result
+            for left in (1, 1):  # a second unsubscribe has the same result
                 gone = await client.request("resources/unsubscribe", {"uri": "red://fixed"})
                 assert bytes(gone) == b"{}"
                 assert len(gateway.upstream_subscriptions) == left
@@ -48,7 +48,7 @@ async def test_subscribing_and_unsubscribing_have_an_empty_result() -> None:
                 await client.request("resources/subscribe", {"uri": "green://none"})
             assert len(gateway.upstream_subscriptions) == 1
         await until(lambda: len(gateway.upstream_subscriptions) == 0)
-    # For interceptors, None means a message without a response.
+    # An interceptor sees None if a message has no response.
     assert seen == [("resources/subscribe", b"{}")] * 2 + [("resources/unsubscribe", b"{}")] * 2
 
 
@@ -202,7 +202,7 @@ def watcher(**uris: str) -> Any:
     return FakeClient(watched)
 
 
-async def test_a_subscription_is_made_at_the_server_of_the_resource() -> None:
+async def test_a_client_is_subscribed_at_the_server_that_owns_the_resource() -> None:
     parts, client = Parts(), watcher()
     assert await parts.ask("resources/subscribe", "red:1", client) == b"{}"
     assert parts.done == [("+", "red:1"), ("add", "red", "red:1", 3.0)]
@@ -221,7 +221,7 @@ async def test_a_subscription_is_made_at_the_server_of_the_resource() -> None:
     assert client.uris == {"red:1": "blue"}
 
 
-async def test_a_client_with_a_connection_of_its_own_subscribes_there() -> None:
+async def test_a_client_with_its_own_connection_subscribes_on_that_connection() -> None:
     parts, client, other = Parts(), watcher(), watcher()
     relay, connection = parts.relays["red"], FakeConnection()
     for one in (client, other):
@@ -235,7 +235,7 @@ async def test_a_client_with_a_connection_of_its_own_subscribes_there() -> None:
 
 
 @pytest.mark.parametrize("connection", [FakeConnection(borrowed=True), FakeConnection(alive=False)])
-async def test_a_subscription_moves_to_a_connection_that_a_client_gets_later(
+async def test_a_subscription_moves_to_a_connection_that_the_client_opens_later(
     connection: Any,
 ) -> None:
     parts, client = Parts(), watcher()
@@ -256,7 +256,7 @@ async def test_a_subscription_moves_to_a_connection_that_a_client_gets_later(
 
 
 @pytest.mark.parametrize("error", [RpcError(-32601, "no"), ConnectFailed("gone")])
-async def test_a_failed_subscription_on_an_own_connection_is_removed(
+async def test_a_failed_subscription_on_a_clients_own_connection_is_removed(
     error: Exception,
 ) -> None:
     parts, client = Parts(), watcher()
@@ -276,7 +276,7 @@ async def test_a_failed_subscription_on_an_own_connection_is_removed(
     ("gone", "elsewhere", "notified"),
     [(False, False, True), (True, False, False), (False, True, False)],
 )
-async def test_a_client_that_lost_its_own_connection_is_notified_of_all_changes(
+async def test_a_client_that_lost_its_own_connection_is_notified_of_possible_updates(
     gone: bool, elsewhere: bool, notified: bool
 ) -> None:
     parts, client = Parts(), watcher(red_1="red")
@@ -292,7 +292,7 @@ async def test_a_client_that_lost_its_own_connection_is_notified_of_all_changes(
     assert parts.done == (changes if notified else [])
 
 
-async def test_stateless_listeners_are_found_by_their_capabilities() -> None:
+async def test_listen_streams_are_found_by_the_declared_capabilities_of_their_clients() -> None:
     parts = Parts()
     streams = [parts.listen(), parts.listen(capabilities=b'{"sampling":{}}')]
     for _ in range(3):
@@ -406,7 +406,7 @@ async def test_a_listener_waits_for_starting_servers(
     await parts.tasks.close()
 
 
-async def test_a_view_that_changes_during_a_subscription_applies_to_it() -> None:
+async def test_a_view_that_changes_while_a_client_subscribes_applies_to_the_subscription() -> None:
     parts = Parts()
     parts.goes_on = asyncio.Event()
     stream = parts.listen("red:1", "red:2", principal="ada")
@@ -419,7 +419,7 @@ async def test_a_view_that_changes_during_a_subscription_applies_to_it() -> None
     await parts.tasks.close()
 
 
-async def test_other_tasks_run_while_many_resources_are_subscribed(
+async def test_subscribing_many_resources_does_not_block_other_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(client_subscriptions, "URIS_PER_TURN", 2)

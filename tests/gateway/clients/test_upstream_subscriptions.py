@@ -56,7 +56,7 @@ async def test_updates_are_sent_after_a_restart_of_the_server(version: str, upst
                             await ears.hear(UPDATED, uri="red://fixed")
                             break
             await client.unsubscribe("blue://fixed")
-            # On a connection of its own, in its own era, the client subscribes itself.
+            # A client on its own connection has its own subscription, which is not shared.
             shared = 0 if (version, upstream) == (HANDSHAKE, STATELESS) else 2
             await until(lambda: len(gateway.upstream_subscriptions) == shared)
             await client.call("blue_touch", {"uri": "blue://fixed"})
@@ -152,7 +152,7 @@ async def test_a_listener_at_the_endpoint_of_a_server_gets_updates_after_a_resta
             while renewed == process:
                 with contextlib.suppress(RpcError):
                     renewed = (await other.call("red_who")).text
-            # First because the resource may have changed meanwhile, then because it has changed.
+            # Drop the update that the restart causes; wait for one caused by a change.
             ears.drain()
             heard = False
             while not heard:

@@ -109,7 +109,7 @@ async def test_a_subscription_succeeds_if_one_replica_accepts_it(
     await place.idle()
 
 
-async def test_subscribing_waits_no_longer_than_the_deadline(
+async def test_subscribing_returns_at_the_deadline(
     virtual_time: VirtualTime,
 ) -> None:
     place = Place()
@@ -146,7 +146,7 @@ async def test_several_resources_are_subscribed_concurrently() -> None:
     assert sorted(place.servers["red"].said) == sorted(f"+{uri}" for uri in wanted)
 
 
-async def test_a_subscription_at_an_unknown_server_counts_as_accepted() -> None:
+async def test_a_subscription_at_a_removed_server_counts_as_accepted() -> None:
     place = Place()
     place.servers.clear()
     assert await place.add("a:1")
@@ -168,7 +168,7 @@ async def test_a_subscription_at_an_unknown_server_counts_as_accepted() -> None:
     ],
 )
 @pytest.mark.parametrize("more", [0, 50], ids=["few", "many"])
-async def test_a_change_of_a_part_of_a_resource_affects_the_watched_uri(
+async def test_an_update_of_a_child_resource_is_reported_for_the_watched_uri(
     changed: str | None, found: list[str], more: int
 ) -> None:
     place = Place()
@@ -180,7 +180,7 @@ async def test_a_change_of_a_part_of_a_resource_affects_the_watched_uri(
     assert place.shared.uris(other) == []
 
 
-async def test_removing_an_unknown_watcher_changes_nothing() -> None:
+async def test_removing_an_unknown_watcher_has_no_effect() -> None:
     place = Place()
     place.shared.remove("red", "a:1", "me")
     await place.add("a:1", "me")
@@ -200,7 +200,9 @@ async def test_removing_an_unknown_watcher_changes_nothing() -> None:
     assert place.servers["red"].said == ["+a:1", "-a:1"]
 
 
-async def test_many_resources_are_subscribed_without_a_pause(virtual_time: VirtualTime) -> None:
+async def test_subscribing_many_resources_does_not_wait_between_requests(
+    virtual_time: VirtualTime,
+) -> None:
     place, begun = Place(), virtual_time.now
     wanted = {f"a:{number}": place.member for number in range(40)}
     place.servers["red"].said.clear()
@@ -232,7 +234,9 @@ async def test_subscriptions_at_slow_servers_count_as_accepted(
         ("d:1", []),
     ],
 )
-async def test_watched_uris_are_found_by_prefix(changed: str | None, found: list[str]) -> None:
+async def test_an_update_is_reported_for_watched_uris_that_are_a_prefix_of_the_uri(
+    changed: str | None, found: list[str]
+) -> None:
     place = Place()
     for uri in ("a:1", "a:1/b", "c:1"):
         await place.add(uri)
@@ -260,7 +264,7 @@ async def test_a_cancelled_watcher_is_removed() -> None:
     assert sorted(place.servers["red"].said) == ["+a:1", "+a:2", "-a:1", "-a:2"]
 
 
-async def test_other_tasks_run_while_many_resources_are_subscribed() -> None:
+async def test_subscribing_many_resources_does_not_block_other_tasks() -> None:
     place, asked = Place(), []
 
     async def look() -> None:

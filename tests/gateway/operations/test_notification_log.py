@@ -1,4 +1,4 @@
-"""Log of notifications of servers."""
+"""Log of notifications from servers."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fairlead.gateway.operations import notification_log
 from fairlead.gateway.operations.notification_log import NotificationLog
 
 
-def test_an_entry_has_only_the_method_and_the_uri() -> None:
+def test_a_logged_notification_has_only_the_method_and_the_uri() -> None:
     log = NotificationLog()
     log.add("red", "notifications/message", {"data": "private"})
     log.add("red", "notifications/resources/updated", {"uri": "a:b", "title": "private"})
@@ -20,7 +20,7 @@ def test_an_entry_has_only_the_method_and_the_uri() -> None:
     ]
 
 
-def test_only_the_latest_entries_are_kept() -> None:
+def test_the_notification_log_keeps_only_the_latest_entries() -> None:
     log = NotificationLog()
     for number in range(201):
         log.add("red", f"notifications/{number}", {})
@@ -28,7 +28,9 @@ def test_only_the_latest_entries_are_kept() -> None:
     assert (len(methods), methods[0]) == (200, "notifications/1")
 
 
-def test_the_time_of_an_entry_is_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_logged_notification_is_in_milliseconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(notification_log, "time", lambda: 5.123456)
     log = NotificationLog()
     log.add("red", "notifications/message", {})

@@ -44,9 +44,9 @@ async def get(web: aiohttp.ClientSession, url: str, **options: Any) -> tuple[int
 
 @pytest.mark.covers("OBS-06")
 @pytest.mark.parametrize("version", BOTH)
-async def test_metrics_count_calls_and_connections(version: str) -> None:
+async def test_gateway_metrics_count_calls_and_connections(version: str) -> None:
     observing = Observability(metrics=Metrics())
-    # with another setting, a handshake client would end only its own process
+    # with other settings, a handshake client would have its own process
     shared = RelaySettings(share="all")
     async with (
         asyncio.timeout(LIMIT),
@@ -66,7 +66,9 @@ async def test_metrics_count_calls_and_connections(version: str) -> None:
                 await client.call(f"Bearer {SECRET}")
             with pytest.raises(MCPClientError):
                 await client.call("blue_die")
-            await until(lambda: observing.metrics and observing.metrics.snapshot()["reconnects"])
+            await until(
+                lambda: (metrics := observing.collect()) and metrics.snapshot()["reconnects"]
+            )
             status, text = await get(web, url.removesuffix("/mcp") + "/metrics")
         assert status == 200
         named = 'direction="client_to_server",method="tools/call",name='
@@ -78,7 +80,7 @@ async def test_metrics_count_calls_and_connections(version: str) -> None:
 
 
 @pytest.mark.covers("OBS-06")
-async def test_bad_frames_and_unknown_ids_are_counted() -> None:
+async def test_gateway_metrics_count_malformed_frames_and_unknown_response_ids() -> None:
     rough = (
         "import sys, json\n"
         "print('Starting', flush=True)\n"
@@ -157,13 +159,13 @@ async def test_the_journal_is_read_and_followed_over_http(version: str) -> None:
             for bad in ("journal/x", "journal?after=x", "journal?wait=x", "journal?wait=nan"):
                 assert (await get(web, f"{admin}/{bad}", headers=ADMIN))[0] == 400
             assert (await get(web, f"{admin}/journal"))[0] == 401
-            # this gateway has no desk
+            # this gateway has no hold desk
             assert (await get(web, f"{admin}/paused", headers=ADMIN))[0] == 404
 
 
 @pytest.mark.covers("GTW-08")
 @pytest.mark.parametrize("version", BOTH)
-async def test_held_messages_can_be_decided_over_http(version: str) -> None:
+async def test_held_messages_are_resumed_or_blocked_over_http(version: str) -> None:
     desk = HoldDesk()
     pause = Pause(desk, lambda exchange: exchange.target == "red_speak")
     gateway = Gateway(
@@ -184,7 +186,7 @@ async def test_held_messages_can_be_decided_over_http(version: str) -> None:
             base = url.removesuffix("/mcp") + "/admin/paused"
 
             async def decide(action: str, body: Any = None) -> Any:
-                """Call a tool, decide about the held message, and return the result of the call."""
+                """Call a tool, resume or block the held message, and return the call's result."""
                 call = asyncio.create_task(client.call("red_speak", {"text": "one"}))
                 await desk.wait()
                 status, [held] = await get(web, base, headers=ADMIN)
@@ -215,7 +217,7 @@ async def test_held_messages_can_be_decided_over_http(version: str) -> None:
             await until(lambda: not desk.list())
 
 
-async def test_held_messages_can_be_decided_on_the_command_line() -> None:
+async def test_held_messages_are_resumed_or_blocked_on_the_command_line() -> None:
     desk = HoldDesk()
     pause = Pause(desk, lambda exchange: exchange.target == "red_speak")
     gateway = Gateway(
@@ -290,7 +292,9 @@ def changing(name: str) -> tuple[MCPServer, Any]:
 
 @pytest.mark.parametrize("search", [False, True])
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_changed_tool_is_refused(version: str, search: bool) -> None:
+async def test_calls_of_a_tool_that_changed_since_its_approval_are_refused(
+    version: str, search: bool
+) -> None:
     server, offer = changing("red")
     async with (
         asyncio.timeout(LIMIT),

@@ -1,5 +1,6 @@
-"""Parts for the operator of a gateway: which are enabled, their order, and counters."""
+"""Observability components: interceptors, listeners, recording and counters."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +15,14 @@ from fairlead.observe.metrics import Metrics
 from fairlead.policy.tool_lock.lock_file import ToolLockData, lock_tools
 from fairlead.recording.journal import Journal
 from fairlead.redaction.redact_messages import Redactor
-from fairlead.upstream.status_events import StatusEvent
 from tests.support.single_exchange import exchange
 
 
-class FakeUpstreams:
+class FakeUpstreams(dict[str, Any]):
     """Upstreams that record their listeners."""
 
-    def __init__(self) -> None:
+    def __init__(self, upstreams: Iterable[Any] = ()) -> None:
+        super().__init__({one.name: one for one in upstreams})
         self.listeners: list[Any] = []
         self.on_entries: list[Any] = []
 
@@ -48,13 +49,12 @@ def observe(parts: Observability) -> tuple[FakeUpstreams, list[Any], list[str]]:
         waited.append(name)
 
     tools = SimpleNamespace(find=lambda asked, name: f"found {name}", wait=wait)
-    registry = SimpleNamespace(members={})
-    given: Any = (upstreams, registry, [1, 2, 3])
+    given: Any = (upstreams, [1, 2, 3])
     looks: Any = {"server_of": lambda asked: None, "tools": tools}
     return upstreams, parts.observe_gateway(*given, **looks), waited
 
 
-def test_disabled_parts_have_no_interceptors() -> None:
+def test_disabled_observability_components_add_no_interceptors() -> None:
     parts = Observability()
     assert (list(parts.interceptors), list(parts.innermost), parts.collect()) == ([], [], None)
     upstreams, ends, _ = observe(parts)
@@ -74,13 +74,13 @@ def test_tapes_are_the_first_interceptor_and_a_tool_lock_is_the_last(tmp_path: P
     ("parts", "listeners"),
     [
         ({"redactor": Redactor()}, (0, 1)),
-        ({"metrics": Metrics()}, (1, 0)),
-        ({"redactor": Redactor(), "metrics": Metrics()}, (1, 1)),
+        ({"metrics": Metrics()}, (0, 0)),
+        ({"redactor": Redactor(), "metrics": Metrics()}, (0, 1)),
         ({"journal": Journal()}, (0, 0)),
     ],
     ids=["redactor", "metrics", "both", "journal"],
 )
-def test_listeners_are_removed_when_the_observation_ends(
+def test_event_listeners_are_removed_when_the_observation_ends(
     parts: dict[str, Any], listeners: tuple[int, int]
 ) -> None:
     upstreams, ends, _ = observe(Observability(**parts))
@@ -90,7 +90,7 @@ def test_listeners_are_removed_when_the_observation_ends(
     assert upstreams.counts == (0, 0)
 
 
-def test_secrets_of_connected_servers_are_redacted() -> None:
+def test_secrets_in_server_entries_are_redacted() -> None:
     redactor = Redactor()
     upstreams, _, _ = observe(Observability(redactor=redactor))
     secret = "hunter2-and-more-of-it"
@@ -100,21 +100,16 @@ def test_secrets_of_connected_servers_are_redacted() -> None:
     assert secret not in redactor.text(f"key: {secret}")
 
 
-def test_reconnects_of_a_server_are_counted() -> None:
+def test_connected_servers_and_clients_are_counted() -> None:
     parts = Observability(metrics=Metrics())
-    upstreams, _, _ = observe(parts)
-    (listener,) = upstreams.listeners
-    for kind in ("connected", "reconnecting", "connected", "connected"):
-        listener(StatusEvent(kind=kind, names=("red",)))  # type: ignore[arg-type]
-    listener(StatusEvent(kind="connected", names=("blue",)))
+    observe(parts)
     metrics = parts.collect()
     assert metrics is not None
     found = metrics.snapshot()
-    assert found["reconnects"] == {"red": 2}
     assert (found["gauges"]["clients"], found["gauges"]["servers_connected"]) == (3, 2)
 
 
-async def test_tools_are_looked_up_after_the_observation_starts() -> None:
+async def test_tools_are_not_found_before_the_observation_has_started() -> None:
     parts = Observability()
     asked = exchange()
     assert parts.find_tool(asked, "x") is None
@@ -137,7 +132,7 @@ def test_a_recording_ends_with_the_gateway(tmp_path: Path) -> None:
     assert [tape["status"] for tape in tapes.list()] == ["complete"]
 
 
-def test_counters_include_all_connections_to_servers() -> None:
+def test_counters_are_kept_for_each_connection_to_a_server() -> None:
     class Counting:
         def __init__(self, number: int) -> None:
             self.malformed, self.unmatched_count = number, number * 10
@@ -146,27 +141,26 @@ def test_counters_include_all_connections_to_servers() -> None:
         default = None if current is None else SimpleNamespace(peer=current)
         connections = [SimpleNamespace(peer=one) for one in others]
         pool = SimpleNamespace(connections=connections)
-        return SimpleNamespace(name=name, current=default, pool=pool)
+        return SimpleNamespace(name=name, current=default, pool=pool, reconnects=len(others))
 
     upstreams = [
         upstream("red", Counting(1), Counting(2), Counting(3)),
         upstream("red#2", None),
         upstream("red#3", None, Counting(4)),
     ]
-    members = {"red": SimpleNamespace(upstreams=upstreams)}
-    parts, given = Observability(metrics=Metrics()), SimpleNamespace(members=members)
-    assert parts._peers() == []
+    parts = Observability(metrics=Metrics())
     looks: Any = {"server_of": lambda asked: None, "tools": None}
-    everything: Any = (FakeUpstreams(), given, [])
+    everything: Any = (FakeUpstreams(upstreams), [])
     parts.observe_gateway(*everything, **looks)
     metrics = parts.collect()
     assert metrics is not None
     found = metrics.snapshot()
+    assert found["reconnects"] == {"red": 2, "red#3": 1}
     assert found["malformed"] == {"red": 1, "red/0": 2, "red/1": 3, "red#3/0": 4}
     assert found["unknown_ids"] == {"red": 10, "red/0": 20, "red/1": 30, "red#3/0": 40}
 
 
-# Origin of a tool
+# Tool lookup
 
 
 class Router:
@@ -187,7 +181,7 @@ class Router:
         (True, "other", {}, "other"),
     ],
 )
-async def test_the_lookup_waits_for_the_tool_inside_a_call(
+async def test_the_tool_lookup_waits_for_the_tool_named_in_the_arguments_of_call_tool(
     search: bool, name: str, arguments: Any, expected: str
 ) -> None:
     router = Router()

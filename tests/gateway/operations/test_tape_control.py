@@ -1,4 +1,4 @@
-"""Tapes and sessions of a gateway over its admin API."""
+"""Tapes and client sessions in the admin API of a gateway."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ def methods(entries: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.covers("GTW-14")
 @pytest.mark.parametrize("version", BOTH)
-async def test_recording_is_started_read_and_stopped_while_clients_call(
+async def test_a_recording_can_be_started_read_and_stopped_during_calls(
     tmp_path: Path, version: str
 ) -> None:
     tapes = TapeControl(tmp_path / "tapes")
@@ -193,7 +193,9 @@ def test_pages_of_a_tape_continue_across_its_parts_and_during_the_recording(tmp_
             look()
     look()
     tape.close()
-    assert len(TapeReader(tmp_path / "v1.2").parts) == 3  # the earlier parts were dropped meanwhile
+    assert (
+        len(TapeReader(tmp_path / "v1.2").parts) == 3
+    )  # earlier tape files were deleted during the recording
     assert seen == list(range(1, 31))
     place, seen = "", []
     look(1000)
@@ -222,7 +224,7 @@ async def test_the_tape_of_a_gateway_can_be_replayed(tmp_path: Path, version: st
             inside = await client.call("call_tool", {"name": "blue_secret", "arguments": {}})
     entries = list(TapeReader(tmp_path / "all"))
     called = [e for e in entries if decode_entry(e).get("method") == "tools/call"]
-    # A call inside another tool is recorded as one request.
+    # A call made through `call_tool` is recorded as one request.
     assert [decode_entry(e)["params"]["name"] for e in called] == ["red_who", "call_tool"]
     relay = TapeServer(tmp_path / "all").for_both_eras()
     async with (
@@ -236,7 +238,7 @@ async def test_the_tape_of_a_gateway_can_be_replayed(tmp_path: Path, version: st
 
 
 @pytest.mark.covers("GTW-14")
-async def test_sessions_are_listed_and_ended(tmp_path: Path) -> None:
+async def test_client_sessions_can_be_listed_and_ended(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway(admin_token="open-sesame") as gateway,
@@ -298,7 +300,7 @@ async def test_ending_a_session_does_not_wait_for_its_call() -> None:
 
 
 @pytest.mark.covers("GTW-14")
-async def test_health_readiness_and_metrics_are_served() -> None:
+async def test_health_readiness_and_metrics_endpoints_are_served() -> None:
     from fairlead.observe.metrics import Metrics
 
     observing = Observability(metrics=Metrics())

@@ -33,7 +33,7 @@ UP = Direction.CLIENT_TO_SERVER
         ("a.tape.jsonl", False),
     ],
 )
-def test_invalid_names_of_tapes_are_refused(tmp_path: Path, name: str, good: bool) -> None:
+def test_an_invalid_tape_name_is_refused(tmp_path: Path, name: str, good: bool) -> None:
     tapes = TapeControl(tmp_path)
     if good:
         assert tapes.place_of(name) == tmp_path / name
@@ -48,7 +48,7 @@ def test_the_error_for_an_invalid_tape_name_truncates_a_long_name(tmp_path: Path
     assert str(refused.value).startswith(f"invalid tape name '{'x' * 120}': expected")
 
 
-def test_one_tape_is_recorded_at_a_time(tmp_path: Path) -> None:
+def test_only_one_tape_is_recorded_at_a_time(tmp_path: Path) -> None:
     tapes = TapeControl(tmp_path, about={"command": "x"})
     assert (tapes.recording, tapes.last, tapes.stop()) == (None, None, None)
     tape = tapes.start("one", tags=["t"])
@@ -73,7 +73,7 @@ def test_one_tape_is_recorded_at_a_time(tmp_path: Path) -> None:
         tapes.delete("one")
 
 
-def test_a_tape_without_a_name_is_named_by_its_time(tmp_path: Path) -> None:
+def test_a_tape_without_a_name_is_named_after_its_start_time(tmp_path: Path) -> None:
     tapes = TapeControl(tmp_path)
     assert tapes.start().info.name.startswith("gateway-2")
     tapes.stop()
@@ -111,7 +111,7 @@ def test_a_tape_that_cannot_be_read_or_deleted_is_an_error(
         tapes.open("one")
 
 
-def test_tapes_are_listed_with_their_facts(tmp_path: Path) -> None:
+def test_tapes_are_listed_with_their_name_status_size_and_number_of_entries(tmp_path: Path) -> None:
     tapes = TapeControl(tmp_path)
     tape = tapes.start("one")
     tape.write(b'{"method":"x"}', UP, "s1")

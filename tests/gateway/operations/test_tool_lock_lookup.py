@@ -24,7 +24,7 @@ FOUND = ("red", "add", True, False)
 
 
 def summary(origin: ToolOrigin | None) -> tuple[Any, ...] | None:
-    """Return an origin as a tuple: (server, name, definition is known, described)."""
+    """Return an origin as the tuple (server, name, has a definition, described)."""
     if origin is None:
         return None
     return origin.server, origin.name, origin.definition is not None, origin.described
@@ -41,7 +41,7 @@ def summary(origin: ToolOrigin | None) -> tuple[Any, ...] | None:
         ("call_tool", {"name": "red_none", "arguments": {}}, None),
     ],
 )
-async def test_a_tool_is_found_by_its_name_and_in_the_arguments_of_call_tool(
+async def test_a_tool_is_found_by_its_name_or_in_the_arguments_of_call_tool(
     name: str, arguments: dict[str, Any], expected: tuple[Any, ...] | None
 ) -> None:
     server = MCPServer("red", rate_limit_rate=0)
@@ -62,7 +62,7 @@ async def test_a_tool_is_found_by_its_name_and_in_the_arguments_of_call_tool(
         assert summary(observing.find_tool(other, "new")) == ("red", "new", False, False)
 
 
-async def test_without_search_the_arguments_of_a_call_are_not_searched_for_a_tool() -> None:
+async def test_without_search_the_arguments_of_call_tool_are_not_read() -> None:
     server = MCPServer("red", rate_limit_rate=0)
     server.tool(name="add", description="Add numbers.")(lambda: "sum")
     observing = Observability()
@@ -132,7 +132,7 @@ class Lookup:
         ("tools/list", "log", None, ("git", "log", False, False)),
     ],
 )
-def test_at_the_endpoint_of_a_server_tools_are_found_by_own_names(
+def test_at_the_endpoint_of_a_server_tools_are_found_by_their_own_names(
     method: str, name: str, alias: str | None, found: Any
 ) -> None:
     assert Lookup().find(method, name, alias=alias, server="git") == found

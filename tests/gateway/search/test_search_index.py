@@ -77,7 +77,7 @@ def names(found: list[SearchMatch]) -> list[str]:
     [
         ("create an issue", "github_create_issue"),
         ("attach tags", "github_create_issue"),  # description of a parameter
-        ("send message", "mail_sendMessage"),  # part of a word
+        ("send message", "mail_sendMessage"),  # part of a compound word
         ("mime type of attachment", "mail_sendMessage"),  # nested parameter
         ("SQL query", "db_run-query.v2"),
         ("postgres", "db_run-query.v2"),  # prefix of a word
@@ -86,11 +86,11 @@ def names(found: list[SearchMatch]) -> list[str]:
         ("list repositories' issues", "github_list_issues"),
     ],
 )
-def test_tools_are_found_by_words_of_their_definitions(query: str, best: str) -> None:
+def test_a_search_finds_tools_by_words_in_their_definitions(query: str, best: str) -> None:
     assert names(searching(FLEET).search(query))[0] == best
 
 
-def test_matches_have_descriptions_and_the_best_is_first() -> None:
+def test_search_results_have_descriptions_and_the_best_match_is_first() -> None:
     found = searching(FLEET).search("issue")
     assert {tool.name: tool.description for tool in found} == {
         "github_create_issue": "Opens a new issue in a repository.",
@@ -100,24 +100,24 @@ def test_matches_have_descriptions_and_the_best_is_first() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "   ", "\n", "?!", "zzzzqqq", "🙂", "_", "\ud800"])
-def test_queries_without_words_find_nothing(query: str) -> None:
+def test_a_query_without_words_has_no_results(query: str) -> None:
     assert searching(FLEET).search(query) == []
 
 
-def test_a_very_long_query_is_answered() -> None:
+def test_a_search_with_a_very_long_query_succeeds() -> None:
     search = searching(FLEET)
     assert names(search.search("forecast " + "x" * 1_000_000)) == ["weather_forecast"]
     assert names(search.search("issue repository " * 100_000, 1)) != []
 
 
-def test_an_empty_index_finds_nothing() -> None:
+def test_a_search_in_an_empty_index_has_no_results() -> None:
     search = searching({})
     assert search.search("anything") == []
     assert len(search) == 0
 
 
 @pytest.mark.parametrize("query", ["{}", " {} ", "please use `{}` now", "{}?"])
-def test_a_tool_with_the_exact_name_is_first(query: str) -> None:
+def test_a_tool_with_the_exact_name_of_the_query_is_the_first_result(query: str) -> None:
     words = [f"word{number}" for number in range(60)]
     chance = random.Random(7)
     tools = {
@@ -138,12 +138,12 @@ def test_a_tool_with_the_exact_name_is_first(query: str) -> None:
     assert len(search.search("word1", -1)) == 1
 
 
-def test_equal_scores_are_sorted_by_name() -> None:
+def test_results_with_equal_scores_are_sorted_by_name() -> None:
     tools: Tools = {f"s_{letter}": {"description": "the same"} for letter in "dacb"}
     assert names(searching(tools).search("same")) == ["s_a", "s_b", "s_c", "s_d"]
 
 
-def test_the_index_is_built_again_only_when_the_tools_changed() -> None:
+def test_the_search_index_is_rebuilt_only_if_the_tools_have_changed() -> None:
     tools, version, asked = dict(FLEET), 1, 0
 
     def definitions() -> list[tuple[str, Raw]]:
@@ -157,13 +157,13 @@ def test_the_index_is_built_again_only_when_the_tools_changed() -> None:
         assert search.search("forecast")
     assert asked == 1
     del tools["weather_forecast"]
-    tools["new_tool"] = {"description": "A forecast of something else."}
+    tools["new_tool"] = {"description": "A forecast for another city."}
     version = 2
     assert names(search.search("forecast")) == ["new_tool"]
     assert asked == 2
 
 
-def test_the_index_can_be_built_in_a_thread() -> None:
+def test_the_search_index_can_be_built_in_a_thread() -> None:
     search = searching(FLEET)
     build = search.prepare()
     assert build is not None
@@ -180,7 +180,7 @@ def test_the_search_library_does_not_log_debug_messages(caplog: pytest.LogCaptur
     assert caplog.records == []
 
 
-def test_the_error_without_the_library_names_the_package_to_install() -> None:
+def test_if_the_search_library_is_missing_the_error_names_the_package_to_install() -> None:
     program = """
 import sys
 sys.modules["bm25s"] = None
@@ -197,7 +197,7 @@ except ConfigError as exc:
     assert done.stdout == "the search for tools needs bm25s: run `pip install 'fairlead[search]'`\n"
 
 
-def test_the_library_is_loaded_by_the_first_search() -> None:
+def test_the_search_library_is_imported_by_the_first_search() -> None:
     program = """
 import sys
 from fairlead.gateway.search.search_index import ToolSearchIndex
@@ -213,7 +213,7 @@ print("numpy" in sys.modules)
 # The three tools.
 
 
-def test_the_three_tools_are_listed_for_every_revision() -> None:
+def test_the_three_search_tools_are_listed_in_every_revision() -> None:
     for revision in Revision:
         tools = json.loads(b"{" + search_page(revision) + b"}")["tools"]
         assert [tool["name"] for tool in tools] == ["search_tools", "describe_tool", "call_tool"]
@@ -223,13 +223,13 @@ def test_the_three_tools_are_listed_for_every_revision() -> None:
 
 
 def answer(result: bytes, tool: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return text and structured content, after validating them with the schema of the tool."""
+    """Return text and structured content after validating the result with the tool's schema."""
     read = json.loads(result)
     jsonschema_rs.validate(tool["outputSchema"], read["structuredContent"])
     return read["content"][0]["text"], read["structuredContent"]
 
 
-def test_the_result_of_search_tools() -> None:
+def test_the_search_result_has_a_text_and_structured_content() -> None:
     found = [SearchMatch("a_b", 2.5, "Does\n  it."), SearchMatch("c_d", 1.0, "long " * 1000)]
     text, structured = answer(search_result("it", found, 800), SEARCH_TOOLS)
     first, line, other, _ = text.split("\n")
@@ -243,7 +243,7 @@ def test_the_result_of_search_tools() -> None:
     assert structured == {"tools": [], "total": 800}
 
 
-def test_describe_tool_returns_the_definition() -> None:
+def test_describe_tool_returns_the_definition_of_a_tool() -> None:
     definition = b'{"name":"a_b","x":1E400,"inputSchema":{"maximum":1.00},"_meta":{}}'
     result = describe_result(Raw(definition))
     assert b'"structuredContent":{"tool":' + definition + b"}" in result
@@ -252,7 +252,7 @@ def test_describe_tool_returns_the_definition() -> None:
     answer(result, DESCRIBE_TOOL)
 
 
-def test_the_result_for_an_unknown_tool_suggests_others() -> None:
+def test_the_error_for_an_unknown_tool_suggests_similar_names() -> None:
     result = json.loads(not_found_result("gti_log", [SearchMatch("git_log", 1, "")]))
     assert result["isError"] is True
     assert result["content"][0]["text"] == (
@@ -260,7 +260,7 @@ def test_the_result_for_an_unknown_tool_suggests_others() -> None:
     )
 
 
-def test_arguments_are_decoded_and_those_of_the_tool_stay_encoded() -> None:
+def test_the_arguments_for_the_called_tool_stay_encoded() -> None:
     assert read_arguments(
         "search_tools", Raw(b'{"query":"x","limit":"5"}')
     ) == SearchToolsArguments("x", 5)
@@ -287,14 +287,16 @@ def test_arguments_are_decoded_and_those_of_the_tool_stay_encoded() -> None:
         ("call_tool", b'{"name":"x","arguments":' + b"[" * 5000 + b"]" * 5000 + b"}"),
     ],
 )
-def test_invalid_arguments_are_a_result_for_the_model(tool: str, arguments: bytes | None) -> None:
+def test_invalid_arguments_of_a_search_tool_are_an_error_result(
+    tool: str, arguments: bytes | None
+) -> None:
     with pytest.raises(MCPToolError) as caught:
         read_arguments(tool, None if arguments is None else Raw(arguments))
     assert caught.value.to_mcp_response()["isError"] is True
     assert caught.value.code == "VALIDATION_ERROR"
 
 
-def test_the_schemas_match_the_argument_types() -> None:
+def test_the_schemas_of_search_tools_match_their_argument_types() -> None:
     for tool, good in (
         (SEARCH_TOOLS, {"query": "x", "limit": 3}),
         (SEARCH_TOOLS, {"query": "x", "limit": 1}),
@@ -343,11 +345,11 @@ def test_parameters_are_searched_four_levels_deep(by: str) -> None:
         ("明日の天気", "天気"),
     ],
 )
-def test_words_match_in_other_forms_and_as_parts_of_names(text: str, query: str) -> None:
+def test_a_query_matches_inflected_words_and_parts_of_names(text: str, query: str) -> None:
     assert names(searching({"a": {"description": text}, "b": {}}).search(query)) == ["a"]
 
 
-def test_the_number_of_results_is_bounded() -> None:
+def test_a_search_returns_at_most_fifty_results() -> None:
     search = searching({f"tool_{n}": {"description": "same"} for n in range(60)})
     assert len(search) == 60
     assert [len(search.search("same", limit)) for limit in (-1, 0, 1, 49, 50, 51)] == [
@@ -364,7 +366,7 @@ def test_long_descriptions_are_truncated_on_one_line() -> None:
     assert result["structuredContent"]["tools"][0]["description"] == "a b"
 
 
-def test_definitions_have_annotations_and_limits() -> None:
+def test_search_tools_have_annotations_and_argument_limits() -> None:
     reading = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
     assert SEARCH_TOOLS["annotations"] == DESCRIBE_TOOL["annotations"] == reading
     assert "annotations" not in CALL_TOOL
@@ -378,7 +380,7 @@ def scores(tools: Tools, query: str) -> dict[str, float]:
     return {one.name: one.score for one in searching(tools).search(query)}
 
 
-def test_a_tool_that_the_query_names_ranks_above_all_others() -> None:
+def test_a_tool_named_in_the_query_ranks_first() -> None:
     tools: Tools = {
         "run": {"description": "x"},
         "other": {"description": "run run run"},
@@ -392,7 +394,7 @@ def test_a_tool_that_the_query_names_ranks_above_all_others() -> None:
     assert all(round(score, 4) == score for score in named.values())
 
 
-def test_a_name_in_the_same_case_is_preferred() -> None:
+def test_a_tool_name_in_the_same_case_ranks_first() -> None:
     tools: Tools = {"Get": {}, "get": {}, "GET": {}}
     search = searching(tools)
     assert [search.search(name)[0].name for name in ("Get", "get", "GET")] == ["Get", "get", "GET"]
@@ -401,7 +403,7 @@ def test_a_name_in_the_same_case_is_preferred() -> None:
 
 
 @pytest.mark.parametrize("name", ["!!!", "_", "...", "🙂"])
-def test_a_name_without_letters_is_found(name: str) -> None:
+def test_a_tool_whose_name_has_no_letters_is_found(name: str) -> None:
     assert names(searching({name: {}, "a_b": {}}).search(f" {name} ")) == [name]
 
 
@@ -409,21 +411,21 @@ def test_a_name_without_letters_is_found(name: str) -> None:
     ("query", "found"),
     [("pel", ["a"]), ("pelican", ["a"]), ("pe", []), ("elican", []), ("pelicanx", [])],
 )
-def test_three_letters_match_as_a_prefix(query: str, found: list[str]) -> None:
+def test_a_query_word_of_three_letters_matches_as_a_prefix(query: str, found: list[str]) -> None:
     assert names(searching({"a": {"description": "pelican"}, "b": {}}).search(query)) == found
 
 
-def test_a_prefix_matches_at_most_five_words() -> None:
+def test_a_prefix_in_a_query_matches_at_most_five_words() -> None:
     tools: Tools = {
         f"t{n}": {"description": f"walrus{letter}"} for n, letter in enumerate("gfedcba")
     }
     assert sorted(names(searching(tools).search("walrus"))) == ["t2", "t3", "t4", "t5", "t6"]
-    # Words that follow alphabetically but lack the prefix do not match.
+    # The next words in alphabetical order do not have the prefix.
     tools = {"a": {"description": "walrus"}, "b": {"description": "walter"}}
     assert names(searching(tools).search("walru")) == ["a"]
 
 
-def test_the_first_hundred_words_of_a_query_are_used() -> None:
+def test_only_the_first_hundred_words_of_a_query_are_used() -> None:
     tools: Tools = {"a": {"description": "pelican"}, "b": {}}
     others = [f"{number}x" for number in range(100)]
     assert names(searching(tools).search(" ".join([*others[:99], "pelican"]))) == ["a"]
@@ -439,7 +441,7 @@ def test_a_query_is_truncated_after_two_thousand_characters() -> None:
     assert SEARCH_QUERY.hits == hits + 1
 
 
-def test_ten_thousand_characters_of_a_definition_are_indexed() -> None:
+def test_at_most_ten_thousand_characters_of_a_definition_are_indexed() -> None:
     tools: Tools = {
         "near": {"description": "- " * 4990 + "walrus"},
         "far": {"description": "- " * 5000 + "walrus"},
@@ -459,7 +461,7 @@ def test_with_many_tools_less_text_of_each_definition_is_indexed(
         text = " ".join(f"w{number:07}" for number in range(2000))
         more = {f"t{number}": {} for number in range(tools - 1)}
         search = searching({"a": {"description": text}, **more})
-        # The text begins with a space, because the title is empty.
+        # The indexed text begins with a space because the title is empty.
         found = [number for number in range(2000) if search.search(f"w{number:07}")]
         return (found[-1] + 1) * 9, SEARCHED_TEXT.hits - hits
 
@@ -474,7 +476,7 @@ def test_at_least_two_hundred_characters_of_each_definition_are_indexed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(SEARCHED_TEXT, "value", 10)
-    # A space is between the title and the description.
+    # One space separates title and description.
     tools: Tools = {
         "near": {"description": "-" * (199 - 6) + "walrus"},
         "far": {"description": "-" * (200 - 6) + "walrus"},
@@ -482,7 +484,7 @@ def test_at_least_two_hundred_characters_of_each_definition_are_indexed(
     assert names(searching(tools).search("walrus")) == ["near"]
 
 
-def test_a_word_in_the_name_counts_three_times() -> None:
+def test_a_word_in_the_tool_name_counts_three_times() -> None:
     tools: Tools = {
         "walrus_x": {"description": "x"},
         "b": {"description": "walrus walrus walrus x"},
@@ -504,7 +506,7 @@ def test_a_word_in_the_name_counts_three_times() -> None:
         ({"title": 3, "description": "A bird"}, "A bird", False),
     ],
 )
-def test_titles_are_indexed_and_replace_missing_descriptions(
+def test_titles_are_indexed_and_shown_instead_of_missing_descriptions(
     tool: dict[str, Any], description: str, found: bool
 ) -> None:
     search = searching({"a": tool, "b": {}})
@@ -526,11 +528,13 @@ def test_titles_are_indexed_and_replace_missing_descriptions(
     ],
     ids=["no query", "empty", "limit 0", "limit 51", "no name", "number", "no tool", "list"],
 )
-def test_the_schemas_refuse_invalid_arguments(tool: dict[str, Any], arguments: Any) -> None:
+def test_the_schemas_of_search_tools_reject_invalid_arguments(
+    tool: dict[str, Any], arguments: Any
+) -> None:
     assert not jsonschema_rs.is_valid(tool["inputSchema"], arguments)
 
 
-def test_the_output_schemas_name_the_required_members() -> None:
+def test_the_output_schemas_of_search_tools_name_the_required_members() -> None:
     schema = SEARCH_TOOLS["outputSchema"]
     assert schema["required"] == ["tools", "total"]
     assert schema["properties"]["tools"]["items"]["required"] == ["name", "description", "score"]
@@ -538,7 +542,7 @@ def test_the_output_schemas_name_the_required_members() -> None:
     assert "outputSchema" not in CALL_TOOL
 
 
-def test_optional_arguments_may_be_omitted() -> None:
+def test_optional_arguments_of_search_tools_may_be_omitted() -> None:
     assert read_arguments("search_tools", Raw(b'{"query":"x"}')) == SearchToolsArguments("x", 10)
     with pytest.raises(MCPToolError, match="`arguments` must be an object") as caught:
         read_arguments("call_tool", Raw(b'{"name":"x","arguments":7}'))
@@ -547,7 +551,7 @@ def test_optional_arguments_may_be_omitted() -> None:
         read_arguments("search_tools", None)
 
 
-def test_the_text_of_a_search_result() -> None:
+def test_the_text_of_a_search_result_has_one_line_per_tool() -> None:
     found = [SearchMatch("a", 2.0, "Does a."), SearchMatch("b", 1.0, "")]
     assert json.loads(search_result("q", found, 7)) == {
         "content": [
@@ -571,7 +575,7 @@ def test_the_text_of_a_search_result() -> None:
     )
 
 
-def test_the_text_of_describe_tool_contains_only_known_members() -> None:
+def test_the_text_of_describe_tool_contains_only_documented_members() -> None:
     hidden = {"execution": {}, "icons": []}
     tool = {
         **hidden,

@@ -1,4 +1,4 @@
-"""Search mode: three tools replace the list, and all tools can still be used."""
+"""Search mode: three search tools replace the tool list, and every tool can be called."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ async def find(client: MCPClient, query: str) -> list[str]:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_tool_is_found_described_and_called(version: str) -> None:
+async def test_a_tool_can_be_found_described_and_called_with_the_search_tools(version: str) -> None:
     seen: list[float] = []
     logs: asyncio.Queue[Any] = asyncio.Queue()
     async with (
@@ -85,7 +85,7 @@ async def test_a_tool_is_found_described_and_called(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_the_full_list_is_returned_on_request(version: str) -> None:
+async def test_a_client_can_request_the_full_list_of_tools(version: str) -> None:
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
@@ -129,7 +129,7 @@ async def test_a_search_finds_only_tools_in_the_view() -> None:
             assert "red_secret" not in [tool["name"] for tool in page["tools"]]
 
 
-async def test_a_new_tool_is_found_immediately() -> None:
+async def test_a_search_finds_a_new_tool_immediately() -> None:
     ears = Ears()
     async with (
         asyncio.timeout(LIMIT),
@@ -146,7 +146,7 @@ async def test_a_new_tool_is_found_immediately() -> None:
             assert await find(client, "pelican") == ["red_pelican"]
 
 
-async def test_interceptors_see_the_call_inside_call_tool() -> None:
+async def test_interceptors_process_the_call_inside_call_tool() -> None:
     async def no_secrets(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.target == "red_secret":
             raise RpcError(-32602, "no secrets")
@@ -165,7 +165,7 @@ async def test_interceptors_see_the_call_inside_call_tool() -> None:
             assert (await client.call("call_tool", {"name": "red_who"})).text.startswith("red")
 
 
-async def test_a_server_tool_named_like_a_search_tool_is_reached_through_call_tool() -> None:
+async def test_a_server_tool_named_like_a_search_tool_can_be_called_through_call_tool() -> None:
     server = MCPServer("search", rate_limit_rate=0)
     server.tool(name="tools")(lambda: "the real one")
     async with (
@@ -181,7 +181,7 @@ async def test_a_server_tool_named_like_a_search_tool_is_reached_through_call_to
             assert answer.text == "the real one"
 
 
-# The three tools over a catalog
+# Search tools over a catalog
 
 
 class Curtain(InterceptorBase):
@@ -202,7 +202,7 @@ class Curtain(InterceptorBase):
 
 
 class Searching:
-    """The search tools over the tools of one server, and records of their waits."""
+    """The search tools for one server, and a record of what they wait for."""
 
     def __init__(self, *names: str, interceptors: Any = ()) -> None:
         self.waited: list[str] = []
@@ -232,13 +232,13 @@ class Searching:
         return str(answer["content"][0]["text"])
 
 
-def test_only_interceptors_with_a_shown_hook_are_called() -> None:
+def test_only_interceptors_with_a_shown_hook_process_search_results() -> None:
     curtain = Curtain()
     searching = Searching(interceptors=[InterceptorBase(), curtain])
     assert searching._tools._shown == [curtain.shown]
 
 
-async def test_a_search_shows_tools_as_lists_do() -> None:
+async def test_search_results_omit_tools_hidden_by_interceptors() -> None:
     names = ("plain", "changed", "hidden", "silent")
     bare, covered = Searching(*names), Searching(*names, interceptors=[Curtain()])
     assert await bare.found("pelican") == [
@@ -253,7 +253,7 @@ async def test_a_search_shows_tools_as_lists_do() -> None:
     assert answer["structuredContent"]["total"] == 4
 
 
-async def test_descriptions_are_shown_as_in_lists_and_calls_are_not_changed() -> None:
+async def test_describe_tool_shows_descriptions_changed_by_interceptors() -> None:
     one = Searching("plain", "changed", "hidden", interceptors=[Curtain()])
     assert "other words" in await one.text("describe_tool", "s_changed")
     assert "About pelicans." in await one.text("describe_tool", "s_plain")
@@ -276,14 +276,14 @@ async def test_up_to_three_similar_tools_are_suggested() -> None:
     )
 
 
-async def test_the_search_tools_ignore_calls_of_other_tools() -> None:
+async def test_calls_of_other_tools_are_not_handled_by_the_search_tools() -> None:
     one = Searching("plain")
     assert await one.answer("s_plain", {}) is None
     assert (await one.answer("call_tool", None))["isError"] is True
     assert one.waited == []
 
 
-async def test_each_view_has_an_index_that_is_updated_with_its_list() -> None:
+async def test_each_view_has_its_own_search_index() -> None:
     one, view = Searching("a", "b"), View(rename={"s_a": "c"})
     for _ in range(2):
         assert [name for name, _ in await one.found("pelican", view)] == ["c", "s_b"]
@@ -293,7 +293,7 @@ async def test_each_view_has_an_index_that_is_updated_with_its_list() -> None:
         assert [name for name, _ in await one.found("pelican", seen)] == ["s_d"]
 
 
-async def test_the_index_is_built_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_search_index_is_built_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
     read = search_index._document
 

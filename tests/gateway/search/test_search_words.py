@@ -1,4 +1,4 @@
-"""Words of tools and queries, and texts of the three search tools."""
+"""Words of tools and queries, and texts in search results."""
 
 import json
 from typing import Any
@@ -36,11 +36,11 @@ from fairlead.gateway.search import search_index as search
         ("--", []),
     ],
 )
-def test_a_text_is_split_into_words(text: str, words: list[str]) -> None:
+def test_text_is_split_into_words_for_the_search_index(text: str, words: list[str]) -> None:
     assert list(search._words(text)) == words
 
 
-def test_names_and_descriptions_of_properties_are_indexed() -> None:
+def test_the_search_index_contains_names_and_descriptions_of_properties() -> None:
     schema = {
         "properties": {
             "a": {"description": "first", "properties": {"b": {}}},
@@ -55,7 +55,7 @@ def test_names_and_descriptions_of_properties_are_indexed() -> None:
     assert list(search._texts(Raw(b"[]"))) == []
 
 
-def test_schemas_are_indexed_to_a_depth_of_four() -> None:
+def test_the_search_index_contains_schemas_to_a_depth_of_four() -> None:
     schema: Any = {}
     for name in "edcba":
         schema = {"properties": {name: schema}}
@@ -79,7 +79,7 @@ def test_a_description_is_shortened_to_one_line(text: str, most: int, short: str
     assert len(search._short("x" * 500)) == 240
 
 
-def test_the_result_for_an_unknown_tool() -> None:
+def test_the_error_for_an_unknown_tool_truncates_its_name() -> None:
     answer = json.loads(search.not_found_result("x" * 101))
     assert answer["isError"] is True
     assert answer["content"][0]["text"] == (

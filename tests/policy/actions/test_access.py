@@ -1,4 +1,4 @@
-"""Tests of access rules, including denied methods of servers in each era and across a bridge."""
+"""Tests of access rules, including denied server requests in each era and between eras."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def wanted(**questions: str) -> dict[str, Any]:
 
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("as_rule", [False, True])
-async def test_denied_requests_and_notifications_of_a_server_are_refused(as_rule: bool) -> None:
+async def test_denied_requests_and_notifications_from_a_server_are_rejected(as_rule: bool) -> None:
     denied = [SAMPLING, "notifications/message"]
     rule = {"do": {"access": {"deny_methods": denied}}}
     access = RuleSet.of_data({"rules": [rule]}) if as_rule else denying(*denied)
@@ -64,7 +64,7 @@ async def test_denied_requests_and_notifications_of_a_server_are_refused(as_rule
         assert heard == ["notifications/tools/list_changed"]
 
 
-async def test_allow_patterns_do_not_apply_to_messages_of_servers() -> None:
+async def test_allow_patterns_do_not_apply_to_messages_from_servers() -> None:
     access = Allow(["fs_*"], ["*_delete"], methods=["initialize", "notifications/*", "tools/*"])
     async with scene(interceptors=[access]) as place:
         client, server = await opened(place)
@@ -75,7 +75,7 @@ async def test_allow_patterns_do_not_apply_to_messages_of_servers() -> None:
         assert (await server.answer_to(asked))["result"] == ACCEPT
 
 
-async def test_a_cached_decision_applies_only_to_its_direction() -> None:
+async def test_a_cached_decision_applies_only_to_one_direction() -> None:
     access = Allow(["a"], deny_methods=[SAMPLING])
     async with scene(interceptors=[access]) as place:
         client, server = await opened(place)
@@ -99,7 +99,7 @@ async def test_a_result_with_a_denied_input_request_is_refused(result: Any) -> N
     async with scene("stateless", interceptors=[denying("sampling/*")]) as place:
         client = await place.client()
         text = result if isinstance(result, str) else json.dumps(result)
-        for _ in range(2):  # The second time, the decision about the call itself is cached.
+        for _ in range(2):  # Repeat the call: the decision about it is now cached.
             call = client.stateless("tools/call", {"name": "x"}, ASKED)
             server = place.servers[0] if place.servers else await place.server()
             request = await server.method("tools/call")
@@ -134,7 +134,7 @@ async def test_results_without_denied_input_requests_pass_unchanged() -> None:
             assert (await client.answer_to(call))["result"] == result
 
 
-async def test_a_denied_request_of_a_stateless_server_does_not_reach_a_session_client() -> None:
+async def test_a_denied_request_from_a_stateless_server_does_not_reach_a_session_client() -> None:
     async with scene("stateless", interceptors=[denying(SAMPLING)]) as place:
         client, server = await opened(place)
         call = client.ask("tools/call", {"name": "x"})
@@ -143,7 +143,7 @@ async def test_a_denied_request_of_a_stateless_server_does_not_reach_a_session_c
         assert client.skipped == []
 
 
-async def test_a_denied_request_of_a_session_server_does_not_reach_a_stateless_client() -> None:
+async def test_a_denied_request_from_a_session_server_does_not_reach_a_stateless_client() -> None:
     async with scene("handshake", interceptors=[denying(SAMPLING)]) as place:
         client = await place.client()
         call = client.stateless("tools/call", {"name": "x"}, ASKED)

@@ -1,4 +1,4 @@
-"""Tests of the audit log: one line per decision, and no secret in any line."""
+"""Tests of the audit log: lines, redaction and write errors."""
 
 import asyncio
 import errno
@@ -102,7 +102,9 @@ async def test_each_decision_is_audited_as_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("OBS-08")
-async def test_params_of_invalid_requests_are_logged_redacted_and_cut(tmp_path: Path) -> None:
+async def test_audited_params_of_invalid_requests_are_redacted_and_truncated(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "audit.jsonl"
     audit = Audit(str(file), payloads="offending", max_payload=300)
     async with scene(interceptors=[audit, SchemaCheck()]) as place:
@@ -130,7 +132,7 @@ async def test_params_of_invalid_requests_are_logged_redacted_and_cut(tmp_path: 
 
 
 @pytest.mark.covers("OBS-08")
-async def test_malformed_frame_is_logged_redacted_and_cut(
+async def test_audited_malformed_frames_are_redacted_and_truncated(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "fairlead")
@@ -148,7 +150,7 @@ async def test_malformed_frame_is_logged_redacted_and_cut(
     assert SECRET not in caplog.text
 
 
-async def test_messages_pass_even_if_the_audit_log_cannot_be_written(
+async def test_messages_are_forwarded_even_if_the_audit_log_cannot_be_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = Path("/dev/full")
@@ -165,7 +167,7 @@ async def test_messages_pass_even_if_the_audit_log_cannot_be_written(
     assert os.strerror(errno.ENOSPC) in caplog.text
 
 
-# Secrets in all parts of a message
+# Secrets in all members of a message
 
 
 def planted() -> Any:
@@ -186,7 +188,7 @@ def planted() -> Any:
 @pytest.mark.covers("OBS-05", "OBS-08")
 @pytest.mark.parametrize("kind", ["relay", "gateway"])
 @pytest.mark.parametrize("version", BOTH)
-async def test_secrets_appear_in_no_audit_line_and_no_log(
+async def test_audit_lines_and_log_lines_contain_no_secrets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, version: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -241,7 +243,7 @@ async def test_secrets_appear_in_no_audit_line_and_no_log(
     assert {f"{prefix}login", f"{prefix}fail", f"{prefix}who"} <= targets
     assert "[REDACTED]" in text
     assert SECRET not in text
-    # The server's own log would be in another process.
+    # A real server would write its log in another process.
     ours = [r for r in caplog.records if r.name.startswith("fairlead") and "server" not in r.name]
     leaks = [(r.name, r.levelname, r.getMessage()) for r in ours if SECRET in _whole(r)]
     assert not leaks, "\n".join(map(str, leaks))

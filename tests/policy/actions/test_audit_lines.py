@@ -1,4 +1,4 @@
-"""Tests of single audit lines: the outcome of a message and its recorded content."""
+"""Tests of single audit lines: outcome and content."""
 
 import asyncio
 import json
@@ -14,6 +14,7 @@ from fairlead.interceptor import Answer, Exchange, MalformedFrame
 from fairlead.policy.actions.audit import Audit
 from fairlead.policy.edit_message import with_whole_params
 from fairlead.protocol.envelope import TransportContext
+from fairlead.protocol.identity.token_principal import TokenPrincipal
 from fairlead.redaction.redact_text import REDACTED
 from tests.support.single_exchange import UP, Behind, exchange
 from tests.support.virtual_time import VirtualTime
@@ -83,6 +84,22 @@ async def test_an_audit_line_contains_the_outcome_of_the_request(
     }
 
 
+async def test_an_audit_line_names_the_subject_and_the_scopes_of_an_access_token() -> None:
+    principal = TokenPrincipal(
+        issuer="https://a.example",
+        subject="ann",
+        client="app",
+        scopes=frozenset({"write", "read"}),
+        claims={"email": "ann@a.example"},
+        role="staff",
+    )
+    line = await Lines().pass_on(exchange(params=CALL, principal=principal))
+    assert line["identity"] == "oauth:https://a.example ann app"
+    assert (line["role"], line["issuer"], line["subject"]) == ("staff", "https://a.example", "ann")
+    assert (line["client_id"], line["scopes"]) == ("app", ["read", "write"])
+    assert "ann@a.example" not in json.dumps(line)
+
+
 async def test_notifications_are_audited_only_if_the_option_is_set() -> None:
     told = exchange("notifications/x", request=False)
     assert await Lines().pass_on(told, None) is None
@@ -90,7 +107,7 @@ async def test_notifications_are_audited_only_if_the_option_is_set() -> None:
 
 
 @pytest.mark.parametrize(("drops", "decision"), [(True, "dropped"), (False, "passed")])
-async def test_notification_is_logged_as_dropped_only_if_an_action_drops_it(
+async def test_a_notification_is_audited_as_dropped_only_if_an_action_drops_it(
     drops: bool, decision: str
 ) -> None:
     lines = Lines(notifications=True)
@@ -131,7 +148,7 @@ async def test_the_payloads_option_selects_requests_that_are_audited_with_params
     assert line.get("params") == (CALL if kept else None)
 
 
-async def test_only_the_result_of_a_tool_call_reports_invalid_arguments() -> None:
+async def test_only_the_result_of_a_tool_call_is_audited_as_invalid_arguments() -> None:
     asked = exchange("prompts/get", {"name": "x"})
     line = await Lines(payloads="offending").pass_on(asked, b'"VALIDATION_ERROR"')
     assert "params" not in line
@@ -139,7 +156,7 @@ async def test_only_the_result_of_a_tool_call_reports_invalid_arguments() -> Non
     assert "params" not in nothing
 
 
-async def test_params_are_redacted_before_they_are_cut() -> None:
+async def test_audited_params_are_redacted_before_they_are_truncated() -> None:
     size = len(json.dumps(CALL))
     whole = await Lines(payloads="always", max_payload=size).pass_on(exchange(params=CALL))
     assert whole["params"] == CALL
@@ -153,7 +170,7 @@ async def test_params_are_redacted_before_they_are_cut() -> None:
         Audit(max_payload=-1)
 
 
-async def test_audited_reasons_are_cut_at_five_hundred_characters() -> None:
+async def test_audited_reasons_are_truncated_at_five_hundred_characters() -> None:
     line = await Lines().pass_on(exchange(params=CALL), RpcError(-1, "x y " * 200))
     assert len(line["reason"]) < 560
 
@@ -177,7 +194,7 @@ async def test_audit_lines_are_appended_to_the_file_until_close(tmp_path: Path) 
     assert (path.read_text().count("\n"), audit.lost) == (2, 1)
 
 
-async def test_a_message_passes_even_if_its_audit_line_cannot_be_written(
+async def test_a_message_is_forwarded_even_if_its_audit_line_cannot_be_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def full(line: bytes) -> None:
@@ -225,14 +242,16 @@ def test_a_malformed_frame_is_audited_with_its_text_unless_payloads_is_never(
 @pytest.mark.parametrize(
     ("raw", "shown"),
     [
-        # redacted by the name of the member
+        # redacted because of the member name
         (b'{"password":"a b"}', f'{{"password":"{REDACTED}"}}'),
         (b"12345678901", "1234567890…"),
         (b"1234567890", "1234567890"),
         (b"x\xff", "x\ufffd"),
     ],
 )
-def test_text_of_an_audited_malformed_frame_is_redacted_and_cut(raw: bytes, shown: str) -> None:
+def test_the_text_of_an_audited_malformed_frame_is_redacted_and_truncated(
+    raw: bytes, shown: str
+) -> None:
     lines = Lines(payloads="always", max_payload=40 if raw.startswith(b"{") else 10)
     lines.audit.on_malformed(frame(raw))
     assert json.loads(lines.raw[-1])["frame"] == shown

@@ -64,7 +64,7 @@ async def test_a_request_with_other_params_is_not_answered_from_the_cache() -> N
 
 
 @pytest.mark.parametrize("shared", [True, False])
-async def test_public_results_are_shared_between_principals_only_with_the_option(
+async def test_public_results_are_shared_between_principals_only_if_configured(
     shared: bool,
 ) -> None:
     behind = Behind(answered(ttlMs=1000, cacheScope="public"))
@@ -105,7 +105,7 @@ async def test_the_oldest_cached_results_are_evicted_at_the_limits() -> None:
     ("changed", "asked_again"),
     [("a://b", True), ("a://b/c", True), ("a://", True), ("a://x", False)],
 )
-async def test_update_of_a_resource_drops_cached_results_of_it_and_its_parts(
+async def test_a_resource_update_drops_cached_results_of_the_resource_and_its_children(
     changed: str, asked_again: bool
 ) -> None:
     behind = Behind(json.dumps({"contents": [], "ttlMs": 1000}).encode())
@@ -127,7 +127,7 @@ async def test_no_result_is_cached_for_more_than_a_day() -> None:
     assert await asks(cache, behind)
 
 
-async def test_result_from_the_cache_is_noted_in_the_exchange() -> None:
+async def test_a_result_from_the_cache_is_noted_in_the_exchange() -> None:
     cache, behind = Cache(clock=Clock()), Behind(answered(ttlMs=1000))
     first, second = exchange("tools/list", {}), exchange("tools/list", {})
     await cache(first, behind)
@@ -136,7 +136,7 @@ async def test_result_from_the_cache_is_noted_in_the_exchange() -> None:
 
 
 @pytest.mark.parametrize(("room", "kept"), [(0, 2), (-1, 1)])
-async def test_size_of_the_cache_includes_results_and_keys(room: int, kept: int) -> None:
+async def test_the_size_of_the_cache_includes_results_and_keys(room: int, kept: int) -> None:
     answer = answered(ttlMs=1000)
     probe = Cache(clock=Clock())
     await asks(probe, Behind(answer), params={"cursor": "1"})
@@ -165,7 +165,7 @@ async def test_removed_results_no_longer_count_towards_the_size_of_the_cache() -
     assert await asks(cache, behind)
 
 
-async def test_result_requested_before_views_changed_is_not_cached() -> None:
+async def test_a_result_requested_before_a_change_of_views_is_not_cached() -> None:
     cache = Cache(clock=Clock())
 
     async def behind(asked: Exchange) -> Answer:

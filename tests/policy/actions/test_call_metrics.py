@@ -1,4 +1,4 @@
-"""Tests of the metrics of calls by direction, method, name and outcome."""
+"""Tests of call metrics by direction, method, name and outcome."""
 
 import asyncio
 from typing import Any
@@ -39,7 +39,7 @@ def test_failed_calls_are_counted_by_kind_of_failure(outcome: Any, errors: dict[
     assert counted(outcome)["errors"] == errors
 
 
-def test_is_error_counts_as_a_failure_only_in_results_of_tool_calls() -> None:
+def test_the_is_error_member_counts_as_a_failure_only_in_results_of_tool_calls() -> None:
     assert counted(b'{"isError":true}', "prompts/get")["errors"] == {}
 
 
@@ -59,7 +59,7 @@ def test_tools_and_prompts_are_counted_by_name(
     assert (series["method"], series.get("name") or "") == (shown, name)
 
 
-def test_notifications_are_not_counted_as_calls() -> None:
+def test_notifications_do_not_count_as_calls() -> None:
     metrics = Metrics()
     told = exchange("notifications/x", request=False)
     assert Measuring(metrics).before(told) == (told, None)

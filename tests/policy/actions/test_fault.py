@@ -14,7 +14,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.parametrize("settings", [{"chance": -0.1}, {"chance": 1.1}, {"seconds": -0.1}])
-def test_chance_outside_of_0_to_1_and_negative_seconds_are_rejected(
+def test_a_chance_outside_0_to_1_or_negative_seconds_are_rejected(
     settings: dict[str, Any],
 ) -> None:
     with pytest.raises(ValueError, match=r"`chance`|`seconds`"):
@@ -41,7 +41,7 @@ async def test_faults_duplicate_corrupt_drop_or_delay_messages() -> None:
 
 
 @pytest.mark.parametrize("kind", ["duplicate", "corrupt", "error", "slow", "cut"])
-async def test_injected_fault_is_noted_in_the_exchange(kind: Any) -> None:
+async def test_an_injected_fault_is_noted_in_the_exchange(kind: Any) -> None:
     asked = exchange()
     if kind in ("error", "cut"):
         with pytest.raises(RpcError, match="Injected fault") as refused:
@@ -52,7 +52,7 @@ async def test_injected_fault_is_noted_in_the_exchange(kind: Any) -> None:
     assert (asked.did or [])[0] == f"fault: {kind}"
 
 
-async def test_slow_fault_delays_the_response(virtual_time: VirtualTime) -> None:
+async def test_a_slow_fault_delays_the_response(virtual_time: VirtualTime) -> None:
     began = virtual_time.now
     assert await Fault("slow")(exchange(), Behind()) == b"{}"
     assert virtual_time.now == began + 5.0
@@ -71,7 +71,7 @@ async def test_a_dropped_message_is_neither_answered_nor_forwarded(
     assert behind.seen == []
 
 
-async def test_a_seed_makes_faults_reproducible() -> None:
+async def test_faults_with_the_same_seed_are_reproducible() -> None:
     async def pattern() -> list[int]:
         fault, behind, seen = Fault("duplicate", 0.5, seed=3), Behind(), []
         for _ in range(30):
@@ -85,7 +85,7 @@ async def test_a_seed_makes_faults_reproducible() -> None:
     assert set(first) == {1, 2}
 
 
-async def test_cut_fault_closes_the_connection_of_the_sender() -> None:
+async def test_a_cut_fault_closes_the_connection_of_the_sender() -> None:
     closed = asyncio.Event()
 
     class Edge(NullReplyPath):

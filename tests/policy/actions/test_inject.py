@@ -20,7 +20,7 @@ from tests.support.single_exchange import Behind, exchange
         (False, None, {"a": 9, "c": {"x": None}}),
     ],
 )
-async def test_injected_arguments_replace_given_ones_or_only_add_missing_ones(
+async def test_injected_arguments_replace_given_arguments_or_only_add_missing_ones(
     method: str, overwrite: bool, given: Any, sent: dict[str, Any]
 ) -> None:
     params = {"name": "t", "z": 1} | ({} if given is None else {"arguments": given})

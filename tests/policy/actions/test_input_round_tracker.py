@@ -1,4 +1,4 @@
-"""Tests that further rounds of a call need no token of the rate limit, but forged rounds do."""
+"""Tests of rate limits for input rounds, which need no further token unless forged."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ DONE = {"resultType": "complete", "content": []}
 
 
 def one_call() -> RateLimit:
-    """A bucket with one token, which is never restored."""
+    """A rate limit with one token that is never restored."""
     return RateLimit(0.001, 1, clock=lambda: 0.0)
 
 
@@ -61,7 +61,7 @@ async def test_responses_to_input_requests_need_no_further_tokens(
         client, _ = await met(place)
         first, second = ({} if one is None else {"requestState": one} for one in states)
         assert await told(place, client, CALL, wanted(states[0])) == wanted(states[0])
-        # The order of members and the metadata may differ.
+        # The member order and `_meta` may differ.
         again = {**first, **GIVEN, "arguments": {"n": 1}, "name": "x"}
         assert await told(place, client, again, wanted(states[1])) == wanted(states[1])
         assert await told(place, client, {**CALL, **GIVEN, **second}, DONE) == DONE
@@ -87,7 +87,7 @@ async def test_an_unknown_request_state_counts_as_a_new_call() -> None:
         assert sum(m["method"] == "tools/call" for m in server.seen) == 2
 
 
-async def test_further_round_of_another_principal_counts_as_a_new_call() -> None:
+async def test_an_input_round_sent_by_another_principal_counts_as_a_new_call() -> None:
     who = iter(["ann", "bob"])
     async with scene("stateless", interceptors=[one_call()], principal=lambda: next(who)) as place:
         ann, _ = await met(place)
@@ -98,7 +98,7 @@ async def test_further_round_of_another_principal_counts_as_a_new_call() -> None
         assert await told(place, ann, {**CALL, **GIVEN, "requestState": "s"}, DONE) == DONE
 
 
-async def test_number_of_rounds_without_a_token_is_limited() -> None:
+async def test_the_number_of_input_rounds_without_a_token_is_limited() -> None:
     async with scene("stateless", interceptors=[one_call()]) as place:
         client, _ = await met(place)
         params: dict[str, Any] = CALL
@@ -109,7 +109,7 @@ async def test_number_of_rounds_without_a_token_is_limited() -> None:
         assert await refused(client, params)
 
 
-async def test_stateless_call_of_a_session_server_continues_without_a_token() -> None:
+async def test_a_stateless_call_to_a_session_server_continues_without_a_token() -> None:
     async with scene("handshake", interceptors=[one_call()]) as place:
         client = await place.client()
         call = client.stateless("tools/call", CALL, ASKED)
@@ -128,7 +128,7 @@ async def test_stateless_call_of_a_session_server_continues_without_a_token() ->
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_responses_to_a_gateway_are_not_limited(version: str) -> None:
+async def test_responses_to_requests_of_the_gateway_are_not_limited(version: str) -> None:
     def on_elicit(question: object) -> dict[str, Any]:
         return {"action": "accept", "content": {"value": "Ada"}}
 

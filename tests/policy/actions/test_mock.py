@@ -48,7 +48,7 @@ async def test_a_mocked_error_is_raised_without_calling_the_server(
     assert asked.did == ["mocked"]
 
 
-async def test_mocked_notification_is_not_forwarded() -> None:
+async def test_a_mocked_notification_is_not_forwarded() -> None:
     asked, behind = exchange("notifications/x", request=False), Behind()
     assert await Mock("hi")(asked, behind) is None
     assert (behind.seen, asked.did) == ([], ["dropped: mocked"])
@@ -66,6 +66,6 @@ def test_an_invalid_mocked_error_is_rejected(error: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"result": "x", "error": {"code": 1}}])
-def test_result_and_error_exclude_each_other(settings: dict[str, Any]) -> None:
+def test_a_mock_has_either_a_result_or_an_error(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="^exactly one of `result` and `error` must be given$"):
         Mock(**settings)

@@ -64,7 +64,7 @@ def with_params(desk: HoldDesk, number: int) -> None:
         ("request", [with_params], ["request"], {"n": 1}, True, ["changed"]),
     ],
 )
-async def test_when_selects_whether_a_request_its_response_or_both_are_held(
+async def test_a_breakpoint_holds_the_request_the_response_or_both(
     when: Any, decide: list[Decide], phases: list[str], answer: Any, passed: bool, did: list[str]
 ) -> None:
     desk, behind = HoldDesk(), Behind(b'{"n":1}')
@@ -106,7 +106,7 @@ async def test_an_error_response_is_held_like_a_result(decide: Decide, message: 
         ("answer", [], [], True),
     ],
 )
-async def test_a_notification_is_held_unless_only_responses_are_selected(
+async def test_a_notification_is_held_unless_the_breakpoint_selects_only_responses(
     when: Any, decide: list[Decide], phases: list[str], passed: bool
 ) -> None:
     desk, behind = HoldDesk(), Behind(None)
@@ -117,7 +117,7 @@ async def test_a_notification_is_held_unless_only_responses_are_selected(
     assert ("dropped: no" in (told.did or [])) is not passed
 
 
-async def test_messages_that_do_not_match_are_not_held() -> None:
+async def test_messages_that_do_not_match_a_breakpoint_are_not_held() -> None:
     desk, behind = HoldDesk(), Behind()
     assert await Pause(desk, lambda one: one.method == "y")(exchange("x"), behind) == b"{}"
     assert len(behind.seen) == 1
@@ -131,7 +131,7 @@ async def test_messages_that_do_not_match_are_not_held() -> None:
         (False, {"a": 1}, {"a": 1}),
     ],
 )
-async def test_missing_result_type_is_added_to_the_result_of_an_operator(
+async def test_a_missing_result_type_is_added_to_the_result_of_an_operator(
     stateless: bool, result: Any, answer: Any
 ) -> None:
     desk = HoldDesk()
@@ -143,12 +143,13 @@ async def test_missing_result_type_is_added_to_the_result_of_an_operator(
 @pytest.mark.parametrize(
     ("before", "given", "sent"),
     [
+        ({"_meta": {"k": 1}}, {"b": 1}, {"b": 1, "_meta": {"k": 1}}),
         ({"_meta": {"k": 1}}, {"_meta": {}}, {"_meta": {}}),
         ({"a": 1}, {"b": 1}, {"b": 1}),
         (None, {"b": 1}, {"b": 1}),
     ],
 )
-async def test_meta_of_a_held_request_is_kept_unless_the_operator_replaces_it(
+async def test_the_meta_of_a_held_request_is_kept_unless_the_operator_replaces_it(
     before: Any, given: Any, sent: Any
 ) -> None:
     desk, behind = HoldDesk(), Behind()
@@ -158,7 +159,7 @@ async def test_meta_of_a_held_request_is_kept_unless_the_operator_replaces_it(
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_time_limit_of_a_breakpoint_must_be_positive(limit: float) -> None:
+def test_the_time_limit_of_a_breakpoint_must_be_positive(limit: float) -> None:
     with pytest.raises(ValueError, match="`limit` must be greater than 0"):
         Pause(HoldDesk(), limit=limit)
 

@@ -24,7 +24,7 @@ def allowed(limit: RateLimit, asked: Exchange) -> bool:
     "settings",
     [{"rate": 0}, {"rate": -1}, {"rate": 1, "burst": -1}, {"rate": 1, "burst": 0.5}],
 )
-def test_invalid_rate_burst_and_empty_per_are_rejected(settings: dict[str, Any]) -> None:
+def test_an_invalid_rate_or_burst_and_an_empty_per_are_rejected(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="`rate` must be greater than 0"):
         RateLimit(**settings)
     with pytest.raises(ValueError, match="`per` must not be empty"):
@@ -42,12 +42,12 @@ def test_tokens_are_restored_at_the_rate_up_to_the_burst() -> None:
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(0.5, 1), (1, 1), (3, 3)])
-def test_default_burst_is_the_number_of_requests_per_second(rate: float, burst: int) -> None:
+def test_the_default_burst_is_the_number_of_requests_per_second(rate: float, burst: int) -> None:
     limit = RateLimit(rate, clock=Clock())
     assert [allowed(limit, exchange()) for _ in range(burst + 1)] == [True] * burst + [False]
 
 
-def test_rate_limit_error_contains_the_seconds_until_the_next_token() -> None:
+def test_a_rate_limit_error_contains_the_seconds_until_the_next_token() -> None:
     clock = Clock()
     limit = RateLimit(2, 1, clock=clock)
     asked = exchange()
@@ -61,7 +61,7 @@ def test_rate_limit_error_contains_the_seconds_until_the_next_token() -> None:
     assert allowed(limit, asked)
 
 
-def test_only_client_requests_of_the_configured_methods_count() -> None:
+def test_only_client_requests_of_the_configured_methods_use_tokens() -> None:
     limit = RateLimit(1, clock=Clock())
     assert allowed(limit, exchange())
     for other in (
@@ -101,7 +101,7 @@ def test_only_client_requests_of_the_configured_methods_count() -> None:
         ),
     ],
 )
-def test_each_client_identity_tool_or_session_has_its_own_bucket(
+def test_each_client_identity_tool_or_session_has_its_own_rate_limit_bucket(
     per: Any, one: dict[str, Any], same: dict[str, Any], other: dict[str, Any] | None
 ) -> None:
     limit = RateLimit(1, per=per, clock=Clock())
@@ -111,7 +111,7 @@ def test_each_client_identity_tool_or_session_has_its_own_bucket(
         assert allowed(limit, exchange(**other))
 
 
-def test_least_recently_used_buckets_are_evicted_at_the_limit(
+def test_the_least_recently_used_rate_limit_buckets_are_evicted_at_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rate_module, "FEW", 1)
@@ -120,7 +120,7 @@ def test_least_recently_used_buckets_are_evicted_at_the_limit(
     for who in ("a", "b", "a", "c"):
         assert allowed(limit, exchange(principal=who))
     assert len(limit._full_at) == 2
-    assert not allowed(limit, exchange(principal="a"))  # most recently used, so it was not evicted
+    assert not allowed(limit, exchange(principal="a"))  # most recently used, so not evicted
     assert [allowed(limit, exchange(principal="b")) for _ in range(3)] == [True, True, False]
 
 
@@ -143,7 +143,7 @@ def test_names_longer_than_256_characters_share_a_bucket(
     assert allowed(limit, exchange(method, {"name": other})) is not shared
 
 
-def test_several_keys_use_one_bucket_per_combination() -> None:
+def test_a_rate_limit_with_several_keys_has_one_bucket_per_combination() -> None:
     limit = RateLimit(1, 1, per=["tool", "client", "identity"], clock=Clock())
     first = {"params": {"name": "a"}, "address": "10.0.0.1", "principal": "ann"}
     assert allowed(limit, exchange(**first))
@@ -163,7 +163,9 @@ def test_a_session_client_without_an_address_is_identified_by_its_program(
     assert allowed(limit, exchange(stateless=stateless, info=info)) is not shared
 
 
-def test_the_least_recently_used_bucket_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_rate_limit_bucket_is_evicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(rate_module, "FEW", 2)
     monkeypatch.setattr(rate_module, "MAX_BUCKETS", 3)
     limit = RateLimit(1, 2, per="tool", clock=Clock())

@@ -56,7 +56,7 @@ def test_secrets_are_redacted_in_messages_to_the_selected_side(
         }
 
 
-def test_messages_without_secrets_pass_unchanged_and_get_no_note() -> None:
+def test_messages_without_secrets_are_forwarded_unchanged_and_without_a_note() -> None:
     asked = exchange("x", {"a": 1})
     redact = Redact(to="both")
     passed, after = redact.before(asked)

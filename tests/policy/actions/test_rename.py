@@ -62,7 +62,7 @@ async def test_lists_contain_the_new_names_of_renamed_tools() -> None:
 
 
 @pytest.mark.parametrize(("method", "what"), [("tools/call", "tool"), ("prompts/get", "prompt")])
-async def test_a_call_by_the_old_name_is_rejected_and_a_renamed_call_gets_a_note(
+async def test_a_call_by_the_old_name_is_rejected_and_a_call_by_the_new_name_is_noted(
     method: str, what: str
 ) -> None:
     rename = Rename({"old": "new"})
@@ -81,7 +81,7 @@ async def test_a_call_by_the_old_name_is_rejected_and_a_renamed_call_gets_a_note
     assert behind.seen[-1] is other
 
 
-async def test_a_list_with_renamed_tools_gets_a_note() -> None:
+async def test_a_list_with_renamed_tools_is_noted_in_the_exchange() -> None:
     asked = exchange("tools/list", {})
     answer = await Rename({"old": "new"})(asked, Behind(b'{"tools":[{"name":"old"},1]}'))
     assert bytes(answer or b"") == b'{"tools":[{"name":"new"},1]}'

@@ -74,7 +74,7 @@ async def test_calls_of_unlisted_tools_can_be_refused() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "told"), [(9, 9), (10, 10), (11, 10)])
-async def test_the_error_of_an_invalid_call_lists_at_most_ten_problems(
+async def test_the_error_for_an_invalid_call_lists_at_most_ten_problems(
     wrong: int, told: int
 ) -> None:
     check = SchemaCheck()

@@ -1,4 +1,4 @@
-"""Tests of the schema check with single messages: lists per client and server, limits."""
+"""Tests of the schema check: stored lists per client and server, and limits."""
 
 import json
 from typing import Any
@@ -60,7 +60,7 @@ async def test_calls_of_unlisted_tools_are_refused_if_so_configured() -> None:
     assert await refused(check, "other", {"a": 1}) == "Unknown tool: other"
 
 
-async def test_tool_list_is_dropped_after_a_change_notification() -> None:
+async def test_a_change_notification_drops_the_stored_tool_list() -> None:
     check = SchemaCheck()
     await learn(check, "add")
     told = Behind(None)
@@ -69,7 +69,7 @@ async def test_tool_list_is_dropped_after_a_change_notification() -> None:
     assert (await refused(check), check._views) == ("", {})
 
 
-async def test_tool_lists_are_kept_per_client_and_server() -> None:
+async def test_tool_lists_are_stored_per_client_and_server() -> None:
     check = SchemaCheck()
     await learn(check, "add", principal="ann", server="s")
     assert await refused(check, principal="ann", server="s") != ""
@@ -111,7 +111,7 @@ async def test_the_least_recently_stored_tool_list_is_evicted_at_the_limit(
 
 
 @pytest.mark.parametrize(("extra", "known"), [(0, [True, True]), (1, [False, True])])
-async def test_total_size_of_the_stored_tool_lists_is_limited(
+async def test_the_total_size_of_stored_tool_lists_is_limited(
     monkeypatch: pytest.MonkeyPatch, extra: int, known: list[bool]
 ) -> None:
     monkeypatch.setattr(CHECKED_SCHEMAS_BYTES, "value", 2 * len(tools("add")) - extra)
@@ -135,7 +135,7 @@ async def test_total_size_of_the_stored_tool_lists_is_limited(
     ],
     ids=["no fit", "unknown", "twice"],
 )
-async def test_the_reason_of_a_refusal_is_noted_in_the_exchange(
+async def test_the_reason_for_a_refusal_is_noted_in_the_exchange(
     name: str, arguments: bytes, why: str, note: str
 ) -> None:
     check = SchemaCheck("refuse")
@@ -156,7 +156,7 @@ async def test_arguments_are_validated_for_any_spelling_of_the_tool_name(spelled
     assert await refused(check, spelled, {"a": 1}) == ""
 
 
-async def test_tool_with_an_invalid_schema_can_still_be_called() -> None:
+async def test_a_tool_with_an_invalid_schema_can_still_be_called() -> None:
     check = SchemaCheck("refuse")
     odd = json.dumps(
         {"tools": [{"name": "a", "inputSchema": 5}, {"name": "b"}, 7, {"inputSchema": {}}]}

@@ -28,7 +28,7 @@ def test_a_message_with_params_over_the_size_limit_is_refused(limit: int, passes
     assert asked.did == ["blocked: params of 13 bytes exceed the limit of 12 bytes"]
 
 
-def test_message_without_params_is_never_too_large() -> None:
+def test_a_message_without_params_is_never_too_large() -> None:
     asked = exchange("ping")
     assert SizeLimit(params=1).before(asked) == (asked, None)
 

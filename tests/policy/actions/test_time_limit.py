@@ -10,7 +10,7 @@ from fairlead.policy.actions.time_limit import TimeLimit
 from tests.support.single_exchange import Behind, exchange
 
 
-async def test_a_request_without_a_response_within_the_limit_is_refused() -> None:
+async def test_a_request_without_a_response_within_the_time_limit_is_rejected() -> None:
     async def forever(exchange: Exchange) -> Answer:
         await asyncio.Event().wait()
         raise AssertionError

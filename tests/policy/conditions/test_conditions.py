@@ -1,4 +1,4 @@
-"""Tests of conditions: matches, decisions by the message key alone, and mistakes."""
+"""Tests of conditions: matches, decisions by the message key, and errors."""
 
 from typing import Any
 
@@ -122,7 +122,7 @@ def test_conditions_on_method_kind_and_direction_are_decided_by_the_message_key(
     assert compiled(condition).known(key) is known
 
 
-def test_kind_condition_distinguishes_results_and_errors() -> None:
+def test_a_kind_condition_distinguishes_results_and_errors() -> None:
     failed = RpcError(-1, "no")
     response, error = (
         compiled({"kind": "response"}, answers=True),
@@ -141,7 +141,7 @@ def test_result_and_error_conditions_match_members_of_a_response() -> None:
     assert not compiled({"error": {"code": -5}}, answers=True).holds(answered)
 
 
-def test_a_condition_matches_notifications_of_a_server() -> None:
+def test_a_condition_matches_notifications_from_a_server() -> None:
     told = exchange(
         "notifications/resources/updated", {"uri": "file:///a"}, way=DOWN, request=False
     )
@@ -150,7 +150,7 @@ def test_a_condition_matches_notifications_of_a_server() -> None:
     assert not compiled({"resource": "http:*"}).holds(facts(told))
 
 
-def test_prompt_condition_matches_completions_of_the_prompt() -> None:
+def test_a_prompt_condition_matches_completions_of_the_prompt() -> None:
     params = {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": ""}}
     asked = exchange("completion/complete", params, way=UP)
     assert compiled({"prompt": "p"}).holds(facts(asked))
@@ -251,5 +251,5 @@ def test_an_empty_condition_matches_every_message() -> None:
         ("tool", False),
     ],
 )
-def test_keys_and_kinds_are_found_in_nested_conditions(raw: Any, expected: bool) -> None:
+def test_the_keys_and_kinds_of_nested_conditions_are_found(raw: Any, expected: bool) -> None:
     assert names(raw, "tool", kinds=("error", "response")) is expected

@@ -1,4 +1,4 @@
-"""Tests that duplicate names and undecodable values do not bypass a rule."""
+"""Tests of rules for messages with duplicate names and undecodable values."""
 
 import json
 from typing import Any
@@ -39,7 +39,9 @@ def call(client: Client, params: str) -> int:
         '{"path":"../etc","n":1e999}',
     ],
 )
-async def test_ambiguous_params_are_refused_if_a_rule_reads_them(arguments: str) -> None:
+async def test_a_message_with_ambiguous_params_is_rejected_if_a_rule_reads_them(
+    arguments: str,
+) -> None:
     async with scene(interceptors=[PATHS]) as place:
         client, server = await opened(place)
         refused = call(client, f'{{"name":"x","arguments":{arguments}}}')
@@ -54,7 +56,7 @@ async def test_ambiguous_params_are_refused_if_a_rule_reads_them(arguments: str)
         ('{"name":"x","arguments":{"path":"ok"},"arguments":{"path":"../etc"}}', False),
     ],
 )
-async def test_server_receives_only_the_duplicate_param_that_was_checked(
+async def test_the_server_receives_only_the_duplicate_param_that_was_checked(
     params: str, passes: bool
 ) -> None:
     async with scene(interceptors=[PATHS]) as place:
@@ -69,7 +71,7 @@ async def test_server_receives_only_the_duplicate_param_that_was_checked(
         assert ("result" in await client.answer_to(asked)) is passes
 
 
-async def test_ambiguous_params_pass_if_no_rule_reads_them() -> None:
+async def test_ambiguous_params_are_forwarded_if_no_rule_reads_them() -> None:
     arguments = b'{"path":"ok","path":"../etc", "n":1e999}'
     async with scene(interceptors=[NAMES]) as place:
         client, server = await opened(place)
@@ -89,7 +91,7 @@ async def test_ambiguous_params_pass_if_no_rule_reads_them() -> None:
         ('{"mood":"good","n":1.50}', b'{"mood":"good","n":1.50}'),
     ],
 )
-async def test_client_receives_only_the_duplicate_member_that_was_checked(
+async def test_the_client_receives_only_the_duplicate_member_that_was_checked(
     result: str, told: bytes | None
 ) -> None:
     async with scene(interceptors=[ANSWERS]) as place:

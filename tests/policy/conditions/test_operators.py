@@ -1,4 +1,4 @@
-"""Tests of the operators of conditions: matches and invalid operands."""
+"""Tests of condition operators: matches and invalid operands."""
 
 import datetime
 from typing import Any
@@ -71,7 +71,7 @@ def test_every_operator_has_test_values() -> None:
         ("greater", 1, [0, 2], True),
     ],
 )
-def test_one_matching_value_satisfies_an_operator_and_violates_a_negated_one(
+def test_an_operator_needs_one_matching_value_and_its_negation_needs_none(
     operator: str, wanted: Any, values: list[Any], expected: bool
 ) -> None:
     assert compare({operator: wanted})(values) is expected
@@ -165,7 +165,9 @@ def test_a_plain_value_matches_only_equal_values(wanted: Any, good: Any, bad: An
     ("value", "expected"),
     [({"equals": 1}, True), ({"equals": 1, "x": 1}, False), ({}, False), ("equals", False)],
 )
-def test_a_map_with_keys_other_than_operators_is_not_a_test(value: Any, expected: bool) -> None:
+def test_a_map_with_keys_that_are_not_operators_is_not_an_operator_test(
+    value: Any, expected: bool
+) -> None:
     assert is_test(value) is expected
 
 
@@ -188,5 +190,7 @@ def test_a_map_with_keys_other_than_operators_is_not_a_test(value: Any, expected
         ([{"a": 1}], "0.a", [1]),
     ],
 )
-def test_find_returns_all_values_at_a_path(value: Any, path: str, found: list[Any]) -> None:
+def test_find_returns_all_values_at_a_path_in_a_message(
+    value: Any, path: str, found: list[Any]
+) -> None:
     assert find(value, tuple(path.split("."))) == found

@@ -107,7 +107,7 @@ def one(key: str, wanted: Any, exchange: Exchange) -> bool:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(conditions, min_size=1, max_size=4))
-def test_the_index_finds_exactly_the_matching_rules(several: list[dict[str, Any]]) -> None:
+def test_the_rule_index_finds_exactly_the_matching_rules(several: list[dict[str, Any]]) -> None:
     rules = RuleSet.of_data(
         {
             "rules": [

@@ -115,7 +115,7 @@ def acted(exchange: Exchange) -> list[str]:
     st.one_of(st.none(), st.dictionaries(words, words, max_size=3)),
     st.one_of(st.none(), words),
 )
-def test_indexed_rules_act_as_if_each_were_evaluated(
+def test_indexed_rules_have_the_same_effect_as_rules_evaluated_one_by_one(
     several: list[dict[str, Any]],
     params: dict[str, Any],
     headers: dict[str, str] | None,
@@ -139,7 +139,7 @@ def test_indexed_rules_act_as_if_each_were_evaluated(
     st.lists(combined(st.one_of(about_answers, leaves)), min_size=1, max_size=6),
     st.one_of(st.dictionaries(words, trees, max_size=4), st.sampled_from([1, 2, 3])),
 )
-def test_indexed_rules_about_responses_act_as_if_each_were_evaluated(
+def test_indexed_response_rules_have_the_same_effect_as_rules_evaluated_one_by_one(
     several: list[dict[str, Any]], outcome: dict[str, Any] | int
 ) -> None:
     rules = rules_of(several)
@@ -169,7 +169,7 @@ async def _run(rules: RuleSet, exchange: Exchange, proceed: Any) -> None:
         pass
 
 
-def test_a_thousand_rules_about_responses_do_not_nest_a_thousand_calls() -> None:
+def test_a_thousand_response_rules_do_not_nest_a_thousand_calls() -> None:
     rules = rules_of([{"result": {"n": {"at_least": n}}} for n in range(1000)])
     exchange = exchange_of({"name": "x"})
 
@@ -199,7 +199,7 @@ KINDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_hundred_rules_that_do_not_match_take_little_longer_than_one(kind: str) -> None:
+def test_two_hundred_rules_without_a_match_take_little_longer_than_one_rule(kind: str) -> None:
     params = {"name": "echo", "arguments": {"text": "The quick brown fox jumps over the lazy dog"}}
     headers = {"host": "example.com", "accept": "*/*"}
 
@@ -239,10 +239,8 @@ EQUAL_A, THERE = IndexHint("equal", "a"), IndexHint("there")
         ({"not": "a"}, None),
     ],
 )
-def test_condition_on_a_name_implies_index_hints(wanted: Any, hints: Any) -> None:
-    """Without hints the results would be correct, but each rule would be evaluated for each
-    message.
-    """
+def test_a_condition_on_a_name_has_index_hints(wanted: Any, hints: Any) -> None:
+    """Without index hints, every rule would be evaluated for every message."""
     assert hints_of_name(wanted) == hints
 
 
@@ -257,7 +255,7 @@ def test_condition_on_a_name_implies_index_hints(wanted: Any, hints: Any) -> Non
         ({"not_in": ["a"]}, None),
     ],
 )
-def test_condition_on_a_value_implies_index_hints(wanted: Any, hints: Any) -> None:
+def test_a_condition_on_a_value_has_index_hints(wanted: Any, hints: Any) -> None:
     assert hints_of_value(wanted) == hints
 
 

@@ -104,7 +104,7 @@ def nested(leaves: "st.SearchStrategy[dict[str, Any]]") -> "st.SearchStrategy[di
 
 @st.composite
 def objects(draw: st.DrawFn) -> bytes:
-    """An object that may have duplicate names and escaped letters."""
+    """Generate an object that may have duplicate names and escaped letters."""
     keys = st.sampled_from([*NAMES, "name", "uri", "_meta"])
     pairs = draw(st.lists(st.tuples(keys, values), max_size=5))
     ascii_only = draw(st.booleans())
@@ -162,7 +162,7 @@ def noted(exchange: Exchange) -> list[str]:
     st.lists(nested(st.one_of(about_requests, kinds)), min_size=1, max_size=5),
     st.lists(exchanges(), min_size=1, max_size=5),
 )
-def test_the_index_finds_every_rule_about_a_message(
+def test_the_rule_index_finds_every_rule_that_matches_a_request(
     several: list[dict[str, Any]], messages: list[Exchange]
 ) -> None:
     rules = rules_of(several)
@@ -193,7 +193,7 @@ def test_the_index_finds_every_rule_about_a_message(
         st.sampled_from([RpcError(1, "a"), RpcError(-1, "ab", {"a": 1}), RpcError(2, "", [1])]),
     ),
 )
-def test_the_index_finds_every_rule_about_a_response(
+def test_the_rule_index_finds_every_rule_that_matches_a_response(
     several: list[dict[str, Any]], messages: list[Exchange], outcome: bytes | RpcError
 ) -> None:
     rules = rules_of(several)

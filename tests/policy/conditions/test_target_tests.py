@@ -1,4 +1,4 @@
-"""Tests of target tests: a restriction matches any form, a permission requires all."""
+"""Tests of conditions on targets, which are strict in allow rules and loose in deny rules."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ PLAIN, UPPER = tool("read"), tool("READ")
     ],
     ids=str,
 )
-def test_restrictions_ignore_case_and_permissions_require_the_exact_name(
+def test_deny_rules_ignore_case_and_allow_rules_require_the_exact_name(
     wanted: Any, strict: bool, plain: bool, upper: bool
 ) -> None:
     test = target_test(wanted, strict=strict)
@@ -54,7 +54,7 @@ def test_restrictions_ignore_case_and_permissions_require_the_exact_name(
 
 
 @pytest.mark.parametrize(("strict", "both"), [(False, True), (True, False)])
-def test_restrictions_match_any_target_and_permissions_require_all(
+def test_a_deny_rule_matches_any_target_and_an_allow_rule_requires_all(
     strict: bool, both: bool
 ) -> None:
     test = target_test("read", strict=strict)
@@ -65,13 +65,13 @@ def test_restrictions_match_any_target_and_permissions_require_all(
     assert other((PLAIN, tool("write"))) is both
 
 
-def test_negating_a_test_switches_between_strict_and_loose_matching() -> None:
+def test_negating_a_target_test_switches_between_strict_and_loose_matching() -> None:
     several = (PLAIN, tool("write"))
     assert target_test({"not": "read"}, strict=False)(several) is True
     assert target_test({"not": "read"}, strict=True)(several) is False
 
 
-def test_restrictions_match_an_unclear_target_and_permissions_do_not() -> None:
+def test_deny_rules_match_an_unclear_target_and_allow_rules_do_not() -> None:
     unclear = (tool("x", unclear=True),)
     assert target_test("read", strict=False)(unclear) is True
     assert target_test("x", strict=True)(unclear) is False
@@ -102,5 +102,5 @@ def test_a_strict_server_test_requires_that_all_servers_match(
     assert server_test("a", strict=True)(servers) is strict
 
 
-def test_a_message_without_a_server_matches_no_server() -> None:
+def test_a_message_without_a_server_matches_no_server_test() -> None:
     assert server_test({"not": "a"}, strict=True)(()) is True

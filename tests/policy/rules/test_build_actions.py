@@ -1,4 +1,4 @@
-"""Tests of the check that the files named in rules can be written."""
+"""Tests of checks on files that rules name."""
 
 import contextlib
 import json
@@ -94,7 +94,7 @@ def test_files_that_are_not_writable_are_reported_as_mistakes() -> None:
 
 @contextlib.contextmanager
 def as_nobody() -> Iterator[None]:
-    """Set the real user, which `os.access` checks: root may write everywhere."""
+    """Change the real user id, which `os.access` uses, because root may write everywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -109,7 +109,7 @@ NOBODY = 65534
 
 
 def test_a_writable_file_in_a_read_only_directory_is_valid() -> None:
-    """An administrator may create such files in a directory of logs."""
+    """An administrator may have created the file in a log directory."""
     with TemporaryDirectory() as folder:
         log = Path(folder, "audit.jsonl")
         log.touch()
@@ -125,7 +125,7 @@ def test_a_writable_file_in_a_read_only_directory_is_valid() -> None:
 
 
 def test_a_dry_run_does_not_check_files(tmp_path: Path) -> None:
-    """A dry run writes nothing, so it works with rules whose directories do not exist here."""
+    """A dry run writes no files, so their directories need not exist."""
     (tmp_path / "rules.toml").write_text('[[rules]]\ndo = { audit = "/no/such/folder/a.jsonl" }\n')
     with TapeWriter(tmp_path / "one"):
         pass

@@ -1,4 +1,4 @@
-"""Tests of the options of actions: types, missing options and error messages."""
+"""Tests of action options: types, missing options and error messages."""
 
 from typing import Any, Literal
 
@@ -116,7 +116,7 @@ def test_an_action_without_options_rejects_options(given: Any, where: Place) -> 
         assert (str(made), told) == ("plain", [])
 
 
-def test_an_unknown_or_unsuitable_action_is_reported() -> None:
+def test_an_unknown_action_or_one_that_is_unsuitable_for_responses_is_reported() -> None:
     assert make("thng", {}) == (
         *(None, [(("do",), "unknown action 'thng': did you mean 'thing'?")]),
     )

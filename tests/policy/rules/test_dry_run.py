@@ -10,6 +10,7 @@ import pytest
 from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
 from fairlead.policy.rules import DryRunResult, RulesError, dry_run, dry_run_tape
 from fairlead.protocol.envelope import Direction
+from fairlead.protocol.identity.token_principal import TokenPrincipal
 from fairlead.recording.tape import TapeEntry, TapeReader, TapeWriter
 from fairlead.recording.tape.tape_interceptor import Recorder
 from tests.support.raw_relay import ASKED, scene
@@ -32,7 +33,7 @@ def summary(one: DryRunResult) -> tuple[Any, ...]:
 
 
 @pytest.mark.covers("GTW-09")
-async def test_both_directions_of_a_recording_are_evaluated(tmp_path: Path) -> None:
+async def test_a_dry_run_evaluates_both_directions_of_a_recording(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "talk")
     async with scene(interceptors=[Recorder(tape)]) as place:
         client = await place.session(ASKED)
@@ -83,7 +84,7 @@ def entry(seq: int, at: float, message: dict[str, Any], dir: Direction = UP) -> 
     return TapeEntry(seq=seq, at=at, dir=dir, message=raw, session="r1")
 
 
-def test_rate_limits_use_the_time_of_the_tape(tmp_path: Path) -> None:
+def test_rate_limits_in_a_dry_run_use_the_time_of_the_tape(tmp_path: Path) -> None:
     file = rules(tmp_path, {"name": "rate", "do": {"rate": {"rate": 1, "burst": 1, "per": "all"}}})
     params = {"name": "x", "_meta": META}
     tape = [
@@ -94,7 +95,7 @@ def test_rate_limits_use_the_time_of_the_tape(tmp_path: Path) -> None:
     assert found == [(0, "passed"), (1, "blocked"), (2, "passed"), (3, "passed")]
 
 
-def test_both_eras_are_evaluated_and_invalid_entries_skipped(tmp_path: Path) -> None:
+def test_a_dry_run_evaluates_both_eras_and_skips_invalid_entries(tmp_path: Path) -> None:
     file = rules(
         tmp_path,
         {"name": "new", "when": {"era": "stateless"}, "do": "block"},
@@ -147,8 +148,8 @@ def test_a_dry_run_rejects_a_rule_file_with_mistakes(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("GTW-09")
-async def test_the_principal_is_read_from_the_tape(tmp_path: Path) -> None:
-    """The tape has the principal once per connection, not with each message."""
+async def test_a_dry_run_reads_the_principal_from_the_tape(tmp_path: Path) -> None:
+    """A tape contains the principal once per connection, not in each message."""
     tape = TapeWriter(tmp_path / "talk")
     who = iter(["ann", "bob"])
     async with scene(interceptors=[Recorder(tape)], principal=lambda: next(who)) as place:
@@ -170,7 +171,7 @@ async def test_the_principal_is_read_from_the_tape(tmp_path: Path) -> None:
     assert calls == ["passed", "passed", "blocked", "blocked"]
 
 
-def test_number_of_requests_that_wait_for_their_response_is_limited(
+def test_a_dry_run_keeps_a_limited_number_of_pending_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = rules(tmp_path, {"name": "late", "when": {"result": {"n": 1}}, "do": {"mock": "x"}})
@@ -192,7 +193,7 @@ def test_number_of_requests_that_wait_for_their_response_is_limited(
 
 
 @pytest.mark.parametrize(("room", "outcome"), [(0, "changed"), (-1, "passed")])
-def test_total_size_of_requests_that_wait_for_their_response_is_limited(
+def test_a_dry_run_keeps_pending_requests_of_a_limited_total_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, outcome: str
 ) -> None:
     file = rules(tmp_path, {"name": "late", "when": {"result": {"n": 1}}, "do": {"mock": "x"}})
@@ -206,7 +207,7 @@ def test_total_size_of_requests_that_wait_for_their_response_is_limited(
         )
     ]
     tape = [
-        *done,  # already evaluated, so its size does not count
+        *done,  # already evaluated, so its size is not counted
         entry(7, 0, {"id": 7, **call}),
         entry(8, 0, {"id": 8, **call}),
         entry(9, 0, {"id": 7, "result": {"n": 1}}, DOWN),
@@ -244,7 +245,7 @@ def test_a_note_that_starts_with_rule_is_not_mistaken_for_a_rule_name(tmp_path: 
         ({"delay": 5}, {"id": 1}, None, "passed", None),
     ],
 )
-def test_dry_run_reports_the_outcome_of_each_action(
+def test_a_dry_run_reports_the_outcome_of_each_action(
     tmp_path: Path, do: Any, message: Any, answer: Any, outcome: str, reason: str | None
 ) -> None:
     file = rules(tmp_path, {"name": "one", "do": do})
@@ -259,7 +260,7 @@ def test_dry_run_reports_the_outcome_of_each_action(
         assert found.did == ["would delay (seconds: 5.0)"]
 
 
-def test_the_oldest_sessions_of_a_dry_run_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_drops_the_oldest_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dry_run, "MAX_SESSIONS", 2)
     several: dict[str, int] = {}
     for name in ("a", "b", "b"):
@@ -278,6 +279,34 @@ def test_the_oldest_sessions_of_a_dry_run_are_evicted(monkeypatch: pytest.Monkey
         ({"transport_type": "http", "peer_address": 5}, "tape", None),
     ],
 )
-def test_the_transport_is_read_from_the_tape(said: Any, kind: str, address: str | None) -> None:
+def test_a_dry_run_reads_the_transport_from_the_tape(
+    said: Any, kind: str, address: str | None
+) -> None:
     found = dry_run._transport(said)
     assert (found.transport_type, found.peer_address) == (kind, address)
+
+
+async def test_rules_on_access_tokens_apply_to_the_token_claims_on_the_tape(tmp_path: Path) -> None:
+    token = TokenPrincipal(
+        issuer="https://a.example",
+        subject="ann",
+        scopes=frozenset({"read"}),
+        claims={"email": "ann@a.example"},
+        role="staff",
+    )
+    tape = TapeWriter(tmp_path / "talk")
+    async with scene(interceptors=[Recorder(tape)], principal=lambda: token) as place:
+        client = await place.session(ASKED)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "find"})
+        server.reply(await server.method("tools/call"), {"content": []})
+        await client.answer_to(call)
+    tape.close()
+    entries = list(TapeReader(tmp_path / "talk"))
+    named = {"scope": "read", "issuer": "https://a.example", "identity": "staff"}
+    file = rules(
+        tmp_path, {"name": "no", "when": {"tool": "find", **named}, "do": {"block": "never"}}
+    )
+    results = await asyncio.to_thread(lambda: list(dry_run_tape(file, entries)))
+    assert [one.method for one in results if one.outcome == "blocked"] == ["tools/call"]
+    assert b"ann@a.example" not in b"".join(one.read_bytes() for one in tmp_path.glob("talk*"))

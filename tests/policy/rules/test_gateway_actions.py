@@ -1,4 +1,4 @@
-"""Tests of the actions of rules that need a desk, a lock file or a tape."""
+"""Tests of rule actions that need a hold desk, a lock file or a tape."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ async def test_a_rule_about_responses_holds_the_response_and_not_the_request() -
 
 @pytest.mark.covers("GTW-08")
 @pytest.mark.parametrize("do", ["pause", {"pause": "answer"}])
-async def test_an_error_can_be_held_as_a_response(do: Any) -> None:
+async def test_a_rule_can_hold_an_error_as_a_response(do: Any) -> None:
     desk = HoldDesk()
     when: dict[str, Any] = {"kind": "error"} if do == "pause" else {"method": "tools/call"}
     rules = RuleSet.of_data({"rules": [{"when": when, "do": do}]}, actions=gateway_actions(desk))
@@ -115,7 +115,7 @@ async def locked_down(version: str, folder: Path, rule: dict[str, Any]) -> "Scen
 
 
 class Scenery:
-    """A gateway with a lock in its rules, and two servers with a tool that changes."""
+    """Run a gateway with a tool lock in its rules and two servers whose tool changes."""
 
     def __init__(self, version: str, folder: Path, rule: dict[str, Any]) -> None:
         self.version, self.folder = version, folder
@@ -162,7 +162,7 @@ class Scenery:
         ({"tool": "red_*"}, "red", ["blue_add"]),
     ],
 )
-async def test_lock_in_the_rules_of_a_gateway_checks_the_tools_of_each_server(
+async def test_a_lock_in_the_rules_of_a_gateway_checks_the_tools_of_each_server(
     version: str, when: Any, server: str | None, kept: list[str], tmp_path: Path
 ) -> None:
     lock = {"file": "fairlead.lock.json", **({"server": server} if server else {})}
@@ -180,7 +180,7 @@ async def test_lock_in_the_rules_of_a_gateway_checks_the_tools_of_each_server(
     await place.show(see)
 
 
-async def test_lock_with_the_policy_ask_holds_calls_at_the_desk_of_the_gateway(
+async def test_a_lock_with_the_ask_policy_holds_calls_at_the_desk_of_the_gateway(
     tmp_path: Path,
 ) -> None:
     lock = {"file": "fairlead.lock.json", "policy": "ask"}
@@ -200,7 +200,7 @@ async def test_lock_with_the_policy_ask_holds_calls_at_the_desk_of_the_gateway(
     await place.show(see)
 
 
-def test_a_lock_rejects_an_unknown_server(tmp_path: Path) -> None:
+def test_a_lock_action_with_an_unknown_server_is_rejected(tmp_path: Path) -> None:
     write_lock(tmp_path / "a.json", ToolLockData(servers={"red": lock_tools([])}))
     file = tmp_path / "rules.toml"
     file.write_text('[[rules]]\ndo = { lock = { file = "a.json", server = "rot" } }\n')
@@ -242,8 +242,8 @@ async def test_a_changed_rule_continues_recording_on_the_same_tape(
 
 
 async def test_rules_do_not_block_subscriptions_of_the_gateway() -> None:
-    """A gateway itself subscribes to changes for clients of the other era. These clients must not
-    wait for the subscription if rules block its notifications.
+    """Clients must not wait for subscriptions that the gateway makes for them if rules block the
+    notifications of these subscriptions.
     """
     when = {"direction": "to_client", "kind": "notification"}
     rules = RuleSet.of_data({"rules": [{"when": when, "do": "block"}]})
@@ -251,7 +251,7 @@ async def test_rules_do_not_block_subscriptions_of_the_gateway() -> None:
     async with asyncio.timeout(LIMIT), gateway, serving(gateway) as url:
         await gateway.connect({"one": program("one")})
         async with MCPClient.connect_http(url, config("2025-11-25")) as client:
-            async with asyncio.timeout(5.0):  # half of the timeout for an acknowledgement
+            async with asyncio.timeout(5.0):  # half of the acknowledgement timeout
                 await client.call_tool("one_secret")
 
 

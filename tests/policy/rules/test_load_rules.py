@@ -226,7 +226,7 @@ def test_all_mistakes_are_reported_at_once_with_line_and_column(tmp_path: Path) 
         ),
     ],
 )
-def test_a_mistake_has_a_location_in_every_format(
+def test_a_mistake_in_a_rule_file_has_a_location_in_every_format(
     tmp_path: Path, name: str, text: str, place: str, words: str
 ) -> None:
     file = tmp_path / name
@@ -264,7 +264,7 @@ def test_actions_created_only_to_check_a_file_are_closed(
     rules = RuleSet.of_file(file)
     opened = sys.modules["fl_opens"].opened
     assert len(opened) == 2
-    os.mknod(tmp_path / "socket", stat.S_IFSOCK | 0o600)  # reported only when the file is opened
+    os.mknod(tmp_path / "socket", stat.S_IFSOCK | 0o600)  # detected only when the file is opened
     for place, why in (
         ("no/such/file", "directory .*/no/such does not exist"),
         ("socket", "No such device"),
@@ -286,7 +286,7 @@ def test_conditions_that_are_nested_too_deeply_are_rejected(tmp_path: Path) -> N
         read_rules(file)
 
 
-def test_a_missing_file_is_rejected_and_an_empty_one_has_no_rules(tmp_path: Path) -> None:
+def test_a_missing_rule_file_is_rejected_and_an_empty_one_has_no_rules(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match="the file does not exist"):
         read_rules(tmp_path / "no.toml")
     with pytest.raises(RulesError, match="expected a file, but the path is a directory"):

@@ -1,4 +1,4 @@
-"""Rules between real peers, in a relay and a gateway, and while their file changes."""
+"""Rules between real peers, in a relay and a gateway, and changes of the rules file."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ async def opened(place: Scene) -> tuple[Client, Server]:
 
 @contextlib.asynccontextmanager
 async def ruled(*rules: dict[str, Any], **more: Any) -> AsyncIterator[tuple[Client, Server]]:
-    """Two connected peers with these rules between them."""
+    """Connect two peers through interceptors with the given rules."""
     made = RuleSet.of_data({"rules": list(rules)})
     async with scene(interceptors=[made], **more) as place:
         made.attach_to(place.relay)
@@ -39,7 +39,7 @@ async def ruled(*rules: dict[str, Any], **more: Any) -> AsyncIterator[tuple[Clie
 
 
 async def blocked(client: Client, server: Server, method: str, params: Any) -> bool:
-    """Return True if a request is blocked; else let the server answer it."""
+    """Return True if a request is blocked; otherwise answer it at the server."""
     call = client.ask(method, params)
     marker = client.ask("vendor/marker")
     refused = False
@@ -152,7 +152,7 @@ async def test_conditions_on_headers_apply_over_http() -> None:
                     assert result["content"][0]["text"] == text
 
 
-async def test_conditions_on_sessions_and_transports_apply() -> None:
+async def test_conditions_on_sessions_and_transports_match() -> None:
     session = {"when": {"tool": "*", "session": {"exists": True}}, "do": {"mock": "a session"}}
     http = {"when": {"tool": "*", "transport": "http"}, "do": {"mock": "http"}}
     relay = Relay(program("one"), interceptors=[RuleSet.of_data({"rules": [session, http]})])
@@ -176,7 +176,7 @@ async def test_rules_apply_to_both_directions_and_notifications() -> None:
 
 
 @pytest.mark.covers("GTW-09")
-async def test_priority_and_stop_determine_which_rules_act() -> None:
+async def test_priority_and_stop_determine_which_rules_apply() -> None:
     async with ruled(
         {"name": "all", "when": {"tool": "*"}, "do": "block"},
         {"name": "but", "priority": 1, "when": {"tool": "fs_*"}, "do": "allow"},
@@ -187,7 +187,7 @@ async def test_priority_and_stop_determine_which_rules_act() -> None:
         assert await blocked(client, server, "tools/call", {"name": "fs_delete"})
 
 
-async def test_a_rule_sees_the_changes_of_earlier_rules() -> None:
+async def test_a_rule_gets_the_message_as_changed_by_earlier_rules() -> None:
     async with ruled(
         {"priority": 3, "do": {"rename": {"names": {"old": "new"}}}},
         {"priority": 2, "when": {"tool": "old"}, "do": {"inject": {"arguments": {"n": 7}}}},
@@ -197,7 +197,7 @@ async def test_a_rule_sees_the_changes_of_earlier_rules() -> None:
         assert answer["result"]["content"][0]["text"] == "seven"
 
 
-async def test_rules_about_responses_act_on_responses() -> None:
+async def test_rules_about_responses_change_or_block_responses() -> None:
     async with ruled(
         {
             "when": {"method": "tools/call", "result": {"content.*.text": {"matches": "bomb"}}},
@@ -222,7 +222,7 @@ async def test_rules_about_responses_act_on_responses() -> None:
         assert (await call("quiet", "a flower"))["result"] == {"n": 0}
 
 
-async def test_schema_check_in_a_rule_for_a_tool_also_receives_tool_lists() -> None:
+async def test_a_schema_check_in_a_rule_for_a_tool_also_receives_tool_lists() -> None:
     schema = {"type": "object", "required": ["n"]}
     async with ruled({"when": {"tool": "x"}, "do": "check"}) as (client, server):
         assert not await blocked(client, server, "tools/call", {"name": "x"})
@@ -299,7 +299,7 @@ async def test_user_defined_actions_can_be_used_in_rules() -> None:
     assert desk == ["x 3.0"]
 
 
-async def test_rules_hold_messages_at_a_desk_and_record_them(tmp_path: Path) -> None:
+async def test_rules_can_hold_messages_at_a_desk_and_record_them(tmp_path: Path) -> None:
     desk = HoldDesk()
     data = {
         "rules": [
@@ -349,7 +349,7 @@ async def test_an_action_that_waits_on_purpose_does_not_time_out(
         assert answer["error"]["message"] == "Interceptor Delay failed"
 
 
-# Changes of the file
+# Changes of the rules file
 
 RATE = (
     '[[rules]]\nname = "rate"\nwhen = { tool = "*" }\ndo = { rate = { rate = 0.001, burst = 2 } }\n'
@@ -358,14 +358,14 @@ BLOCK = '[[rules]]\nname = "block"\npriority = 9\nwhen = { tool = "x" }\ndo = "b
 
 
 def replace(file: Path, text: str) -> None:
-    """Replace a file as editors do, with a new stamp each time."""
+    """Replace a file as editors do, with a new modification time."""
     fresh = file.with_suffix(".new")
     fresh.write_text(text)
     os.replace(fresh, file)
 
 
 @pytest.mark.covers("GTW-09")
-async def test_a_changed_file_applies_from_the_next_message_on(
+async def test_a_changed_rule_file_applies_to_the_next_message(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "rules.toml"
@@ -407,10 +407,8 @@ async def test_removing_a_rule_closes_its_audit_file(tmp_path: Path) -> None:
     assert not audit.exists(), "a file with mistakes has no effect"
 
 
-def test_two_hundred_rules_that_do_not_match_take_at_most_20_microseconds() -> None:
-    """Two hundred rules of all kinds take at most 20 µs per message, with a margin for a busy
-    machine.
-    """
+def test_two_hundred_rules_without_a_match_take_at_most_20_microseconds() -> None:
+    """The limit of the assertion includes a margin for a busy machine."""
     import time
 
     kinds: list[dict[str, Any]] = [
@@ -457,5 +455,5 @@ async def _time(rules: RuleSet, clock: Any) -> float:
     return float(min(ruled) - min(bare))
 
 
-def test_an_empty_rule_set_passes_every_message() -> None:
+def test_an_empty_rule_set_forwards_every_message() -> None:
     assert RuleSet().rules == ()

@@ -32,7 +32,7 @@ def lock_of(tool: Any) -> ToolLockData:
     return ToolLockData(servers={"raw": lock_tools([tool])})
 
 
-async def test_approval_in_the_lock_file_applies_while_the_gateway_runs(
+async def test_an_approval_in_the_lock_file_applies_while_the_gateway_runs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "fairlead.lock.json"
@@ -114,10 +114,10 @@ async def test_search_and_list_show_the_same_definition_of_a_changed_tool(
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_approval_at_one_endpoint_applies_to_other_endpoints(
+async def test_an_approval_at_one_endpoint_applies_to_other_endpoints(
     version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The tools of a server have other names at the endpoint of that server."""
+    """At its own endpoint, a server's tools have different names."""
     server = MCPServer("red", rate_limit_rate=0)
     server.tool(name="add", description="Add numbers.")(lambda: "sum")
     async with (

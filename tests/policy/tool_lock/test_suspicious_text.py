@@ -1,4 +1,4 @@
-"""Tests of finding text in a tool that addresses the model or is invisible to a reviewer."""
+"""Tests of detecting tool text that is invisible or addresses the model."""
 
 from typing import Any
 
@@ -12,25 +12,25 @@ from fairlead.policy.tool_lock.suspicious_text import find_suspicious_text
     [
         ("Adds two numbers.\n\tReally.\r\n", []),
         ("Füge hinzu: 日本語", []),
-        ("a\u200bb", ["1 hidden characters (U+200B)"]),
+        ("a\u200bb", ["1 hidden character (U+200B)"]),
         ("a\u200bb\u200bc\u2060", ["3 hidden characters (U+200B, U+2060)"]),
         ("\u00ad\u034f", ["2 hidden characters (U+00AD, U+034F)"]),
         ("\U000e0041\U000e007f", ["2 hidden characters (U+E0041, U+E007F)"]),
-        ("\U000e0000", ["1 hidden characters (U+E0000)"]),
+        ("\U000e0000", ["1 hidden character (U+E0000)"]),
         ("\u202ex\u2066", ["2 hidden characters (U+202E, U+2066)"]),
         ("\ufe00x\ufe0e", ["2 hidden characters (U+FE00, U+FE0E)"]),
         ("\U000e0100x\U000e01ef", ["2 hidden characters (U+E0100, U+E01EF)"]),
-        ("\U000e01f0", ["1 hidden characters (U+E01F0)"]),
+        ("\U000e01f0", ["1 hidden character (U+E01F0)"]),
         ("\u2764\ufe0f", []),
         ("\u2764\ufe0f\u200d\u2764", []),
         ("\u2764\u200d\u2764", []),
-        ("a\u200d", ["1 hidden characters (U+200D)"]),
-        ("\u200d", ["1 hidden characters (U+200D)"]),
+        ("a\u200d", ["1 hidden character (U+200D)"]),
+        ("\u200d", ["1 hidden character (U+200D)"]),
         ("\u0600", []),
-        ("\ufff9", ["1 hidden characters (U+FFF9)"]),
+        ("\ufff9", ["1 hidden character (U+FFF9)"]),
         ("\u2028\u2029", ["2 hidden characters (U+2028, U+2029)"]),
-        ("\ue000", ["1 hidden characters (U+E000)"]),
-        ("\x1b[2J", ["1 hidden characters (U+001B)"]),
+        ("\ue000", ["1 hidden character (U+E000)"]),
+        ("\x1b[2J", ["1 hidden character (U+001B)"]),
         (
             "\u200b\u200c\u2060\u2061\u2062\u2063",
             ["6 hidden characters (U+200B, U+200C, U+2060, U+2061, U+2062)"],
@@ -50,7 +50,7 @@ from fairlead.policy.tool_lock.suspicious_text import find_suspicious_text
     ],
     ids=ascii,
 )
-def test_suspicious_text_in_a_description_is_found(text: str, found: list[str]) -> None:
+def test_suspicious_text_in_a_description_is_reported(text: str, found: list[str]) -> None:
     assert find_suspicious_text({"description": text}) == [f"description: {one}" for one in found]
 
 
@@ -71,7 +71,7 @@ def test_suspicious_text_in_a_description_is_found(text: str, found: list[str]) 
 def test_each_finding_contains_the_path_of_the_suspicious_text(
     tool: dict[str, Any], where: str
 ) -> None:
-    assert find_suspicious_text(tool) == [f"{where}: 1 hidden characters (U+200B)"]
+    assert find_suspicious_text(tool) == [f"{where}: 1 hidden character (U+200B)"]
 
 
 @pytest.mark.parametrize(("count", "found"), [(19, 19), (20, 20), (21, 20)])
@@ -80,14 +80,14 @@ def test_at_most_twenty_suspicious_texts_of_a_tool_are_reported(count: int, foun
 
 
 @pytest.mark.parametrize(("depth", "found"), [(50, 1), (51, 0)])
-def test_schemas_are_searched_to_a_depth_of_fifty(depth: int, found: int) -> None:
+def test_schemas_are_checked_to_a_depth_of_fifty(depth: int, found: int) -> None:
     schema: Any = "\u200b"
     for _ in range(depth):
         schema = [schema]
     assert len(find_suspicious_text({"s": schema})) == found
 
 
-def test_only_the_start_of_a_long_text_is_searched() -> None:
+def test_only_the_start_of_a_long_text_is_checked() -> None:
     mark = "<important>"
     assert find_suspicious_text({"d": " " * (20_000 - len(mark)) + mark}) != []
     assert find_suspicious_text({"d": " " * (20_001 - len(mark)) + mark}) == []

@@ -70,7 +70,7 @@ def test_annotations_that_are_not_an_object_are_a_difference() -> None:
     assert difference_of(locked({**TOOL, "annotations": [1]}), TOOL) is not None
 
 
-def test_a_difference_with_too_many_lines_is_cut() -> None:
+def test_a_tool_difference_with_too_many_lines_is_truncated() -> None:
     tools = [{"name": "new", "inputSchema": {str(n): n for n in range(300)}}]
     (found,) = compare_tools(LockedServer({}), tools)
     assert (found.name, found.kind, len(found.lines)) == ("new", "new", DIFFERENCE_LINES.value + 1)
@@ -106,7 +106,9 @@ def test_new_changed_and_removed_tools_are_found_by_name() -> None:
         ("a" * 1000 + "x", "a" * 1000 + "y", 1000),
     ],
 )
-def test_the_length_of_the_common_prefix_is_found(old: str, new: str, same: int) -> None:
+def test_the_length_of_the_common_prefix_of_two_texts_is_found(
+    old: str, new: str, same: int
+) -> None:
     assert tool_diff._first_difference(old, new) == same
 
 
@@ -124,14 +126,14 @@ def test_only_the_part_around_the_difference_of_long_lines_is_shown() -> None:
     )
 
 
-def test_a_line_of_a_difference_is_cut_at_the_length_limit() -> None:
+def test_a_long_line_in_a_tool_difference_is_truncated() -> None:
     longest, hits = DIFFERENCE_TEXT.value, DIFFERENCE_TEXT.hits
     assert tool_diff._cut("x" * longest) == "x" * longest
     assert tool_diff._cut("x" * (longest + 1)) == "x" * longest + f"… ({longest + 1} characters)"
     assert DIFFERENCE_TEXT.hits == hits + 1
 
 
-def test_the_number_of_lines_of_a_difference_is_limited() -> None:
+def test_a_tool_difference_has_a_limited_number_of_lines() -> None:
     most, hits = DIFFERENCE_LINES.value, DIFFERENCE_LINES.hits
     few = tool_diff._lines({}, {"a": list(range(most - 4))})
     assert (len(few), DIFFERENCE_LINES.hits) == (most, hits)

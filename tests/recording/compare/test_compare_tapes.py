@@ -1,4 +1,4 @@
-"""Tests of the comparison of tapes on disk."""
+"""Tests of comparing tapes on disk."""
 
 import json
 from pathlib import Path
@@ -14,13 +14,13 @@ from fairlead.recording.compare.json_diff import JsonDifference, read_path
 from fairlead.recording.tape import TapeReader, TapeWriter
 
 UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
-Said = tuple[str, int, int]  # each call: the tool, its argument, and its result
+Said = tuple[str, int, int]  # a call: its tool, argument and result
 
 SAID = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 2)), max_size=8)
 
 
 def write(place: Path, said: list[Said], first: int = 1) -> TapeReader:
-    """Write a tape on which ids and tokens start with a number."""
+    """Write a tape whose ids and tokens start at `first`."""
     with TapeWriter(place) as tape:
 
         def line(direction: Direction, **message: Any) -> None:
@@ -52,7 +52,7 @@ def plain(found: list[TapeDifference]) -> list[tuple[int | None, int | None, lis
 
 
 @given(SAID, SAID)
-def test_comparison_finds_differences_only_if_the_recorded_calls_differ(
+def test_a_comparison_of_tapes_finds_only_calls_that_differ(
     tmp_path_factory: Any, first: list[Said], second: list[Said]
 ) -> None:
     folder = tmp_path_factory.mktemp("tapes")
@@ -73,7 +73,7 @@ def test_a_comparison_distinguishes_added_and_changed_entries(tmp_path: Path) ->
     assert found[3:] == [(93, 96, [JsonDifference(path, "0", "7")])]
     assert (
         list(iter_differences(one, other, [read_path("**")])) != []
-    )  # a missing entry cannot be ignored
+    )  # missing entries cannot be ignored
 
 
 def test_long_tapes_are_compared_line_by_line(tmp_path: Path, monkeypatch: Any) -> None:

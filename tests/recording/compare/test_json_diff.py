@@ -1,4 +1,4 @@
-"""Tests of differences between JSON values, and of paths to ignore."""
+"""Tests of differences between JSON values, and of ignored paths."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_a_value_does_not_differ_from_itself(value: Any) -> None:
     assert list(json_differences(value, value)) == []
 
 
-def test_json_differences_have_the_path_and_both_values() -> None:
+def test_a_json_difference_has_the_path_and_both_values() -> None:
     recorded = {"a": [1, {"b": 2}], "c": 1, "d": True}
     given_ = {"a": [1, {"b": 3}, 4], "d": 1, "e": None}
     assert list(json_differences(recorded, given_)) == [

@@ -1,4 +1,4 @@
-"""Tests of replacing ids by descriptions that are the same in every recording."""
+"""Tests of replacing ids with descriptions that are equal in every recording."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from fairlead.recording.compare.compare_tapes import StableIds, with_stable_ids
 from tests.support.tape_entries import DOWN, UP, entry
 
 
-def test_ids_are_replaced_by_descriptions_of_their_requests() -> None:
+def test_request_ids_are_replaced_by_descriptions_of_their_requests() -> None:
     cancelled = {"method": "notifications/cancelled", "params": {"requestId": 2}}
     messages = [
         entry({"method": "tools/call", "id": 1, "params": {"name": "add"}}, session="a"),
@@ -41,7 +41,7 @@ def test_messages_that_differ_only_in_ids_have_the_same_hash() -> None:
     call = {"method": "tools/call", "id": 1, "params": {"name": "a", "_meta": {"progressToken": 1}}}
     other = {"method": "tools/call", "id": 2, "params": {"_meta": {"progressToken": "x"}}}
     other["params"]["name"] = "a"  # type: ignore[index]
-    assert not same(call, other)  # the order of members counts
+    assert not same(call, other)  # the order of members is significant
     again = {**call, "id": 9, "params": {"name": "a", "_meta": {"progressToken": "x"}}}
     assert same(call, again)
     assert not same(call, {**again, "params": {**call["params"], "name": "b"}})  # type: ignore[dict-item]

@@ -20,11 +20,11 @@ def said(seq: int, at: float, way: Direction, **message: Any) -> TapeEntry:
     return TapeEntry(seq=seq, at=at, dir=way, message=raw, session="s1", transport=transport)
 
 
-def test_archive_of_a_tape_with_reused_ids_and_disordered_times_is_valid() -> None:
+def test_the_archive_of_a_tape_with_reused_ids_and_unordered_times_is_valid() -> None:
     entries = [
         said(1, 5.0, UP, id=1, method="tools/call"),
-        said(2, 6.0, UP, id=1, method="ping"),  # the id is reused
-        said(3, 2.0, DOWN, id=1, result={}),  # earlier than its request
+        said(2, 6.0, UP, id=1, method="ping"),  # reuses the id
+        said(3, 2.0, DOWN, id=1, result={}),  # has an earlier time than its request
         said(4, 7.0, DOWN, method="notifications/message"),
     ]
     log = json.loads(b"".join(har_text(TapeInfo(name="odd", began=1.0), entries)))["log"]
@@ -43,7 +43,7 @@ def archive(info: TapeInfo, *entries: TapeEntry) -> dict[str, Any]:
     return dict(json.loads(b"".join(har_text(info, entries)))["log"])
 
 
-def test_archive_entry_has_a_request_a_response_and_a_duration() -> None:
+def test_an_archive_entry_has_a_request_a_response_and_a_duration() -> None:
     info = TapeInfo(began=10.0, fairlead="1.2", about={"url": "https://x.example/mcp"})
     log = archive(
         info,
@@ -71,7 +71,7 @@ def test_archive_entry_has_a_request_a_response_and_a_duration() -> None:
     assert (response["bodySize"], response["content"]["text"]) == (0, "")
 
 
-def test_missing_values_of_a_tape_get_defaults_in_the_archive() -> None:
+def test_values_missing_on_a_tape_have_defaults_in_the_archive() -> None:
     log = archive(TapeInfo(began=1e300), said(2, 0.0, UP, id=1, method="a"))
     assert log["creator"]["version"] == "0"
     (call,) = log["entries"]
@@ -80,7 +80,9 @@ def test_missing_values_of_a_tape_get_defaults_in_the_archive() -> None:
     assert call["startedDateTime"] == "1970-01-01T00:00:00+00:00"
 
 
-def test_archive_entry_has_the_headers_of_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_entry_has_the_http_headers_of_its_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(har_export, "SESSIONS", 2)
 
     def call(session: str, *, known: bool) -> TapeEntry:

@@ -1,4 +1,4 @@
-"""Tests that a journal keeps the latest exchanges, within limits and without secrets."""
+"""Tests of journals, which keep the latest exchanges within limits and without secrets."""
 
 import asyncio
 from pathlib import Path
@@ -80,7 +80,7 @@ async def test_notes_of_interceptors_are_recorded_in_the_journal() -> None:
     class Refuse:
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             exchange = msgspec.structs.replace(exchange)
-            exchange.note("a note of the interceptor")
+            exchange.note("interceptor note")
             if exchange.target == "no":
                 raise RpcError(-32000, "not here")
             return await proceed(exchange)
@@ -89,7 +89,7 @@ async def test_notes_of_interceptors_are_recorded_in_the_journal() -> None:
     async with scene(interceptors=[Journaling(journal), Refuse()]) as place:
         client = await place.session()
         assert (await client.answer_to(client.ask("tools/call", {"name": "no"})))["error"]
-    assert journal.records()[-1].did == ("a note of the interceptor",)
+    assert journal.records()[-1].did == ("interceptor note",)
 
 
 def filled(journal: Journal, count: int, params: bytes = b"{}") -> None:
@@ -98,7 +98,7 @@ def filled(journal: Journal, count: int, params: bytes = b"{}") -> None:
         journal.end(record, "ok")
 
 
-def test_journal_evicts_the_oldest_entries_by_number_and_size() -> None:
+def test_the_journal_evicts_the_oldest_entries_by_number_and_size() -> None:
     journal = Journal(max_entries=10)
     filled(journal, 25)
     assert [one.target for one in journal.records()] == [str(n) for n in range(15, 25)]
@@ -144,7 +144,7 @@ def test_a_tool_error_is_detected_even_if_the_result_is_not_kept(
     assert [one.state for one in journal.records()] == ["failed", "ok"]
 
 
-async def test_slow_reader_loses_the_oldest_records_and_counts_them() -> None:
+async def test_a_slow_reader_loses_the_oldest_records_and_their_number_is_counted() -> None:
     journal = Journal()
     reader = journal.follow(room=10)
     filled(journal, 25)
@@ -171,7 +171,7 @@ async def test_a_call_that_hangs_is_flagged_once() -> None:
         journal.end(record, "ok")
         [answered] = await reader.wait(1)
         assert (answered.state, answered.flags, answered.duration) == ("ok", (HANGS,), 31.0)
-    assert listening.flags == ()  # subscriptions are answered only when they end
+    assert listening.flags == ()  # subscriptions are pending until they end
 
 
 def test_malformed_and_unmatched_lines_are_flagged() -> None:
@@ -246,7 +246,7 @@ def test_secrets_in_targets_are_redacted_in_journal_records(text: str) -> None:
     assert "pass1234" not in record.target
 
 
-def test_record_of_a_line_has_the_time_at_which_the_line_was_sent() -> None:
+def test_the_record_of_a_line_has_the_time_at_which_it_was_sent() -> None:
     journal = Journal()
     overheard = LineObserver(journal)
     overheard.when = Timestamp(steady=10.0, wall=1_000.0)

@@ -1,4 +1,4 @@
-"""Tests of the limits of a journal, and of the redaction of everything it shows."""
+"""Tests of the limits of a journal, and of redaction in all its output."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ async def passed(journal: Journal, method: str, params: dict[str, object]) -> Jo
 
 
 @pytest.mark.parametrize("longest", [0, 30, 1000])
-async def test_messages_over_the_limit_are_not_kept(longest: int) -> None:
+async def test_the_journal_does_not_store_messages_over_the_size_limit(longest: int) -> None:
     journal = Journal(longest=longest)
     record = await passed(journal, "tools/call", {"name": "x", "arguments": {"text": "y" * 100}})
     kept = longest == 1000
@@ -44,7 +44,7 @@ async def test_messages_over_the_limit_are_not_kept(longest: int) -> None:
     assert record.target == "x"
 
 
-async def test_target_of_a_resource_request_is_its_uri_even_if_it_has_a_name() -> None:
+async def test_the_target_of_a_resource_request_is_its_uri_even_if_params_contain_a_name() -> None:
     params: dict[str, object] = {"uri": "file:///secret", "name": "harmless"}
     assert (await passed(Journal(), "resources/read", params)).target == "file:///secret"
     journal = Journal()
@@ -60,7 +60,7 @@ def kept(journal: Journal) -> list[int]:
     return [record.id for record in journal.records()]
 
 
-def test_entries_are_evicted_by_size_except_the_last_one() -> None:
+def test_journal_entries_except_the_last_one_are_evicted_by_size() -> None:
     journal = Journal(max_bytes=3000)
     for _ in range(3):
         journal.end(journal.begin(UP, "request", "m", params=b"x" * 500), "ok", b"y" * 100)
@@ -118,7 +118,7 @@ def test_request_ids_of_any_type_can_be_recorded(given: object, shown: object) -
     assert journal.records()[0].request_id == shown
 
 
-def test_length_of_recorded_names_and_ids_is_limited() -> None:
+def test_the_length_of_recorded_names_and_ids_is_limited() -> None:
     journal = Journal()
     journal.begin(UP, "request", "m" * 300_000, "t" * 300_000, request_id="i" * 300_000)
     record = journal.records()[0]
@@ -127,7 +127,7 @@ def test_length_of_recorded_names_and_ids_is_limited() -> None:
     assert lengths.pop() < 300_000
 
 
-async def test_the_number_of_readers_is_limited_and_close_ends_them() -> None:
+async def test_the_number_of_journal_readers_is_limited_and_close_ends_all_readers() -> None:
     journal = Journal()
     readers = []
     with pytest.raises(RuntimeError, match=r"too many readers: the limit is \d+"):
@@ -195,7 +195,7 @@ LIMIT = 10.0
 
 @st.composite
 def hidden(draw: st.DrawFn) -> bytes:
-    """JSON with a secret under a duplicate name; the other member with the name is harmless."""
+    """Generate JSON with a duplicate name, one of whose members contains a secret."""
     name = draw(st.sampled_from(["password", "a", "tok\\u0065n"]))
     secret = json.dumps(f"Bearer {SECRET}" if name == "a" else SECRET)
     harmless = draw(st.sampled_from(["null", '""', "true", '"x"' if name == "a" else "false"]))
@@ -250,11 +250,13 @@ async def test_the_result_of_a_record_that_was_read_while_pending_is_redacted() 
     assert SECRET.encode() not in msgspec.json.encode(now)
 
 
-async def test_a_slow_watcher_sees_no_secret_of_requests_that_end_meanwhile(tmp_path: Path) -> None:
-    """Requests may end while the watcher receives the earlier records."""
+async def test_a_slow_watcher_receives_no_secrets_of_requests_that_end_while_it_reads(
+    tmp_path: Path,
+) -> None:
+    """Requests may end while earlier records are being sent to the watcher."""
     journal = Journal()
     filler = Raw(json.dumps("x" * 20_000).encode())
-    for _ in range(200):  # more than the buffer of a socket
+    for _ in range(200):  # more data than a socket buffers
         journal.end(journal.begin(UP, "request", "filler", params=filler), "ok")
     record = journal.begin(UP, "request", "tools/call", params=Raw(b"{}"), request_id=1)
     async with (
@@ -300,7 +302,7 @@ def test_recording_short_params_does_not_keep_the_whole_message_in_memory() -> N
     around = b'{"jsonrpc":"2.0","id":1,%b"method":"x","params":{"a":1}}' % (b" " * (1 << 20))
 
     def keep(number: int) -> None:
-        message = decode(bytes(bytearray(around)))  # a new message each time
+        message = decode(bytes(bytearray(around)))  # creates a new message each time
         assert isinstance(message, Request)
         assert isinstance(message.params, Raw)
         record = journal.begin(UP, "request", "x", params=message.params)
@@ -309,7 +311,7 @@ def test_recording_short_params_does_not_keep_the_whole_message_in_memory() -> N
     assert _size_of(50, keep) < 4 << 20
 
 
-def test_long_names_are_cut_and_not_kept_in_memory() -> None:
+def test_long_names_are_truncated_and_not_kept_in_memory() -> None:
     journal = Journal()
 
     def keep(number: int) -> None:
@@ -322,7 +324,7 @@ def test_long_names_are_cut_and_not_kept_in_memory() -> None:
 
 
 async def test_a_journal_in_a_relay_does_not_keep_messages_in_memory() -> None:
-    """The memory of a whole relay with a journal is measured."""
+    """Measure the memory of a whole relay with a journal."""
     journal = Journal()
     async with scene(interceptors=[Journaling(journal)]) as place:
         client = await place.session()

@@ -1,4 +1,4 @@
-"""Tests of matching responses with requests in a conversation of lines."""
+"""Tests of matching responses with requests in observed lines."""
 
 import json
 from typing import Any
@@ -52,7 +52,7 @@ GONE = "notifications/cancelled"
         (DOWN, {"method": GONE, "params": {"requestId": 1}}, "pending", None, None),
     ],
 )
-def test_the_response_determines_the_outcome_of_a_request(
+def test_the_response_to_a_request_determines_its_outcome(
     way: Direction, answer: dict[str, Any], state: str, code: int | None, error: str | None
 ) -> None:
     first, *rest = observe((UP, ASK), (way, answer)).records()
@@ -80,7 +80,7 @@ def test_a_late_response_to_a_cancelled_request_is_not_flagged() -> None:
         ({"result": {}}, "ok", None),
     ],
 )
-def test_response_to_an_unknown_id_is_recorded_separately(
+def test_a_response_to_an_unknown_id_is_recorded_separately(
     answer: dict[str, Any], state: str, shown: Any
 ) -> None:
     asked, stray = observe((UP, ASK), (DOWN, answer)).records()
@@ -113,7 +113,7 @@ def test_a_response_is_matched_even_if_its_id_has_an_invalid_type() -> None:
 
 
 @pytest.mark.parametrize(("asked", "lost"), [(3, []), (4, [0]), (5, [0, 1])])
-def test_number_of_pending_requests_is_limited_and_the_oldest_is_recorded_as_lost(
+def test_at_the_limit_the_oldest_pending_request_is_recorded_as_lost(
     monkeypatch: pytest.MonkeyPatch, asked: int, lost: list[int]
 ) -> None:
     monkeypatch.setattr(observers, "MAX_ASKED", 3)
@@ -122,7 +122,7 @@ def test_number_of_pending_requests_is_limited_and_the_oldest_is_recorded_as_los
 
 
 @pytest.mark.parametrize(("asked", "lost"), [(2, 0), (3, 3)])
-def test_number_of_pending_requests_with_the_same_id_is_limited(
+def test_the_number_of_pending_requests_with_the_same_id_is_limited(
     monkeypatch: pytest.MonkeyPatch, asked: int, lost: int
 ) -> None:
     monkeypatch.setattr(observers, "MAX_SAME", 2)
@@ -156,7 +156,7 @@ def test_pending_requests_are_recorded_as_lost_when_the_conversation_ends() -> N
         (b"", False, ["stray"]),
     ],
 )
-def test_a_batch_is_split_and_other_lines_are_not_messages(
+def test_a_batch_is_split_and_lines_that_are_not_messages_are_flagged(
     line: bytes, good: bool, kinds: list[str]
 ) -> None:
     journal = Journal()

@@ -1,4 +1,4 @@
-"""Tests of the socket of a journal: location, content and removal."""
+"""Tests of the socket of a journal: its location, content and removal."""
 
 import asyncio
 import os
@@ -33,13 +33,13 @@ def machine(home: Path, **env: str) -> HostPaths:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory with a short path, which is also used for temporary files."""
+    """Return a directory with a short path, which is also used for temporary files."""
     with tempfile.TemporaryDirectory(prefix="w", dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         yield Path(folder)
 
 
-def test_directory_of_the_sockets_depends_on_the_environment(short: Path) -> None:
+def test_the_directory_of_watch_sockets_depends_on_the_environment(short: Path) -> None:
     (short / "run").mkdir()
     there, missing = str(short / "run"), str(short / "none")
     own = watch_folder(machine(short, FAIRLEAD_HOME=str(short / "own"), XDG_RUNTIME_DIR=there))
@@ -51,21 +51,21 @@ def test_directory_of_the_sockets_depends_on_the_environment(short: Path) -> Non
         assert stat.S_IMODE(made.stat().st_mode) == 0o700
 
 
-def test_the_directory_is_created_only_on_request(short: Path) -> None:
+def test_the_directory_of_watch_sockets_is_created_only_on_request(short: Path) -> None:
     here = machine(short, FAIRLEAD_HOME=str(short))
     assert not watch_folder(here, make=False).exists()
     assert watch_folder(here).is_dir()
     assert watch_folder(here, make=False) == short / "run"
 
 
-def test_other_users_have_no_access_to_the_directory(short: Path) -> None:
+def test_the_directory_of_watch_sockets_is_private_to_its_user(short: Path) -> None:
     (short / "run").mkdir(mode=0o755)
     assert (
         stat.S_IMODE(watch_folder(machine(short, FAIRLEAD_HOME=str(short))).stat().st_mode) == 0o700
     )
 
 
-def test_symbolic_link_in_place_of_the_directory_is_rejected(short: Path) -> None:
+def test_a_symbolic_link_in_place_of_the_directory_is_rejected(short: Path) -> None:
     (short / "other").mkdir()
     (short / "run").symlink_to(short / "other")
     with pytest.raises(ConfigError, match=r"run must belong to the current user"):
@@ -73,7 +73,7 @@ def test_symbolic_link_in_place_of_the_directory_is_rejected(short: Path) -> Non
 
 
 @pytest.mark.parametrize(("length", "replaced"), [(58, False), (59, True)])
-def test_a_path_that_is_too_long_for_a_socket_is_replaced(
+def test_the_directory_is_replaced_if_socket_paths_would_be_too_long(
     short: Path, length: int, replaced: bool
 ) -> None:
     home = short / ("x" * (length - len(str(short / "a" / "run")) + 1))
@@ -90,7 +90,7 @@ async def lines_of(path: Path, count: int) -> tuple[list[Any], asyncio.StreamRea
     return [msgspec.json.decode(await reader.readline()) for _ in range(count)], reader, writer
 
 
-async def test_connection_receives_the_hello_then_earlier_and_new_records(short: Path) -> None:
+async def test_a_watcher_receives_the_hello_then_earlier_and_new_records(short: Path) -> None:
     journal = Journal()
     journal.end(journal.begin(UP, "request", "done"), "ok")
     waits = journal.begin(UP, "request", "waits")
@@ -116,7 +116,7 @@ async def test_connection_receives_the_hello_then_earlier_and_new_records(short:
     ("name", "file"),
     [("", "x-7.sock"), ("n" * 30, "n" * 24 + "-7.sock"), ("a.b_c-d", "a.b_c-d-7.sock")],
 )
-async def test_a_socket_is_named_after_its_process(short: Path, name: str, file: str) -> None:
+async def test_a_watch_socket_is_named_after_its_process(short: Path, name: str, file: str) -> None:
     async with announce_journal(Journal(), name, "tap", pid=7, folder=short) as path:
         assert path.name == file
     async with announce_journal(Journal(), "x", "tap", folder=short) as path:
@@ -135,7 +135,7 @@ async def test_queued_records_are_sent_before_the_socket_closes(short: Path) -> 
     assert len(journal._readers) == 0
 
 
-async def test_number_of_readers_is_limited_and_disconnected_ones_do_not_count(
+async def test_the_number_of_readers_is_limited_and_disconnected_readers_do_not_count(
     short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = Journal()
@@ -176,9 +176,11 @@ async def test_a_replacement_directory_is_removed_with_the_last_socket(short: Pa
     assert (stands_in.exists(), real.exists()) == (False, True)
 
 
-async def test_sockets_of_dead_processes_are_removed_and_others_found(short: Path) -> None:
+async def test_sockets_of_dead_processes_are_removed_and_other_sockets_are_listed(
+    short: Path,
+) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
-        dead.bind(str(short / "dead-1.sock"))  # the socket accepts no connections
+        dead.bind(str(short / "dead-1.sock"))  # bound, but accepts no connections
     (short / "file-1.sock").touch()
     (short / "other").touch()
     async with announce_journal(Journal(), "old", "tap", pid=1, folder=short) as old:
@@ -190,7 +192,7 @@ async def test_sockets_of_dead_processes_are_removed_and_others_found(short: Pat
     assert [one.name for one in short.iterdir()] == ["other"]
 
 
-def test_a_socket_with_invalid_data_does_not_hide_others(short: Path) -> None:
+def test_a_socket_that_sends_invalid_data_does_not_hide_other_sockets(short: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
         there.bind(str(short / "odd-1.sock"))
         there.listen(2)

@@ -1,4 +1,4 @@
-"""Tests of the playback of one call: notifications, requests and cancellations of the server."""
+"""Tests of the playback of one call: server notifications, requests and cancellations."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ def down(related: int | None = None, **message: Any) -> dict[str, Any]:
 
 
 def script(path: Path, *lines: dict[str, Any]) -> list[ScriptedCall]:
-    """Return the calls of a tape with one line per second."""
+    """Return the calls on a tape whose lines are one second apart."""
     tape = path / "one.tape.jsonl"
     each = [{"seq": n, "at": float(n), "session": "s"} | line for n, line in enumerate(lines, 1)]
     tape.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in each))
@@ -39,7 +39,7 @@ def script(path: Path, *lines: dict[str, Any]) -> list[ScriptedCall]:
 
 
 class Edge(NullReplyPath):
-    """The reply path of a client, which records notifications and requests."""
+    """Fake reply path to a client, which records notifications and requests."""
 
     def __init__(self) -> None:
         super().__init__(ANONYMOUS)
@@ -53,7 +53,9 @@ class Edge(NullReplyPath):
         given = msgspec.json.decode(params) if isinstance(params, Raw) else None
         self.told.append((notification.method, given))
 
-    async def request_caller(self, exchange: Exchange, method: str, params: Any) -> Raw:
+    async def request_caller(
+        self, exchange: Exchange, method: str, params: Any, *, timeout: float | None = None
+    ) -> Raw:
         self.asked.append(f"begin {method}")
         if self.gone:
             raise ChannelClosed("gone")
@@ -67,7 +69,7 @@ class Edge(NullReplyPath):
 
 
 class Client:
-    """A connection that also receives unrelated messages."""
+    """Fake connection that receives messages unrelated to a call."""
 
     def __init__(self) -> None:
         self.channel = self
@@ -91,7 +93,7 @@ def player(
     return CuePlayer(cue, about.pop("pace", Pace()), given, peer, about.pop("listening", {})), edge
 
 
-async def test_response_is_returned_after_the_notifications_recorded_before_it(
+async def test_the_response_is_returned_after_the_notifications_recorded_before_it(
     tmp_path: Path, virtual_time: VirtualTime
 ) -> None:
     (cue,) = script(
@@ -109,11 +111,11 @@ async def test_response_is_returned_after_the_notifications_recorded_before_it(
     rest = playing.rest()
     assert rest is not None
     await rest
-    # the request has ended, so the notification is not related to it
+    # Sent without a related request, because the request has ended.
     assert edge.told == [("notifications/x", {"n": 1})]
 
 
-async def test_rest_is_none_if_no_step_follows_the_response(tmp_path: Path) -> None:
+async def test_rest_returns_none_if_no_step_follows_the_response(tmp_path: Path) -> None:
     (cue,) = script(tmp_path, up(id=1, method="a"), down(id=1, result={}))
     playing, _ = player(cue)
     await playing.play_until_response()
@@ -122,7 +124,7 @@ async def test_rest_is_none_if_no_step_follows_the_response(tmp_path: Path) -> N
     assert player(silent)[0].rest() is None
 
 
-async def test_request_without_a_recorded_response_waits_until_it_is_cancelled(
+async def test_a_request_without_a_recorded_response_waits_until_it_is_cancelled(
     tmp_path: Path,
 ) -> None:
     (cue,) = script(tmp_path, up(id=1, method="a"), down(1, id=9, method="roots/list"))
@@ -139,7 +141,7 @@ async def test_request_without_a_recorded_response_waits_until_it_is_cancelled(
 
 
 @pytest.mark.parametrize("withdrawn", [True, False])
-async def test_playback_awaits_or_cancels_a_request_of_the_server_as_recorded(
+async def test_playback_awaits_or_cancels_a_server_request_as_recorded(
     tmp_path: Path, withdrawn: bool
 ) -> None:
     gone = down(method="notifications/cancelled", params={"requestId": 9})
@@ -176,10 +178,10 @@ async def test_a_client_error_does_not_stop_the_playback(tmp_path: Path) -> None
     assert (await playing.play_until_response()).kind == "answer"
     stateless, edge = player(cue, stateless=True)
     assert (await stateless.play_until_response()).kind == "answer"
-    assert edge.asked == []  # stateless clients receive no requests
+    assert edge.asked == []  # stateless clients receive no server requests
 
 
-async def test_played_progress_has_the_token_of_the_current_client(tmp_path: Path) -> None:
+async def test_replayed_progress_has_the_token_of_the_current_client(tmp_path: Path) -> None:
     token = {"_meta": {"progressToken": "old"}}
     (cue,) = script(
         tmp_path,
@@ -200,7 +202,7 @@ async def test_played_progress_has_the_token_of_the_current_client(tmp_path: Pat
     ("related", "peer", "told", "sent"),
     [(1, True, 1, 0), (None, True, 0, 1), (None, False, 1, 0), (1, False, 1, 0)],
 )
-async def test_notifications_unrelated_to_the_call_are_sent_on_the_connection(
+async def test_notifications_unrelated_to_a_call_are_sent_on_the_connection(
     tmp_path: Path, related: int | None, peer: bool, told: int, sent: int
 ) -> None:
     (cue,) = script(
@@ -230,7 +232,9 @@ async def test_a_server_request_unrelated_to_a_call_has_no_timeout(tmp_path: Pat
     await nobody.all()
 
 
-async def test_notifications_of_a_subscription_are_sent_to_subscribers(tmp_path: Path) -> None:
+async def test_notifications_of_a_recorded_subscription_are_sent_to_subscribers(
+    tmp_path: Path,
+) -> None:
     key = "io.modelcontextprotocol/subscriptionId"
     changed = {"_meta": {key: 1}}
     listen, call = script(
@@ -246,7 +250,7 @@ async def test_notifications_of_a_subscription_are_sent_to_subscribers(tmp_path:
     await playing.play_until_response()
     assert heard.told == [("notifications/tools/list_changed", {"_meta": {key: 1}})]
     assert edge.told == []
-    alone, edge = player(call)  # this client did not subscribe
+    alone, edge = player(call)  # this client has not subscribed
     await alone.play_until_response()
     assert edge.told == []
 
@@ -272,7 +276,7 @@ async def test_a_failure_during_playback_cancels_pending_requests(tmp_path: Path
     assert "end roots/list" not in edge.asked
 
 
-async def test_pending_request_of_the_server_is_cancelled_with_its_call(tmp_path: Path) -> None:
+async def test_a_pending_server_request_is_cancelled_with_its_call(tmp_path: Path) -> None:
     (cue,) = script(
         tmp_path,
         up(id=1, method="a"),

@@ -1,4 +1,4 @@
-"""Tests of the pace of a replay: recorded, faster, immediate or step by step."""
+"""Tests of the pace of a replay: recorded, faster, without delays or step by step."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 async def turns() -> None:
-    """Let all ready callbacks run."""
+    """Run all ready callbacks."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -18,7 +18,7 @@ async def turns() -> None:
     ("speed", "seconds", "took"),
     [(None, 5, 0), (1, 5, 5), (2, 5, 2.5), (0.5, 5, 10), (1, 0, 0), (1, -1, 0)],
 )
-async def test_the_speed_divides_the_recorded_waiting_times(
+async def test_the_replay_speed_divides_the_recorded_delays(
     virtual_time: VirtualTime, speed: float | None, seconds: float, took: float
 ) -> None:
     begun = virtual_time.now
@@ -32,7 +32,7 @@ def test_a_replay_speed_must_be_positive_and_finite(speed: float) -> None:
         Pace(speed)
 
 
-async def test_each_step_releases_one_message() -> None:
+async def test_each_step_of_a_replay_releases_one_message() -> None:
     pace = Pace(stepped=True)
     tasks = [asyncio.ensure_future(pace.wait(0)) for _ in range(4)]
     await turns()
@@ -42,11 +42,11 @@ async def test_each_step_releases_one_message() -> None:
     assert ([task.done() for task in tasks], pace.waiting) == ([True, False, False, False], 3)
     pace.resume()
     await turns()
-    assert pace.waiting == 3, "a stepped message waits for its step"
+    assert pace.waiting == 3, "resume does not release stepped messages"
     pace.step(5)
     await turns()
     assert pace.waiting == 0
-    for _ in range(2):  # two of the granted steps were unused
+    for _ in range(2):  # two of the five granted steps are left
         await pace.wait(0)
     last = asyncio.ensure_future(pace.wait(0))
     await turns()
@@ -70,7 +70,7 @@ async def test_a_paused_replay_sends_one_message_per_step() -> None:
     assert pace.waiting == 0
 
 
-async def test_cancelled_wait_does_not_use_up_a_step() -> None:
+async def test_a_cancelled_wait_does_not_use_up_a_step() -> None:
     pace = Pace(stepped=True)
     first, second = (asyncio.ensure_future(pace.wait(0)) for _ in range(2))
     await turns()

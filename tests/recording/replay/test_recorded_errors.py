@@ -1,4 +1,4 @@
-"""Tests of errors that are read from a tape."""
+"""Tests of errors read from a tape."""
 
 import pytest
 from msgspec import Raw
@@ -7,7 +7,7 @@ from fairlead.recording.replay.script import read_refusal
 
 
 @pytest.mark.parametrize("raw", [None, Raw(b"5"), Raw(b'{"code":"x","message":"no"}')])
-def test_invalid_recorded_error_is_played_as_an_internal_error(raw: Raw | None) -> None:
+def test_an_invalid_recorded_error_is_replayed_as_an_internal_error(raw: Raw | None) -> None:
     assert read_refusal(raw) == (
         -32603,
         "The recorded response cannot be decoded",

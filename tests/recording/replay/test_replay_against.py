@@ -1,4 +1,4 @@
-"""Tests of the replay of a tape against a live server, with a report of the differences."""
+"""Tests of replaying a tape to a live server, with a report of the differences."""
 
 import asyncio
 import sys
@@ -101,7 +101,7 @@ async def test_a_replay_compares_notifications_if_requested(tmp_path: Path) -> N
     ]
 
 
-async def test_a_server_that_dies_before_its_first_response_is_an_error(tmp_path: Path) -> None:
+async def test_a_replay_fails_if_the_server_exits_before_its_first_response(tmp_path: Path) -> None:
     await record(tmp_path / "one", make("red"))
     program = {"command": sys.executable, "args": ["-c", "input(); exit(3)"]}
     told: list[ComparedCall] = []
@@ -111,11 +111,11 @@ async def test_a_server_that_dies_before_its_first_response_is_an_error(tmp_path
     assert (caught.value.exit_code, told) == (3, [])
 
 
-async def test_exit_of_a_server_during_the_replay_is_reported_once_with_the_reason(
+async def test_the_exit_of_a_server_during_a_replay_is_reported_once_with_the_reason(
     tmp_path: Path,
 ) -> None:
     await record(tmp_path / "one", make("red"))
-    # A server that answers the first request, waits for the next one, and exits.
+    # A server that answers the first request, waits for the second request, and exits.
     code = """if True:
         import json
         while "id" not in (first := json.loads(input())):
@@ -136,7 +136,7 @@ async def test_exit_of_a_server_during_the_replay_is_reported_once_with_the_reas
     assert {each.error for each in others[1:]} == {"the server had disconnected"}
 
 
-async def test_a_server_that_denies_access_is_an_error(tmp_path: Path) -> None:
+async def test_a_replay_fails_if_the_server_denies_access(tmp_path: Path) -> None:
     await record(tmp_path / "one", make("red"))
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -155,12 +155,10 @@ async def test_a_server_that_denies_access_is_an_error(tmp_path: Path) -> None:
     assert caught.value.status == 401
 
 
-async def test_request_that_was_cancelled_on_the_tape_is_cancelled_in_the_replay(
+async def test_a_request_cancelled_on_the_tape_is_cancelled_in_the_replay(
     tmp_path: Path,
 ) -> None:
-    """Without the cancellation, a server that handles one request at a time would never reach the
-    next one.
-    """
+    """The server handles one request at a time and reaches the next one only if it is cancelled."""
     ended = asyncio.Event()
     server = MCPServer("one at a time", rate_limit_rate=0)
     turn = asyncio.Lock()
@@ -178,7 +176,7 @@ async def test_request_that_was_cancelled_on_the_tape_is_cancelled_in_the_replay
     @server.tool()
     async def next_one() -> str:
         async with turn:
-            return "it is your turn"
+            return "next"
 
     with TapeWriter(tmp_path / "one") as tape:
         relay = Relay(server, interceptors=[Recorder(tape)])
@@ -192,14 +190,14 @@ async def test_request_that_was_cancelled_on_the_tape_is_cancelled_in_the_replay
                 await asyncio.sleep(0)
             call.cancel()
             await ended.wait()
-            assert (await client.call("next_one")).text == "it is your turn"
+            assert (await client.call("next_one")).text == "next"
     async with asyncio.timeout(LIMIT):
         report = await replay_tape(tmp_path / "one", server, timeout=5)
     assert report.same, str(report)
     assert "next_one" in report.compared[-1].what
 
 
-async def test_report_states_that_a_redacted_request_was_sent_without_its_secrets(
+async def test_the_report_states_that_a_redacted_request_was_sent_without_its_secrets(
     tmp_path: Path,
 ) -> None:
     server = MCPServer("door", rate_limit_rate=0)
@@ -219,13 +217,13 @@ async def test_report_states_that_a_redacted_request_was_sent_without_its_secret
     async with asyncio.timeout(LIMIT):
         report = await replay_tape(tmp_path / "one", server)
     (what,) = wrong(report)
-    assert what.startswith("tools/call login (sent without the secrets")
+    assert what.startswith("tools/call login (sent without its secrets")
 
 
 # +
 
 
-def test_long_values_are_cut_in_replay_reports() -> None:
+def test_long_values_are_truncated_in_replay_reports() -> None:
     assert _cut("x" * 10_000) == "x" * 10_000
     assert _cut("x" * 10_001) == "x" * 10_000 + "… (10001 characters)"
     assert _cut([1, 2]) == [1, 2]

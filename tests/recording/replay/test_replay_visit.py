@@ -1,4 +1,4 @@
-"""Tests of the replay of a session against a server, one message at a time."""
+"""Tests of replaying a session to a server, message by message."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ UP, DOWN = "client_to_server", "server_to_client"
 
 
 class FakeServer(SharedStream):
-    """A server with given responses, or default ones."""
+    """Fake server with given or default responses."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -136,7 +136,7 @@ async def test_differences_in_a_response_are_reported_with_their_paths(tmp_path:
     assert (await replay(place, FakeServer(a={"n": 5, "m": 2}), ignore=["result.n"])).same
 
 
-async def test_missing_response_is_reported_after_the_timeout(
+async def test_a_missing_response_is_reported_after_the_timeout(
     tmp_path: Path, virtual_time: VirtualTime
 ) -> None:
     place = tape(tmp_path, ask(1, "a"), answer(1), ask(2, "b"), answer(2))
@@ -160,7 +160,7 @@ async def test_a_response_is_awaited_before_later_messages_are_sent(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("notifications", "place_of_it"), [(False, 1), (True, 3)])
-async def test_recorded_cancellation_is_sent_to_the_server(
+async def test_a_recorded_cancellation_is_sent_to_the_server(
     tmp_path: Path, notifications: bool, place_of_it: int
 ) -> None:
     place = tape(
@@ -200,14 +200,16 @@ async def test_notifications_are_compared_in_any_order(
 
     began = virtual_time.now
     report = await replay(place, FakeServer(a=said), notifications=True, timeout=4.0)
-    assert virtual_time.now == began + 4.0  # one notification does not arrive
+    assert virtual_time.now == began + 4.0  # waits for the notification that is not received
     assert [(one.seq, one.error) for one in report.compared] == [
         *((1, None), (2, None), (3, None), (4, "the notification was not received")),
     ]
     assert (await replay(place, FakeServer(a=said), timeout=4.0)).same
 
 
-async def test_requests_of_the_server_get_the_recorded_responses(tmp_path: Path) -> None:
+async def test_requests_of_the_server_are_answered_with_the_recorded_responses(
+    tmp_path: Path,
+) -> None:
     place = tape(
         tmp_path,
         ask(1, "a"),
@@ -235,7 +237,7 @@ async def test_requests_of_the_server_get_the_recorded_responses(tmp_path: Path)
     assert answers == {
         20: {"code": 7, "message": "no"},  # an equal request
         21: {"of": 1},
-        22: {"of": 1},  # the last response to this method is reused
+        22: {"of": 1},  # reuses the last recorded response to this method
         23: {},
         24: {"code": -32601, "message": "Method not found: other"},
     }
@@ -253,7 +255,7 @@ async def test_requests_of_the_server_get_the_recorded_responses(tmp_path: Path)
     ],
     ids=["401", "404", "500", "connect", "closed", "timeout"],
 )
-def test_connection_and_access_errors_mean_that_the_server_is_unavailable(
+def test_connection_and_access_errors_are_reported_as_an_unavailable_server(
     error: Any, away: bool
 ) -> None:
     assert replaying._is_away(error) is away
@@ -274,7 +276,7 @@ async def test_a_disconnected_server_is_reported_once(tmp_path: Path) -> None:
     assert not report.same
 
 
-def test_report_has_no_differences_if_no_call_has_any() -> None:
+def test_a_report_without_differing_calls_has_no_differences() -> None:
     assert ReplayReport().same
     good, bad = ComparedCall(1, "a"), ComparedCall(2, "b", error="no")
     assert (good.same, bad.same) == (True, False)
@@ -283,7 +285,7 @@ def test_report_has_no_differences_if_no_call_has_any() -> None:
     assert str(ReplayReport([good, bad])) == "2 compared, 1 differ\n2 b: no"
 
 
-def test_recorded_result_or_error_of_the_client_is_sent_again() -> None:
+def test_the_recorded_result_or_error_of_the_client_is_sent_again() -> None:
     class Step:
         def __init__(self, **members: Any) -> None:
             self._members = {
@@ -310,7 +312,7 @@ def test_recorded_result_or_error_of_the_client_is_sent_again() -> None:
 
 @pytest.mark.parametrize(("effort", "found"), [(12, True), (11, False)])
 def test_alignments_over_the_effort_limit_are_skipped(effort: int, found: bool) -> None:
-    # Two items, of which one occurs four times: 2 * (2 + 4) steps.
+    # Two items, one of which occurs four times, take 2 * (2 + 4) steps.
     assert (aligned("ab", "aaaa", effort) is not None) is found
 
 
@@ -332,7 +334,7 @@ def test_many_equal_items_are_aligned_within_the_limit() -> None:
         ("ab", "cd", (0, 0)),
     ],
 )
-def test_same_ends_counts_equal_items_at_the_start_and_the_end(
+def test_same_ends_counts_equal_items_at_the_start_and_end_of_two_lists(
     first: str, second: str, ends: tuple[int, int]
 ) -> None:
     assert same_ends(first, second) == ends

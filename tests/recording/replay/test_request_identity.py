@@ -1,4 +1,4 @@
-"""Tests of the identity of recorded requests."""
+"""Tests of the identities by which recorded requests are matched."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ def identity(params: dict[str, Any], method: str = "tools/call", *, request: boo
     return RequestIdentity.of(method, params, request=request, raw=raw)
 
 
-def test_the_same_request_has_the_same_identity() -> None:
+def test_equal_requests_have_the_same_identity() -> None:
     one = identity({"name": "a", "arguments": {"x": 1, "y": 2}})
     assert identity({"arguments": {"y": 2, "x": 1}, "name": "a"}) == one
     assert identity({"name": "a", "arguments": {"x": 1, "y": 2}, "_meta": {"k": 1}}) == one

@@ -1,4 +1,4 @@
-"""Tests of reading calls and their steps from a tape."""
+"""Tests of reading calls and their replay steps from a tape."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def down(related: int | None = None, **message: Any) -> dict[str, Any]:
 
 
 def cues(path: Path, *lines: dict[str, Any], session: str | None = "s1") -> list[ScriptedCall]:
-    """Return the calls of lines that are one second apart."""
+    """Return the calls on a tape whose lines are one second apart."""
     tape = path / "one.tape.jsonl"
     numbered = [
         {"seq": n, "at": float(n), "session": session} | line for n, line in enumerate(lines, 1)
@@ -41,14 +41,14 @@ def steps(cue: ScriptedCall) -> list[tuple[str, int]]:
     return [(step.kind, step.seq) for step in cue.steps]
 
 
-def test_response_is_a_step_of_its_request_with_the_recorded_delay(tmp_path: Path) -> None:
+def test_a_response_is_a_step_of_its_request_with_the_recorded_delay(tmp_path: Path) -> None:
     first, second = cues(
         tmp_path,
         up(id=1, method="a", params={"x": 1}),
         up(id=2, method="b"),
         down(id=2, result={"n": 2}),
         down(id=1, error={"code": 1, "message": "no"}),
-        down(id=1, result={}),  # a response without a request
+        down(id=1, result={}),  # a second response to the request
     )
     assert [steps(first), steps(second)] == [[("answer", 4)], [("answer", 3)]]
     assert (first.steps[0].after, second.steps[0].after) == (3.0, 1.0)
@@ -72,7 +72,7 @@ def test_notifications_are_steps_of_the_call_that_they_refer_to(tmp_path: Path) 
         up(id=2, method="b"),
         down(method="notifications/progress", params={"progressToken": "t"}),
         down(related=1, method="notifications/message"),
-        down(method="notifications/message"),  # a step of the latest message
+        down(method="notifications/message"),  # belongs to the latest message
         down(id=1, result={}),
         down(method="notifications/progress", params={"progressToken": "t"}),  # after the response
         down(method="notifications/progress", params={"progressToken": "other"}),
@@ -86,7 +86,7 @@ def test_notifications_are_steps_of_the_call_that_they_refer_to(tmp_path: Path) 
     ]
 
 
-def test_responses_to_and_cancellations_of_server_requests_are_steps(tmp_path: Path) -> None:
+def test_responses_to_server_requests_and_their_cancellations_are_steps(tmp_path: Path) -> None:
     (cue,) = cues(
         tmp_path,
         up(id=1, method="a"),
@@ -113,7 +113,7 @@ def test_the_position_of_a_cancellation_is_recorded_with_its_call(tmp_path: Path
         up(method="notifications/cancelled", params={"requestId": 1}),
         up(method="notifications/cancelled", params={"requestId": 5}),
         up(method="notifications/cancelled"),
-        down(id=3, method="roots/list"),  # during the call that is not cancelled
+        down(id=3, method="roots/list"),  # belongs to the call that is not cancelled
     )
     assert (first.cancelled, second.cancelled) == (3, None)
     assert [steps(first), steps(second)] == [[], [("ask", 6)]]
@@ -142,7 +142,7 @@ def test_list_changes_are_not_assigned_to_the_pending_request(
     assert [len(first.steps), len(ping.steps)] == ([1, 1] if of_the_first else [0, 2])
 
 
-def test_a_message_before_the_first_call_is_ignored(tmp_path: Path) -> None:
+def test_a_message_recorded_before_the_first_call_is_ignored(tmp_path: Path) -> None:
     (cue,) = cues(tmp_path, down(method="notifications/message"), up(id=1, method="a"))
     assert cue.steps == []
 
@@ -182,7 +182,7 @@ def test_equal_ids_in_different_sessions_are_independent(tmp_path: Path) -> None
     assert [steps(first), steps(second)] == [[("answer", 3)], [("tell", 4)]]
 
 
-def test_stopped_messages_and_invalid_entries_are_skipped(tmp_path: Path) -> None:
+def test_stopped_messages_and_invalid_entries_are_skipped_in_a_replay(tmp_path: Path) -> None:
     (cue,) = cues(
         tmp_path,
         {**up(id=1, method="blocked"), "stopped": True},
@@ -199,7 +199,7 @@ def test_delays_between_steps_are_never_negative(tmp_path: Path) -> None:
     assert cue.steps[0].after == 0.0
 
 
-def test_the_number_of_messages_of_a_replayed_tape_is_limited(
+def test_the_number_of_messages_on_a_replayed_tape_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scripts, "MOST", 3)
@@ -223,7 +223,7 @@ def test_progress_is_tracked_for_pending_and_recently_answered_requests(
     answered = [down(id=n, result={}) for n in (0, 2)]
     late = [down(method="notifications/progress", params={"progressToken": n}) for n in range(5)]
     script = cues(tmp_path, *ask[:4], *answered, ask[4], *late)
-    # The first was answered long ago, so its progress belongs to the latest message.
+    # Request 0 was answered long ago, so its progress is a step of the latest message.
     assert [[step.seq for step in cue.steps if step.kind == "tell"] for cue in script] == [
         *([], [9], [10], [11], [8, 12])
     ]

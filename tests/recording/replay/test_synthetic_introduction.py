@@ -1,4 +1,4 @@
-"""Tests of tapes on which both eras were tried, and of introductions that were not recorded."""
+"""Tests of tapes whose client tried both eras, and of tapes without a recorded handshake."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ def write(path: Path, said: list[dict[str, Any]]) -> None:
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("recorded", [True, False], ids=["stateless tape", "handshake tape"])
 @pytest.mark.parametrize("version", [NEWEST.value, NEWEST_HANDSHAKE.value])
-async def test_a_tape_whose_client_tried_both_eras_serves_clients_of_both(
+async def test_a_tape_whose_client_tried_both_eras_is_served_to_clients_of_both(
     tmp_path: Path, recorded: bool, version: str
 ) -> None:
     write_tape(tmp_path / "tried", stateless=recorded)
@@ -74,7 +74,7 @@ async def test_a_tape_whose_client_tried_both_eras_serves_clients_of_both(
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("matching", ["tolerant", "strict"])
-async def test_a_client_that_discovered_the_server_elsewhere_can_use_the_tape(
+async def test_a_client_can_use_a_tape_that_has_no_recorded_discover_request(
     tmp_path: Path, matching: str
 ) -> None:
     server = {SERVER_INFO_KEY: {"name": "notes", "version": "1"}}
@@ -166,7 +166,7 @@ def test_synthetic_capabilities_and_server_info_are_derived_from_the_recorded_re
     ],
     ids=["handshake", "no version", "notification"],
 )
-def test_tape_of_the_handshake_era_has_no_synthetic_introduction(
+def test_a_tape_of_the_handshake_era_has_no_synthetic_introduction(
     tmp_path: Path, said: dict[str, Any]
 ) -> None:
     assert introduction(tmp_path, said) is None

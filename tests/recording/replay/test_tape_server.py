@@ -1,4 +1,4 @@
-"""Tests of a server that plays a recorded scene from a tape."""
+"""Tests of a server that replays a recorded scene from a tape."""
 
 import asyncio
 import contextlib
@@ -60,7 +60,7 @@ def lighthouse() -> MCPServer:
 
 
 class Keeper:
-    """The callbacks of the client in the scene."""
+    """The client in the scene, with its callbacks."""
 
     def __init__(self) -> None:
         self.progress: list[float] = []
@@ -72,14 +72,14 @@ class Keeper:
         return {"action": "accept", "content": {"value": f"yes {self.asked}"}}
 
     async def play(self, client: MCPClient) -> list[Any]:
-        """Play the scene, and return everything the client received."""
+        """Run the scene, and return everything the client received."""
         seen: list[Any] = [sorted(tool.name for tool in await client.tools())]
         for _ in range(2):
             seen.append((await client.call("turn")).text)
         signal = await client.call(
             "signal", {"text": "SOS"}, on_progress=lambda p, *_: self.progress.append(p)
         )
-        # In the stateless era, a tool and its progress start again after each elicitation.
+        # In the stateless era, the tool runs again and repeats its progress after each elicitation.
         seen += [signal.text, sorted(set(self.progress)), self.asked]
         seen.append((await client.call("fail")).is_error)
         seen.append([part.text for part in await client.read("log://today")])
@@ -110,7 +110,7 @@ async def joined(target: Any, version: str, keeper: Keeper) -> AsyncIterator[MCP
 
 
 async def record(path: Path, version: str, server: Any = None) -> list[Any]:
-    """Play the scene with a server, and record it."""
+    """Run the scene with a server, and record it."""
     keeper = Keeper()
     with TapeWriter(path) as tape:
         relay = Relay(server or lighthouse(), interceptors=[Recorder(tape)])
@@ -121,7 +121,7 @@ async def record(path: Path, version: str, server: Any = None) -> list[Any]:
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("matching", ["strict", "tolerant"])
-async def test_client_receives_the_recorded_messages_from_a_tape(
+async def test_a_client_receives_the_messages_recorded_on_a_tape(
     tmp_path: Path, version: str, matching: Any
 ) -> None:
     seen = await record(tmp_path / "one", version)
@@ -134,7 +134,7 @@ async def test_client_receives_the_recorded_messages_from_a_tape(
 
 
 @pytest.mark.parametrize(("recorded", "played"), [(HANDSHAKE, STATELESS), (STATELESS, HANDSHAKE)])
-async def test_a_tape_of_one_era_is_played_to_clients_of_the_other(
+async def test_a_tape_of_one_era_is_replayed_to_clients_of_the_other_era(
     tmp_path: Path, recorded: str, played: str
 ) -> None:
     seen = await record(tmp_path / "one", recorded)
@@ -156,7 +156,7 @@ async def test_a_tape_is_served_over_http(tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_recording_a_replay_gives_the_same_tape_except_for_times(
+async def test_recording_a_replay_produces_the_same_tape_except_for_times(
     tmp_path: Path, version: str
 ) -> None:
     await record(tmp_path / "one", version)
@@ -174,7 +174,7 @@ async def test_recording_a_replay_gives_the_same_tape_except_for_times(
         assert one == two
 
 
-async def test_request_that_was_not_recorded_is_refused_and_listed_as_missed(
+async def test_a_request_that_was_not_recorded_is_rejected_and_listed_as_missed(
     tmp_path: Path,
 ) -> None:
     await record(tmp_path / "one", HANDSHAKE)
@@ -187,7 +187,7 @@ async def test_request_that_was_not_recorded_is_refused_and_listed_as_missed(
     assert player.missed == ["tools/call 'turn'"]
 
 
-async def test_strict_tape_server_can_continue_at_any_message(tmp_path: Path) -> None:
+async def test_a_strict_tape_server_can_continue_at_any_message(tmp_path: Path) -> None:
     await record(tmp_path / "one", HANDSHAKE)
     calls = [e.seq for e in read_tape(tmp_path / "one") if b'"turn"' in bytes(e.message)]
     player = TapeServer(tmp_path / "one", matching="strict")
@@ -198,13 +198,13 @@ async def test_strict_tape_server_can_continue_at_any_message(tmp_path: Path) ->
         assert (await client.call("turn")).text == "2"
 
 
-async def test_subscription_to_a_tape_without_notifications_is_acknowledged_and_kept_open(
+async def test_a_subscription_stays_open_if_the_tape_contains_none(
     tmp_path: Path,
 ) -> None:
     await record(tmp_path / "one", STATELESS)
     cues = [cue for cue in load_script(tmp_path / "one") if cue.method != "subscriptions/listen"]
     player = TapeServer(cues)
-    # The relay subscribes on behalf of clients whose era has no subscriptions.
+    # The relay subscribes for clients whose era has no subscriptions.
     relay = player.for_both_eras()
     async with relay.running(), joined(relay, HANDSHAKE, Keeper()) as client:
         assert (await client.call("turn")).text == "1"
@@ -216,10 +216,10 @@ async def test_subscription_to_a_tape_without_notifications_is_acknowledged_and_
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("version", BOTH)
-async def test_an_elicitation_is_played_during_the_pending_call(
+async def test_a_recorded_elicitation_is_sent_during_the_pending_call(
     tmp_path: Path, version: str
 ) -> None:
-    """A tap does not know to which request an elicitation belongs."""
+    """Tapes of a tap do not contain the request to which an elicitation belongs."""
     asked = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {}}}
     answer = {"content": [{"type": "text", "text": "blue"}]}
     able = {
@@ -248,7 +248,7 @@ async def test_an_elicitation_is_played_during_the_pending_call(
     assert keeper.asked == 1
 
 
-async def test_repeated_calls_get_the_recorded_responses_in_turn_and_then_the_last_again(
+async def test_repeated_calls_get_the_recorded_responses_in_turn_and_then_the_last_one(
     tmp_path: Path,
 ) -> None:
     await record(tmp_path / "one", HANDSHAKE)
@@ -264,7 +264,7 @@ async def test_repeated_calls_get_the_recorded_responses_in_turn_and_then_the_la
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_notifications_are_sent_after_the_recorded_message(
+async def test_notifications_are_sent_after_the_message_they_followed_on_the_tape(
     tmp_path: Path, version: str
 ) -> None:
     async def visit(server: Any) -> list[str]:
@@ -278,7 +278,7 @@ async def test_notifications_are_sent_after_the_recorded_message(
             before = [method for method, _ in ears.drain() if "resources/updated" in method]
             await client.call("touch", {"uri": "red://fixed"})
             heard = await ears.hear("notifications/resources/updated", uri="red://fixed")
-            if version == HANDSHAKE:  # the stateless era must request it
+            if version == HANDSHAKE:  # stateless clients receive list changes only on request
                 await client.call("grow", {"tool": "more"})
                 await ears.hear("notifications/tools/list_changed")
             return [*before, heard["uri"]]
@@ -331,7 +331,7 @@ async def test_concurrent_calls_receive_their_own_progress(tmp_path: Path, versi
         assert await visit(player) == expected
 
 
-async def test_call_that_was_cancelled_on_the_tape_waits_for_its_cancellation(
+async def test_a_call_cancelled_on_the_tape_waits_for_its_cancellation(
     tmp_path: Path,
 ) -> None:
     server = MCPServer("slow", rate_limit_rate=0)
@@ -386,7 +386,7 @@ async def test_a_redacted_argument_matches_any_value(tmp_path: Path) -> None:
 
 
 def slow_tape(path: Path, gap: float) -> None:
-    """Write a tape with a request, progress and a response, each some time apart."""
+    """Write a tape with a request, progress and a response, with `gap` seconds between them."""
     opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "x"}}
     lines: list[tuple[float, str, dict[str, Any]]] = [
         (0, "client_to_server", {"id": 1, "method": "initialize", "params": {}}),
@@ -419,7 +419,9 @@ async def timed(path: Path, pace: Pace) -> float:
         return loop.time() - began
 
 
-async def test_a_tape_is_played_at_the_recorded_speed_faster_or_immediately(tmp_path: Path) -> None:
+async def test_a_tape_is_replayed_at_the_recorded_speed_faster_or_without_delays(
+    tmp_path: Path,
+) -> None:
     tape = tmp_path / "one.tape.jsonl"
     slow_tape(tape, 0.1)
     assert await timed(tape, Pace(1)) >= 0.19
@@ -435,7 +437,7 @@ async def test_playback_can_be_stepped_paused_and_resumed(tmp_path: Path) -> Non
     pace = Pace(stepped=True)
     player = TapeServer(tape, pace=pace)
     heard: asyncio.Queue[str] = asyncio.Queue()
-    pace.step()  # the response to `initialize`
+    pace.step()  # releases the response to `initialize`
     async with (
         asyncio.timeout(LIMIT),
         player.running(),

@@ -1,4 +1,4 @@
-"""Tests of a server that plays a tape, with single requests."""
+"""Tests of single requests to a server that replays a tape."""
 
 import asyncio
 import json
@@ -84,7 +84,7 @@ async def test_a_request_to_a_tape_server_gets_the_recorded_response(
         ("other", False, (-32602, "other is not on the tape")),
     ],
 )
-async def test_requests_that_are_not_on_the_tape_are_refused_except_automatic_ones(
+async def test_requests_that_are_not_on_the_tape_are_rejected_unless_they_are_automatic(
     tmp_path: Path, method: str, stateless: bool, expected: Any
 ) -> None:
     server = TapeServer(tape(tmp_path, *call(1, "a", {"result": {}})))
@@ -97,7 +97,7 @@ async def test_requests_that_are_not_on_the_tape_are_refused_except_automatic_on
     )
 
 
-async def test_missed_requests_are_remembered_up_to_a_limit(
+async def test_a_limited_number_of_missed_requests_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "MISSED", 2)
@@ -107,7 +107,7 @@ async def test_missed_requests_are_remembered_up_to_a_limit(
     assert server.missed == ["tools/call 'x'", "tools/call 'y'"]
 
 
-async def test_a_tape_without_an_introduction_answers_discover_from_the_recorded_requests(
+async def test_a_tape_without_a_handshake_answers_discover_from_the_recorded_requests(
     tmp_path: Path,
 ) -> None:
     server = TapeServer(tape(tmp_path, *call(1, "tools/call", {"result": {}}, **META)))
@@ -118,7 +118,7 @@ async def test_a_tape_without_an_introduction_answers_discover_from_the_recorded
     assert server.tool_param_headers("x", ANONYMOUS) == ()
 
 
-async def test_strict_sessions_are_played_in_the_recorded_order(
+async def test_strict_sessions_are_replayed_in_the_recorded_order(
     tmp_path: Path,
 ) -> None:
     def session(name: str, answer: str) -> list[Any]:
@@ -143,10 +143,10 @@ async def test_strict_sessions_are_played_in_the_recorded_order(
 
 
 @pytest.mark.parametrize(("seq", "begun"), [(1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
-async def test_strict_playback_continues_in_the_session_of_the_sought_entry(
+async def test_strict_replay_continues_in_the_session_of_the_sought_entry(
     tmp_path: Path, seq: int, begun: int
 ) -> None:
-    # The last requests of the sessions are the entries 3 and 7, their responses 4 and 8.
+    # The last requests of the two sessions are entries 3 and 7, with responses 4 and 8.
     lines = [
         line
         for name in ("s1", "s2")
@@ -158,7 +158,7 @@ async def test_strict_playback_continues_in_the_session_of_the_sought_entry(
     assert server._begun == (begun if seq not in (4, 8) else begun + 1)
 
 
-async def test_notifications_are_played_in_the_background_until_the_server_closes(
+async def test_notifications_are_replayed_in_the_background_until_the_server_closes(
     tmp_path: Path,
 ) -> None:
     server = TapeServer(
@@ -172,7 +172,7 @@ async def test_notifications_are_played_in_the_background_until_the_server_close
     )
 
     class Peer:
-        """A client that does not respond."""
+        """A client that never responds."""
 
         def __init__(self) -> None:
             caller = exchange(stateless=False).caller
@@ -203,7 +203,7 @@ async def test_notifications_are_played_in_the_background_until_the_server_close
     await asyncio.sleep(0)
 
 
-async def test_steps_after_the_response_are_played_in_the_background(tmp_path: Path) -> None:
+async def test_steps_after_the_response_are_replayed_in_the_background(tmp_path: Path) -> None:
     told: list[str] = []
 
     class Edge(NullReplyPath):
@@ -220,17 +220,17 @@ async def test_steps_after_the_response_are_played_in_the_background(tmp_path: P
     assert await ask(server, "a", edge=Edge(ANONYMOUS)) == {}
     assert len(server._background) == 1
     await asyncio.wait(server._background)
-    assert told == []  # the request has ended, and there is no connection for unrelated messages
+    assert told == []  # dropped, because the request has ended and no connection is open
 
 
-async def test_disconnection_of_a_client_during_playback_is_not_an_error() -> None:
+async def test_a_client_that_disconnects_during_a_replay_is_not_an_error() -> None:
     async def fails() -> None:
         raise ChannelClosed("gone")
 
     await serving._quietly(fails())
 
 
-def test_soon_calls_its_function_immediately(tmp_path: Path) -> None:
+def test_soon_calls_its_argument_immediately_on_a_tape_server(tmp_path: Path) -> None:
     server = TapeServer(tape(tmp_path, *call(1, "a", {"result": {}})))
     done: list[int] = []
     server.soon(lambda: done.append(1))
@@ -248,7 +248,7 @@ def test_soon_calls_its_function_immediately(tmp_path: Path) -> None:
     ],
     ids=["one", "handshake", "stateless", "both", "neither"],
 )
-def test_the_era_that_a_client_did_not_use_is_not_offered(
+def test_a_tape_server_plays_only_the_eras_in_which_the_tape_has_calls(
     tmp_path: Path, lines: Any, eras: list[bool]
 ) -> None:
     assert [cue.stateless for cue in TapeServer(tape(tmp_path, *lines)).cues] == eras

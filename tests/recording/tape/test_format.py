@@ -32,7 +32,7 @@ def test_the_command_of_a_tape_may_be_a_list_or_a_string(
         ({"type": "http", "url": "http://localhost/mcp"}, {"url": "http://localhost/mcp"}),
     ],
 )
-def test_metadata_of_a_tape_contain_the_command_or_url_of_the_server(
+def test_the_metadata_of_a_tape_contains_the_command_or_url_of_the_server(
     server: dict[str, Any], about: dict[str, Any]
 ) -> None:
     assert about_entry(read_entry(server)) == about

@@ -1,4 +1,4 @@
-"""Tests of warnings about damaged tapes, and of pages of entries."""
+"""Tests of warnings about damaged tapes, and of reading entries in pages."""
 
 import json
 from pathlib import Path
@@ -97,7 +97,7 @@ def test_a_tape_of_another_version_is_rejected(tmp_path: Path) -> None:
         ("parts", 0),
     ],
 )
-def test_metadata_with_an_invalid_value_are_replaced_by_defaults(
+def test_invalid_metadata_values_are_replaced_by_defaults(
     tmp_path: Path, member: str, value: float
 ) -> None:
     reader = tape(tmp_path, line(1), name="x", **{member: value})
@@ -134,7 +134,7 @@ def test_invalid_tape_positions_are_rejected(tmp_path: Path, place: str) -> None
         read_page(tape(tmp_path, line(1)), place)
 
 
-def test_page_after_a_dropped_part_starts_with_the_next_part(tmp_path: Path) -> None:
+def test_a_page_after_a_dropped_part_starts_with_the_next_part(tmp_path: Path) -> None:
     reader = tape(tmp_path, line(1))
     (tmp_path / "t.3.tape.jsonl").write_text(line(3))
     page = read_page(reader, f"2-{len(line(2))}")

@@ -19,7 +19,9 @@ from fairlead.recording.tape.known_secrets import secrets_in, secrets_of
         (["x", "-token=abc"], ["abc"]),
     ],
 )
-def test_options_with_the_name_of_a_secret_are_found(command: list[str], found: list[str]) -> None:
+def test_command_line_options_named_like_a_secret_are_found(
+    command: list[str], found: list[str]
+) -> None:
     assert secrets_in(command, {}) == found
 
 
@@ -35,15 +37,15 @@ def test_options_with_the_name_of_a_secret_are_found(command: list[str], found: 
         ("PASS", "abc", True),
     ],
 )
-def test_variables_with_the_name_of_a_secret_are_found(name: str, value: str, secret: bool) -> None:
+def test_variables_named_like_a_secret_are_found(name: str, value: str, secret: bool) -> None:
     assert (value in secrets_in([], {name: value})) is secret
 
 
-def test_secret_is_found_with_and_without_a_prefix_such_as_bearer() -> None:
+def test_a_secret_is_found_with_and_without_a_prefix_such_as_bearer() -> None:
     assert "abc" in secrets_in([], {"AUTH_TOKEN": "Bearer abc"})
 
 
-def test_passwords_in_urls_are_found_encoded_and_decoded() -> None:
+def test_passwords_in_urls_are_found_in_encoded_and_decoded_form() -> None:
     found = secrets_in([], {"DATABASE": "postgres://u:p%40ss@h/db", "OTHER": "u:p2@h"})
     assert {"p%40ss", "p@ss"} <= set(found)
     assert "p2" not in found
@@ -73,7 +75,7 @@ def test_secrets_in_a_configuration_entry_are_found(
     assert not unknown & secrets
 
 
-def test_a_command_inherits_secrets_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_in_the_environment_of_a_command_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_TOKEN", "inherited-value")
     assert "inherited-value" in secrets_of({"command": "x"})
     assert "inherited-value" not in secrets_of({"command": "x", "inheritEnv": "safe"})

@@ -23,13 +23,13 @@ from tests.support.tape_entries import entry
         (b"[1]", "no message"),
     ],
 )
-def test_a_summary_has_the_method_and_target_or_the_outcome_of_a_message(
+def test_a_summary_shows_the_method_and_target_or_the_outcome_of_a_message(
     message: Any, summary: str
 ) -> None:
     assert summary_of(message_heading(entry(message))) == summary
 
 
-def test_a_heading_distinguishes_requests_and_ignores_invalid_ids() -> None:
+def test_message_heading_distinguishes_requests_and_ignores_invalid_ids() -> None:
     request = message_heading(entry({"method": "m", "id": "7", "params": {"a": 1}}))
     assert (request.is_request, request.name, request.read_params()) == (True, "7", {"a": 1})
     note = message_heading(entry({"method": "m", "params": [1]}))

@@ -1,4 +1,4 @@
-"""Tests of recording all messages as the client sees them."""
+"""Tests of recording all messages in the form that clients receive."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
 
 
 def told(entries: list[TapeEntry]) -> list[tuple[Direction, str, Any, Any]]:
-    """Return the direction, description, id and related request of an entry."""
+    """Return the direction, description, id and related request of each entry."""
     out = []
     for entry in entries:
         message = decode_entry(entry)
@@ -123,7 +123,7 @@ async def test_stateless_requests_and_notifications_of_subscriptions_are_recorde
 class Meddle:
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "tools/call":
-            exchange.note("a note of the interceptor")
+            exchange.note("interceptor note")
         if "secret" in exchange.method:
             exchange.note("blocked")
             raise RpcError(-32001, "not here")
@@ -144,7 +144,7 @@ async def test_notes_of_interceptors_are_recorded_on_the_tape(tmp_path: Path) ->
     entries = read_tape(tmp_path / "one")[3:]
     assert [(t[1], e.did, e.stopped) for t, e in zip(told(entries), entries, strict=True)] == [
         ("tools/call", None, False),
-        ("result", ["a note of the interceptor"], False),
+        ("result", ["interceptor note"], False),
         ("notifications/secret", ["blocked"], True),
         ("vendor/secret", None, False),
         ("error", ["blocked"], False),
@@ -167,7 +167,7 @@ class Change:
 
 
 @pytest.mark.parametrize("around", [False, True])
-async def test_recorder_around_other_interceptors_records_messages_as_clients_see_them(
+async def test_an_outer_recorder_records_messages_as_clients_receive_them(
     tmp_path: Path, around: bool
 ) -> None:
     recorder = Recorder(TapeWriter(tmp_path / "one"))
@@ -195,7 +195,7 @@ async def test_recorder_around_other_interceptors_records_messages_as_clients_se
     assert entries[-2].did == ["changed"]
 
 
-async def test_recorded_sessions_have_labels_and_their_secrets_are_redacted(tmp_path: Path) -> None:
+async def test_recorded_sessions_have_labels_and_contain_no_secrets(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "one", about={"url": "http://me:hunter22@h/?api_key=hunter22"})
     async with scene(interceptors=[Recorder(tape)]) as place:
         clients = [await place.session(), await place.session()]
@@ -214,7 +214,7 @@ async def test_recorded_sessions_have_labels_and_their_secrets_are_redacted(tmp_
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_recorder_of_a_gateway_records_the_server_of_each_message(
+async def test_the_recorder_of_a_gateway_stores_the_server_of_each_message(
     tmp_path: Path, version: str
 ) -> None:
     tape = TapeWriter(tmp_path / "one")
@@ -292,7 +292,7 @@ async def test_secrets_of_every_origin_are_redacted(tmp_path: Path, version: str
 @pytest.mark.parametrize(
     "redactor", [Redactor(names=["result"]), Redactor(patterns=["^ok.*"]), Redactor(longest=3)]
 )
-async def test_result_is_redacted_by_member_name_pattern_or_length(
+async def test_a_recorded_result_is_redacted_by_member_name_pattern_or_length(
     redactor: Redactor, tmp_path: Path
 ) -> None:
     with TapeWriter(tmp_path / "tape", redactor=redactor) as writer:
@@ -300,11 +300,11 @@ async def test_result_is_redacted_by_member_name_pattern_or_length(
             client = await place.session()
             server = await place.server()
             call = client.ask("tools/call", {"name": "x", "arguments": {}})
-            server.reply(await server.method("tools/call"), {"said": "ok, so be it"})
-            assert (await client.answer_to(call))["result"] == {"said": "ok, so be it"}
+            server.reply(await server.method("tools/call"), {"said": "ok, it is done"})
+            assert (await client.answer_to(call))["result"] == {"said": "ok, it is done"}
         lines = writer.path.read_text()
     assert '"tools/call"' in lines or "too… (10 characters)" in lines
-    assert "so be it" not in lines
+    assert "it is done" not in lines
 
 
 class Fails(SyncInterceptor):
@@ -312,7 +312,7 @@ class Fails(SyncInterceptor):
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         if exchange.method == "tools/call":
-            raise ValueError("no answer with password=hunter22")
+            raise ValueError("invalid password=hunter22")
         return exchange, None
 
 

@@ -1,4 +1,4 @@
-"""Tests of the entries of a single exchange for every outcome, and of output files."""
+"""Tests of the entries of single exchanges for every outcome, and of output files."""
 
 import asyncio
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_a_request_is_recorded_with_its_outcome(
         (None, False, False),
     ],
 )
-def test_notification_that_was_not_forwarded_is_marked_as_stopped(
+def test_a_notification_that_was_not_forwarded_is_marked_as_stopped(
     recorder: Recorder, outcome: Any, drops: bool | None, stopped: bool
 ) -> None:
     told, after = recorder.before(exchange("notifications/x", {"n": 1}, request=False))
@@ -114,7 +114,7 @@ def test_notification_that_was_not_forwarded_is_marked_as_stopped(
 
 
 @pytest.mark.parametrize("stopped", [True, False])
-def test_response_is_marked_as_stopped_if_the_cancellation_was_forwarded(
+def test_a_response_is_marked_as_stopped_if_the_cancellation_was_forwarded(
     recorder: Recorder, stopped: bool
 ) -> None:
     asked = exchange("tools/call", {})
@@ -130,7 +130,9 @@ def test_response_is_marked_as_stopped_if_the_cancellation_was_forwarded(
     assert [entry.stopped for entry in found] == [False, stopped, not stopped]
 
 
-def test_a_cancellation_of_another_request_has_no_effect(recorder: Recorder) -> None:
+def test_a_response_is_not_marked_as_stopped_by_the_cancellation_of_another_request(
+    recorder: Recorder,
+) -> None:
     asked = exchange("tools/call", {})
     _, after = recorder.before(asked)
     assert after is not None
@@ -142,7 +144,7 @@ def test_a_cancellation_of_another_request_has_no_effect(recorder: Recorder) -> 
     assert not entries(recorder)[-1].stopped
 
 
-def test_request_that_passes_the_recorder_twice_is_recorded_once(recorder: Recorder) -> None:
+def test_a_request_that_passes_the_recorder_twice_is_recorded_once(recorder: Recorder) -> None:
     asked = exchange("tools/call", {})
     passed, after = recorder.before(asked)
     again, inner = recorder.before(passed)
@@ -172,7 +174,9 @@ def test_a_failed_write_leaves_no_pending_request_in_the_recorder(
     assert (recorder._under_way, recorder._alone) == ({}, {})
 
 
-def test_recorder_around_other_interceptors_records_each_direction_once(recorder: Recorder) -> None:
+def test_a_recorder_around_other_interceptors_records_each_direction_once(
+    recorder: Recorder,
+) -> None:
     first, between, last = recorder.around(["others"])  # type: ignore[list-item]
     assert between == "others"
     down = exchange("roots/list", {}, way=DOWN)
@@ -205,7 +209,7 @@ def test_the_subscription_id_of_a_notification_is_read_from_its_meta(
     assert recording._subscription(Notification("x")) is None
 
 
-def test_session_id_is_not_recorded_with_the_transport() -> None:
+def test_the_session_id_is_not_recorded_with_the_transport() -> None:
     context = exchange(address="10.0.0.1").transport
     given = msgspec.structs.replace(
         context, headers={"Mcp-Session-Id": "secret", "accept": "x"}, cookies={"a": "b"}
@@ -225,7 +229,7 @@ def test_session_id_is_not_recorded_with_the_transport() -> None:
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_an_existing_file_is_overwritten_only_on_request(tmp_path: Path, overwrite: bool) -> None:
+def test_an_existing_tape_is_overwritten_only_on_request(tmp_path: Path, overwrite: bool) -> None:
     place = tmp_path / "file"
     place.write_bytes(b"old")
     if overwrite:
@@ -243,7 +247,7 @@ def test_an_existing_file_is_overwritten_only_on_request(tmp_path: Path, overwri
         output_file.check_not_existing(tmp_path / "folder", overwrite=overwrite)
 
 
-def test_output_file_that_another_process_creates_meanwhile_is_not_overwritten(
+def test_a_tape_that_another_process_creates_concurrently_is_not_overwritten(
     tmp_path: Path,
 ) -> None:
     place = tmp_path / "file"

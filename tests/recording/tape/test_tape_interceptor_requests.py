@@ -1,4 +1,4 @@
-"""Tests that each outcome of a request is recorded once, without leftovers in the recorder."""
+"""Tests that each outcome of a request is recorded once and leaves no pending request."""
 
 import asyncio
 from pathlib import Path
@@ -47,7 +47,7 @@ async def test_the_cancellation_of_a_request_is_recorded_once(
     async with scene(interceptors=[recorder]) as place:
         client = await place.session(capabilities)
         server = await place.server()
-        await client.sync()  # no message is in flight, so that no task is needed
+        await client.sync()  # with no message in flight, the call needs no task
         call = client.ask("tools/call", {"name": "x"})
         await server.method("tools/call")
         client.tell(GONE, {"requestId": call, "reason": "enough"})
@@ -80,7 +80,7 @@ class Stubborn:
         return await proceed(exchange)
 
 
-async def test_end_of_a_request_that_ignores_its_cancellation_is_recorded_once(
+async def test_the_end_of_a_request_that_ignores_its_cancellation_is_recorded_once(
     recorder: Recorder,
 ) -> None:
     async with scene(interceptors=[recorder, Stubborn()]) as place:
@@ -105,7 +105,7 @@ async def test_end_of_a_request_that_ignores_its_cancellation_is_recorded_once(
 
 
 class Slow:
-    """An interceptor that needs some time to clean up after a cancellation."""
+    """An interceptor that takes some time to clean up after a cancellation."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -118,7 +118,7 @@ class Slow:
             raise
 
 
-async def test_an_id_may_be_used_again_while_the_cancelled_request_cleans_up(
+async def test_an_id_may_be_reused_while_the_cancelled_request_cleans_up(
     recorder: Recorder,
 ) -> None:
     slow = Slow()
@@ -149,15 +149,15 @@ def _stamp() -> dict[str, Any]:
     return {f"{key}protocolVersion": "2026-07-28", f"{key}clientCapabilities": {}}
 
 
-async def test_server_request_with_the_id_of_a_client_request_is_recorded_separately(
+async def test_a_server_request_with_the_id_of_a_client_request_is_recorded_separately(
     recorder: Recorder,
 ) -> None:
-    """Both sides count from one on the same connection."""
+    """Client and server both count their request ids from one."""
     server = MCPServer("asks", interceptors=[recorder])
 
     @server.tool()
     async def ask(ctx: Context) -> str:
-        for _ in range(5):  # so that one of the ids equals that of the call
+        for _ in range(5):  # so that one request has the id of the call
             await ctx.roots()
         return "done"
 
@@ -174,11 +174,11 @@ async def test_server_request_with_the_id_of_a_client_request_is_recorded_separa
     for about in asked:
         assert said.count(("result", about, False)) >= 1
     [call] = [about for kind, about, _ in said if kind == "tools/call"]
-    assert call in asked, "one server request has the id of the call"
+    assert call in asked, "a server request must have the id of the call"
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_nested_call_of_a_gateway_tool_is_not_recorded_for_the_client(
+async def test_a_nested_call_of_a_gateway_tool_is_not_recorded_for_the_client(
     recorder: Recorder, version: str
 ) -> None:
     async with (

@@ -1,4 +1,4 @@
-"""Tests of the memory and the limits of the index over a long tape."""
+"""Tests of the memory use and the limits of the tape index."""
 
 import json
 import tracemalloc
@@ -46,7 +46,7 @@ def test_a_million_messages_are_compared_in_little_memory(tmp_path: Path) -> Non
     assert [(each.path, each.recorded, each.given) for each in change.differences] == [
         ("result.odd", False, True)
     ]
-    # For both tapes, with a margin for buffers.
+    # The limit covers both tapes, with a margin for buffers.
     assert peak < 2 * COUNT * 80 + (1 << 20)
 
 
@@ -76,12 +76,12 @@ def test_progress_is_assigned_to_its_pending_request_after_many_other_requests(
         params = {"progressToken": f"t{n}", "progress": 1}
         said.append(("server_to_client", {"method": "notifications/progress", "params": params}))
 
-    ask(0)  # never answered, so it stays pending
+    ask(0)  # never answered, so the request stays pending
     for n in range(1, 40):
         ask(n)
         said.append(("server_to_client", {"id": n, "result": {}}))
     tell(0)
-    tell(38)  # late progress, which other messages may have overtaken
+    tell(38)  # late progress for a recent request
     place = tmp_path / "long.tape.jsonl"
     with place.open("w") as file:
         for seq, (way, message) in enumerate(said, 1):
@@ -94,7 +94,7 @@ def test_progress_is_assigned_to_its_pending_request_after_many_other_requests(
     assert [told[n] for n in (*range(1, 38), 39)] == [["answer"]] * 38
 
 
-def test_an_index_drops_requests_that_were_answered_long_ago(
+def test_the_request_index_drops_requests_that_were_answered_long_ago(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cues, "TRACKED", 100)
@@ -106,7 +106,7 @@ def test_an_index_drops_requests_that_were_answered_long_ago(
     finally:
         tracemalloc.stop()
     assert len(found) == COUNT // 2
-    assert peak - held < COUNT * 20 + (300 << 10), "only the read buffer is allocated temporarily"
+    assert peak - held < COUNT * 20 + (300 << 10), "memory beyond the read buffer was allocated"
 
 
 def write_numbers(base: Path, *numbers: int) -> TapeReader:
@@ -143,7 +143,7 @@ def test_duplicate_and_decreasing_sequence_numbers_are_counted_separately(
     tmp_path: Path, numbers: tuple[int, ...], warnings: list[str]
 ) -> None:
     tape = write_numbers(tmp_path / "odd", *numbers)
-    for _ in range(2):  # counters restart with each iteration
+    for _ in range(2):  # the counters restart with each iteration
         assert [entry.seq for entry in tape] == list(numbers)
         assert integrity_warnings(tape) == warnings
     assert (tape.read, tape.whole) == (len(numbers), True)

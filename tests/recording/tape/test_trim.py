@@ -1,4 +1,4 @@
-"""Tests of selecting entries and of shorter copies of tapes."""
+"""Tests of selecting tape entries and of writing shorter copies."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ TAPE = [
         ({"first": 99}, []),
     ],
 )
-def test_responses_are_selected_with_their_requests(
+def test_trimming_selects_responses_together_with_their_requests(
     choice: dict[str, Any], numbers: list[int]
 ) -> None:
     lines = [(SPOT, b"", one) for one in TAPE]
@@ -59,7 +59,7 @@ def test_responses_are_selected_with_their_requests(
     assert [one.seq for _, one in found] == numbers
 
 
-def test_reading_ends_when_no_further_entry_can_match() -> None:
+def test_reading_ends_when_no_later_entry_can_match() -> None:
     read: list[int] = []
 
     def lines() -> Any:
@@ -120,7 +120,7 @@ def test_a_tape_is_trimmed_in_place_with_its_parts(tapes: Tapes) -> None:
     assert [one.seq for one in TapeReader(tapes.folder / "long")] == [1]
 
 
-def test_trimming_to_an_empty_selection_is_an_error_and_writes_no_file(tapes: Tapes) -> None:
+def test_trimming_to_an_empty_selection_raises_an_error_and_writes_no_file(tapes: Tapes) -> None:
     reader = tapes.write("long", [1])
     with pytest.raises(ConfigError, match="matches: nothing was written$"):
         trim(reader, EntrySelection(first=9), tapes.folder / "short")
@@ -131,7 +131,7 @@ def test_trimming_an_empty_tape_keeps_it_empty(tapes: Tapes) -> None:
     assert trim(tapes.write("long", []), EntrySelection(), tapes.folder / "short") == 0
 
 
-def test_existing_tape_is_kept_if_overwrite_is_false(tapes: Tapes) -> None:
+def test_an_existing_tape_is_kept_unless_overwrite_is_set(tapes: Tapes) -> None:
     reader = tapes.write("long", [1, 2])
     tapes.write("short", [5])
     with pytest.raises(FileExistsError):

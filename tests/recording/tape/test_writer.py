@@ -1,4 +1,4 @@
-"""Tests of tapes on disk: limited in size, complete to the last line, and readable when damaged."""
+"""Tests of tapes on disk: size limits, complete lines, and damaged files."""
 
 import json
 import os
@@ -41,13 +41,13 @@ def test_a_tape_is_rotated_and_its_first_and_last_parts_are_kept(tmp_path: Path)
     assert len(reader.parts) == 3
     assert reader.info.parts > 3
     assert all(part.stat().st_size <= 1000 for part in reader.parts)
-    with TapeWriter(tmp_path / "one") as tape:  # a second recording with the same name
+    with TapeWriter(tmp_path / "one") as tape:  # a second recording replaces the first
         tape.write(note(7), UP)
     assert numbers(tmp_path / "one") == [7]
     assert len(files_of(str(tmp_path / "one"))) == 2
 
 
-def test_a_tape_with_a_number_in_its_name_is_not_a_part_of_another(tmp_path: Path) -> None:
+def test_a_tape_with_a_number_in_its_name_is_not_a_part_of_another_tape(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "v1.3") as tape:
         tape.write(note(13), UP)
     with TapeWriter(tmp_path / "v1", max_bytes=200, max_parts=3) as tape:
@@ -83,7 +83,7 @@ def test_invalid_messages_are_written_as_strings(tmp_path: Path) -> None:
     assert [decode_entry(entry) for entry in entries[:5]] == [{}] * 5
 
 
-def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
+def test_invalid_tape_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one") as tape:
         for n in range(3):
             tape.write(note(n), UP)
@@ -114,7 +114,7 @@ def test_a_tape_of_another_version_is_rejected(tmp_path: Path) -> None:
         TapeReader(tmp_path / "two")
 
 
-def test_tape_cannot_be_recorded_twice_at_the_same_time(tmp_path: Path) -> None:
+def test_a_tape_cannot_be_recorded_twice_at_the_same_time(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one") as tape:
         tape.write(note(1), UP)
         with pytest.raises(OSError, match="another process is recording this tape"):
@@ -124,7 +124,7 @@ def test_tape_cannot_be_recorded_twice_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_a_huge_tape_is_read_line_by_line(tmp_path: Path) -> None:
-    """A sparse file of ten gigabytes is one invalid line, with entries on both sides."""
+    """The tape contains one invalid line of ten gigabytes, stored as a sparse file."""
     with TapeWriter(tmp_path / "one") as tape:
         for n in range(2000):
             tape.write(note(n, 10_000), UP)
@@ -145,7 +145,7 @@ def test_endless_lines_do_not_fill_the_memory(tmp_path: Path) -> None:
     place = tmp_path / "one.tape.jsonl"
     line = place.read_bytes()
     with place.open("ab") as file:
-        file.truncate(300 << 20)  # a sparse file: zeros without space on disk
+        file.truncate(300 << 20)  # a sparse file, whose zeros use no disk space
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + line)
     tracemalloc.start()
@@ -229,7 +229,7 @@ def test_messages_that_do_not_fit_on_the_disk_are_lost_and_reported(tmp_path: Pa
     assert (reader.skipped, reader.info.lost, reader.info.status) == (0, lost, "complete")
 
 
-def test_a_partial_line_is_removed_and_the_loss_reported(
+def test_an_incompletely_written_line_is_removed_and_the_loss_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     write = os.write
@@ -250,7 +250,7 @@ def test_a_partial_line_is_removed_and_the_loss_reported(
     ]
 
 
-def test_a_companion_that_cannot_be_written_leaves_no_temporary_file(
+def test_a_companion_file_that_cannot_be_written_leaves_no_temporary_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with TapeWriter(tmp_path / "one") as tape:
@@ -293,7 +293,7 @@ def test_messages_that_cannot_be_recorded_are_reported_once_a_minute(
     caplog: pytest.LogCaptureFixture,
     virtual_time: VirtualTime,
 ) -> None:
-    virtual_time.now = 5.0  # seconds since the machine was started
+    virtual_time.now = 5.0  # as if the machine had just started
 
     def full(file: int, data: bytes) -> int:
         raise OSError("the disk is full")

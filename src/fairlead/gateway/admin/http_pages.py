@@ -23,7 +23,7 @@ __all__ = ["GatewayPages"]
 
 _METRICS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _HTML: Final = b"text/html; charset=utf-8"
-# The page shows names from servers and files, so nothing in it may run or load anything.
+# The page shows names from servers and files, so the browser must not run or load any content.
 _LOCKED: Final = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
     (b"x-content-type-options", b"nosniff"),
@@ -47,9 +47,7 @@ th { color: var(--dim); font-weight: 500; border-top: 0; } td.n { text-align: ri
 
 
 class _Page(Struct, frozen=True):
-    """A complete response of a page. Handlers return it unless their response is JSON with status
-    200.
-    """
+    """Response whose content type, status or headers differ from the defaults."""
 
     body: bytes
     kind: bytes = JSON
@@ -73,13 +71,17 @@ class GatewayPages:
         path: str,
         *,
         admin_token: str | None,
+        is_admin: Callable[[Principal], bool] | None = None,
         admin_routes: Iterable[Route],
         status: GatewayStatus,
         views: ClientViews,
         observing: Observability,
     ) -> None:
-        """`path` is the path of the merged endpoint. `admin_token` None disables the admin API."""
+        """`path` is the path of the merged endpoint. The admin API is for requests with the
+        `admin_token` and for principals that `is_admin` accepts; without both it is disabled.
+        """
         self._path = path
+        self._accepts = is_admin
         self._admin_token = admin_token
         self._admin_routes = tuple(admin_routes)
         self._status = status
@@ -94,11 +96,11 @@ class GatewayPages:
         )
 
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None:
-        """Answer one request."""
+        """Answer one HTTP request."""
         path = path.rstrip("/") or "/"
         routes = self._routes
         if path == "/admin" or path.startswith("/admin/"):
-            if (refusal := self._not_admitted(call)) is not None:
+            if (refusal := self._not_admitted(call, principal)) is not None:
                 await call.send_text(*refusal)
                 return
             routes = self._admin_routes
@@ -107,14 +109,14 @@ class GatewayPages:
             for one in routes
             if one.handler is not None and (values := one.values(path)) is not None
         }
-        # A response to HEAD is that to GET without its body.
+        # HEAD has the same response as GET, without the body.
         route = found.get("GET" if call.method == "HEAD" else call.method)
         if route is not None:
             handler, values = route
             await self._answer(handler, PageRequest(call, principal, values))
         elif routes is self._admin_routes:
             listed = ", ".join(map(str, routes))
-            await call.send_text(404, f"unknown path; the admin API has, if enabled: {listed}")
+            await call.send_text(404, f"unknown path; paths of the admin API, if enabled: {listed}")
         elif found:
             allowed = ", ".join(found)
             await call.send_text(
@@ -138,16 +140,22 @@ class GatewayPages:
             page = answer if isinstance(answer, _Page) else _Page(to_json(answer))
             await call.answer(page.status, page.body, page.kind, page.headers)
 
-    def _not_admitted(self, call: AsgiCall) -> tuple[int, str, Headers] | None:
-        if not self._admin_token:
+    def _not_admitted(
+        self, call: AsgiCall, principal: Principal
+    ) -> tuple[int, str, Headers] | None:
+        if not self._admin_token and self._accepts is None:
             return 404, "the admin API is disabled: the gateway has no admin_token", _ADMIN_OFF
-        if not self._is_admin(call):
+        if not self._is_admin(call, principal):
+            if not self._admin_token:
+                return 403, "the admin API needs an access token whose rule sets `admin`", CLOSE
             return 401, "the header X-Admin-Token must be the admin_token of the gateway", CLOSE
         if has_body(call.headers) and not has_json(call.headers):
             return 415, "Content-Type must be application/json", ()
         return None
 
-    def _is_admin(self, call: AsgiCall) -> bool:
+    def _is_admin(self, call: AsgiCall, principal: Principal) -> bool:
+        if self._accepts is not None and self._accepts(principal):
+            return True
         token = self._admin_token or ""
         given = call.headers.get(b"x-admin-token", b"")
         return bool(token) and hmac.compare_digest(given, token.encode())
@@ -159,8 +167,7 @@ class GatewayPages:
 
     def _home(self, request: PageRequest) -> _Page:
         call = request.call
-        # The example on the page contains a token header only if this caller was authenticated
-        # with one.
+        # The example contains a token header only if this caller was authenticated with one.
         needs_token = b"authorization" in call.headers
         now = self._status.public(request.principal)
         page = render(now, self._url(call), needs_token=needs_token)
@@ -180,7 +187,7 @@ class GatewayPages:
         if metrics is None:
             raise ConfigError("metrics are disabled: set `metrics = true` in the gateway's file")
         sees_all = self._views.view_for(request.principal) == View.everything()
-        if not sees_all and not self._is_admin(request.call):
+        if not sees_all and not self._is_admin(request.call, request.principal):
             raise _Forbidden(
                 "metrics cover all servers: clients with a restricted view need X-Admin-Token"
             )
@@ -225,7 +232,8 @@ def render(now: dict[str, Any], url: str, *, needs_token: bool = False) -> str:
 def _row(server: dict[str, Any]) -> str:
     state = server["status"]
     look = "good" if state == "connected" else "bad" if server["error"] else "dim"
-    error = f'<br><span class="dim">{_escape(server["error"])}</span>' if server["error"] else ""
+    why = server["error"] or ("suspended for some clients" if server["suspended"] else "")
+    error = f'<br><span class="dim">{_escape(why)}</span>' if why else ""
     era = f"{server['era']} {server['revision']}" if server["era"] else ""
     latency = "" if server["latency_ms"] is None else f"{server['latency_ms']:g} ms"
     counts = (server[key] for key in ("tools", "calls", "errors"))

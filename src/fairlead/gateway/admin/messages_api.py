@@ -23,9 +23,9 @@ __all__ = ["message_routes"]
 
 T = TypeVar("T")
 
-MAX_WAIT: Final = 60.0
-PAGE: Final = 100
-MOST: Final = 1000
+MAX_WAIT: Final = 60.0  # seconds to wait for new messages at most
+PAGE: Final = 100  # default number of messages in one response
+MOST: Final = 1000  # maximum number of messages in one response
 
 
 class _Change(Struct, forbid_unknown_fields=True):
@@ -64,7 +64,7 @@ async def read_journal(journal: Journal, request: PageRequest) -> Any:
         finally:
             reader.close()
     else:
-        # `journal.flag_hanging` is part of the wait in the other branch.
+        # In the other branch, `reader.wait` calls `flag_hanging`.
         journal.flag_hanging()
     return {"records": found, "dropped": journal.dropped}
 
@@ -146,12 +146,12 @@ def _own(raw: Raw | UnsetType) -> Raw | None:
 def _with(
     part: T | None, handler: Callable[[T, PageRequest], object]
 ) -> Callable[[PageRequest], object] | None:
-    """Return a handler bound to a part of the gateway; None if that part is disabled."""
+    """Return a handler bound to a gateway component; None if the component is disabled."""
     return None if part is None else partial(handler, part)
 
 
 def message_routes(observing: Observability) -> tuple[Route, ...]:
-    """Return the routes for messages. The routes of disabled parts have no handler."""
+    """Return the routes for messages. The routes of disabled components have no handler."""
     journal, desk, tapes = observing.journal, observing.desk, observing.tapes
     return (
         Route("GET", "/admin/journal", _with(journal, read_journal)),

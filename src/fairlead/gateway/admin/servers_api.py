@@ -21,11 +21,11 @@ __all__ = ["ClientSessions", "ServersApi"]
 
 
 class ClientSessions:
-    """Clients of a gateway by number, because the ids of their sessions are secret."""
+    """Numbers that identify clients in the admin API, because session ids are secret."""
 
     def __init__(self, clients: ClientRegistry) -> None:
         self._clients = clients
-        # Weak, so that a closed connection is not kept in memory by its number.
+        # Weak references, so that closed connections are freed.
         self._numbers: WeakKeyDictionary[Peer, int] = WeakKeyDictionary()
         self._next = itertools.count(1)
 
@@ -95,7 +95,7 @@ class ServersApi:
         )
 
     async def reconnect(self, request: PageRequest) -> dict[str, str]:
-        """Connect a server again, even if its reconnection was given up."""
+        """Reconnect a server, even if the gateway has stopped trying to reconnect it."""
         upstream = self._upstreams.get(request.value)
         if upstream is None:
             raise ConfigError(unknown_name("server", request.value, self._upstreams))

@@ -19,7 +19,7 @@ from ..clients.client_registry import ClientRegistry
 
 __all__ = ["GatewayStatus"]
 
-# seconds that a shortage of descriptors or memory may last before the gateway is not ready
+# seconds of a shortage of descriptors or memory after which the gateway reports "not ready"
 SHORTAGE_GRACE: Final = 5.0
 # seconds that a gateway waits for its slowest servers before it is ready without them
 STARTUP_GRACE: Final = 5.0
@@ -58,7 +58,7 @@ class GatewayStatus:
 
     @property
     def _shortage(self) -> str | None:
-        """The resource of which this machine has too little, for starts or for sessions."""
+        """The resource that this machine lacks for new processes or sessions, or None."""
         errors = [self._upstreams.starts.shortage.error, *(one.shortage for one in self._stores)]
         return next((error.resource for error in errors if error is not None), None)
 
@@ -69,7 +69,7 @@ class GatewayStatus:
     def public(self, principal: Principal) -> dict[str, Any]:
         """Return the status that a client may see.
 
-        Details that concern only the owner of a server, such as the exact reason of a failure, are
+        Details that concern only the owner of a server, such as the exact reason for a failure, are
         left out. A client with a restricted view sees only its own connections, and no statistics
         about calls of other clients.
         """
@@ -81,7 +81,7 @@ class GatewayStatus:
         found["parked"] = None
         for server in found["servers"]:
             server["tools"] = self._catalog.own_count(ListKind.TOOLS, server["server"], view)
-            server.update(dict.fromkeys(("calls", "errors", "latency_ms")))
+            server.update(dict.fromkeys(("calls", "errors", "latency_ms")), suspended=[])
         return found
 
     def health(self, principal: Principal) -> dict[str, Any]:
@@ -102,9 +102,10 @@ class GatewayStatus:
     def is_ready(self) -> bool:
         """True if requests can be served.
 
-        At first, a gateway waits until each server has listed its items or is known to be
-        unavailable, but not longer than `STARTUP_GRACE` if one of them has. Later only a shortage
-        of this machine makes it unready, after `SHORTAGE_GRACE`, because it may end soon.
+        A gateway becomes ready when each server has listed its items, has failed, or has been
+        starting for `STARTUP_GRACE` seconds, and at least one is no longer starting. Later, only a
+        shortage of descriptors or memory that lasts `SHORTAGE_GRACE` seconds makes the gateway
+        unready.
         """
         if self._upstreams.starts.shortage.seconds >= SHORTAGE_GRACE:
             return False
@@ -124,8 +125,8 @@ class GatewayStatus:
     def readiness(self, principal: Principal) -> dict[str, Any]:
         """Return whether requests can be served, and the restrictions that a client may see.
 
-        `degraded` are the servers of its view that are configured but cannot be used, `shortage` is
-        the resource of which this machine has too little.
+        `degraded` lists the configured servers of the client's view that cannot be used. `shortage`
+        names the resource that this machine lacks.
         """
         return {
             "ready": self.is_ready,
@@ -160,10 +161,9 @@ class GatewayStatus:
         assert health is not None  # set by `create_relay` for each upstream of a gateway
         reason = public_reason if public else owner_reason
         source = upstream.spec.source
-        current = upstream.client
-        revision = None if current is None else current.protocol_version
+        revision = upstream.revision
         error = None if upstream.status == "connected" else upstream.error
-        if error is None and current is not None:
+        if error is None and revision is not None:
             # The server is connected, but its lists could not be read.
             error = member.error
         return {
@@ -171,7 +171,7 @@ class GatewayStatus:
             "server": member.name,
             "status": upstream.status,
             "transport": upstream.spec.entry.type,
-            "revision": revision,
+            "revision": None if revision is None else revision.value,
             "era": _era(revision),
             "tools": len(self._catalog.own_names(ListKind.TOOLS, member.name)),
             "latency_ms": _milliseconds(health.latency),
@@ -180,16 +180,24 @@ class GatewayStatus:
             "errors": health.errors,
             "breaker": str(health.breaker.state),
             "connections": [] if public else upstream.describe_connections(),
+            "suspended": _suspended(upstream, public),
             "source": source.provider_name,
             "path": None if public else source.path,
             "error": None if error is None else reason(error),
         }
 
 
-def _era(version: str | None) -> str | None:
-    if version is None:
+def _era(revision: Revision | None) -> str | None:
+    if revision is None:
         return None
-    return "stateless" if Revision(version).stateless else "handshake"
+    return "stateless" if revision.stateless else "handshake"
+
+
+def _suspended(upstream: Upstream, public: bool) -> list[dict[str, Any]]:
+    """Return the suspended keys; without the properties of their clients if `public`."""
+    keys = upstream.pool.describe_suspended()
+    shown = ("losses", "seconds")
+    return [{name: key[name] for name in shown} for key in keys] if public else keys
 
 
 def _milliseconds(seconds: float | None) -> float | None:

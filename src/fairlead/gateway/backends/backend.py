@@ -26,7 +26,7 @@ log = logging.getLogger("fairlead.gateway")
 class Member(Struct, eq=False):
     """A server name of a gateway, which one or more replicas share.
 
-    `replicas` answers requests; the other members concern the lists.
+    `replicas` answers requests; the other fields concern the lists.
 
     `changed` is called with the kind of each list that has changed.
     """
@@ -35,12 +35,12 @@ class Member(Struct, eq=False):
     replicas: Replicas
     catalog: MergedCatalog
     changed: Callable[[ListKind], None]
-    # Set once lists are known, or the listing failed.
+    # Set once the lists are known or could not be read.
     listed: asyncio.Event = field(default_factory=asyncio.Event)
-    # Like `listed`, but not set for lists from the last run.
+    # Like `listed`, but not set by lists that were cached in the last run.
     introduced: asyncio.Event = field(default_factory=asyncio.Event)
     began: float = field(default_factory=time.monotonic)
-    error: BaseException | None = None  # the error of the last listing
+    error: BaseException | None = None  # error of the last attempt to list items
     _known: bool = False  # lists were received at least once
     _applied: dict[ListKind, list[Raw]] = {}
     _refused: dict[ListKind, ListTooLarge] = {}  # lists that exceed a limit
@@ -48,21 +48,21 @@ class Member(Struct, eq=False):
 
     @property
     def names(self) -> list[str]:
-        """The names of its upstreams."""
+        """Names of the upstreams of all replicas."""
         return [relay.name for relay in self.replicas]
 
     @property
     def spec(self) -> ServerSpec:
-        """The configuration of its first replica, whose tool filters apply."""
+        """The configuration of the first replica; its tool filters apply to all replicas."""
         return self.upstreams[0].spec
 
     @property
     def upstreams(self) -> list[Upstream]:
-        """The upstreams of its replicas."""
+        """Upstreams of all replicas."""
         return [relay.upstream for relay in self.replicas if relay.upstream is not None]
 
     def remember(self, tools: list[dict[str, Any]]) -> None:
-        """List tools from the last run until the server has listed its tools."""
+        """Offer the tools that the server listed in its last run until it lists its tools again."""
         shown = [Raw(to_json(tool)) for tool in self.spec.allowed(tools)]
         try:
             if self.catalog.put(self.name, ListKind.TOOLS, shown):
@@ -120,7 +120,7 @@ class Member(Struct, eq=False):
             self._refused[kind] = exc
 
     def refresh(self) -> None:
-        """Fetch all lists again in the background. The current ones are used until then."""
+        """Fetch all lists again in the background. The current lists stay in use until then."""
         for upstream in self.upstreams:
             upstream.refresh_lists()
 

@@ -29,7 +29,7 @@ __all__ = ["BackendConnector", "ServerEntry"]
 
 ServerEntry: TypeAlias = ServerSpec | MCPServerEntry | dict[str, Any]
 
-_SEPARATOR: Final = "#"  # between the name of a server and the number of a replica
+_SEPARATOR: Final = "#"  # separates server name and replica number
 
 
 class BackendConnector(Struct, eq=False):
@@ -55,14 +55,13 @@ class BackendConnector(Struct, eq=False):
     _leaving: dict[str, asyncio.Task[None]] = {}
 
     async def connect(self, servers: Mapping[str, ServerEntry | list[ServerEntry]]) -> None:
-        """Add servers. Several entries under one name are its replicas.
+        """Add servers. Several entries under one name are replicas of one server.
 
         Raises:
             ConfigError: An entry is invalid. Nothing has changed.
         """
         while leaving := [self._leaving[name] for name in servers if name in self._leaving]:
-            # A removal in progress would remove the new server of the same name, so it must end
-            # first.
+            # A running removal must end first, or it would remove the new server of the same name.
             await asyncio.wait(leaving)
         specs = self._read(servers)
         self.servers.add_servers({own: one for of in specs.values() for own, one in of.items()})
@@ -104,11 +103,11 @@ class BackendConnector(Struct, eq=False):
             upstream.pool.on_connection = partial(self.events.connection_opened, upstream)
             relay.sees_default = partial(self.events.comparison.sees_default, upstream)
         member = Member(name, Replicas(name, relays, self._states), self.catalog, changed)
-        # Before the lists arrive, so that the order of the servers is the order of their entries.
+        # Called before any list arrives, so that servers keep the order of their entries.
         self.catalog.expect(name)
         self.registry.add(member, self.new_endpoint(member))
         self.added(name)
-        # The upstream of a manager may have failed or listed its items before it was added here.
+        # A manager's upstream may have failed or listed its items before this call.
         member.failed()
         if (remembered := self.servers.remembered(name)) is not None:
             member.remember(remembered)
@@ -134,7 +133,7 @@ class BackendConnector(Struct, eq=False):
 
     async def _remove(self, member: Member, endpoint: SingleServerEndpoint) -> None:
         name = member.name
-        # Before the lists are dropped: a list that arrives later would never be removed.
+        # Must precede the removal of the lists: a list that arrives later would never be removed.
         member.retire()
         for kind in self.catalog.drop(name):
             self.events.list_changed(kind, name)

@@ -55,7 +55,7 @@ class GatewayServers:
             config=MCPClientConfig(
                 max_list_bytes=settings.max_list_bytes, max_list_items=settings.max_list_items
             ),
-            # No roots: the folders of this process are not those of the clients.
+            # No roots: the gateway's folders are not the folders of its clients.
             callbacks={"on_roots": None},
             memory=ServerMemory(None if cache is None else cache.others),
         )
@@ -81,7 +81,7 @@ class GatewayServers:
         self._memory.forget([name])
         ends = self.upstreams.remove([name])
         if ends:
-            # A process that does not exit must not block the removal for longer.
+            # A process that does not exit must not block the removal.
             await asyncio.wait(ends, timeout=END_LIMIT)
 
     def remembered(self, name: str) -> list[dict[str, Any]] | None:

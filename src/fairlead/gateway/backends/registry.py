@@ -13,7 +13,7 @@ class BackendRegistry:
     """Members of a gateway and their endpoints. `BackendConnector` adds and removes them."""
 
     def __init__(self) -> None:
-        # in order: if several members list a URI, the first one owns it
+        # ordered, because the first member that lists a URI owns it
         self.members: dict[str, Member] = {}
         self.endpoints: dict[str, SingleServerEndpoint] = {}
         self._owners: dict[str, Member] = {}  # members by the names of their upstreams
@@ -47,7 +47,7 @@ class BackendRegistry:
         return member, self.endpoints.pop(name)
 
     def arrange(self, names: Iterable[str]) -> None:
-        """Sort the members by these names. Members that are not named follow."""
+        """Sort the members in the order of `names`. Members that are not in `names` follow."""
         place = {name: number for number, name in enumerate(names)}
         in_order = sorted(self.members.items(), key=lambda one: place.get(one[0], len(place)))
         # Changed in place, because other objects hold references to this dictionary.

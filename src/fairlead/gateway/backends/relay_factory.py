@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from msgspec import structs
-
 from ...interceptor import Interceptor
 from ...protocol.targets.list_kind import ListKind
 from ...relay.bridge.parked_calls import ParkedCalls
@@ -18,7 +16,6 @@ __all__ = ["create_relay"]
 
 def create_relay(
     upstream: Upstream,
-    *,
     settings: GatewaySettings,
     parked: ParkedCalls,
     quota: SubscriptionQuota,
@@ -31,8 +28,7 @@ def create_relay(
         failure_threshold=settings.failure_threshold,
         reset_timeout=settings.reset_timeout,
     )
-    upstream.serve_clients(interceptors, settings.relay.call_timeout, health)
+    upstream.update_settings(settings.relay, upstream.spec)
+    upstream.serve_clients(interceptors, health)
     upstream.keep_lists(ListKind)
-    # Settings of the server's entry take precedence over those of the gateway.
-    own = structs.replace(settings.relay, **upstream.spec.settings)
-    return Relay(upstream, settings=own, parked=parked, quota=quota)
+    return Relay(upstream, parked=parked, quota=quota)

@@ -25,7 +25,7 @@ LIST_CHANGED: Final = {
     ListKind.TOOLS: "notifications/tools/list_changed",
     ListKind.PROMPTS: "notifications/prompts/list_changed",
     ListKind.RESOURCES: "notifications/resources/list_changed",
-    # The specification has one notification for both lists of resources.
+    # The specification defines one notification for resources and templates.
     ListKind.TEMPLATES: "notifications/resources/list_changed",
 }
 
@@ -82,7 +82,7 @@ class UpstreamEvents(Struct, eq=False):
                 self.changes.changed(UPDATED, watched)
 
     def connection_opened(self, upstream: Upstream, connection: UpstreamConnection) -> None:
-        """Observe a new connection that is not the default one."""
+        """Observe a new connection other than the default connection."""
         connection.listeners.append(partial(self._connection_notified, connection))
         self.comparison.connection_opened(upstream, connection)
 
@@ -95,7 +95,7 @@ class UpstreamEvents(Struct, eq=False):
         uri = read_params_head(note.params).uri if note.method == UPDATED else None
         if not isinstance(uri, str):
             return
-        # A copy, because sessions may leave the connection meanwhile.
+        # A copy, because sessions may leave the connection during the loop.
         for session in list(connection.sessions):
             for watched in [one for one in session.uris if uri.startswith(one)]:
                 self.changes.changed_for((session.peer,), UPDATED, watched)

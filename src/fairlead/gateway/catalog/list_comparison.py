@@ -1,9 +1,9 @@
 """Comparison of a server's lists for different clients.
 
-A server may list a tool only for clients that declare certain capabilities, or add one in the
-session that requested it. The lists of such clients are compared with the default lists when their
-first connection opens and when a connection announces a change. For clients that only list, a
-connection is opened for the comparison, one at a time in the whole gateway.
+A server may list a tool only for clients that declare certain capabilities, or only in the session
+that asked for it. The lists of such clients are compared with the default lists when their first
+connection opens and when a connection announces a change. For clients that only list, a connection
+is opened for the comparison, one at a time in the whole gateway.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from msgspec import Raw, Struct, field
 from ...client.api.list_budget import ListBudget, ListTooLarge
 from ...client.api.list_pages import read_pages
 from ...errors import FairleadError, RemoteProtocolError, RpcError
-from ...limits import LIST_SECONDS, RELISTING
+from ...limits import LIST_SECONDS, LIST_VARIANTS
 from ...protocol.caller import (
     CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
@@ -32,6 +32,7 @@ from ...protocol.targets.list_kind import ListKind
 from ...relay.client_session import ClientSession
 from ...transport.background_tasks import BackgroundTasks
 from ...upstream.connection.upstream_connection import UpstreamConnection, declared_by
+from ...upstream.connection_tasks import longer_pause
 from ...upstream.list_variants import DEFAULT_VARIANT, Lists, VariantKey, variant_key
 from ...upstream.server_lists import NEEDED_CAPABILITY
 from ...upstream.upstream import Upstream
@@ -65,7 +66,7 @@ async def read_lists(
             async with asyncio.timeout(LIST_SECONDS.value):
                 found[kind] = await _read(connection, kind, budget(kind), caller)
         except (RpcError, RemoteProtocolError):
-            # many servers that have resources do not implement this method
+            # many servers with resources do not implement `resources/templates/list`
             if kind is not ListKind.TEMPLATES:
                 raise
     return found
@@ -109,7 +110,7 @@ FIRST_PAUSE = 0.05  # seconds of the first pause between two listings on one con
 
 log = logging.getLogger("fairlead.gateway")
 
-# Called with the key or connection whose clients now see different lists, and the changed kinds.
+# Called with the key or connection whose lists have changed, and with the kinds of those lists.
 VariantChanged: TypeAlias = Callable[[VariantKey | UpstreamConnection, set[ListKind]], None]
 
 
@@ -123,9 +124,9 @@ class ListComparison(Struct, eq=False):
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
     _comparing: dict[tuple[Upstream, VariantKey], asyncio.Task[None]] = {}
     _relisting: dict[UpstreamConnection, asyncio.Task[None]] = {}
-    # Both contain events for list changes that a connection announced. An event is set once the
-    # lists have been read again.
-    _stale: dict[UpstreamConnection, asyncio.Event] = {}  # lists not requested yet
+    # `_stale` and `_requested` contain events for list changes that a connection announced.
+    # An event is set once the lists have been read again.
+    _stale: dict[UpstreamConnection, asyncio.Event] = {}  # changed lists that are not requested yet
     _requested: dict[UpstreamConnection, asyncio.Event] = {}
 
     # Variants of clients
@@ -146,7 +147,8 @@ class ListComparison(Struct, eq=False):
     def request(
         self, upstream: Upstream, caller: Caller, introduction: Raw | None
     ) -> "asyncio.Task[None] | None":
-        """Compare the lists for clients like this one, unless that was done for the current lists.
+        """Compare the lists for clients with the same capabilities, unless they are compared
+        already.
 
         Returns the running task; None if no comparison is needed.
         """
@@ -177,15 +179,14 @@ class ListComparison(Struct, eq=False):
                 await self._take_in(upstream, key, connection, caller)
             except (FairleadError, TimeoutError) as exc:
                 log.info("%s: comparing the lists failed: %s", upstream.name, exc)
-                # Recorded as compared, so that each further list request does not start another
-                # attempt.
+                # Recorded as compared, so that further list requests do not try again.
                 known = upstream.variants.of_key(key) or DEFAULT_VARIANT
                 upstream.variants.assign(key, known, upstream.lists.version)
 
     # Connections
 
     def connection_opened(self, upstream: Upstream, connection: UpstreamConnection) -> None:
-        """Compare the lists of a new connection, if it is the first with its capabilities."""
+        """Compare the lists of a new connection if it is the first with its capabilities."""
         connection.listeners.append(
             lambda note: (
                 self._announced(upstream, connection)
@@ -211,13 +212,13 @@ class ListComparison(Struct, eq=False):
             log.info("%s: comparing the lists failed: %s", upstream.name, exc)
 
     def relisted(self, connection: UpstreamConnection | None) -> asyncio.Event | None:
-        """Return an event that is set once a connection has listed a change that it announced."""
+        """Return an event that is set once the lists that the connection announced are read."""
         if connection is None:
             return None
         return self._stale.get(connection) or self._requested.get(connection)
 
     def _announced(self, upstream: Upstream, connection: UpstreamConnection) -> None:
-        """Fetch the lists of a connection again. The changed lists belong to its own sessions."""
+        """Fetch the lists of a connection again. Only its own sessions see the changes."""
         self._stale.setdefault(connection, asyncio.Event())
         if connection in self._relisting:
             return
@@ -241,8 +242,7 @@ class ListComparison(Struct, eq=False):
             # A server that announces changes continuously must not cause continuous listing.
             await asyncio.sleep(pause)
             if connection in self._stale:
-                RELISTING.hit()
-                pause = min(2 * pause, RELISTING.value)
+                pause = longer_pause(pause, upstream.warn_once)
         # The connection is closed, so requests must not wait for its next listing.
         if (left := self._stale.pop(connection, None)) is not None:
             left.set()
@@ -259,7 +259,7 @@ class ListComparison(Struct, eq=False):
         version: int | None = upstream.lists.version
         before = upstream.variants.of_key(key) or DEFAULT_VARIANT
         number = self._store(upstream, await read_lists(connection, self.catalog.budget, caller))
-        # Read twice: lists that differ between two reads change for other reasons than the client.
+        # Read the lists twice: if the reads differ, the lists depend on more than the client.
         if number != DEFAULT_VARIANT:
             lists = await read_lists(connection, self.catalog.budget, caller)
             if self._store(upstream, lists) != number:
@@ -289,6 +289,10 @@ class ListComparison(Struct, eq=False):
         number, dropped = upstream.variants.add(lists, upstream.lists.items)
         if dropped is not None:
             self.catalog.drop_variant(server, dropped)
+            upstream.warn_once(
+                f"lists different items to more than {LIST_VARIANTS.value} kinds of clients; those "
+                "of the longest unused kind were dropped"
+            )
         if number != DEFAULT_VARIANT:
             tools = upstream.spec.permitted(lists.get(ListKind.TOOLS, []))
             try:
@@ -301,10 +305,10 @@ class ListComparison(Struct, eq=False):
 
 
 def _is_comparable(upstream: Upstream, caller: Caller, introduction: Raw | None) -> bool:
-    """Return True if a client may see a variant of the lists and they can be compared."""
+    """Return True if the lists for this client may differ and can be compared."""
     if upstream.state != "connected" or upstream.settings.share == "all":
         return False
     if upstream.spec.entry.lazy:
-        # A lazy server is started by calls only.
+        # Only calls start a lazy server; comparing its lists must not.
         return False
     return caller.stateless or introduction is not None

@@ -26,7 +26,7 @@ class MergedLists(Struct, eq=False):
     """Merged lists for clients, answered from the catalog. Outdated lists are fetched again in the
     background.
 
-    `deadline`, `fresh` and `search` are the fields of `GatewaySettings`.
+    `deadline`, `fresh` and `search` are described in `GatewaySettings`.
     """
 
     catalog: MergedCatalog
@@ -67,9 +67,7 @@ class MergedLists(Struct, eq=False):
                     await listed.wait()
 
     def _relisted(self, client: ConnectedClient | None) -> list[asyncio.Event]:
-        """Return events that are set once the lists of the client's changed connections are read
-        again.
-        """
+        """Return events that are set once the changed lists of the client are read.""" ""
         sessions = () if client is None else client.sessions.values()
         events = (self.comparison.relisted(session.connection) for session in sessions)
         return [event for event in events if event is not None]
@@ -136,7 +134,7 @@ class MergedLists(Struct, eq=False):
         )
 
     def _refresh_old(self) -> None:
-        """Fetch outdated lists again in the background. The current request still uses them."""
+        """Fetch outdated lists again in the background. The current request uses the old lists."""
         fresh, now = self.fresh, time.monotonic()
         # At most once a second, because this runs for every list request.
         if not fresh or now - self._checked < min(fresh, 1.0):

@@ -27,22 +27,22 @@ __all__ = ["MergedCatalog", "Selection"]
 
 MAX_LISTS: Final = CATALOG_VIEWS.value
 
-# The variants that a client sees of some servers' lists, by number; of all other servers it sees
-# the default lists. None means the union of all variants, which is used to look up names.
+# The servers whose default lists a client does not see, each with the number of the variant
+# that it sees instead. None means the union of all variants, which is used to look up names.
 Selection: TypeAlias = tuple[tuple[str, int], ...] | None
 
 log = logging.getLogger("fairlead.gateway")
 
 
 class MergedCatalog:
-    """The lists of all servers. Each server replaces its own."""
+    """The lists of all servers, which can be replaced one server at a time."""
 
     def __init__(self, settings: GatewaySettings | None = None) -> None:
-        """`settings` has the page size, and the limits of lists; None means the defaults."""
+        """`settings` contains the page size and the limits of lists; None means the defaults."""
         self._settings = settings or GatewaySettings()
         self._sizes: dict[str, dict[ListKind, int]] = {}
-        # All servers, including removed ones, in the order of `expect` or `arrange`: the first one
-        # that lists a URI owns it.
+        # All servers, including removed ones, in the order of `expect` or `arrange`.
+        # The first server that lists a URI owns it.
         self._servers: dict[str, dict[ListKind, dict[str, CatalogItem]]] = {}
         self._versions = dict.fromkeys(ListKind, 0)
         self.changes = 0  # number of changes of lists and views
@@ -127,7 +127,7 @@ class MergedCatalog:
 
     @property
     def has_variants(self) -> bool:
-        """True if some clients see other lists than the default ones."""
+        """True if some clients see lists that differ from the default lists."""
         return any(self._variants.values())
 
     def drop(self, server: str) -> set[ListKind]:
@@ -187,10 +187,10 @@ class MergedCatalog:
         return self._merged(kind).get((server, name))
 
     def target(self, kind: ListKind, server: str, name: str, view: View) -> Target:
-        """Return a tool or prompt of a server with all its names, by the server's own name.
+        """Look up a tool or prompt by the server's own name; return it with all its names.
 
-        An item that the server does not list has the names that it would get, and those of listed
-        items that differ only in spelling.
+        For an item that the server does not list, the names are those that it would get, and those
+        of listed items that differ only in spelling.
         """
         merged = self.merged_name(kind, server, name)
         full = full_name(server, name)
@@ -205,7 +205,7 @@ class MergedCatalog:
         return Target(kind.target_kind, name, displayed, server, merged, also)
 
     def listed_as(self, kind: ListKind, server: str, name: str) -> list[str]:
-        """Return the own names of a server's items that differ from this name only in spelling."""
+        """Return the names of a server's items that differ from `name` only in spelling."""
         spellings = self._spellings.get((server, kind))
         if spellings is None:
             spellings = self._spellings[server, kind] = {}
@@ -241,9 +241,13 @@ class MergedCatalog:
         found = self._view_list(ListKind.TOOLS, view, selection)
         return ((name, found.items[name].renamed(name)) for name in found.listed)
 
-    def names(self, kind: ListKind, view: View) -> list[str]:
+    def names(self, kind: ListKind, view: View, selection: Selection = None) -> list[str]:
         """Return the names or URIs that the view lists, in order."""
-        return list(self._view_list(kind, view).listed)
+        return list(self._view_list(kind, view, selection).listed)
+
+    def own_listed_names(self, kind: ListKind, server: str, view: View) -> list[str]:
+        """Return a server's own names or URIs of the items that the view lists."""
+        return [item.key for item in self._view_list(kind, view).listed_of(server)]
 
     def own_names(self, kind: ListKind, server: str) -> list[str]:
         """Return the names or URIs that one server lists."""
@@ -254,7 +258,7 @@ class MergedCatalog:
         return len(self._view_list(kind, view).listed_of(server))
 
     def version(self, kind: ListKind) -> int:
-        """Return a number that changes with the merged list."""
+        """Return a number that changes whenever the merged list changes."""
         return self._versions[kind]
 
     def budget(self, kind: ListKind) -> ListBudget:
@@ -336,7 +340,7 @@ class MergedCatalog:
 def _read_items(
     server: str, kind: ListKind, items: Sequence[Raw], old: Mapping[str, CatalogItem]
 ) -> dict[str, CatalogItem]:
-    """Return the valid items by name. Items that have not changed are the old objects."""
+    """Return the valid items by name, and reuse the objects of unchanged items."""
     new: dict[str, CatalogItem] = {}
     for raw in items:
         item = read_item(server, kind, raw)

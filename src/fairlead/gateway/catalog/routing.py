@@ -7,18 +7,20 @@ from typing import TypeVar
 import msgspec
 from msgspec import UnsetType
 
-from ...errors import RpcError
+from ...errors import LoginRequired, RpcError
 from ...interceptor import Exchange
 from ...protocol.caller import Caller
 from ...protocol.own_errors import own_error
+from ...protocol.targets.list_kind import ListKind
 from ...protocol.targets.targets import Target
 from ...protocol.targets.unique_names import full_name, may_belong_to
 from ...relay.request_params import reference_of, with_members
-from ...wire.error_codes import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from ...wire.error_codes import INVALID_PARAMS
 from ..backends.backend import Member
 from ..backends.registry import BackendRegistry
 from .list_requests import MergedLists
 from .merged_catalog import MergedCatalog
+from .unknown_items import UnknownItems
 from .views import ClientViews, View
 
 __all__ = ["Router", "wait_until_found"]
@@ -27,7 +29,8 @@ T = TypeVar("T")
 
 
 async def wait_until_found(look: Callable[[], T | None], members: Iterable[Member]) -> T | None:
-    """Return the result of `look`. While it is None, repeat `look` after each member has listed.
+    """Return the result of `look`. While it is None, call `look` again after each member has
+    listed.
 
     Raises:
         RpcError: `look` found nothing, and some members are still starting.
@@ -64,19 +67,21 @@ class Router:
         registry: BackendRegistry,
         lists: MergedLists,
         views: ClientViews,
+        unknown: UnknownItems,
     ) -> None:
         self._catalog = catalog
         self._registry = registry
         self._lists = lists
         self._view_of = views.view_of
+        self._unknown = unknown
 
     async def tool(self, exchange: Exchange) -> Target:
         """Return the tool that a call names."""
-        return await self._named(self._catalog.tool, "tool", exchange)
+        return await self._named(self._catalog.tool, ListKind.TOOLS, exchange)
 
     async def prompt(self, exchange: Exchange) -> Target:
         """Return the prompt that a request names."""
-        return await self._named(self._catalog.prompt, "prompt", exchange)
+        return await self._named(self._catalog.prompt, ListKind.PROMPTS, exchange)
 
     async def expect_tool(self, name: str, caller: Caller) -> None:
         """Wait for the server that may have a tool, if it is starting."""
@@ -87,13 +92,12 @@ class Router:
         uri, caller = exchange.head.uri, exchange.caller
         if isinstance(uri, UnsetType):
             raise own_error(INVALID_PARAMS, "params.uri is required: the URI of a resource")
-        # Wait for all servers: one that is still starting may also list the URI and come first.
+        # Wait for all servers: a starting server may list the URI too and take precedence.
         if not self._registry.is_ready:
             await self._lists.ready()
         member = await self._with_uri(self._catalog.owner, uri, caller)
         if member is None:
-            code = INVALID_PARAMS if caller.stateless else RESOURCE_NOT_FOUND
-            raise own_error(code, f"Resource not found: {uri}", uri=uri)
+            raise self.unknown(ListKind.RESOURCES, uri, exchange)
         return member
 
     async def completing(self, exchange: Exchange) -> tuple[Member, Exchange]:
@@ -102,21 +106,27 @@ class Router:
         if reference.uri is not None:
             member = await self._with_uri(self._catalog.template_owner, reference.uri, caller)
             if member is None:
-                raise own_error(INVALID_PARAMS, f"Unknown resource template: {reference.uri}")
+                raise self.unknown(ListKind.TEMPLATES, reference.uri, exchange)
             return member, exchange
         target = await self._found(self._catalog.prompt, reference.name or "", caller)
         member = None if target is None else self._registry.members.get(target.server or "")
         if target is None or member is None:
-            raise own_error(INVALID_PARAMS, f"Unknown prompt: {reference.name}")
+            raise self.unknown(ListKind.PROMPTS, reference.name, exchange)
         # The server knows the prompt by its own name only.
         named = {**msgspec.json.decode(reference.raw), "name": target.own}
         return member, with_members(exchange, ref=named)
 
-    async def _named(self, look: LookUp, what: str, exchange: Exchange) -> Target:
-        name, caller = exchange.target or "", exchange.caller
-        target = await self._found(look, name, caller)
+    def unknown(self, kind: ListKind, name: str | None, exchange: Exchange) -> RpcError:
+        """Build the error for a name or URI. It mentions a server whose lists are not known yet."""
+        view = self._view_of(exchange.caller)
+        reason = self._unlisted(name or "", view) if kind.named else ""
+        return self._unknown.error(kind, name, exchange, view, reason=reason)
+
+    async def _named(self, look: LookUp, kind: ListKind, exchange: Exchange) -> Target:
+        name = exchange.target or ""
+        target = await self._found(look, name, exchange.caller)
         if target is None:
-            raise self._unknown(what, name, self._view_of(caller))
+            raise self.unknown(kind, name, exchange)
         return target
 
     async def _found(self, look: LookUp, name: str, caller: Caller) -> Target | None:
@@ -124,14 +134,14 @@ class Router:
         target = look(name, view)
         if target is not None:
             return target
-        # A view may give the tool another name, from which its server cannot be derived.
+        # A view may rename the tool, and the new name does not contain the server's name.
         meant = {name, *(merged for merged, shown in view.rename.items() if shown == name)}
         members = [
             member
             for member in self._registry.within(view)
             if any(may_belong_to(member.name, one) for one in meant)
         ]
-        # The view may change during the wait; the current one applies.
+        # Look up the view again, because it may change during the wait.
         return await wait_until_found(lambda: look(name, self._view_of(caller)), members)
 
     async def _with_uri(
@@ -139,21 +149,23 @@ class Router:
     ) -> Member | None:
         view = self._view_of(caller)
         owner = look(uri, view)
-        # A client must not be able to make requests wait for starting servers if its view denies
-        # the URI.
+        # A request for a URI that the view denies must not wait for starting servers.
         if owner is None and view.permits_uri(uri):
             members = self._registry.within(view)
             owner = await wait_until_found(lambda: look(uri, self._view_of(caller)), members)
         return None if owner is None else self._registry.members.get(owner)
 
-    def _unknown(self, what: str, name: str, view: View) -> RpcError:
-        """Build an error that also names a server that may have the item but has not listed it."""
-        message = f"Unknown {what}: {name}"
+    def _unlisted(self, name: str, view: View) -> str:
+        """Return which servers may have an item of this name and have not listed their items."""
+        reason = ""
         for member in self._registry.within(view):
             if not name.startswith(full_name(member.name, "")):
                 continue
-            if all(upstream.state != "connected" for upstream in member.upstreams):
-                message += f"; {member.name} is not connected"
+            if all(upstream.status != "connected" for upstream in member.upstreams):
+                # Types only: clients must not see addresses and output of servers.
+                login = any(isinstance(one.error, LoginRequired) for one in member.upstreams)
+                why = LoginRequired.public if login else "is not connected"
+                reason += f"; {member.name} {why}"
             elif not member.listed.is_set() or member.error is not None:
-                message += f"; {member.name} has not listed its items"
-        return own_error(INVALID_PARAMS, message)
+                reason += f"; {member.name} has not listed its items"
+        return reason

@@ -28,17 +28,17 @@ __all__ = ["TargetResolver"]
 
 _KINDS: Final = {"tool": ListKind.TOOLS, "prompt": ListKind.PROMPTS}
 _WITH_URI: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")
-# Requests with a name or URI in their params, which is enough to identify the target.
+# Methods whose params contain a name or URI that identifies the target.
 _REMEMBERED: Final = frozenset({"tools/call", "prompts/get", *_WITH_URI})
 _LONGEST: Final = 256  # targets of requests with longer names or URIs are not cached
-_MOST_KNOWN: Final = 4096  # limit of cached targets, because clients choose the names
+_MOST_KNOWN: Final = 4096  # maximum number of cached targets; clients choose the names
 
 
 class TargetResolver:
     """Interceptor that runs before all policies and resolves the targets of requests.
 
     A request for a starting server waits here, because the names of its items are not known before.
-    If it waited after the policies, they would not recognise the item.
+    If the request waited after the policies, they would not recognise the item.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class TargetResolver:
     def resolve(self, exchange: Exchange) -> tuple[Target, ...]:
         """Return the targets of a message. An item that no server has keeps the given name.
 
-        Targets are kept until a list or view changes. Several policies need them for one request,
-        and without this a call with policies takes 1.25 times as long.
+        Targets are cached until a list or view changes, because several policies need them for one
+        request. Without the cache, a call with policies takes 1.25 times as long.
         """
         message, head = exchange.message, exchange.head
         if message.method not in _REMEMBERED or type(message) is not Request:
@@ -133,20 +133,19 @@ class TargetResolver:
             await look_up(exchange)
         except RpcError as exc:
             if isinstance(exc.data, dict) and exc.data.get("starting"):
-                # The server is still starting. Without its names, the call would bypass the
-                # policies.
+                # The server is starting. Without its names, the call would bypass the policies.
                 raise
 
     def _is_unknown(self, exchange: Exchange) -> bool:
         for one in self.resolve(exchange):
             if one.kind == "resource" and not self._registry.is_ready:
-                return True  # A starting server may precede the owner in the order of servers.
+                return True  # A starting server may list the item too, and come first.
             if one.server is None and not one.unclear:
                 return True
         return False
 
     def _endpoint(self, exchange: Exchange) -> str | None:
-        """Return the server to which the endpoint or the connection of a message belongs."""
+        """Return the server whose endpoint or connection received the message, or None."""
         if exchange.direction is Direction.SERVER_TO_CLIENT:
             carrier = exchange.edge.carrier
             member = (
@@ -175,7 +174,7 @@ class TargetResolver:
                 server = catalog.template_owner(name, view)
             return replace(target, server=server)
         if server is not None:
-            # The call has the merged name by now; `alias` is the server's own name.
+            # An earlier step put the merged name into the call; `alias` is the server's name.
             own = exchange.alias or name
             return catalog.target(kind, server, own, view)
         found = catalog.tool(name, view) if kind is ListKind.TOOLS else catalog.prompt(name, view)

@@ -117,7 +117,7 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class ViewList:
-    """A merged list as one view has it."""
+    """A merged list as clients with one view see it."""
 
     def __init__(self, kind: ListKind) -> None:
         self.kind = kind
@@ -127,12 +127,12 @@ class ViewList:
         self.targets: dict[str, Target] = {}  # targets of tools and prompts, by displayed name
         self.pages: dict[tuple[Revision, str | None], bytes] = {}
         self._by_server: dict[str, dict[str, tuple[CatalogItem, str]]] | None = None
-        self._continues = False  # True if a page was full, so cursors were issued
+        self._continues = False  # True if the list has several pages, so cursors were issued
 
     def take_named(self, items: Iterable[CatalogItem], names: dict[Pair, str], view: View) -> None:
         merged = {names[item.server, item.key]: item for item in items}
         hidden = set()
-        # Renamed items first: a server must not take over a name that a view assigns.
+        # Renamed items come first, so that no other item can take a name that the view assigns.
         for name in sorted(merged, key=lambda name: name not in view.rename):
             item, shown = merged[name], view.rename.get(name, name)
             full = full_name(item.server, item.key)
@@ -154,7 +154,7 @@ class ViewList:
         routes = []
         for item in items:
             if self.kind is ListKind.TEMPLATES and not view.denies_uri(item.key):
-                routes.append(item)  # the view is applied to each URI that is read
+                routes.append(item)  # the view is checked for each URI that a client reads
             if view.permits_uri(item.key):
                 self.items.setdefault(item.key, item)
         self.listed = sorted(
@@ -162,8 +162,7 @@ class ViewList:
         )
         counts: dict[str, int] = {}
         matched = []
-        # The number of templates per server is limited, because a URI that no server lists is
-        # compared with all of them.
+        # Templates per server are limited: a URI that no server lists is compared with all.
         for item in routes:
             counts[item.server] = counts.get(item.server, 0) + 1
             if counts[item.server] <= TEMPLATES.value:
@@ -193,7 +192,7 @@ class ViewList:
         for name in self.listed[start:stop]:
             text = self.items[name].written(revision, name)
             room -= len(text) + 1
-            # A larger page would not fit into a message.
+            # One more item would make the page larger than a message may be.
             if room < 0 and texts:
                 PAGE_BYTES.hit()
                 self._continues = True
@@ -209,7 +208,7 @@ class ViewList:
         return page
 
     def _is_ours(self, cursor: str, start: int, size: int) -> bool:
-        """Return True for the cursor of a full page of this list."""
+        """Return True if this list issued the cursor at the end of a full page."""
         whole = size > 0 and start > 0 and start % size == 0
         return whole and cursor == self._cursor(self.listed[start - 1])
 
@@ -224,7 +223,7 @@ class ViewList:
         except (ValueError, binascii.Error):
             text = ""
         kind, found, last = text.partition(":")
-        # Without pages no cursor was issued, so any cursor is invalid.
+        # If all items fit on one page, no cursor was issued, and any cursor is invalid.
         handed_out = size > 0 or self._continues
         if not handed_out or not found or kind != self.kind.value:
             raise RpcError(

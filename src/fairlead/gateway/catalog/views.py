@@ -1,4 +1,4 @@
-"""Views: the part of the merged lists that a client may see, and its names; views of clients."""
+"""Views: the part of the merged lists that a client may see, and the names it sees."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -9,6 +9,7 @@ from msgspec.structs import force_setattr
 
 from ...errors import ConfigError
 from ...protocol.caller import Caller, Principal
+from ...protocol.identity.token_principal import TokenPrincipal
 from ...protocol.targets.targets import Patterns, Target
 
 __all__ = ["ClientViews", "View"]
@@ -85,7 +86,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         """True if only some items of the servers are available or listed."""
         return (self.allow, self.deny, self.hide) != (("*",), (), ())
 
-    # Cached, because every request for a page needs the hash.
+    # Cached, because every list request needs the hash.
     @cached_property
     def _hash(self) -> int:
         renamed = frozenset(self.rename.items())
@@ -109,25 +110,38 @@ _NOTHING = View(servers=(), allow=())
 
 
 class ClientViews:
-    """Views by principal. Principals without a view of their own share the default view."""
+    """Views by principal. Principals without a view of their own share the default view.
 
-    def __init__(self, views: Mapping[str, View], default: View) -> None:
+    An access token has the view of its role. Client names and role names are looked up separately.
+    """
+
+    def __init__(
+        self, views: Mapping[str, View], default: View, roles: Mapping[str, View] | None = None
+    ) -> None:
         self._views = dict(views)
         self._default = default
+        self._roles = dict(roles or {})
 
     def __iter__(self) -> Iterator[View]:
         yield self._default
         yield from self._views.values()
+        yield from self._roles.values()
 
     def view_for(self, principal: Principal) -> View:
         """Return the view of a principal."""
-        view = self._views.get(principal) if isinstance(principal, str) else None
-        return self._default if view is None else view
+        if isinstance(principal, str):
+            return self._views.get(principal, self._default)
+        if isinstance(principal, TokenPrincipal) and principal.role is not None:
+            # Calls of a role that was removed may still be waiting.
+            return self._roles.get(principal.role, _NOTHING)
+        return self._default
 
     def view_of(self, caller: Caller) -> View:
         """Return the view of the sender of a request."""
         return self.view_for(caller.principal)
 
-    def replace(self, views: Mapping[str, View], default: View) -> None:
+    def replace(
+        self, views: Mapping[str, View], default: View, roles: Mapping[str, View] | None = None
+    ) -> None:
         """Replace all views."""
-        self._views, self._default = dict(views), default
+        self._views, self._default, self._roles = dict(views), default, dict(roles or {})

@@ -1,4 +1,4 @@
-"""Access of connected clients: disconnection when it is withdrawn, and changes of their views."""
+"""Changed access of connected clients: disconnection, and replacement of their views."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
@@ -55,12 +55,14 @@ class ViewUpdater(Struct, eq=False):
     def _sees(self, principal: Principal, server: str) -> bool:
         return self.views.view_for(principal).includes(server)
 
-    def show(self, views: Mapping[str, View], default: View) -> None:
+    def show(
+        self, views: Mapping[str, View], default: View, roles: Mapping[str, View] | None = None
+    ) -> None:
         """Replace all views, and notify the clients whose lists change."""
         # Principals that are not connected have nothing to notify, so their views are not compared.
         view_for = self.views.view_for
         before = {name: view_for(name) for name in {*self._principals(), ANONYMOUS}}
-        self.views.replace(views, default)
+        self.views.replace(views, default, roles)
         affected = {name for name, old in before.items() if old != view_for(name)}
         edges: set[object] = set()
         for client in list(self.clients.merged.values()):
@@ -71,8 +73,7 @@ class ViewUpdater(Struct, eq=False):
             if listener.principal in affected:
                 edges.add(listener.edge)
                 view = view_for(listener.principal)
-                # The filter of a listen stream cannot be changed, so the client has to open a new
-                # stream.
+                # The filter of a listen stream is fixed, so the client must open a new stream.
                 if not all(view.permits_uri(uri) for uri in listener.uris):
                     self.changes.stop(listener.edge)
         self.changes.all_lists_changed(edges)
@@ -122,7 +123,7 @@ class ClientDisconnector(Struct, eq=False):
     def until_disconnected(
         self, exchange: Exchange, answer: Awaitable[Answer]
     ) -> Awaitable[Answer]:
-        """Wait for the result of a call of a principal that belongs to no connection.
+        """Wait for the result of a principal's call that belongs to no connection.
 
         Raises:
             RpcError: The client was disconnected first.

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...protocol.caller import principal_name
+from ...protocol.caller import Principal, principal_name
+from ...protocol.identity.token_principal import TokenPrincipal
 from ...upstream.connection.upstream_connection import UpstreamConnection
 from ...upstream.list_variants import VariantKey, variant_key
 from ..server_endpoint import SingleServerEndpoint
@@ -46,8 +47,13 @@ class ClientRegistry:
                 "client": (client.peer.session.client_info or {}).get("name"),
                 "protocol_version": client.peer.session.protocol_version,
                 "principal": principal_name(client.principal),
+                "role": _role(client.principal),
                 "transport": client.peer.channel.context.transport_type,
                 "subscriptions": sorted(client.uris),
             }
             for client in self
         ]
+
+
+def _role(principal: Principal) -> str | None:
+    return principal.role if isinstance(principal, TokenPrincipal) else None

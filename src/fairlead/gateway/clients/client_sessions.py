@@ -1,4 +1,4 @@
-"""Clients that are connected to a gateway, and the sessions of each with the servers it uses."""
+"""Clients that are connected to a gateway, and their sessions with servers."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,12 +22,7 @@ __all__ = ["ConnectedClient", "SingleServerClient"]
 class ConnectedClient:
     """A client of the merged endpoint whose connection outlives its requests."""
 
-    def __init__(
-        self,
-        principal: Principal,
-        input_timeout: float,
-        interceptors: Sequence[Interceptor] = (),
-    ) -> None:
+    def __init__(self, principal: Principal, interceptors: Sequence[Interceptor] = ()) -> None:
         self.principal = principal
         self.peer: Peer  # set by `connect`, because the peer needs callbacks of this client
         self.introduction: Raw | None = None  # params of its `initialize`
@@ -35,14 +30,12 @@ class ConnectedClient:
         self.uris: dict[str, str] = {}  # subscriptions: the server of each resource
         self.sessions: dict[object, ClientSession] = {}  # sessions with servers, by relay
         self.incoming = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
-        # For notifications of the gateway itself. Notifications of servers pass the interceptors
-        # earlier.
+        # For the gateway's own notifications; those of servers pass the interceptors earlier.
         self.outgoing = NotificationPipeline(interceptors, Direction.SERVER_TO_CLIENT)
         self.on_attached: Callable[[ClientSession], None] = lambda session: None
         self.on_lost: Callable[[ClientSession], None] = lambda session: None
         self.gone = False
         self._outbox: PeerOutbox
-        self._input_timeout = input_timeout
         self._interceptors = interceptors
 
     def connect(self, peer: Peer) -> None:
@@ -71,9 +64,8 @@ class ConnectedClient:
         return session
 
     def _new_session(self) -> ClientSession:
-        session = _MergedSession(self.principal, self._input_timeout, self._interceptors)
-        # A plain set without a quota: the subscriptions were counted when the client requested
-        # them.
+        session = _MergedSession(self.principal, self._interceptors)
+        # A plain set without a quota: subscriptions were counted when the client requested them.
         session.uris = set()
         session.on_attached = lambda: self.on_attached(session)
         session.on_lost = lambda: self.on_lost(session)
@@ -96,13 +88,12 @@ class SingleServerClient(ConnectedClient):
     def __init__(
         self,
         principal: Principal,
-        input_timeout: float,
         interceptors: Sequence[Interceptor] = (),
         quota: SubscriptionQuota | None = None,
         permits: Callable[[str], bool] = lambda uri: True,
     ) -> None:
         """`permits` returns True for URIs of which the client may be notified."""
-        super().__init__(principal, input_timeout, interceptors)
+        super().__init__(principal, interceptors)
         self._quota = quota or SubscriptionQuota()
         self.watched: HeldUris
         self._permits = permits
@@ -112,7 +103,7 @@ class SingleServerClient(ConnectedClient):
         self.watched = self._quota.held(connection_key(self.principal, peer.channel.context, peer))
 
     def _new_session(self) -> ClientSession:
-        session = _SingleServerSession(self.principal, self._input_timeout, self._interceptors)
+        session = _SingleServerSession(self.principal, self._interceptors)
         session.uris = self.watched
         session.permits = self._permits
         return session

@@ -107,7 +107,7 @@ class ClientSubscriptions(Struct, eq=False):
                     self.changes.changed_for((client.peer,), UPDATED, uri)
 
     def session_lost(self, client: ConnectedClient, session: ClientSession) -> None:
-        """Notify a client whose own connection was lost that everything may have changed."""
+        """Notify a client whose own connection was lost that its lists and resources may differ."""
         if session.connection is None and not client.gone:
             self.changes.all_lists_changed((client.peer,))
             for uri in session.uris:

@@ -52,7 +52,7 @@ class UpstreamSubscriptions(Struct, eq=False):
             return list(watched)
         if changed in watched:
             return [changed]
-        # The smaller of both is searched, because a server decides how often this runs.
+        # The smaller set is searched, because a server decides how often this runs.
         if len(changed) < len(watched):
             return [start for end in range(len(changed)) if (start := changed[:end]) in watched]
         return [uri for uri in watched if changed.startswith(uri)]
@@ -60,8 +60,8 @@ class UpstreamSubscriptions(Struct, eq=False):
     async def add(self, member: Member, uri: str, watcher: object, deadline: float) -> bool:
         """Add a watcher of a resource; return False if the server refuses the subscription.
 
-        After `deadline` seconds, a server that has not responded or is not connected counts as one
-        that agrees. If the wait is cancelled, the watcher is removed.
+        After `deadline` seconds, a server that has not responded or is not connected counts as
+        having accepted. If the wait is cancelled, the watcher is removed.
         """
         return bool(await self.add_all({uri: member}, watcher, deadline))
 

@@ -6,9 +6,8 @@ from typing import Any, Final
 
 __all__ = ["NotificationLog"]
 
-MAX_ENTRIES: Final = 200
-# Methods that are not logged: they occur with every subscription and call, and would displace all
-# other entries.
+MAX_ENTRIES: Final = 200  # maximum number of notifications that are kept
+# Methods that are not logged: they are so frequent that they would displace all other entries.
 _IGNORED: Final = ("notifications/subscriptions/acknowledged", "notifications/progress")
 
 

@@ -1,6 +1,6 @@
-"""Parts for the operator of a gateway: journal, metrics, desk, tapes, tool lock."""
+"""Components for the operator of a gateway: journal, metrics, desk, tapes, tool lock."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ...interceptor import Exchange, Interceptor
 from ...observe.metrics import Metrics
@@ -13,9 +13,8 @@ from ...policy.tool_lock.lock_file import LockFileWatcher, ToolLockData
 from ...recording.journal import Journal
 from ...recording.journal.journal_interceptor import Journaling
 from ...redaction.redact_messages import Redactor
-from ...upstream.status_events import StatusEvent
+from ...upstream.upstream import Upstream
 from ...upstream.upstream_registry import UpstreamRegistry
-from ..backends.registry import BackendRegistry
 from ..clients.client_registry import ClientRegistry
 from .tape_control import TapeControl, learn_secrets
 from .tool_lock_lookup import ToolOriginLookup
@@ -24,7 +23,7 @@ __all__ = ["Observability"]
 
 
 class Observability:
-    """The enabled parts. A part that is None is disabled and costs nothing."""
+    """The components for the operator. A component that is None is disabled and costs nothing."""
 
     def __init__(
         self,
@@ -46,14 +45,13 @@ class Observability:
         self.desk = desk
         self.tapes = tapes
         self.redactor = redactor
-        self._registry: BackendRegistry | None = None
+        self._upstreams: UpstreamRegistry | None = None
         self._tools: ToolOriginLookup | None = None
         self._lock = None
         if lock is not None:
             self._lock = ToolLock(
                 lock, lock_policy, find=self.find_tool, wait=self.until_found, desk=desk
             )
-        self._known_servers: set[str] = set()  # servers that were connected before
 
     @property
     def interceptors(self) -> Sequence[Interceptor]:
@@ -71,21 +69,20 @@ class Observability:
     @property
     def innermost(self) -> Sequence[Interceptor]:
         """The interceptors that run after all others."""
-        # The lock compares names and definitions as the server sent them, after all other
-        # interceptors have changed the request.
+        # The lock compares names and definitions as the server sent them,
+        # after all other interceptors have changed the request.
         return () if self._lock is None else (self._lock,)
 
     def observe_gateway(
         self,
         upstreams: UpstreamRegistry,
-        registry: BackendRegistry,
         clients: ClientRegistry,
         *,
         server_of: ServerOf,
         tools: ToolOriginLookup,
     ) -> list[Callable[[], None]]:
         """Observe a gateway, and return functions that end the observation."""
-        self._registry, self._tools = registry, tools
+        self._upstreams, self._tools = upstreams, tools
         ends = [] if self.tapes is None else [self.tapes.observe_gateway(upstreams, server_of)]
         if self.redactor is not None:
             ends.append(learn_secrets(upstreams, self.redactor))
@@ -97,14 +94,7 @@ class Observability:
             "Servers that are connected.",
             lambda: len(upstreams.connected()),
         )
-        return [*ends, upstreams.add_status_listener(self._count_reconnects)]
-
-    def _count_reconnects(self, event: StatusEvent) -> None:
-        assert self.metrics is not None
-        for name in event.names if event.kind == "connected" else ():
-            if name in self._known_servers:
-                self.metrics.count("reconnects", name)
-            self._known_servers.add(name)
+        return ends
 
     def find_tool(self, exchange: Exchange, name: str) -> ToolOrigin | None:
         """Return the server and the definition of a tool, for a tool lock."""
@@ -120,20 +110,17 @@ class Observability:
         metrics = self.metrics
         if metrics is None:
             return None
-        for name, peer in self._peers():
-            metrics.follow("malformed", name, peer, peer.malformed)
-            metrics.follow("unknown_ids", name, peer, peer.unmatched_count)
+        for upstream in () if self._upstreams is None else self._upstreams.values():
+            metrics.follow("reconnects", upstream.name, upstream, upstream.reconnects)
+            for name, peer in _peers(upstream):
+                metrics.follow("malformed", name, peer, peer.malformed)
+                metrics.follow("unknown_ids", name, peer, peer.unmatched_count)
         return metrics
 
-    def _peers(self) -> list[tuple[str, Peer]]:
-        """Return the connections to servers, each under a name that stays the same after a
-        reconnect.
-        """
-        found: list[tuple[str, Peer]] = []
-        for member in () if self._registry is None else self._registry.members.values():
-            for upstream in member.upstreams:
-                if upstream.current is not None:
-                    found.append((upstream.name, upstream.current.peer))
-                others = enumerate(upstream.pool.connections)
-                found += [(f"{upstream.name}/{n}", one.peer) for n, one in others]
-        return found
+
+def _peers(upstream: Upstream) -> Iterator[tuple[str, Peer]]:
+    """Yield the connections to a server by names that stay the same after a reconnect."""
+    if upstream.current is not None:
+        yield upstream.name, upstream.current.peer
+    for number, connection in enumerate(upstream.pool.connections):
+        yield f"{upstream.name}/{number}", connection.peer

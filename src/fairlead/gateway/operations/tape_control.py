@@ -21,7 +21,7 @@ from ...upstream.upstream_registry import UpstreamRegistry
 
 __all__ = ["TapeControl", "about_tape", "learn_secrets"]
 
-# The first character excludes `.` and `..`, so a name never leaves the folder.
+# The first character must not be `.`, so that a name such as `..` cannot leave the folder.
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -82,7 +82,7 @@ class TapeControl(InterceptorBase):
         overwrite: bool = False,
         redact: bool = True,
     ) -> TapeWriter:
-        """Start a recording, under a name in the folder or at another place.
+        """Start a recording: in the folder under `name`, or at the path `place`.
 
         Raises:
             ConfigError: A tape is being recorded, the tape already exists, or it cannot be written.
@@ -110,7 +110,7 @@ class TapeControl(InterceptorBase):
         return tape
 
     def stop(self) -> TapeInfo | None:
-        """Stop the recording, if there is one, and return the facts about its tape."""
+        """Stop the recording, if there is one, and return a summary of its tape."""
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return None
@@ -171,14 +171,14 @@ class TapeControl(InterceptorBase):
 
 def learn_secrets(upstreams: UpstreamRegistry, redactor: Redactor) -> Callable[[], None]:
     """Add the secrets of each server that connects to a redactor. Return a function that stops
-    this.
+    adding them.
     """
 
     return upstreams.on_resolved(lambda entry: redactor.learn(secrets_of(entry)))
 
 
 def about_tape(reader: TapeReader) -> dict[str, Any]:
-    """Return the facts about a tape without reading its entries."""
+    """Return a summary of a tape without reading its entries."""
     info = reader.info
     return {
         **msgspec.to_builtins(info),

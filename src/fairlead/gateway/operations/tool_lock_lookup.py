@@ -61,14 +61,15 @@ class ToolOriginLookup(Struct, eq=False):
     def _find_at(self, server: str, exchange: Exchange, name: str) -> ToolOrigin:
         """Return the origin of a tool at the endpoint of one server.
 
-        Lists have the server's own names there, and calls the merged names.
+        There, lists contain the server's own names, but exchanges of calls contain the merged
+        names.
         """
         if exchange.method != "tools/call":
             return ToolOrigin(server, name)
         own, catalog = exchange.alias or name, self.catalog
         merged = catalog.merged_name(ListKind.TOOLS, server, own)
         if merged is None and (alike := catalog.listed_as(ListKind.TOOLS, server, own)):
-            # The server may accept another spelling of the name, so that must not bypass the lock.
+            # The server may accept other spellings of the name, and these must not bypass the lock.
             own = alike[0]
             merged = catalog.merged_name(ListKind.TOOLS, server, own)
         if merged is None:

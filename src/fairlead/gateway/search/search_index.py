@@ -42,13 +42,13 @@ __all__ = [
     "search_result",
 ]
 
-MAX_LIMIT: Final = 50  # tools in one result
+MAX_LIMIT: Final = 50  # maximum number of tools in one result
 MAX_QUERY: Final = SEARCH_QUERY.value
-MAX_TEXT: Final = 10_000  # characters of a definition that are indexed
-MAX_DEPTH: Final = 4  # levels of nested properties
-MAX_WORDS: Final = 100  # words of a query
-SHORTEST_TEXT: Final = 200  # minimum of characters that are indexed of each definition
-NAME_WEIGHT: Final = 3  # occurrences in the description that count as much as one in the name
+MAX_TEXT: Final = 10_000  # maximum number of characters indexed per definition
+MAX_DEPTH: Final = 4  # indexed levels of nested properties
+MAX_WORDS: Final = 100  # maximum number of words used from a query
+SHORTEST_TEXT: Final = 200  # minimum number of characters indexed per definition
+NAME_WEIGHT: Final = 3  # a word in the name counts as much as this many in the description
 
 
 class SearchMatch(Struct, frozen=True):
@@ -76,7 +76,7 @@ class ToolSearchIndex:
         version: Callable[[], int],
     ) -> None:
         """`definitions` returns the names and definitions of all tools. `version` returns a number
-        that changes with them.
+        that changes when they change.
         """
         if importlib.util.find_spec("bm25s") is None:
             raise ConfigError(
@@ -136,8 +136,7 @@ class _Index:
         self.documents: dict[bytes, _Document] = {}
         self._listed: list[_Document] = []
         definitions = list(definitions)
-        # The index keeps all words in memory, so the more tools there are, the less text of each is
-        # indexed.
+        # The index keeps all words in memory, so with many tools less text of each is indexed.
         longest = min(MAX_TEXT, max(SHORTEST_TEXT, SEARCHED_TEXT.value // max(len(definitions), 1)))
         if longest < MAX_TEXT:
             SEARCHED_TEXT.hit()
@@ -164,7 +163,7 @@ class _Index:
         scores = self._bm25.get_scores(words).tolist() if words else [0.0] * len(self.names)
         best = max(scores)
         for at in self._named(query):
-            # A tool that the query names ranks above the best other match.
+            # Tools that the query names rank above all other matches.
             scores[at] += best + 1
         hits = [at for at, score in enumerate(scores) if score > 0]
         hits.sort(key=lambda at: (-scores[at], self.names[at]))
@@ -183,8 +182,8 @@ class _Index:
         return found
 
     def _known(self, words: Iterable[str]) -> list[str]:
-        """Return the words that are in the index. An unknown word is replaced by words that it
-        begins.
+        """Return the words that are in the index. An unknown word is replaced by words that start
+        with it.
         """
         vocabulary: dict[str, int] = self._bm25.vocab_dict
         ordered = self._vocabulary
@@ -232,7 +231,7 @@ def _texts(schema: Raw | None, depth: int = MAX_DEPTH) -> Iterator[str]:
         yield from _texts(branch, depth - 1)
 
 
-# Words: `createIssue`, `create_issue` and "create issues" have the same two.
+# Words: `createIssue`, `create_issue` and "create issues" all yield "create" and "issue".
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -241,8 +240,8 @@ _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 def _words(text: str) -> Iterator[str]:
     for word in _WORD.findall(nfkc(without_long_mark_runs(text)) or ""):
-        # Scripts without spaces between words are indexed as pairs of characters, which finds
-        # nearly as much as real words.
+        # Text in scripts without spaces between words is indexed as pairs of characters.
+        # Searches then find nearly as much as with real words.
         if _UNSPACED.search(word):
             yield from (word[at : at + 2] for at in range(max(1, len(word) - 1)))
             continue
@@ -261,7 +260,7 @@ def _singular(word: str) -> str:
     return word
 
 
-# Definitions and results of the three tools
+# Definitions and results of the three search tools
 
 _NAME: Final = {
     "type": "string",
@@ -277,7 +276,7 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 def _tool(
     name: str, title: str, description: str, takes: dict[str, Any], gives: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Return a definition. A tool with an output schema (`gives`) is read-only."""
+    """Return a tool definition. A tool with an output schema (`gives`) is read-only."""
     tool = {
         "name": name,
         "title": title,
@@ -380,7 +379,7 @@ class DescribeToolArguments(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CallToolArguments(Struct, frozen=True, forbid_unknown_fields=True):
-    """The arguments of `call_tool`. Those of the called tool stay encoded."""
+    """The arguments of `call_tool`. The arguments for the called tool stay encoded."""
 
     name: str
     arguments: Raw = Raw(b"{}")
@@ -401,7 +400,8 @@ def read_arguments(
     """Return the arguments of a call; None if the call is not for one of these tools.
 
     Raises:
-        MCPToolError: The arguments are invalid. Its `to_mcp_response` is for the model.
+        MCPToolError: The arguments are invalid. Its `to_mcp_response` returns the result for the
+        model.
     """
     kind = _ARGUMENTS.get(tool)
     if kind is None:

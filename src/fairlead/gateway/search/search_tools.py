@@ -54,7 +54,7 @@ class SearchTools:
         self._indexes = {everything: self._new(everything)}
 
     async def answer(self, exchange: Exchange, view: View) -> bytes | Exchange | None:
-        """Return the result of a search tool, or the call inside a `call_tool`; None for other
+        """Return the result of a search tool, or the inner call of `call_tool`; None for other
         tools.
         """
         given = exchange.head.arguments
@@ -73,8 +73,7 @@ class SearchTools:
             return search_result(wanted.query, found, len(index))
         await self._expect(wanted.name, exchange.caller)
         definition = self._catalog.definition(wanted.name, view)
-        # `call_tool` does not return the definition, and its inner call passes the interceptors
-        # itself.
+        # `call_tool` returns no definition, and its inner call passes the interceptors.
         if isinstance(wanted, DescribeToolArguments) and definition is not None:
             definition = self._as_shown(exchange, definition)
         if definition is None:
@@ -88,7 +87,7 @@ class SearchTools:
     def _visible(
         self, exchange: Exchange, view: View, found: list[SearchMatch]
     ) -> list[SearchMatch]:
-        """Return the matches as a list would show them."""
+        """Return the matches with the descriptions that interceptors leave in a list."""
         if not self._shown:
             return found
         visible = []
@@ -115,7 +114,7 @@ class SearchTools:
         if index is None:
             index = self._indexes[view] = self._new(view)
         if (build := index.prepare()) is not None:
-            # In a thread, because building takes long enough to delay other requests.
+            # In a thread, because building the index would delay other requests.
             await asyncio.to_thread(build)
         return index
 

@@ -1,4 +1,4 @@
-"""Actions of rules: one interceptor per module, registered by name in `ACTIONS`.
+"""Rule actions: one interceptor per module, registered by name in `ACTIONS`.
 
 Each action has the signature `async (exchange, proceed) -> Answer` and handles requests and
 notifications in both directions. `proceed` returns the response.
@@ -44,8 +44,7 @@ __all__ = [
     "TimeLimit",
 ]
 
-# The parameters of a factory are the options of the action; their annotations are the types that a
-# rule file must use.
+# A factory's parameters are the action's options; rule files must use their annotated types.
 Factory: TypeAlias = Callable[..., Interceptor]
 
 

@@ -17,27 +17,25 @@ from .block import blocked_error
 
 __all__ = ["Allow"]
 
-MAX_KNOWN: Final = 1024  # number of methods and targets that are remembered as allowed
-LONGEST: Final = 256  # characters of a method and its targets; longer ones are not remembered
+MAX_KNOWN: Final = 1024  # maximum number of methods and targets remembered as allowed
+LONGEST: Final = 256  # maximum length of a remembered method with its targets, in characters
 
 _Place = tuple[str, str | UnsetType | tuple[Target, ...], str | UnsetType]
 _ANSWERS: Final = (bytes, Raw)
 _UP: Final = Direction.CLIENT_TO_SERVER
 _UPDATED: Final = "notifications/resources/updated"
-# Keep floats as raw text: a number outside the range of a float must not make a message
-# undecodable.
+# Keep floats as raw text, so that a number outside the range of a float can be decoded.
 _decode: Final = msgspec.json.Decoder(float_hook=lambda text: Raw(text.encode())).decode
 
 
 class Allow(SyncInterceptor):
     """Allow and deny patterns for targets (names of tools and prompts, URIs) and for methods.
 
-    A request is refused if it matches a `deny` pattern or no `allow` pattern. A `deny` pattern is
-    compared with every name of a target and every form of these names; an `allow` pattern is
+    A request is refused if it matches a `deny` pattern, or if it matches no `allow` pattern. A
+    `deny` pattern is compared with every name of a target in every form; an `allow` pattern is
     compared literally with the names that clients see. Lists are not filtered; a view hides items.
-    `deny_methods` also applies to messages from servers and to the input requests in a result of
-    the stateless era. The other patterns apply to requests of clients and to notifications about
-    updated resources.
+    `deny_methods` also applies to messages from servers and to input requests in stateless results.
+    The other patterns apply to clients' requests and to notifications about updated resources.
     """
 
     pure: ClassVar = True
@@ -73,7 +71,7 @@ class Allow(SyncInterceptor):
             raise blocked_error(exchange, f"{exchange.method} is not allowed here")
         elif exchange.message.method == _UPDATED:
             self._judge_targets(exchange, exchange.targets)
-        elif self._denies_questions:  # The status notification of a task may carry input requests.
+        elif self._denies_questions:  # A task's status notification may contain input requests.
             params = exchange.message.params
             if not isinstance(params, UnsetType) and (why := self._asks(bytes(params))):
                 raise blocked_error(exchange, why)
@@ -86,8 +84,8 @@ class Allow(SyncInterceptor):
 
     def _asks(self, raw: bytes) -> str:
         """Return the reason why an input request in these bytes is denied, or an empty string."""
-        # A search in the bytes is much cheaper than decoding. An escape sequence could hide the
-        # member's name, so messages with one are decoded as well.
+        # Searching the bytes is much cheaper than decoding them. An escape sequence could hide the
+        # name, so messages with escape sequences are decoded too.
         if raw.find(b"inputRequests") < 0 and raw.find(b"\\u") < 0:
             return ""
         try:
@@ -99,7 +97,8 @@ class Allow(SyncInterceptor):
         for method in _methods_of(value["inputRequests"]):
             if self._deny_methods(method):
                 return f"{method} is not allowed here"
-        # Peers may disagree on which of two equal names counts, so the hidden one could be denied.
+        # Peers may disagree about which of two members with the same name applies, so one of them
+        # could contain a denied request.
         if repeats_a_name(raw, value):
             return "An input request with a duplicate member name is not allowed here"
         return ""
@@ -125,10 +124,10 @@ class Allow(SyncInterceptor):
 
 
 def _place(exchange: Exchange) -> _Place:
-    """Return the values that determine whether a message is allowed.
+    """Return a cache key: the values that determine whether a message is allowed.
 
-    Without a resolver or a displayed name, the raw name and URI are enough, so the targets need not
-    be computed.
+    The targets are computed only if the message has a resolver or a displayed name. Otherwise, its
+    raw name and URI are enough.
     """
     method, head = exchange.message.method, exchange.head
     if exchange.resolver is None and exchange.displayed is None and method not in NESTED:

@@ -1,4 +1,4 @@
-"""Audit log: one line of JSON per decision about a message, without secrets."""
+"""Audit log: one JSON line per decision about a message, without secrets."""
 
 import hashlib
 import logging
@@ -13,7 +13,8 @@ from msgspec import Struct, UnsetType
 
 from ...errors import MCPErrorCode, RpcError
 from ...interceptor import Answer, Exchange, InterceptorBase, MalformedFrame, Proceed
-from ...protocol.caller import principal_name
+from ...protocol.caller import Principal, principal_name
+from ...protocol.identity.token_principal import TokenPrincipal
 from ...recording.journal.tool_error import is_tool_error
 from ...redaction.redact_messages import Redactor
 from ...wire import Request, single_line, to_json
@@ -22,11 +23,12 @@ from ...wire.json import read_json
 
 __all__ = ["Audit"]
 
-MAX_PAYLOAD: Final = 4096  # bytes of params that are written to a line
-LOOKED_AT: Final = 64 << 10  # bytes of a malformed frame that are searched for secrets
-MAX_TEXT: Final = 500  # characters of each text in a line
-MAX_TARGETS: Final = 20  # resources of one subscription that are listed
-COMPLAIN_AGAIN: Final = 60.0  # seconds between two reports of lost lines
+MAX_PAYLOAD: Final = 4096  # default of `max_payload`, the maximum size of the params in a line
+# number of bytes at the start of a malformed frame that are searched for secrets
+LOOKED_AT: Final = 64 << 10
+MAX_TEXT: Final = 500  # maximum length of each string in a line, in characters
+MAX_TARGETS: Final = 20  # maximum number of resources listed per subscription
+COMPLAIN_AGAIN: Final = 60.0  # minimum number of seconds between two reports of lost lines
 
 _OFFENCES: Final = (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS)
 
@@ -34,11 +36,11 @@ log = logging.getLogger("fairlead.gateway.audit")
 
 
 class Audit(InterceptorBase):
-    """Log of the outcome of each message: passed, refused, dropped, failed or cancelled.
+    """Action that logs the outcome of each message: passed, refused, dropped, failed or cancelled.
 
     Put this action before all actions that decide about messages, because it records their outcome.
-    The content of a message is not written, except for the params that `payloads` selects:
-    redacted, and cut at `max_payload` bytes.
+    The content of messages is not written, except for the params that `payloads` selects. They are
+    redacted and truncated to `max_payload` bytes.
     """
 
     waits: ClassVar = False
@@ -58,9 +60,9 @@ class Audit(InterceptorBase):
         """Append lines to the file at `path` (relative to `folder`), pass them to `write`, or log
         them to "fairlead.audit".
 
-        `payloads` selects the params that are written: never, those of invalid requests, or always.
-        `secrets` are names of further members to redact. Values that `known` has registered are
-        redacted too.
+        `payloads` selects the requests whose params are written: "never" for none, "offending" for
+        invalid requests, or "always". `secrets` are names of additional members to redact. Secrets
+        that are registered in `known` are redacted too.
 
         Raises:
             OSError: The file cannot be opened for writing.
@@ -83,7 +85,7 @@ class Audit(InterceptorBase):
             self._file = os.open(os.path.join(folder, path), flags, 0o600)
             write = self._append
         self._write = write or _to_log
-        self.lost = 0  # lines that could not be written
+        self.lost = 0  # number of lines that could not be written
         self._complained = float("-inf")
 
     def close(self) -> None:
@@ -97,8 +99,7 @@ class Audit(InterceptorBase):
         if not asked and not self._notifications:
             return await proceed(exchange)
         if exchange.did is None:
-            # Inner interceptors may replace the exchange; the copies share this list, so their
-            # notes arrive here.
+            # Inner interceptors may copy the exchange; the copies share this list of notes.
             exchange.did = []
         delivery = None if asked else exchange.watch_delivery()
         began = time.monotonic()
@@ -110,7 +111,7 @@ class Audit(InterceptorBase):
         except Exception as exc:
             self._decided(exchange, "failed", began, exc)
             raise
-        # A cancellation is recorded and raised again; CancelledError is not an Exception.
+        # `BaseException`, because a cancellation must be recorded too; it is raised again.
         except BaseException:
             self._decided(exchange, "cancelled", began)
             raise
@@ -120,8 +121,8 @@ class Audit(InterceptorBase):
         return answer
 
     def on_malformed(self, offence: MalformedFrame) -> None:
-        """Record a frame that is not a valid message, or a message that is not allowed at this
-        point.
+        """Record a frame that is not a valid message,
+        or a message that is not allowed in this state.
         """
         line: dict[str, Any] = {
             "decision": "offence",
@@ -133,6 +134,17 @@ class Audit(InterceptorBase):
             "bytes": offence.size,
         }
         self._put(line, {} if self._payloads == "never" else {"frame": self._frame(offence)})
+
+    def access_refused(self, principal: TokenPrincipal) -> None:
+        """Record a valid access token that the gateway refuses."""
+        line: dict[str, Any] = {
+            "decision": "refused",
+            "identity": principal_name(principal),
+            **principal.facts(),
+            "reason": "no rule of [auth] matches the access token",
+            "by": "gateway",
+        }
+        self._put(line, {})
 
     def _frame(self, offence: MalformedFrame) -> str:
         if offence.is_json:
@@ -157,6 +169,7 @@ class Audit(InterceptorBase):
             "method": exchange.method,
             **_named(exchange),
             "identity": principal_name(caller.principal),
+            **_token_facts(caller.principal),
             "client": caller.name,
             "session": _session_label(exchange),
             "transport": transport.transport_type,
@@ -180,20 +193,21 @@ class Audit(InterceptorBase):
         clean = self._redactor.message(bytes(params))
         if len(clean) <= self._max_payload:
             return msgspec.Raw(clean)
-        # Cut only after redaction: half of a secret would not be recognised.
+        # Truncated after redaction, because the first half of a secret would not be recognised.
         start = clean[: self._max_payload].decode("utf-8", "ignore")
         return f"{start}… ({len(clean)} bytes)"
 
     def _put(self, line: dict[str, Any], payload: dict[str, Any]) -> None:
-        """Write a line after redacting it. `payload` is redacted already and is not cut like other
-        texts.
+        """Redact and write a line.
+
+        `payload` is already redacted, and is not truncated like other strings.
         """
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         kept = {"at": at, **{key: held for key, held in line.items() if held is not None}}
         raw = single_line(to_json({**self._texts.value(kept), **payload}))
         try:
             self._write(raw)
-        # A full disk must not block messages, and `write` is user code that may raise anything.
+        # A full disk must not block messages, and `write` may raise any exception.
         except Exception as exc:
             self.lost += 1
             now = time.monotonic()
@@ -206,14 +220,16 @@ class Audit(InterceptorBase):
             raise ValueError("the audit log is closed")
         whole = line + b"\n"
         written = os.write(self._file, whole)
-        # A partial line would corrupt the next one, so it is removed again.
+        # A partial line would corrupt the next line, so it is removed.
         if written < len(whole):
             os.ftruncate(self._file, os.fstat(self._file).st_size - written)
             raise OSError("the disk is full")
 
 
 def _named(exchange: Exchange) -> dict[str, Any]:
-    """Return the target by the client's name, with the server and its own name if they differ."""
+    """Return the target's name for clients; if the server's own name differs,
+    also the server and that name.
+    """
     targets = exchange.targets
     if len(targets) != 1:
         named = [one.displayed for one in targets[:MAX_TARGETS]]
@@ -223,8 +239,12 @@ def _named(exchange: Exchange) -> dict[str, Any]:
     return {"target": exchange.target or target.displayed, "server": target.server, "own": own}
 
 
+def _token_facts(principal: Principal) -> dict[str, Any]:
+    return principal.facts() if isinstance(principal, TokenPrincipal) else {}
+
+
 def _session_label(exchange: Exchange) -> str | None:
-    """Return a label that is constant for the session; the id itself is a secret."""
+    """Return a label that identifies the session without revealing its id, which is a secret."""
     found = exchange.edge.session.session_id
     return None if found is None else hashlib.sha256(found.encode()).hexdigest()[:12]
 
@@ -234,7 +254,7 @@ def _to_log(line: bytes) -> None:
 
 
 def _did_not_fit(exchange: Exchange, answer: Answer) -> bool:
-    """Return True if the result of a tool reports invalid arguments."""
+    """Return True if a tool result reports invalid arguments."""
     if exchange.method != "tools/call" or answer is None:
         return False
     raw = bytes(answer)

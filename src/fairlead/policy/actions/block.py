@@ -15,8 +15,8 @@ __all__ = ["Block", "blocked_error"]
 def blocked_error(exchange: Exchange, reason: str, code: int = INVALID_REQUEST) -> RpcError:
     """Build the error that refuses a message, and note the refusal in the exchange.
 
-    A notification that is refused is dropped without a response. The reason is redacted: it may
-    contain the URI of a request, and a URI may contain a password that other readers must not see.
+    A refused notification is dropped without a response. The reason is redacted, because it may
+    contain a URI with a password.
     """
     reason = redact(reason)
     exchange.note(f"blocked: {reason}")

@@ -18,10 +18,10 @@ from ..edit_message import members_of_params
 
 __all__ = ["Cache"]
 
-LONGEST: Final = 24 * 3600.0  # seconds; upper limit for the `ttlMs` of a server
+LONGEST: Final = 24 * 3600.0  # in seconds; upper limit for a server's `ttlMs`
 UPDATED: Final = "notifications/resources/updated"
 
-# Methods whose results a notification makes stale.
+# For each notification, the methods whose results it invalidates.
 _STALE: Final = {
     "notifications/tools/list_changed": frozenset({"tools/list"}),
     "notifications/prompts/list_changed": frozenset({"prompts/list"}),
@@ -36,12 +36,13 @@ CacheKey = tuple[str, bytes, object]
 
 
 class Cache(InterceptorBase):
-    """Cache of lists and resources for their `ttlMs`, or until a notification says they changed.
+    """Cache for lists and resources; entries expire after their `ttlMs` or with a change
+    notification.
 
-    A result is returned only to the principal that requested it; with `shared`, a `public` one is
-    returned to every principal. Interceptors behind the cache, such as views, do not see requests
-    that are served from it. In a session a result may depend on earlier messages, so only `public`
-    results are cached there.
+    A result is returned only to the principal that requested it. If `shared`, a `public` result is
+    returned to every principal. Interceptors after the cache, such as views, do not see requests
+    that are answered from it. In a session, a result may depend on earlier messages, so only
+    `public` results are cached.
     """
 
     also: ClassVar = frozenset(_STALE)
@@ -66,7 +67,7 @@ class Cache(InterceptorBase):
         self._clock = clock
         self._kept: OrderedDict[CacheKey, tuple[float, bytes]] = OrderedDict()
         self._size = 0
-        self._news = dict.fromkeys(_KEPT, 0)  # change notifications per method
+        self._news = dict.fromkeys(_KEPT, 0)  # number of change notifications per method
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -88,7 +89,7 @@ class Cache(InterceptorBase):
                 exchange.note("from the cache")
                 return found
         # A result that was requested before a change notification may be stale when it arrives. The
-        # lifetime counts from the request, because the server computed `ttlMs` after that.
+        # lifetime starts at the request, because the server computes `ttlMs` later.
         news, began = self._news[method], self._clock()
         answer = await proceed(exchange)
         if answer is not None and news == self._news[method]:
@@ -98,12 +99,12 @@ class Cache(InterceptorBase):
     def views_changed(self) -> None:
         """Drop all entries, because they were filtered by the previous views."""
         for method in self._news:
-            self._news[method] += 1  # results in flight must not be stored either
+            self._news[method] += 1  # results that have not arrived yet must not be stored either
         self._kept.clear()
         self._size = 0
 
     def _public(self, exchange: Exchange) -> object:
-        """Return the owner under which a public result is stored."""
+        """Return the owner of a cached public result."""
         return _EVERYBODY if self._shared else (_EVERYBODY, exchange.caller.principal)
 
     def _fresh(self, key: CacheKey) -> bytes | None:
@@ -122,8 +123,7 @@ class Cache(InterceptorBase):
             return
         for whose in (self._public(exchange),) if public else _private(exchange):
             key = exchange.method, asked, whose
-            # Drop the old entry first, so that its size is subtracted and the new one is last in
-            # the order of eviction.
+            # The old entry is dropped first, so that the new entry is counted and evicted last.
             self._drop(key)
             self._kept[key] = began + seconds, answer
             self._size += len(answer) + len(asked)
@@ -148,7 +148,7 @@ _EVERYBODY: Final = object()
 
 
 def _private(exchange: Exchange) -> tuple[object, ...]:
-    """Return the owners under which a private result may be stored; none for a session."""
+    """Return the owner of a cached private result; an empty tuple in a session."""
     caller = exchange.caller
     return (caller.principal,) if caller.stateless else ()
 
@@ -159,19 +159,19 @@ def _question(exchange: Exchange) -> bytes | None:
     """
     members, caller = members_of_params(exchange.message.params), exchange.caller
     if members is None or members.keys() & ROUND_MEMBERS:
-        return None  # One round of a multi-round request: its result belongs to this request alone.
+        return None  # the result of a request with input responses is valid only for that request
     members.pop("_meta", None)
     about = [exchange.server, caller.revision, caller.capabilities.decode(errors="replace")]
     return bytes(encoded([{name: members[name] for name in sorted(members)}, *about]))
 
 
 def _lifetime(answer: bytes) -> tuple[float, bool]:
-    """Return how many seconds a result may be cached, and True if it is public."""
+    """Return the seconds for which a result may be cached, and True if it is public."""
     try:
         said = decode(msgspec.Raw(answer), CacheableResult)
     except msgspec.DecodeError:
         return 0.0, False
-    # An `input_required` result is a question to one client, so only complete results are cached.
+    # Only complete results are cached: an `input_required` result is for one client.
     if isinstance(said.ttl_ms, UnsetType) or said.result_type not in ("complete", msgspec.UNSET):
         return 0.0, False
     return min(said.ttl_ms / 1000, LONGEST), said.cache_scope == "public"
@@ -180,7 +180,8 @@ def _lifetime(answer: bytes) -> tuple[float, bool]:
 def _concerns(uri: str, asked: bytes) -> bool:
     """Return True if an update of `uri` affects a cached request.
 
-    The server may report the change of a part or of its container, so a common prefix is enough.
+    A server may report a change to a part of a resource or to its container, so it is sufficient if
+    one URI is a prefix of the other.
     """
     params = msgspec.json.decode(asked, type=list[msgspec.Raw])[0]
     own = string_of((members_of(params) or {}).get("uri"))

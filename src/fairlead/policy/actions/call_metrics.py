@@ -1,4 +1,4 @@
-"""Metrics of requests: number, outcome and duration."""
+"""Request metrics: number, outcome and duration."""
 
 from functools import partial
 from time import perf_counter
@@ -12,13 +12,12 @@ from ...wire import Request
 
 __all__ = ["Measuring"]
 
-# Resources have no series of their own: a URI may contain anything, so the number of series would
-# be unlimited.
+# Resource URIs are not used as labels, because the number of different URIs is unlimited.
 _NAMED = ("tools/call", "prompts/get")
 
 
 class Measuring(SyncInterceptor):
-    """Counter of requests in both directions. Put it first, or directly after the journal."""
+    """Counts requests in both directions. Put this action first, or directly after the journal."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -29,7 +28,7 @@ class Measuring(SyncInterceptor):
             return exchange, None
         method = message.method
         name = exchange.target if method in _NAMED else None
-        # Unknown methods share one series, because a peer could invent any number of them.
+        # Unknown methods share one label, because a peer could invent any number of them.
         series = self._metrics.began(exchange.direction, method if exists(method) else OTHER, name)
         return exchange, partial(self._after, method, series, perf_counter())
 

@@ -9,7 +9,7 @@ __all__ = ["Delay"]
 
 
 class Delay(InterceptorBase):
-    """Delay of `seconds`, varied at random by up to `jitter` seconds in either direction."""
+    """Action that delays messages by `seconds`, plus or minus up to `jitter` seconds at random."""
 
     def __init__(self, seconds: float, jitter: float = 0.0) -> None:
         if seconds < 0 or jitter < 0:

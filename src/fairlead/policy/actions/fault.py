@@ -21,12 +21,11 @@ _CORRUPT = Raw(b'{"corrupt":true}')
 
 
 class Fault(InterceptorBase):
-    """Fault of one kind, injected with a probability of `chance`.
+    """Action that injects one kind of fault with a probability of `chance`.
 
     * drop: a request is never answered, a notification is not forwarded.
     * duplicate: the message is forwarded twice.
-    * corrupt: the result of a request, or the params of a notification, are replaced by invalid
-      ones.
+    * corrupt: a request's result, or a notification's params, are replaced with an invalid value.
     * cut: the connection to the sender of the message is closed.
     * error: the request is refused with an error.
     * slow: the response is delayed by `seconds`.
@@ -42,7 +41,7 @@ class Fault(InterceptorBase):
         self._kind: FaultKind = kind
         self._chance = chance
         self._seconds = seconds
-        # A separate random generator, so that `seed` makes a run reproducible.
+        # A separate random generator is used, so that `seed` makes a run reproducible.
         self._random = random.Random(seed)
         self._ending = BackgroundTasks()
 
@@ -55,7 +54,7 @@ class Fault(InterceptorBase):
         match self._kind:
             case "drop":
                 if asked:
-                    await asyncio.Event().wait()  # wait until the caller times out or cancels
+                    await asyncio.Event().wait()  # waits until the caller times out or cancels
                 return None
             case "duplicate":
                 await proceed(exchange)
@@ -74,8 +73,8 @@ class Fault(InterceptorBase):
         raise blocked_error(exchange, "Injected fault", INTERNAL_ERROR)
 
     def _cut(self, exchange: Exchange) -> None:
-        """Close the connection to the sender in a task of its own.
+        """Close the connection to the sender in a background task.
 
-        Over HTTP, where each message has its own connection, the error response is the only effect.
+        Over HTTP, each message has its own connection, so the error response is the only effect.
         """
         self._ending.start(exchange.edge.close())

@@ -1,4 +1,4 @@
-"""Action that adds arguments to calls of tools and prompts."""
+"""Action that adds arguments to tool calls and prompt requests."""
 
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ __all__ = ["Inject"]
 
 
 class Inject(InterceptorBase):
-    """Arguments that replace those of a call, or only fill in missing ones."""
+    """Action that replaces arguments in calls, or only adds missing arguments."""
 
     pure: ClassVar = True
     waits: ClassVar = False
@@ -27,14 +27,15 @@ class Inject(InterceptorBase):
             return await proceed(exchange)
         old = members_of_params(exchange.head.arguments)
         if old is None:
-            return await proceed(exchange)  # not an object; the server reports the error
+            # The arguments are not an object; the server reports the error.
+            return await proceed(exchange)
         new = {**old, **self._arguments} if self._overwrite else {**self._arguments, **old}
         exchange.note(f"injected: {', '.join(sorted(self._arguments))}")
         return await proceed(_without_copies(with_params(exchange, arguments=new)))
 
 
 def _without_copies(exchange: Exchange) -> Exchange:
-    """Remove the `Mcp-Param-*` headers: they repeat arguments and would contradict the new ones."""
+    """Remove the `Mcp-Param-*` headers, which repeat the old arguments."""
     headers = exchange.transport.headers
     if headers is None or not any(name.startswith("mcp-param-") for name in headers):
         return exchange

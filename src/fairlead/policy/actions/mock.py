@@ -11,7 +11,7 @@ __all__ = ["Mock"]
 
 
 class Mock(InterceptorBase):
-    """Fixed response to requests, which are not forwarded; notifications are dropped."""
+    """Action that answers requests with a fixed response, and drops notifications."""
 
     pure: ClassVar = True
     waits: ClassVar = False
@@ -21,11 +21,11 @@ class Mock(InterceptorBase):
     ) -> None:
         """Set the response: a `result` or an `error`.
 
-        A text becomes the content of a tool's result; a dict is the result itself. An error has a
+        A string becomes the content of a tool result; a dict is the result itself. An error has a
         `code`, and optionally a `message` and `data`.
 
         Raises:
-            ValueError: Not exactly one of the two is given, or the error is invalid.
+            ValueError: Both or neither of them are given, or the error is invalid.
         """
         if (result is None) == (error is None):
             raise ValueError("exactly one of `result` and `error` must be given")
@@ -35,7 +35,7 @@ class Mock(InterceptorBase):
         # Every result of the stateless era must have a `resultType`.
         self._stateless = to_json({"resultType": "complete", **(result or {})})
         if error is not None:
-            # Report an invalid error when the rule is loaded, not at the first request.
+            # An invalid error is reported when the rule is loaded, not at the first request.
             _refusal(error)
         self._error = error
 
@@ -57,7 +57,6 @@ def _refusal(error: dict[str, Any]) -> RpcError:
             "`error` must have an integer `code` and may have a string `message` and `data`"
         )
     if "data" in error:
-        # With `data` the error is passed on exactly as a server would send it; without, it names
-        # this proxy as its source.
+        # With `data`, the error looks like the server's; without it, it names this proxy.
         return RpcError(code, message, error["data"])
     return own_error(code, message)

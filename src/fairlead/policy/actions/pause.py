@@ -1,4 +1,4 @@
-"""Breakpoints: messages that are held until an operator decides about them."""
+"""Breakpoints: messages are held until an operator decides about them."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -17,12 +17,15 @@ __all__ = ["Pause"]
 
 
 class Pause(InterceptorBase):
-    """Breakpoint for messages that match a condition: the request, its response, or both.
+    """Action that holds the messages of an exchange if `condition` returns True for it.
 
-    An error is a response, too.
+    `when` selects the request, its response (a result or an error), or both. Notifications are held
+    unless `when` is "answer".
 
-    wanted = Patterns(["delete_everything"])  # of `fairlead.protocol.targets.targets`
-    Pause(desk, lambda exchange: any(map(wanted.deny, exchange.targets)))
+        from fairlead.protocol.targets.targets import Patterns
+
+        wanted = Patterns(["delete_everything"])
+        Pause(desk, lambda exchange: any(map(wanted.deny, exchange.targets)))
     """
 
     def __init__(
@@ -35,8 +38,8 @@ class Pause(InterceptorBase):
         otherwise: HoldOutcome | None = None,
         reason: str | None = None,
     ) -> None:
-        """Set the condition and which messages are held; `limit` and `otherwise` default to those
-        of the desk.
+        """Set the condition and which messages are held;
+        `limit` and `otherwise` default to the desk's values.
         """
         if limit is not None and limit <= 0:
             raise ValueError(f"`limit` must be greater than 0, not {limit:g}")
@@ -98,7 +101,7 @@ class Pause(InterceptorBase):
 
 
 def _spoken(exchange: Exchange, result: Raw) -> Raw:
-    """Add the `resultType` that a stateless result needs and an operator may leave out."""
+    """Add `resultType` to a stateless result, because operators may omit it."""
     members = members_of(result)
     if not exchange.caller.stateless or members is None or "resultType" in members:
         return result
@@ -106,7 +109,7 @@ def _spoken(exchange: Exchange, result: Raw) -> Raw:
 
 
 def _with_meta(params: Raw, before: Params) -> Raw:
-    """Copy `_meta` from the old params, so that an operator need not repeat it."""
+    """Copy `_meta` from the old params, so that operators need not repeat it."""
     new, old = members_of(params), members_of_params(before)
     if new is None or old is None or "_meta" in new or "_meta" not in old:
         return params

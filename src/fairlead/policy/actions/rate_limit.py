@@ -1,9 +1,9 @@
 """Rate limits for requests.
 
-A request that a server answered with input requests is sent again with the responses to them, which
-does not count as a new call. In the stateless era the client returns the `requestState` that it
-received. Any client can make up such a state, so a request counts as a further round only if the
-server's result was seen, and only once.
+If a server answers a call with input requests, the client sends the call again with its responses.
+Such a further round does not count as a new call. A stateless client identifies it with the
+`requestState` that it received. Any client can invent such a state, so a request counts as a
+further round only if this module saw the server's result, and only once.
 """
 
 import hashlib
@@ -33,21 +33,22 @@ from ...wire.json import read_json
 __all__ = ["RateLimit"]
 
 MAX_BUCKETS: Final = RATE_BUCKETS.value
-# with fewer buckets than this, none is evicted soon, so their order is not maintained
+# below this number, no bucket will be evicted soon, so the order of buckets is not updated
 FEW: Final = 1_000
 _UP: Final = Direction.CLIENT_TO_SERVER
 CLOSE_ENOUGH: Final = 0.01  # fraction of a token that may be missing when a request is allowed
 _NONE: Final = b"{}"  # capabilities of a client that supports no input requests
-MAX_ROUNDS: Final = 20  # rounds of one call; clients stop at the same number
+MAX_ROUNDS: Final = 20  # maximum number of rounds per call, the same as in clients
 MAX_OPEN: Final = REMEMBERED_ROUNDS.value
-LONGEST_RESULT: Final = 1 << 20  # bytes; longer results are not searched for input requests
-LEAST_WAIT: Final = 0.001  # seconds; a client must never be told to retry after 0 seconds
+# Maximum size in bytes; longer results are not searched for input requests.
+LONGEST_RESULT: Final = 1 << 20
+LEAST_WAIT: Final = 0.001  # in seconds; the minimum for `retryAfter`, which must not be 0
 
 Per = Literal["all", "client", "identity", "tool", "session"]
 
 
 class RateLimit(SyncInterceptor):
-    """Limit of requests per second, for all together or for each client, identity, tool or session.
+    """Limits requests per second: in total, or per client, identity, tool or session.
 
     The state of a token bucket is one number: the time at which the bucket is full again. A request
     that is sent again with responses to the server's input requests needs no token.
@@ -66,12 +67,12 @@ class RateLimit(SyncInterceptor):
     ) -> None:
         """Set the rate per second and the burst; a `burst` of 0 is the larger of 1 and `rate`.
 
-        `per` "client" is one network address or program, "identity" the authenticated principal.
-        Several of them together use one bucket for each combination. Empty `methods` limit every
-        request.
+        In `per`, "client" means a network address or program, "identity" the authenticated
+        principal. With a list of values, each combination has its own bucket. If `methods` is
+        empty, all requests are limited.
 
         Raises:
-            ValueError: An option is out of its range.
+            ValueError: An option is out of range.
         """
         if rate <= 0 or burst < 0 or 0 < burst < 1:
             raise ValueError(
@@ -83,9 +84,9 @@ class RateLimit(SyncInterceptor):
                 "`per` must not be empty: expected client, identity, tool, session or all"
             )
         self._each = 1.0 / rate  # seconds until one token is restored
-        # time to restore all tokens but one
+        # seconds until all tokens but one are restored
         self._spare = ((burst or max(rate, 1.0)) - 1.0) * self._each
-        # Sums of floats are inexact; without this tolerance a token would be lost now and then.
+        # Sums of floats are inexact, and without this tolerance a token would sometimes be lost.
         self._most = self._spare + self._each * CLOSE_ENOUGH
         self._key = _key_of([per] if isinstance(per, str) else per)
         self._methods = frozenset(methods)
@@ -102,8 +103,8 @@ class RateLimit(SyncInterceptor):
         ):
             key, now, after = self._key(exchange), self._clock(), None
             caller = exchange.caller
-            # Only stateless clients that support input requests can send a further round, so all
-            # others skip the hashing of params and results.
+            # Only stateless clients that support input requests can send a further round. For all
+            # other clients, params and results need not be hashed.
             if caller.stateless and caller.capabilities != _NONE:
                 rounds = self._rounds
                 left = rounds.take(key, exchange) if rounds.open else None
@@ -123,7 +124,7 @@ class RateLimit(SyncInterceptor):
         return exchange, None
 
     def _make_room(self, key: Hashable) -> None:
-        # Move the key to the end: the least recently used bucket is evicted first.
+        # The key moves to the end, because the least recently used bucket is evicted first.
         self._full_at[key] = self._full_at.pop(key)
         if len(self._full_at) > MAX_BUCKETS:
             RATE_BUCKETS.hit()
@@ -134,13 +135,13 @@ def _too_many(exchange: Exchange, wait: float) -> RpcError:
     wait = max(wait, LEAST_WAIT)
     exchange.note("limited")
     why = f"Too many requests: try again in {wait:.3g} s"
-    # Round up, or a client that waits exactly that long is too early. The tolerance keeps an error
-    # of the float from adding a millisecond.
+    # Rounded up, so that a client that waits exactly this long is not too early. The tolerance
+    # prevents an inexact float from adding a millisecond.
     return own_error(INTERNAL_ERROR, why, retryAfter=ceil(wait * 1e3 - 1e-6) / 1e3)
 
 
 def _key_of(several: Sequence[Per]) -> Callable[[Exchange], Hashable]:
-    """Return a function that computes the key of a bucket."""
+    """Return a function that computes a message's bucket key."""
     keys = [_KEYS[one] for one in several]
     if len(keys) == 1:
         return keys[0]
@@ -153,8 +154,7 @@ def _key_of(several: Sequence[Per]) -> Callable[[Exchange], Hashable]:
 def _client(exchange: Exchange) -> Hashable:
     address, caller = exchange.transport.peer_address, exchange.caller
     if address is None:
-        # A stateless client may send a different name with each request, which would give it a new
-        # bucket.
+        # Otherwise a stateless client could get new buckets by sending new names.
         return None if caller.stateless else caller.info
     return network_of(address)
 
@@ -165,17 +165,17 @@ def _session(exchange: Exchange) -> Hashable:
     if found is not None:
         return found
     if edge.is_connection:
-        return id(edge)  # a connection without a session id is a session itself
-    return exchange.caller.principal, _client(exchange)  # no session: requests are independent
+        return id(edge)  # a connection without a session id counts as a session
+    return exchange.caller.principal, _client(exchange)  # key for requests without a session
 
 
 def _tool(exchange: Exchange) -> Hashable:
-    """Return the key of a tool, which is the same for all names and spellings of the tool."""
+    """Return a tool's key, which is the same for all names and spellings of the tool."""
     name, plain = exchange.head.name, exchange.resolver is None and exchange.displayed is None
     if plain and type(name) is str and exchange.message.method == "tools/call":
         return _spelled(name) if len(name) <= LONGEST else _LONG_NAMES
     targets = exchange.targets
-    if len(targets) == 1:  # Creating a tuple in the common case of one target would cost time.
+    if len(targets) == 1:  # avoids creating a tuple in the most frequent case
         return targets[0].key if len(targets[0].own) <= LONGEST else _LONG_NAMES
     if sum(len(one.own) for one in targets) > LONGEST:
         return _LONG_NAMES
@@ -187,7 +187,7 @@ def _spelled(name: str) -> str:
     return normalize_name(name).casefold()
 
 
-LONGEST: Final = 256  # characters of a name; all longer names share a bucket
+LONGEST: Final = 256  # maximum length of a name in characters; all longer names share a bucket
 _LONG_NAMES: Final = ("long names",)
 
 
@@ -204,26 +204,24 @@ _KEYS: Final[dict[str, Callable[[Exchange], Hashable]]] = {
 
 
 class _Wanted(Struct, rename="camel"):
-    """The members of a result that request input."""
+    """The result members that request input."""
 
     result_type: str = ""
     request_state: str | None = None
 
 
 class _Rounds:
-    """Registry of the further rounds that calls may have, filled from the results of earlier
-    rounds.
-    """
+    """Calls for which a further round is expected, because the server requested input."""
 
     def __init__(self) -> None:
-        # Number of remaining rounds by owner and digest of the call. The oldest entries are evicted
-        # first.
+        # Number of remaining rounds by owner and call digest. The oldest entries are evicted.
         self.open: OrderedDict[tuple[Hashable, bytes], int] = OrderedDict()
 
     def take(self, key: Hashable, exchange: Exchange) -> int | None:
-        """Return how many rounds may follow if a request is the next round of a call, else None.
+        """If a request is the next round of a call, return how many rounds may follow; else None.
 
-        The entry is removed, so a round can be used only once. `key` is the bucket of the caller.
+        The entry is removed, so that each round is accepted only once. `key` is the caller's
+        bucket.
         """
         params = exchange.message.params
         if isinstance(params, UnsetType):
@@ -239,7 +237,7 @@ class _Rounds:
         return None if digest is None else self.open.pop((key, digest), None)
 
     def until(self, key: Hashable, exchange: Exchange, left: int) -> After:
-        """Return a callback for the outcome that registers the next round if input is required."""
+        """Return a callback that registers the next round if the outcome requests input."""
 
         def answered(outcome: Outcome) -> Outcome:
             text = outcome if type(outcome) is bytes else b""
@@ -265,12 +263,12 @@ class _Rounds:
 
 
 def _read(exchange: Exchange) -> dict[str, Any] | None:
-    """Return the params, or None if they cannot be decoded: then the request is a new call."""
+    """Decode the params. None if this fails; the request then counts as a new call."""
     return read_json(exchange.message.params, dict[str, Any], None)
 
 
 def _digest(exchange: Exchange, request: dict[str, Any], state: object) -> bytes | None:
-    """Return a digest of everything that stays the same in the next round of a call."""
+    """Return a digest of the params that stay the same in a call's next round."""
     same = {
         name: held
         for name, held in request.items()
@@ -278,7 +276,7 @@ def _digest(exchange: Exchange, request: dict[str, Any], state: object) -> bytes
     }
     try:
         text = msgspec.json.encode([exchange.server, exchange.method, same, state], order="sorted")
-    # The params were decoded at the maximum depth, and the list adds one level.
+    # The params have the maximum depth, and the list adds one level.
     except RecursionError:
         return None
     return hashlib.sha256(text).digest()

@@ -23,7 +23,7 @@ _UP: Final = Direction.CLIENT_TO_SERVER
 
 
 class Redact(SyncInterceptor):
-    """Redaction of params, results and errors sent to clients, to servers, or to both."""
+    """Action that redacts params, results and errors sent to clients, servers or both."""
 
     pure: ClassVar = True
 
@@ -37,16 +37,15 @@ class Redact(SyncInterceptor):
         values: Sequence[str] = (),
         known: Redactor | None = None,
     ) -> None:
-        """Set the direction and the secrets; the other options are those of `Redactor`.
+        """Set the direction and the secrets; the other options are described in `Redactor`.
 
-        Values that `known` has registered are secret, too.
+        Secrets that are registered in `known` are redacted too.
         """
         self._redactor = Redactor(names=names, keep=keep, patterns=patterns, values=values)
         if known is not None:
             self._redactor.follow(known)
         to_server, to_client = to in ("server", "both"), to in ("client", "both")
-        # For each direction of a request: whether to redact the request, and whether to redact its
-        # response.
+        # For each direction: whether to redact requests, and whether to redact their responses.
         self._up, self._down = (to_server, to_client), (to_client, to_server)
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
@@ -56,7 +55,7 @@ class Redact(SyncInterceptor):
             if message.params is not UNSET:
                 raw = bytes(message.params)
                 clean = self._redactor.message(raw)
-                # The redactor returns its argument if it finds nothing, so identity shows a change.
+                # An unchanged message is returned as the same object, so identity is compared.
                 if clean is not raw:
                     exchange.note("redacted")
                     exchange = with_whole_params(exchange, Raw(clean))
@@ -83,7 +82,7 @@ class Redact(SyncInterceptor):
         return clean
 
     def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
-        """Redact the members beside a result or an error."""
+        """Redact unknown members of a response."""
         _, back = self._up if exchange.direction is _UP else self._down
         return self._clean(exchange, members) if back else members
 

@@ -1,4 +1,4 @@
-"""Action that renames tools and prompts in lists and in calls."""
+"""Action that renames tools and prompts in lists and calls."""
 
 from typing import ClassVar, Final
 
@@ -19,16 +19,16 @@ _NAMED: Final = ("tools/call", "prompts/get")
 
 
 class Rename(InterceptorBase):
-    """New names for tools and prompts; the old names are no longer accepted.
+    """Action that renames tools and prompts. The old names are no longer accepted.
 
-    On the endpoint of a single server of a gateway, all items keep their original names.
+    On a gateway's endpoints for single servers, all items keep their original names.
     """
 
     pure: ClassVar = True
     waits: ClassVar = False
 
     def __init__(self, names: dict[str, str]) -> None:
-        """Set the new names by the names that the server uses.
+        """Set the new names, keyed by the names that the server uses.
 
         Raises:
             ValueError: Two items have the same new name.
@@ -55,9 +55,9 @@ class Rename(InterceptorBase):
         return await proceed(renamed)
 
     def original(self, exchange: Exchange) -> tuple[Exchange, str | None]:
-        """Return an exchange with the server's name of its target, and that name.
+        """Return an exchange whose target has the server's own name, and that name.
 
-        The exchange is returned unchanged if its target was not renamed.
+        If the target was not renamed, the exchange is returned unchanged.
         """
         name, ref = exchange.target if exchange.method in _NAMED else None, None
         if exchange.method == "completion/complete":

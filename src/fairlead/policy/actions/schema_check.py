@@ -1,4 +1,4 @@
-"""Action that validates arguments against the input schemas of the server's tools."""
+"""Action that validates arguments against the tools' input schemas."""
 
 from typing import Any, ClassVar, Final, Literal
 
@@ -18,15 +18,16 @@ from ..edit_message import members_of_params
 
 __all__ = ["SchemaCheck"]
 
-MAX_VIEWS: Final = 1000  # tool lists that are kept, one for each endpoint and principal
-MAX_TOLD: Final = 10  # problems reported in one error
+# Maximum number of tool lists that are kept, one for each endpoint and principal.
+MAX_VIEWS: Final = 1000
+MAX_TOLD: Final = 10  # maximum number of problems reported in one error
 CHANGED: Final = "notifications/tools/list_changed"
 
 Tools = dict[str, Raw | Checker | None]
 
 
 class SchemaCheck(InterceptorBase):
-    """Validation of arguments against the schemas in the `tools/list` results that passed.
+    """Action that validates arguments against the schemas in forwarded `tools/list` results.
 
     The error names each invalid argument and the constraint, but not its value, which may be
     secret.
@@ -37,9 +38,9 @@ class SchemaCheck(InterceptorBase):
     waits: ClassVar = False
 
     def __init__(self, unknown: Literal["pass", "refuse"] = "pass") -> None:
-        """Pass or refuse calls of tools that no list contained, according to `unknown`."""
+        """Set `unknown`: whether calls of tools that no list contains are passed or refused."""
         self._refuses_unknown = unknown == "refuse"
-        # The tools of each view and the bytes of their lists, the latest list last.
+        # The tools in each view and the size of their list in bytes; the latest list is last.
         self._views: dict[object, tuple[Tools, int]] = {}
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
@@ -87,14 +88,14 @@ class SchemaCheck(InterceptorBase):
             return
         view = _view(exchange)
         before = self._views.pop(view, None)
-        # A later page adds to the list; the first page replaces it, so removed tools disappear.
+        # The first page replaces the list, so that removed tools disappear. Later pages extend it.
         is_later = "cursor" in (members_of_params(exchange.message.params) or {})
         tools, size = before if before is not None and is_later else ({}, 0)
         for item in items:
             tool = members_of(item) or {}
             name, schema = string_of(tool.get("name")), tool.get("inputSchema")
             if name is not None and schema is not None:
-                # A Raw refers to the buffer of the whole message; the copy lets that be released.
+                # Copied, because a `Raw` keeps the buffer of the whole message alive.
                 tools[name] = schema.copy()
         self._views[view] = tools, size + len(answer)
         total = sum(size for _, size in self._views.values())
@@ -111,7 +112,7 @@ def _view(exchange: Exchange) -> object:
 
 
 def _listed(tools: Tools, exchange: Exchange, name: str) -> str:
-    """Return the name that the list uses for the tool of a call."""
+    """Return the name under which the tool list contains a call's tool."""
     for target in exchange.targets:
         for other in target.names:
             if other in tools:
@@ -122,7 +123,7 @@ def _listed(tools: Tools, exchange: Exchange, name: str) -> str:
 
 
 def _compiled(schema: Raw) -> Checker | None:
-    """Compile a schema; return None if it is invalid, because that is not the caller's fault."""
+    """Compile a schema. Return None if it is invalid, because the caller cannot correct it."""
     try:
         decoded = msgspec.json.decode(schema)
         if not isinstance(decoded, dict):
@@ -142,8 +143,7 @@ def _arguments(exchange: Exchange) -> Any:
         read = msgspec.json.decode(given)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    # Peers may disagree on which of two equal names counts, so the server could use an unchecked
-    # value.
+    # Peers may disagree about which of two equal member names applies, so both are refused.
     if repeats_a_name(given, read):
         exchange.note("blocked: duplicate member name")
         raise own_error(INVALID_PARAMS, "Duplicate member name in the arguments")
@@ -151,7 +151,7 @@ def _arguments(exchange: Exchange) -> Any:
 
 
 def _told(problem: Any) -> str:
-    """Return the constraint without the value, which the validator puts first."""
+    """Return the validator's message without the value, which comes first in it."""
     constraint = str(problem.constraint)
     shown = msgspec.json.encode(problem.value).decode(errors="replace")
     for spelled in (shown, str(problem.value)):

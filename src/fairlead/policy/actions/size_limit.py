@@ -13,7 +13,7 @@ __all__ = ["SizeLimit"]
 
 
 class SizeLimit(SyncInterceptor):
-    """Limit in bytes of params and of results; 0 means unlimited."""
+    """Action that limits the size of params and results in bytes; 0 means unlimited."""
 
     pure: ClassVar = True
 

@@ -1,4 +1,4 @@
-"""Action that limits the time until a response."""
+"""Action that limits the time to wait for a response."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ __all__ = ["TimeLimit"]
 
 
 class TimeLimit(InterceptorBase):
-    """Timeout for requests; a request that exceeds it is cancelled upstream."""
+    """Action that cancels a request at the server if it has no response after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         if seconds <= 0:
@@ -27,5 +27,5 @@ class TimeLimit(InterceptorBase):
                 return await proceed(exchange)
         except TimeoutError:
             if not limit.expired():
-                raise  # the timeout of an inner call expired, not this one
+                raise  # a timeout inside `proceed` expired, not this one
         raise blocked_error(exchange, f"No response within {self._seconds:g} s", INTERNAL_ERROR)

@@ -30,12 +30,12 @@ ToolLockPolicy: TypeAlias = Literal["refuse", "warn", "ask"]
 
 
 class ToolOrigin(Struct, frozen=True):
-    """The server and the original name of a tool, for endpoints that merge several servers."""
+    """A tool's server and original name, for endpoints that merge several servers."""
 
     server: str
-    name: str  # the server's own name of the tool
-    definition: Raw | None = None  # current definition of the tool, if the endpoint has it already
-    # the request only shows the definition of the tool and does not call it
+    name: str  # the server's own name for the tool
+    definition: Raw | None = None  # current definition of the tool, if known
+    # True if the request only shows the tool's definition and does not call it
     described: bool = False
 
 
@@ -44,10 +44,10 @@ WaitForTool: TypeAlias = Callable[[Exchange, str], Awaitable[None]]
 
 
 class _Known(Struct):
-    """The last definition of a tool that was seen in a list or a call."""
+    """The last definition of a tool that was seen in a list or call."""
 
     raw: bytes
-    digest: str  # independent of the name under which the tool is listed
+    digest: str  # independent of the name that the list uses for the tool
     difference: ToolDifference | None
 
 
@@ -56,7 +56,7 @@ class _Tools(Struct):
 
 
 class ToolLock(InterceptorBase):
-    """Comparison of tools with a lock, in lists and in calls.
+    """Action that compares tools in lists and calls with a lock.
 
     The policy applies to tools that changed since they were approved. `refuse` hides them from
     lists and refuses calls. `ask` lists the approved definition and holds calls at the desk;
@@ -79,10 +79,10 @@ class ToolLock(InterceptorBase):
     ) -> None:
         """Set the lock and the policy.
 
-        `server` is the name of the only server, for a relay; None uses the only one in the lock. On
-        an endpoint of several servers, `find` resolves the origin of a tool and `wait` waits until
-        it can; then `server` restricts the check to one of them. A `LockFileWatcher` is reloaded
-        when its file changes.
+        For a relay, `server` is the name of its server; None means the only server in the lock. For
+        an endpoint with several servers, `find` returns a tool's origin, `wait` waits until the
+        origin is known, and `server` restricts the check to one server. A `LockFileWatcher` is
+        reloaded when its file changes.
 
         Raises:
             ValueError: The policy is `ask` without a desk, or the server is ambiguous.
@@ -102,10 +102,10 @@ class ToolLock(InterceptorBase):
         self._server, self._find, self._wait = server, find, wait
         self._new = new
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
-        # server, name and digest of each definition that an operator approved
+        # server, name and digest of each definition approved by an operator
         self._approved: set[tuple[str, str, str]] = set()
         self._asking: dict[tuple[str, str], asyncio.Lock] = {}
-        self._strangers: set[str] = set()  # servers without an entry in the lock
+        self._strangers: set[str] = set()  # servers that the lock does not contain
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.direction is not Direction.CLIENT_TO_SERVER:
@@ -129,7 +129,7 @@ class ToolLock(InterceptorBase):
             members = msgspec.json.decode(answer, type=dict[str, Raw])
             tools = msgspec.json.decode(answer, type=_Tools).tools
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return answer  # The result is not a list of tools; the client reports the error.
+            return answer  # The result is not a tool list; the client reports the error.
         except RecursionError:
             raise own_error(
                 INTERNAL_ERROR, "The tools are nested too deeply to be checked"
@@ -145,7 +145,7 @@ class ToolLock(InterceptorBase):
             tool: Mapping[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
             return raw
-        except RecursionError:  # A client may decode a definition that cannot be checked here.
+        except RecursionError:  # hidden, because a client may be able to decode it
             return None
         whose = self._whose(exchange, str(tool.get("name")))
         if whose is None:
@@ -212,7 +212,7 @@ class ToolLock(InterceptorBase):
     # Calls
 
     async def _check_call(self, exchange: Exchange, name: str) -> None:
-        # Routing also waits for the tool, but runs after this check.
+        # Waits here, because routing, which also waits for the tool, runs after this check.
         if self._wait is not None:
             await self._wait(exchange, name)
         whose = self._whose(exchange, name)
@@ -247,7 +247,7 @@ class ToolLock(InterceptorBase):
     ) -> None:
         assert self._desk is not None
         assert known.difference is not None
-        # Ask once per tool, however many calls wait for the decision.
+        # The operator is asked once per tool, however many calls wait for the decision.
         async with self._asking.setdefault(place, asyncio.Lock()):
             if self._is_approved(place, known):
                 return
@@ -288,7 +288,9 @@ _ALWAYS: Final = ("name", "description", "inputSchema")
 
 
 def _digest(tool: Mapping[str, Any], place: tuple[str, str]) -> str:
-    """Return the digest under the server's own name, which is the same at every endpoint."""
+    """Return the digest computed with the server's own name,
+    so that it is the same at every endpoint.
+    """
     return digest_of({**tool, "name": place[1]})
 
 

@@ -1,1 +1,1 @@
-"""Conditions of rules: facts of a message, operators, and the index over rules."""
+"""Rule conditions: facts about a message, operators, and the rule index."""

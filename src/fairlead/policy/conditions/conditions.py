@@ -1,4 +1,4 @@
-"""Conditions of rules on a message, combined with all, any and not."""
+"""Rule conditions, combined with `all`, `any` and `not`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
@@ -6,10 +6,16 @@ from typing import Any, Final, Protocol, TypeAlias
 from msgspec import Struct
 
 from ...config.files.source_locations import SourceLocation
-from ...protocol.caller import principal_name
 from ...protocol.envelope import Direction
 from ...protocol.targets.targets import NESTED
 from ...suggestions import unknown_name
+from .caller_identity import (
+    claim_test,
+    identity_names,
+    token_issuer,
+    token_scopes,
+    token_subject,
+)
 from .facts import ANY, Facts, MessageKey
 from .operators import OPERATORS, InvalidTest, Test, is_test, name_test, value_test
 from .rule_index_hints import Hints, Hooks, IndexHook, hints_of_name, hints_of_value, most_selective
@@ -17,7 +23,7 @@ from .target_tests import TargetTest, server_test, target_test
 
 __all__ = ["ALWAYS", "NAMING", "SOURCES", "Condition", "Report", "compile_condition", "names"]
 
-# called with the location and the text of a mistake
+# called with the location and description of a mistake
 Report: TypeAlias = Callable[[SourceLocation, str], None]
 
 
@@ -25,18 +31,19 @@ class Condition(Protocol):
     """A condition on a message."""
 
     def known(self, key: MessageKey) -> bool | None:
-        """Return the result if it depends on the key alone, else None."""
+        """Return the condition's value if the key alone determines it, else None."""
 
     def index_hooks(self, key: MessageKey) -> Hooks:
-        """Return hooks for the rule index. The condition can hold for this key only if one of them
-        matches.
+        """Return hooks for the rule index.
+
+        The condition can hold for this key only if a hook matches.
         """
 
     def holds(self, facts: Facts, /) -> bool: ...
 
 
 class _ByKey(Struct, eq=False):
-    """A condition on the key of a message: its method, direction or kind, or its targets."""
+    """A condition on a message's key: method, direction, kind or targets."""
 
     test: Callable[[MessageKey], bool]
     on_target: bool = False
@@ -55,7 +62,7 @@ class _ByKey(Struct, eq=False):
 
 
 class _ByFacts(Struct, eq=False):
-    """A condition that depends on more than the key of a message."""
+    """A condition that depends on more than a message's key."""
 
     holds: Callable[[Facts], bool]
     hooks: Hooks = None
@@ -68,10 +75,10 @@ class _ByFacts(Struct, eq=False):
 
 
 class _Several(Struct, eq=False):
-    """Conditions that must all hold; with `one_suffices`, at least one of them must hold."""
+    """Conditions that must all hold; with `one_suffices`, at least one of them."""
 
     parts: Sequence[Condition]
-    # Also the result of one part that decides the result of the whole.
+    # If one part has this result, so has the whole condition.
     one_suffices: bool = False
 
     def known(self, key: MessageKey) -> bool | None:
@@ -82,8 +89,8 @@ class _Several(Struct, eq=False):
 
     def index_hooks(self, key: MessageKey) -> Hooks:
         hooks = [part.index_hooks(key) for part in self.parts]
-        # Hooks of any one part are enough if all parts must hold. If one part suffices, every part
-        # needs its hooks, and a part without hooks can hold for any message.
+        # If all parts must hold, the hooks of any one part are enough. If one part suffices, the
+        # hooks of all parts are needed, and a part without hooks may hold for any message.
         if not self.one_suffices:
             return most_selective(hooks)
         if None in hooks:
@@ -97,7 +104,7 @@ class _Several(Struct, eq=False):
         return not self.one_suffices
 
 
-ALWAYS: Final = _Several(())  # the condition of a rule without conditions
+ALWAYS: Final = _Several(())  # used for a rule without conditions
 
 
 class _Not:
@@ -109,8 +116,7 @@ class _Not:
         return None if one is None else not one
 
     def index_hooks(self, key: MessageKey) -> Hooks:
-        # The absence of a value cannot be indexed, so a negation must be evaluated for each
-        # message.
+        # The index cannot find missing values, so negations are evaluated for each message.
         return () if self.known(key) is False else None
 
     def holds(self, facts: Facts) -> bool:
@@ -133,11 +139,11 @@ def names(raw: Any, *keys: str, kinds: Sequence[str] = ()) -> bool:
 def compile_condition(
     raw: Any, where: SourceLocation, report: Report, *, answers: bool, strict: bool = False
 ) -> Condition:
-    """Compile the `when` of a rule; with `answers`, it is evaluated for responses.
+    """Compile a rule's `when`. If `answers`, it is evaluated when the response arrives.
 
-    A condition on names and URIs holds if any form of any name matches, so that a different
-    spelling does not bypass a rule that forbids. With `strict` it holds only if every form matches,
-    for rules that permit. Inside of `not`, the two modes are exchanged.
+    A condition on names and URIs holds if any form of any name matches, so that another spelling
+    does not bypass a rule that forbids. With `strict`, used for rules that permit, it holds only if
+    every form matches. Inside `not`, the two modes are swapped.
     """
     if isinstance(raw, list):
         return _Several(_several(raw, where, report, answers, strict))
@@ -187,6 +193,9 @@ def _leaf(
                 _ByFacts(_at(tree, path, test), _hooked(tree, hints, path))
                 for path, test, hints in paths
             ]
+        if key == "claim":
+            paths = _paths(wanted, where, report, exact=True)
+            return [_ByFacts(claim_test(path, test)) for path, test, _ in paths]
         if key == "kind":
             return [_kind(wanted, answers)]
         if key == "direction":
@@ -238,11 +247,14 @@ _TARGETS: Final[dict[str, tuple[str, ...]]] = {
     "prompt": ("prompts/get", "completion/complete"),
     "resource": (*_RESOURCES, "notifications/resources/updated", *sorted(NESTED)),
 }
-NAMING: Final = (*_TARGETS, "server")  # conditions on the targets of a message
-# kinds of targets to compare, for methods that have targets of several kinds
+NAMING: Final = (*_TARGETS, "server")  # keys for conditions on the targets of a message
+# kinds of targets to compare, for methods whose targets are of several kinds
 _KINDS: Final = {"prompt": "prompt", "resource": "resource"}
-_NAMES: Final[dict[str, Callable[[Facts], str | None]]] = {
-    "identity": lambda facts: principal_name(facts.exchange.caller.principal),
+_NAMES: Final[dict[str, Callable[[Facts], str | tuple[str, ...] | None]]] = {
+    "identity": identity_names,
+    "issuer": token_issuer,
+    "subject": token_subject,
+    "scope": token_scopes,
     "client": lambda facts: facts.exchange.caller.name,
     "session": lambda facts: facts.exchange.edge.session.session_id,
     "transport": lambda facts: facts.exchange.transport.transport_type,
@@ -260,7 +272,7 @@ def _about(
             return False
         targets = key.targets
         if kind is not None:
-            # A target of unclear kind is included: a rule that forbids must not miss it.
+            # A target of unclear kind is included, so that a rule that forbids does not miss it.
             targets = tuple(one for one in targets if one.kind == kind or one.unclear)
         return test(targets)
 
@@ -268,21 +280,19 @@ def _about(
 
 
 def _path(path: str | None) -> str | None:
-    """Return the path without trailing slashes, because an endpoint is served with and without
-    them.
-    """
+    """Return the path without trailing slashes, because endpoints accept both forms."""
     return path if path is None else path.rstrip("/") or "/"
 
 
 def _of(look: Callable[[Facts], Any], test: Test) -> Callable[[Facts], bool]:
     def holds(facts: Facts) -> bool:
         found = look(facts)
-        return test(() if found is None else (found,))
+        return test(() if found is None else found if isinstance(found, tuple) else (found,))
 
     return holds
 
 
-# Conditions with a fixed set of values
+# Conditions with a fixed set of allowed values
 
 
 def _kind(wanted: Any, answers: bool) -> Condition:
@@ -304,7 +314,7 @@ def _era(facts: Facts) -> str:
     return "stateless" if facts.exchange.caller.stateless else "handshake"
 
 
-# Functions that return the value or values that the hooks of a source are compared with.
+# For each hook source, the function that returns the values to compare.
 SOURCES: Final[dict[str, Callable[[Facts], str | tuple[str, ...] | None]]] = {
     **_NAMES,
     "server": lambda facts: facts.servers,
@@ -327,12 +337,12 @@ def _few(wanted: Any, options: tuple[str, ...]) -> frozenset[str]:
     return frozenset(chosen)
 
 
-# Conditions on members of a message, by path
+# Conditions on message members, by path
 
-# The attribute of `Facts` that each key of a condition searches.
+# The `Facts` attribute that each condition key searches.
 _TREES: Final = {"params": "params", "result": "result", "error": "failure", "headers": "headers"}
 _KEYS: Final = (
-    *("all", "any", "not", "kind", "direction", "era", "method", "server", "size"),
+    *("all", "any", "not", "kind", "direction", "era", "method", "server", "size", "claim"),
     *(*_TREES, *_TARGETS, *_NAMES),
 )
 
@@ -340,10 +350,11 @@ _KEYS: Final = (
 def _paths(
     raw: Any, where: SourceLocation, report: Report, *, exact: bool, before: tuple[str, ...] = ()
 ) -> list[tuple[tuple[str, ...], Test, Hints]]:
-    """Return the tests in a map of paths; nested maps extend the path, until one has operators.
+    """Return the tests in a map of paths. Nested maps extend the path until a map of operators is
+    reached.
 
-    Only headers are not `exact`: their names are case-insensitive and may contain dots, and a
-    string is a pattern.
+    `exact` is False only for headers: their names are case-insensitive and may contain dots, and a
+    string value is a pattern.
     """
     if not isinstance(raw, dict) or not raw:
         report(where, 'expected a map of paths to values, such as { "arguments.path" = "/etc" }')
@@ -368,8 +379,8 @@ def _paths(
 
 
 def _looks_wrong(wanted: dict[str, Any]) -> bool:
-    """Return True for a single key that is nearly the name of an operator, with a scalar value."""
-    # Imported here because it is needed only for a message about a mistake.
+    """Return True if a map looks like a misspelled operator: one key with a scalar value."""
+    # Imported here, because it is needed only to report a mistake.
     from difflib import get_close_matches
 
     if len(wanted) != 1:

@@ -1,4 +1,4 @@
-"""Facts about a message that conditions use; expensive ones are computed on first use."""
+"""Facts about a message that conditions use. Expensive facts are computed on first use."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
@@ -22,13 +22,13 @@ __all__ = ["ANY", "Facts", "MessageKey", "ServerOf", "key_of"]
 ServerOf: TypeAlias = Callable[[Exchange], str | None]
 
 
-# Placeholder for the targets of a key that stands for every target. It is compared by identity, so
-# a real target never equals it.
+# Placeholder for the targets in a key that is valid for every target. Compared by identity,
+# so a real target never equals it.
 ANY: Final = (Target("other", "*", "*"),)
 
 
 class MessageKey(Struct, frozen=True):
-    """The properties of a message that are compared first, because they rule out most rules."""
+    """Message properties that are compared first, because they exclude most rules."""
 
     method: str
     direction: Direction
@@ -37,7 +37,7 @@ class MessageKey(Struct, frozen=True):
 
 
 def key_of(exchange: Exchange, targets: tuple[Target, ...] | None = None) -> MessageKey:
-    """Return the key of a message; pass `targets` if they are already known."""
+    """Return a message's key; pass `targets` if they are already known."""
     message = exchange.message
     found = exchange.targets if targets is None else targets
     return MessageKey(message.method, exchange.direction, isinstance(message, Request), found)
@@ -67,7 +67,7 @@ class Facts(Struct):
         return self._key
 
     def at(self, tree: str, path: tuple[str, ...]) -> Sequence[Any]:
-        """Return the values at a path of the params, the result, the error or the headers."""
+        """Return the values at a path in the params, the result, the error or the headers."""
         if self._at is None:
             self._at = {}
         found = self._at.get((tree, path))
@@ -76,7 +76,7 @@ class Facts(Struct):
         return found
 
     def answered(self, answer: Answer, error: RpcError | None) -> "Facts":
-        """Set the outcome of the request, and return the same object."""
+        """Set the request's outcome, and return the same object."""
         self.answer, self.error, self._result, self._at = answer, error, _NOT_YET, None
         return self
 
@@ -92,8 +92,7 @@ class Facts(Struct):
         if self._result is _NOT_YET:
             answer = self.answer
             self._result = None if answer is None else _decoded(answer, INTERNAL_ERROR)
-            # The receiver must get the value that was checked, not another member with the same
-            # name.
+            # Encoded again, so that the receiver gets the checked value without duplicate members.
             if answer is not None and repeats_a_name(answer, self._result):
                 self.answer = _once(answer)
         return self._result
@@ -109,7 +108,7 @@ class Facts(Struct):
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The servers of the message; several if the message concerns several resources."""
+        """The message's servers; more than one if the message names several resources."""
         if self._servers is None:
             named = dict.fromkeys(one.server for one in self.key.targets)
             several = tuple(name for name in named if name is not None)
@@ -133,7 +132,8 @@ _decode = msgspec.json.Decoder().decode
 
 
 def _decoded(raw: Any, code: int) -> Any:
-    """Decode a value, or refuse the message: no rule could be evaluated for it.
+    """Decode a value in a message. If this fails, rules cannot be evaluated, so the message is
+    refused.
 
     Raises:
         RpcError: The value cannot be decoded, or has a duplicate member name.
@@ -142,17 +142,17 @@ def _decoded(raw: Any, code: int) -> Any:
         value = _decode(raw)
     except RecursionError:
         raise own_error(code, "The message is nested too deeply") from None
-    # for example a number out of range, which the receiver may accept
+    # for example a number that is out of range, but that the receiver may accept
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise own_error(code, "The message has a value that cannot be decoded") from None
-    # A relay forwards each member of the params only once. Nested objects are forwarded as they
-    # came, and the receiver may use the other of two members with the same name.
+    # A relay forwards each member of the params only once. Nested objects are forwarded unchanged,
+    # and the receiver may use the other of two members with the same name.
     if repeats_a_name(raw, value) and repeats_a_name(_once(raw), value):
         raise own_error(code, "The message has a duplicate member name")
     return value
 
 
 def _once(raw: bytes | Raw) -> bytes:
-    """Return the object without duplicate members (the last one counts); nested ones stay."""
+    """Return the object, keeping the last of duplicate members. Nested objects stay unchanged."""
     members = members_of(raw)
     return bytes(raw) if members is None else to_json(members)

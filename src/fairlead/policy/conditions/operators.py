@@ -1,16 +1,26 @@
-"""Operators of conditions on single values: equals, like, in, greater and so on."""
+"""Operators for conditions on single values: equals, like, in, greater and so on."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, time
 from fnmatch import translate
 from typing import Any, Final, TypeAlias
 
 from ...redaction.linear_regex import LinearPattern
 
-__all__ = ["OPERATORS", "InvalidTest", "Test", "compare", "find", "is_test", "name_test"]
+__all__ = [
+    "OPERATORS",
+    "InvalidTest",
+    "Test",
+    "claim_values",
+    "compare",
+    "find",
+    "is_test",
+    "name_test",
+    "value_test",
+]
 
-# takes all values at a path, usually a single one
+# called with all values at a path, usually one value
 Test: TypeAlias = Callable[[Sequence[Any]], bool]
 _Single: TypeAlias = Callable[[Any], bool]
 
@@ -24,7 +34,7 @@ class InvalidTest(Exception):
 
 
 def name_test(wanted: Any) -> Test:
-    """Compile a test of names: a pattern, several of them, or a map of operators.
+    """Compile a test for names: a pattern, a list of patterns, or a map of operators.
 
     Raises:
         InvalidTest: The value is none of these.
@@ -42,8 +52,8 @@ def name_test(wanted: Any) -> Test:
 
 
 def value_test(wanted: Any) -> Test:
-    """Compile a test of any value: a value to be equal to, a list of allowed values, or a map of
-    operators.
+    """Compile a test for any value: an equal value, a list of allowed values,
+    or a map of operators.
     """
     if isinstance(wanted, dict):
         return compare(wanted)
@@ -53,7 +63,7 @@ def value_test(wanted: Any) -> Test:
 
 
 def compare(operators: dict[str, Any]) -> Test:
-    """Compile a test for which all of these operators must hold.
+    """Compile a test that holds if all of these operators hold.
 
     Raises:
         InvalidTest: An operator is unknown or has an invalid operand.
@@ -76,7 +86,7 @@ def compare(operators: dict[str, Any]) -> Test:
 
 
 def _require_json(wanted: Any) -> None:
-    """Reject dates: TOML and YAML have them, JSON does not, so the test could never match."""
+    """Reject dates: TOML and YAML have dates but JSON does not, so the test could never match."""
     for one in wanted if isinstance(wanted, list) else (wanted,):
         if isinstance(one, date | time):
             raise InvalidTest("a date must be a string in quotes: JSON has no dates")
@@ -88,7 +98,10 @@ def is_test(value: Any) -> bool:
 
 
 def find(value: Any, path: tuple[str, ...]) -> list[Any]:
-    """Return the values at a path; `*` matches every item or member, a number one item."""
+    """Return the values at a path.
+
+    `*` matches every item or member, and a number matches one item.
+    """
     if not path:
         return [value]
     step, rest = path[0], path[1:]
@@ -97,7 +110,7 @@ def find(value: Any, path: tuple[str, ...]) -> list[Any]:
             return find(value[step], rest)
         if step == "*":
             return [one for held in value.values() for one in find(held, rest)]
-        # The name of a member may contain dots itself.
+        # A member's name may itself contain dots.
         whole = ".".join(path)
         return [value[whole]] if rest and whole in value else []
     if isinstance(value, list):
@@ -106,6 +119,12 @@ def find(value: Any, path: tuple[str, ...]) -> list[Any]:
         if step.isdecimal() and int(step) < len(value):
             return find(value[int(step)], rest)
     return []
+
+
+def claim_values(claims: Mapping[str, Any], path: tuple[str, ...]) -> list[Any]:
+    """Return the values at a path in a token's claims. Each item of a list is a separate value."""
+    found = find(dict(claims), path)
+    return [one for held in found for one in (held if isinstance(held, list) else [held])]
 
 
 # Operators
@@ -138,7 +157,7 @@ def _like(pattern: Any) -> _Single:
 def _matches(pattern: Any) -> _Single:
     if not isinstance(pattern, str):
         raise InvalidTest("expected a regular expression")
-    # Patterns come from a file, texts from a peer: linear time prevents catastrophic backtracking.
+    # Peers choose the text to match, so expressions with exponential backtracking are rejected.
     try:
         matches = LinearPattern(pattern).matches
     except ValueError as exc:
@@ -188,7 +207,7 @@ def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[Any], Test]:
 
 
 def _same(value: Any, wanted: Any) -> bool:
-    """Compare two values; unlike in Python, True is not equal to 1."""
+    """Compare two values; unlike in Python, True does not equal 1."""
     return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
 
 

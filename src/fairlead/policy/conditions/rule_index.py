@@ -1,4 +1,4 @@
-"""Index over the hooks of many rules, which finds the rules that a message may concern."""
+"""Index of rule hooks, which finds the rules that may apply to a message."""
 
 import re
 from collections.abc import Iterable
@@ -18,7 +18,10 @@ _TREES: Final = ("params", "headers", "result", "failure")
 
 
 class RuleIndex:
-    """Index from hooks to numbers of rules; a message selects the numbers whose hooks match."""
+    """Maps hooks to rule numbers. A lookup returns the numbers whose hooks match a message.
+
+    A lookup returns the numbers whose hooks match a message.
+    """
 
     def __init__(self) -> None:
         self._names: dict[str, _Values] = {}
@@ -49,13 +52,13 @@ class RuleIndex:
 
 
 class _Values:
-    """Index of the hooks on the value at one path."""
+    """Index of the hooks for the value at one path."""
 
     __slots__ = ("_any_like", "_equal", "_like", "_starts", "_there")
 
     def __init__(self) -> None:
         self._equal: dict[Any, list[int]] = {}
-        # patterns by their literal prefix, grouped by its length
+        # patterns by their literal prefix, grouped by the prefix length
         self._starts: dict[int, dict[str, list[_Like]]] = {}
         self._like: list[_Like] = []  # patterns without a literal prefix
         self._any_like: re.Pattern[str] | None = None
@@ -92,7 +95,7 @@ class _Values:
 
     def _look_like(self, text: str, caught: set[int]) -> None:
         if self._any_like is None:
-            # One expression for all patterns rejects most values at once.
+            # One regular expression for all patterns rejects most values with a single match.
             self._any_like = re.compile("|".join(one.pattern for one, _ in self._like))
         if self._any_like.match(text) is not None:
             caught.update(number for one, number in self._like if one.match(text) is not None)
@@ -106,9 +109,9 @@ class _Branch:
     def __init__(self) -> None:
         self._here: _Values | None = None
         self._below: dict[str, _Branch] = {}
-        self._items: dict[str, int] = {}  # numeric segments; `1` and `01` are the same item
+        self._items: dict[str, int] = {}  # numeric segments; `1` and `01` select the same item
         self._each: _Branch | None = None
-        self._whole: dict[str, _Values] = {}  # hooks on members whose names contain dots
+        self._whole: dict[str, _Values] = {}  # hooks for members whose names contain dots
 
     def add(self, path: tuple[str, ...], hint: IndexHint, number: int) -> None:
         if not path:

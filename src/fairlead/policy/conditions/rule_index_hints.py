@@ -1,7 +1,7 @@
-"""Necessary conditions that let the rule index skip most rules without evaluating them.
+"""Necessary conditions with which the rule index skips most rules without evaluating them.
 
-A hook names a place in a message and a value that must be there. A rule is evaluated only if one of
-its hooks matches; its condition then decides whether the rule applies.
+A hook names a path in a message and a value that the path must have. A rule is evaluated only if
+one of its hooks matches; its condition then decides whether the rule applies.
 """
 
 import re
@@ -20,21 +20,23 @@ __all__ = [
 
 
 class IndexHint(NamedTuple):
-    """A requirement on one value of a message: equal to a value, matching a pattern, or present."""
+    """A requirement for one value in a message: equal to a value, matching a pattern,
+    or present.
+    """
 
     kind: Literal["equal", "like", "there"]
     wanted: Any = None
 
 
 class IndexHook(NamedTuple):
-    """A requirement on the value at a path of a source, such as the params."""
+    """A requirement for the value at a path in a source, such as the params."""
 
     source: str
     path: tuple[str, ...]
     hint: IndexHint
 
 
-# At least one hook or hint must match. None means that no requirement can be derived.
+# At least one of the hooks or hints must match. None means that no requirement can be derived.
 Hooks: TypeAlias = tuple[IndexHook, ...] | None
 Hints: TypeAlias = tuple[IndexHint, ...] | None
 
@@ -44,7 +46,7 @@ _DECODED: Final = frozenset({"params", "result", "failure"})
 
 
 def hints_of_name(wanted: Any) -> Hints:
-    """Return hints that a test of names implies; see `name_test`."""
+    """Return hints that a test for names implies; see `name_test`."""
     if isinstance(wanted, str):
         return (_like(wanted),)
     if isinstance(wanted, list):
@@ -53,14 +55,14 @@ def hints_of_name(wanted: Any) -> Hints:
 
 
 def hints_of_value(wanted: Any) -> Hints:
-    """Return hints that a test of values implies; see `value_test`."""
+    """Return hints that a test for values implies; see `value_test`."""
     if isinstance(wanted, list):
         return tuple(_equal(one) for one in wanted)
     return _compared(wanted) if isinstance(wanted, dict) else (_equal(wanted),)
 
 
 def most_selective(several: Sequence[Hooks]) -> Hooks:
-    """Return the hooks of several required conditions that probably match least often."""
+    """Of several required conditions, return the hooks that probably match least often."""
     found = [hooks for hooks in several if hooks is not None]
     return min(found, key=_weight) if found else None
 
@@ -73,9 +75,7 @@ def _weight(hooks: tuple[IndexHook, ...]) -> tuple[int, int, int]:
 
 
 def _compared(operators: Any) -> Hints:
-    """Return hints for a map of operators. All operators must hold, so the hints of one are
-    sufficient.
-    """
+    """Return hints for a map of operators. All operators must hold, so the hints of one suffice."""
     if not isinstance(operators, dict):
         return None
     for name in ("equals", "in", "like", *_NEEDING):
@@ -93,7 +93,7 @@ def _compared(operators: Any) -> Hints:
     return None
 
 
-# Operators that need a value to be present; the negated ones also hold without a value.
+# Operators that need a value. Negated operators also hold if the value is missing.
 _NEEDING: Final = ("matches", "contains", "greater", "at_least", "less", "at_most", "exists")
 
 

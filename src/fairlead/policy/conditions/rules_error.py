@@ -1,4 +1,4 @@
-"""Mistakes in a file of rules, with their locations."""
+"""Mistakes in a rule file, with their locations."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ __all__ = ["RuleMistake", "RulesError"]
 
 
 class RuleMistake(Struct, frozen=True):
-    """One mistake and its location."""
+    """A mistake and its location."""
 
     reason: str
     path: str | None = None
@@ -23,7 +23,7 @@ class RuleMistake(Struct, frozen=True):
 
 
 class RulesError(ConfigError):
-    """A file of rules is invalid; `mistakes` lists everything that is wrong with it."""
+    """A rule file is invalid; `mistakes` lists all mistakes in it."""
 
     def __init__(self, mistakes: Sequence[RuleMistake]) -> None:
         first = mistakes[0]

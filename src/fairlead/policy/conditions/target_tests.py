@@ -1,9 +1,9 @@
-"""Tests of the targets of a message, by every name of a target and every form of these names.
+"""Tests for a message's targets, which compare all names of a target in all their forms.
 
 A test is compiled in one of two modes. The default is for rules that restrict: it holds if any form
 of any name of any target matches. The strict mode is for rules that permit: it holds if every
-target matches, by a name that the operator controls and in every form. A negated operator is the
-negation of the positive one in the other mode.
+target matches with a name that the operator controls, in every form. A negated operator is the
+negation of the positive operator in the other mode.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,12 +28,12 @@ _NEGATED: Final = {
 
 
 def target_test(wanted: Any, *, strict: bool) -> TargetTest:
-    """Compile a pattern, several of them, or a map of operators.
+    """Compile a pattern, a list of patterns, or a map of operators.
 
     Raises:
         InvalidTest: The value is none of these.
     """
-    name_test(wanted)  # called only to raise InvalidTest; its result is not used
+    name_test(wanted)  # called only because it raises InvalidTest; the result is not used
     if not isinstance(wanted, dict):
         patterns = Patterns([wanted] if isinstance(wanted, str) else wanted)
         return _combined(patterns.allow if strict else patterns.deny, strict=strict)
@@ -42,7 +42,7 @@ def target_test(wanted: Any, *, strict: bool) -> TargetTest:
 
 
 def server_test(wanted: Any, *, strict: bool) -> Callable[[tuple[str, ...]], bool]:
-    """Compile a test of the servers of a message; each server has only one spelling.
+    """Compile a test for a message's servers; each server has only one spelling.
 
     Raises:
         InvalidTest: The value is not a valid test.
@@ -71,7 +71,7 @@ def _operator(name: str, wanted: Any, *, strict: bool) -> TargetTest:
 
 
 def _texts(name: str, wanted: Any) -> list[str] | None:
-    """Return the patterns that are equivalent to an operator; None if there are none."""
+    """Return the patterns that are equivalent to an operator, or None."""
     if name == "like":
         return [wanted]
     if name == "equals":
@@ -86,7 +86,7 @@ def _escaped(text: str) -> str:
 
 
 def _other(name: str, wanted: Any, *, strict: bool) -> _Single:
-    """Compile any other operator: on each form, and also in lower case where it restricts."""
+    """Compile any other operator. It is applied to each form; unless `strict`, in lower case."""
     test = compare({name: wanted})
     if strict:
         return lambda target: target.every_form(lambda form: test((form,)))

@@ -1,4 +1,4 @@
-"""Rules: a file of conditions and actions, compiled to one interceptor."""
+"""Rules: a file of conditions and actions, compiled into one interceptor."""
 
 from ..conditions.rules_error import RuleMistake, RulesError
 from .dry_run import DryRunResult, dry_run_tape

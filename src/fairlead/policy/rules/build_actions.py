@@ -1,4 +1,4 @@
-"""Actions of a rule: interceptors created by name with the options in the file."""
+"""Building a rule's actions: interceptors created by name with the options in the file."""
 
 import inspect
 import os
@@ -33,15 +33,15 @@ __all__ = [
 
 # Parameters of factories that Fairlead sets itself; a rule file cannot set them.
 _OURS: Final = ("answers", "clock", "folder", "known", "write")
-_SHOWN: Final = 60  # characters of an option's value that messages and listings show
+_SHOWN: Final = 60  # maximum length of an option's value in messages and listings, in characters
 
 
 class Action(Struct, frozen=True):
-    """One action of a rule and its interceptor."""
+    """An action of a rule, and its interceptor."""
 
     name: str
     options: Mapping[str, Any]
-    interceptor: Interceptor  # wrapped in its failure policy, if the rule has one
+    interceptor: Interceptor  # wrapped in its failure policy, if it has one
     bare: Interceptor
     hooks: InterceptorBase  # hooks of the interceptor without its failure policy
 
@@ -54,7 +54,7 @@ class Action(Struct, frozen=True):
 
 
 WRITING: Final = frozenset({"audit", "record"})  # actions that open files
-# Actions that must see the request, so they cannot be used for a response.
+# Actions that need the request, so they cannot be used for a response.
 TOO_LATE: Final = frozenset({"cache", "inject", "rename", "timeout"})
 
 
@@ -62,25 +62,25 @@ TYPE_NAMES: Final = {bool: "true or false", int: "an integer", float: "a number"
 
 
 class _Unmade(InterceptorBase):
-    """Placeholder for an action that is checked, but not created."""
+    """Placeholder for an action that is checked but not created."""
 
 
 class ActionContext(Struct, frozen=True):
-    """Values that actions need and that do not come from the rule file."""
+    """Values for actions that are not taken from the rule file."""
 
     folder: str = ""
     clock: Callable[[], float] | None = None
     actions: Mapping[str, Factory] = field(default_factory=lambda: ACTIONS)
-    # names of actions that are only checked, not created, because they write files
+    # names of actions that are checked but not created, because they write files
     unmade: frozenset[str] = frozenset()
-    looks: bool = True  # False to skip the check that the files of actions can be written
-    known: Redactor | None = None  # redactor that has registered secret values
-    # Existing actions with an open file, by name and options; they are reused, not opened again.
+    looks: bool = True  # True to check that the actions' files can be written
+    known: Redactor | None = None  # redactor with registered secrets
+    # Existing actions with an open file, by name and options, which are reused.
     writing: Mapping[tuple[str, bytes], Action] = field(default_factory=dict)
 
 
 class ActionBuilder(Struct, eq=False):
-    """Factory for the actions of one rule. `answers` is True for a rule about responses."""
+    """Creates the actions of one rule. `answers` is True if the rule applies to responses."""
 
     making: ActionContext
     report: Report
@@ -112,8 +112,7 @@ class ActionBuilder(Struct, eq=False):
             return Action(name, options, unmade, unmade, unmade)
         if writes is not None:
             return writes
-        # Constructors raise these for invalid values and missing files; any other exception is a
-        # bug.
+        # Constructors raise these errors for invalid values and missing files; others are bugs.
         try:
             bare = factory(**options, **self._ours(factory))
         except ConfigError as exc:
@@ -126,10 +125,10 @@ class ActionBuilder(Struct, eq=False):
         return Action(name, options, self._guarded(name, bare), bare, hooks_of(bare))
 
     def _guarded(self, name: str, bare: Interceptor) -> Interceptor:
-        """Wrap an action in a failure policy if the rule sets one or the user wrote the action."""
+        """Wrap an action in a failure policy if the rule sets one or if the action is user code."""
         if self.policy is None and self.timeout is None and name != "use":
             return bare
-        # Built-in actions such as `delay` wait on purpose, so they have no default timeout.
+        # Built-in actions such as `delay` wait intentionally, so they have no default timeout.
         usual = LIMIT if name == "use" else 0.0
         timeout = usual if self.timeout is None else self.timeout
         return with_failure_policy(bare, self.policy or "fail_closed", timeout=timeout)
@@ -170,11 +169,11 @@ class ActionBuilder(Struct, eq=False):
                 continue
             try:
                 if isinstance(value, float) and not isfinite(value):
-                    # TOML and YAML can write inf and nan, JSON cannot
+                    # TOML and YAML can express inf and nan, JSON cannot
                     raise msgspec.ValidationError
                 options[key] = msgspec.convert(value, kinds[key], strict=True)
             except msgspec.ValidationError:
-                # The error shows the type only, because the value itself could be a secret.
+                # The error shows only the type, because the value could be a secret.
                 given_kind = "" if get_origin(kinds[key]) is Literal else f", not {_shown(value)}"
                 reason = f"`{key}` of `{name}` must be {_words(kinds[key])}{given_kind}"
                 self.report(where if short else here, reason)
@@ -188,7 +187,7 @@ class ActionBuilder(Struct, eq=False):
 
 
 def canonical_json(value: Any) -> bytes:
-    """Return the same bytes for equal values."""
+    """Encode a value; equal values give the same bytes."""
     try:
         return msgspec.json.encode(value, order="deterministic")
     except (TypeError, ValueError):
@@ -198,7 +197,7 @@ def canonical_json(value: Any) -> bytes:
 def parse_actions(
     raw: Any, where: SourceLocation, report: Report
 ) -> list[tuple[str, Any, SourceLocation]]:
-    """Return the actions of `do`: one name, a map of them, or a list."""
+    """Return the actions in `do`, which is a name, a map of actions, or a list."""
     if isinstance(raw, str):
         return [(raw, None, where)]
     if isinstance(raw, dict) and raw:
@@ -214,7 +213,7 @@ def parse_actions(
 
 
 def _parameters(factory: Factory) -> dict[str, Any]:
-    """Return the options of a factory and their types."""
+    """Return the names and types of a factory's options."""
     hints = typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     names = inspect.signature(factory).parameters
     return {name: hints.get(name, Any) for name in names if name not in _OURS}
@@ -252,7 +251,8 @@ def _shown(value: Any) -> str:
 
 # Files that actions write
 
-_FILES: Final = {"audit": "path", "record": "tape"}  # the option that names the file, by action
+# For each action, the option that names the file.
+_FILES: Final = {"audit": "path", "record": "tape"}
 
 
 def find_unwritable(action: str, options: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
@@ -272,13 +272,13 @@ def find_unwritable(action: str, options: Mapping[str, Any], folder: str) -> tup
 
 
 def _unwritable(path: str, *, creates_folders: bool) -> str | None:
-    """Return why a file cannot be written or created, or None."""
+    """Return the reason why a file cannot be written or created, or None."""
     if os.path.isdir(path):
         return f"{path} is a directory, not a file"
     if os.path.exists(path):
         if not os.access(path, os.W_OK):
             return f"{path} is not writable"
-        if not creates_folders:  # The directory of a log file may be read-only for this user.
+        if not creates_folders:  # The folder of a log file may be read-only for this user.
             return None
     folder = os.path.dirname(path)
     while creates_folders and not os.path.lexists(folder) and folder != os.path.dirname(folder):

@@ -13,6 +13,7 @@ from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Interceptor, Proceed, ReplyPathBase, chain
 from ...protocol.caller import Caller, Principal, principal_from, read_params_head, stateless_caller
 from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
+from ...protocol.identity.token_principal import TokenPrincipal
 from ...protocol.revisions import NEWEST_HANDSHAKE, find_revision
 from ...protocol.targets.targets import Target, targets_of
 from ...protocol.targets.unique_names import full_name
@@ -28,24 +29,24 @@ from .ruleset import RuleSet
 
 __all__ = ["DryRunResult", "dry_run_tape"]
 
-# number of messages that are held until the response of the oldest is found
+# maximum number of messages that wait for the response to the oldest one
 MAX_WAITING: Final = 10_000
-MAX_BYTES: Final = 32 << 20  # bytes of all held messages together
-MAX_SESSIONS: Final = 10_000  # number of sessions whose client and transport are remembered
+MAX_BYTES: Final = 32 << 20  # maximum number of bytes in all waiting messages
+MAX_SESSIONS: Final = 10_000  # maximum number of sessions whose client and transport are remembered
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class DryRunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The outcome that the rules would have had for one message."""
+    """The effect that the rules would have had on a message."""
 
     seq: int
     dir: Direction
     method: str
     target: str | None = None
     rules: list[str] = []  # names of the rules that would have applied, in order
-    did: list[str] = []  # notes that their actions added
+    did: list[str] = []  # notes added by the actions of these rules
     outcome: str  # passed, blocked, dropped, answered or changed
     reason: str | None = None  # error message of a blocked request
 
@@ -53,18 +54,18 @@ class DryRunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
 def dry_run_tape(
     path: str, tape: Iterable[TapeEntry], actions: Mapping[str, Factory] | None = None
 ) -> Iterator[DryRunResult]:
-    """Yield the outcome of each request and notification of a tape under the rules of a file.
+    """Yield the outcome that a file's rules have for each request and notification on a tape.
 
     No messages are sent. Actions that wait or write are named in the outcome, but not run. Actions
-    that measure time use the recorded times. The function runs an event loop of its own, so call it
-    in a thread if a loop is running.
+    that measure time use the recorded times. This function runs its own event loop; if a loop is
+    already running, call it in a thread.
 
     Raises:
         RulesError: The file has mistakes.
     """
     clock = _Clock()
     rules = _Dry.of_file(
-        # A large interval turns off reloading: the whole tape is checked with the same rules.
+        # An infinite interval disables reloading, so that the rules stay the same.
         path,
         actions=actions,
         clock=clock,
@@ -72,10 +73,10 @@ def dry_run_tape(
         interval=float("inf"),
     )
     known = _Known()
-    # messages whose responses are not read yet; rules may depend on the responses
+    # messages whose responses are not read yet, because rules may depend on the responses
     waiting: deque[_Turn] = deque()
     open_turns: dict[object, _Turn] = {}
-    held = 0  # bytes of the waiting messages
+    held = 0  # total bytes of the waiting messages
     with asyncio.Runner() as runner:
 
         def due(most: int) -> Iterator[DryRunResult]:
@@ -106,7 +107,7 @@ def dry_run_tape(
 
 
 class _Turn(Struct):
-    """A message of the tape that waits for its response."""
+    """A recorded message that waits for its response."""
 
     entry: TapeEntry
     exchange: Exchange
@@ -153,7 +154,7 @@ async def _rehearse(rules: "_Dry", turn: _Turn) -> DryRunResult:
 
 
 class _Dry(RuleSet):
-    """Rules that run only actions without side effects and name the others."""
+    """Rules that run only actions without side effects; other actions are only named."""
 
     _unmade = WRITING
     applied: list[str]  # names of the rules that applied to the current message
@@ -178,7 +179,7 @@ def _without_effects(action: Action) -> Interceptor:
 
 
 class _Clock:
-    """The position on the tape: the time and the server of the current message."""
+    """The position on the tape: the current message's time and server."""
 
     now = 0.0
     server: str | None = None
@@ -199,7 +200,12 @@ class _RecordedReplyPath(ReplyPathBase):
         pass
 
     async def request_caller(
-        self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
+        self,
+        exchange: Exchange,
+        method: str,
+        params: dict[str, Any] | Raw | None,
+        *,
+        timeout: float | None = None,
     ) -> Raw:
         raise RpcError(-32601, "a recorded client cannot receive requests")
 
@@ -230,7 +236,7 @@ class _Known:
         self._transports: dict[tuple[Direction, str | None], dict[str, Any]] = {}
 
     def transport(self, entry: TapeEntry) -> dict[str, Any]:
-        """Return the transport of an entry, which a tape records only once per connection."""
+        """Return an entry's transport, which a tape records only once per connection."""
         to_server = entry.dir is Direction.CLIENT_TO_SERVER
         whose = entry.dir, entry.session if to_server else entry.server
         if entry.transport is not None:
@@ -242,7 +248,7 @@ class _Known:
 
 
 def _keep(several: dict[K, V], key: K, value: V) -> V:
-    """Store a value and evict the oldest: each stateless request is a session of its own."""
+    """Store a value, and evict the oldest value if the limit is exceeded."""
     if key not in several and len(several) >= MAX_SESSIONS:
         del several[next(iter(several))]
     several[key] = value
@@ -258,8 +264,7 @@ def _exchange(entry: TapeEntry, line: MessageHeading, known: _Known) -> Exchange
     )
     head = read_params_head(line.params)
     transport = known.transport(entry)
-    named = transport.get("principal")  # a tape omits anonymous ones
-    principal = principal_from(None if named is None else str(named))
+    principal = _principal(transport)
     caller = known.callers.get(entry.session)
     if line.method == "initialize":
         caller = _keep(known.callers, entry.session, _introduced(line.params, principal))
@@ -277,6 +282,13 @@ def _exchange(entry: TapeEntry, line: MessageHeading, known: _Known) -> Exchange
         known.edge(entry.session),
         resolver=None if entry.server is None else partial(_targets, entry.server),
     )
+
+
+def _principal(transport: Mapping[str, Any]) -> Principal:
+    if isinstance(token := transport.get("oauth"), Mapping):
+        return TokenPrincipal.from_facts(token)
+    named = transport.get("principal")  # a tape omits anonymous principals
+    return principal_from(None if named is None else str(named))
 
 
 def _targets(server: str, exchange: Exchange) -> tuple[Target, ...]:

@@ -1,4 +1,4 @@
-"""Actions that need a `HoldDesk`, a tape or a lock file besides their options."""
+"""Actions that need a `HoldDesk`, a tape or a lock file in addition to their options."""
 
 import os
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -16,7 +16,7 @@ __all__ = ["ToolLookup", "gateway_actions"]
 
 
 class ToolLookup(Protocol):
-    """Lookup of the server of a tool, for endpoints of several servers."""
+    """Finds the server of a tool, for endpoints with several servers."""
 
     def find_tool(self, exchange: Exchange, name: str) -> "ToolOrigin | None": ...
 
@@ -40,7 +40,7 @@ def gateway_actions(
         *,
         answers: bool = False,
     ) -> Interceptor:
-        # Imported on first use: most rule files have neither of these actions.
+        # Imported on first use, because most rule files do not use this action.
         from ..actions.pause import Pause
 
         if answers and when not in (None, "answer"):
@@ -76,7 +76,7 @@ def _record(tape: str, *, folder: str = "", known: Redactor | None = None) -> In
     from ...recording.tape.tape_interceptor import Recorder
 
     class Recording(Recorder):
-        """Recorder that closes its tape when its rule is removed."""
+        """A recorder that closes its tape when its rule is removed."""
 
         def close(self) -> None:
             self.tape.close()

@@ -42,8 +42,7 @@ _RULE: Final[dict[str, Any]] = {
 }
 _POLICIES: Final = '"fail_closed", "fail_open" or "skip"'
 
-# Actions of unchanged rules, which keep their state. The key is the name of the rule and a digest
-# of its actions.
+# Actions of unchanged rules, which keep their state; keyed by rule name and digest of the actions.
 KeptActions = dict[tuple[str, bytes], list[Action]]
 
 
@@ -56,15 +55,15 @@ class Rule(Struct, frozen=True, eq=False):
     answers: bool = False  # True if the rule is evaluated when the response arrives
     # True if the condition depends on the server, which may still be starting
     about_server: bool = False
-    stop: bool = False  # True if later rules are skipped when this one applies
-    # The same condition in strict mode: a rule that permits must not match more than it says.
+    stop: bool = False  # True if rules after this one are skipped when it applies
+    # The same condition in strict mode, for rules that permit.
     strict: Condition | None = None
     priority: int = 0
-    order: int = 0  # position among all rules
+    order: int = 0  # position in the list of all rules
     line: int | None = None
-    # methods that the actions see even if the condition does not hold
+    # methods whose messages the actions see even if the condition does not hold
     also: frozenset[str] = frozenset()
-    same: bytes = b""  # digest of the actions, to recognise an unchanged rule
+    same: bytes = b""  # digest of the actions, by which unchanged rules are detected
 
     @property
     def key(self) -> tuple[str, bytes]:
@@ -76,7 +75,7 @@ def read_rules(
     making: ActionContext | None = None,
     kept: KeptActions | None = None,
 ) -> list[Rule]:
-    """Read the rules of a file in the order in which they apply.
+    """Read the rules in a file, sorted by priority.
 
     Raises:
         RulesError: The file is missing or has mistakes; all of them are listed.
@@ -99,7 +98,7 @@ def read_rules(
 def rules_of(
     document: Document, making: ActionContext, kept: KeptActions | None = None
 ) -> list[Rule]:
-    """Compile the rules of a parsed file; see `read_rules`."""
+    """Compile the rules in a parsed file; see `read_rules`."""
     try:
         return _rules_of(document, making, kept or {})
     except RecursionError:
@@ -115,8 +114,7 @@ def _rules_of(document: Document, making: ActionContext, kept: KeptActions) -> l
         if action.name in WRITING
     }
     making = msgspec.structs.replace(making, writing=writing)
-    # The first pass creates no action that opens files, so that an invalid file has no side
-    # effects.
+    # The first pass creates no action that opens files: an invalid file has no side effects.
     careful = msgspec.structs.replace(making, unmade=making.unmade | WRITING)
     tried = _RulesParser(document, careful, kept).rules()
     made = {
@@ -130,12 +128,12 @@ def _rules_of(document: Document, making: ActionContext, kept: KeptActions) -> l
         rules = _RulesParser(document, making, {**made, **kept}).rules()
         used = {id(action) for action in actions_of(rules)}
     finally:
-        close_unused(fresh, used)  # close actions of the first pass that no rule uses
+        close_unused(fresh, used)  # close the actions of the first pass that no rule uses
     return rules
 
 
 class _RulesParser(Struct, eq=False):
-    """Parser for one file of rules."""
+    """Parses one rule file."""
 
     document: Document
     making: ActionContext
@@ -160,12 +158,12 @@ class _RulesParser(Struct, eq=False):
         if self._mistakes:
             self._close(actions_of(rules))
             raise RulesError(sorted(self._mistakes, key=lambda one: one.line or 0))
-        # stable: rules of equal priority keep the order of the file
+        # stable: rules with equal priority keep their order in the file
         rules.sort(key=lambda rule: -rule.priority)
         return [msgspec.structs.replace(rule, order=place) for place, rule in enumerate(rules)]
 
     def _entries(self, raw: Any) -> list[tuple[SourceLocation, dict[str, Any]]]:
-        """Return the entries of a list of rules, or of a map of them by name."""
+        """Return the entries of a list of rules, or of a map of rules by name."""
         found: Iterable[tuple[SourceLocation, Any]]
         if isinstance(raw, dict):
             found = [
@@ -271,7 +269,7 @@ class _RulesParser(Struct, eq=False):
 
 
 def _ignore(where: SourceLocation, reason: str) -> None:
-    """Ignore a mistake: the first compilation has reported it."""
+    """Ignore a mistake, because the first compilation has already reported it."""
 
 
 def actions_of(rules: Iterable[Rule]) -> list[Action]:
@@ -280,7 +278,7 @@ def actions_of(rules: Iterable[Rule]) -> list[Action]:
 
 
 def close_unused(actions: Iterable[Action], used: Container[int]) -> None:
-    """Release the resources of actions whose ids are not in `used`."""
+    """Release the resources of the actions whose ids are not in `used`."""
     for action in actions:
         if id(action) not in used:
             action.hooks.close()

@@ -1,4 +1,4 @@
-"""Interceptor that finds the rules for a message and runs their actions in order."""
+"""Interceptor that finds the rules that apply to a message and runs their actions in order."""
 
 import logging
 import os
@@ -25,6 +25,7 @@ from ...interceptor import (
     malformed_frame_hook,
 )
 from ...protocol.envelope import Direction
+from ...protocol.identity.token_principal import TokenPrincipal
 from ...protocol.targets.targets import NESTED, Target
 from ...redaction.redact_messages import Redactor
 from ...wire import Notification, Request
@@ -39,19 +40,18 @@ from .load_rules import KeptActions, Rule, actions_of, close_unused, read_rules,
 
 __all__ = ["RuleSet"]
 
-# seconds between two checks of the file; a message that arrives later triggers the next check
+# minimum number of seconds between two checks of the file, which messages trigger
 LOOK_AGAIN: Final = 0.5
-MAX_KEYS: Final = 4096  # number of methods and targets whose rules are cached
-# characters of a method and its targets; the rules of longer ones are not cached
+MAX_KEYS: Final = 4096  # maximum number of method and target combinations whose rules are cached
+# maximum length of a method with its targets whose rules are cached, in characters
 LONGEST: Final = 512
 
 log = logging.getLogger("fairlead.gateway.rules")
 
-# A rule that may apply to a message. The second item is the result of its condition, or None if the
-# condition depends on more than the key.
+# A rule, and the value of its condition; None if it depends on more than the message's key.
 Candidate = tuple[Rule, bool | None]
-# Cache key: method, direction, kind, name and URI of a message, or all its targets where the name
-# and the URI are not enough.
+# Cache key of a message: method, direction, kind, name and URI, or all targets if the name and the
+# URI do not identify them.
 _Place = tuple[
     str,
     Direction,
@@ -62,27 +62,26 @@ _Place = tuple[
 
 
 class RuleHost(Protocol):
-    """The part of a gateway or relay that rules use."""
+    """The methods of a gateway or relay that rules use."""
 
     def server_of(self, exchange: Exchange) -> str | None:
-        """Return the server that sends or receives a message; None unless there is exactly one."""
+        """Return the server that sends or receives a message; None if there are none or several."""
 
     @property
     def wait_until_known(self) -> Callable[[Exchange], Awaitable[None]] | None:
-        """A function that waits until the server of a message is known; None if it is always known.
+        """A function that waits until a message's server is known; None if it is always known.
 
-        Without this, a rule about the server would be evaluated before the server of a call is
-        known, and the call would be forwarded afterwards.
+        Without waiting, rules about a server would not match calls to it while it is starting.
         """
 
 
 class RuleSet(InterceptorBase):
-    """The interceptor that a file of rules describes.
+    """Interceptor that applies the rules of a file.
 
         relay = Relay(entry, interceptors=[RuleSet.of_file("rules.toml")])
 
-    The file may change while it is used. Rules whose actions are unchanged keep their state. A file
-    with mistakes changes nothing; the mistakes are logged.
+    The file may change while it is used. Rules whose actions are unchanged keep their state. If the
+    file has mistakes, they are logged and the previous rules stay active.
     """
 
     _unmade: frozenset[str] = frozenset()
@@ -98,20 +97,22 @@ class RuleSet(InterceptorBase):
         interval: float = LOOK_AGAIN,
         known: Redactor | None = None,
     ) -> None:
-        """Set further `actions` that rules may name, and a `clock` for actions that measure time.
+        """Set additional `actions` that rules may name, and a `clock` for actions that measure
+        time.
 
-        `server_of` returns the server that sends or receives a message, where there are several.
-        `known` is a redactor with registered secrets, which rules redact and never write.
+        If there are several servers, `server_of` returns the server that sends or receives a
+        message. `known` is a redactor with registered secrets, which actions redact and never
+        write.
         """
         self.path = None if path is None else os.fspath(path)
         self.server_of = server_of
-        # Function that waits until the server of a message is known.
+        # Function that waits until a message's server is known.
         self._known: Callable[[Exchange], Awaitable[None]] | None = None
         self._making = ActionContext(
             clock=clock,
             actions={**ACTIONS, **(actions or {})},
             unmade=self._unmade,
-            # A dry run may happen on a machine on which the directories of the files do not exist.
+            # A dry run may happen on another machine, where the folders do not exist.
             looks=not self._unmade,
             known=known,
         )
@@ -122,7 +123,7 @@ class RuleSet(InterceptorBase):
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Read a file (TOML, YAML or JSON by its extension) and follow its changes.
+        """Read a file (TOML, YAML or JSON, by its extension) and reload it when it changes.
 
         Raises:
             RulesError: The file is missing or has mistakes; all of them are listed.
@@ -133,7 +134,7 @@ class RuleSet(InterceptorBase):
 
     @classmethod
     def of_data(cls, data: dict[str, Any], **options: Any) -> Self:
-        """Compile the data of a file; see `of_file`."""
+        """Compile the parsed data of a file; see `of_file`."""
         text = msgspec.json.format(msgspec.json.encode(data)).decode()
         made = cls(**options)
         made._use(rules_of(Document("rules", data, text, "json"), made._making))
@@ -153,16 +154,16 @@ class RuleSet(InterceptorBase):
         assert self.path is not None
         stamp = stamp_of(self.path)
         kept: KeptActions = {rule.key: list(rule.actions) for rule in self._rules}
-        # Set before reading: a file with mistakes is reported once, not with every message.
+        # Set before reading, so that a file with mistakes is reported once, not with every message.
         self._read = stamp
         rules = read_rules(self.path, self._making, kept)
         before, used = self._rules, {id(action) for action in actions_of(rules)}
         self._use(rules)
-        # Closed only after the new rules are in use.
+        # Closed after the new rules are in use.
         close_unused(actions_of(before), used)
 
     def attach_to(self, host: RuleHost) -> None:
-        """Use the servers of this gateway or relay in conditions."""
+        """Use this gateway's or relay's servers in conditions."""
         self.server_of = host.server_of
         self._known = host.wait_until_known
 
@@ -171,12 +172,21 @@ class RuleSet(InterceptorBase):
         close_unused(actions_of(self._rules), ())
 
     def views_changed(self) -> None:
-        """Notify the actions, such as `cache`, that the views of a gateway have changed."""
+        """Notify actions, such as `cache`, that a gateway's views have changed."""
         for action in actions_of(self._rules):
             action.hooks.views_changed()
 
+    def access_refused(self, principal: TokenPrincipal) -> None:
+        """Pass a refused token to the actions of rules without conditions,
+        because those always match.
+        """
+        for rule in self._rules:
+            if rule.condition is ALWAYS and not rule.answers:
+                for action in rule.actions:
+                    action.hooks.access_refused(principal)
+
     def passes(self, exchange: Exchange) -> bool:
-        """Return True if no rule can apply to this message or its response; False if one may."""
+        """Return True if no rule can apply to this message or its response."""
         if self.path is not None and time.monotonic() >= self._look_at:
             self._look()
         found = self._found_for(exchange)
@@ -202,7 +212,7 @@ class RuleSet(InterceptorBase):
         return await self._act(candidates, 0, facts, proceed)
 
     def on_malformed(self, offence: MalformedFrame) -> None:
-        """Pass a malformed frame to the actions of rules without conditions, which always match."""
+        """Pass a malformed frame to the actions of rules without conditions."""
         for rule in self._rules:
             if rule.condition is ALWAYS and not rule.answers:
                 tell = malformed_frame_hook(action.hooks for action in rule.actions)
@@ -210,9 +220,9 @@ class RuleSet(InterceptorBase):
                     tell(offence)
 
     def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
-        """Apply the actions of rules to the members beside a response.
+        """Apply rule actions to unknown members of a response.
 
-        Conditions of rules about responses are not evaluated, because the response is no longer
+        The conditions of rules about responses are not evaluated, because the response is no longer
         available.
         """
         found = self._found_for(exchange)
@@ -271,7 +281,7 @@ class RuleSet(InterceptorBase):
     async def _act_on_answer(
         self, candidates: Sequence[Candidate], place: int, facts: Facts, proceed: Proceed
     ) -> Answer:
-        """Run a group of consecutive rules about responses, the last rule first."""
+        """Run a group of consecutive rules about responses, starting with the last rule."""
         behind = place
         while behind < len(candidates) and candidates[behind][0].answers:
             behind += 1
@@ -287,7 +297,7 @@ class RuleSet(InterceptorBase):
                 acting = self._run(rule, rule.actions, exchange, proceed)
                 answer, error = await _outcome(acting)
                 left_out = found.not_answered_by(facts.answered(answer, error))
-            answer = facts.answer  # the facts may have removed duplicate members
+            answer = facts.answer  # computing the facts may have removed duplicate members
         if error is not None:
             raise error
         return answer
@@ -295,17 +305,20 @@ class RuleSet(InterceptorBase):
     def _run(
         self, rule: Rule | None, actions: Sequence[Action], exchange: Exchange, inner: Proceed
     ) -> Awaitable[Answer]:
-        """Run the actions of a rule. `rule` is None if only its watching actions run."""
+        """Run a rule's actions. `rule` is None if its condition does not hold and only actions that
+        watch run.
+
+        `rule` is None if its condition does not hold and only actions that watch run.
+        """
         if rule is not None:
             exchange.note(f"rule: {rule.name}")
         return chain([action.interceptor for action in actions], inner)(exchange)
 
-    # Lookup of the rules for a message
+    # Finding the rules for a message
 
     def _use(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
-        # Order of the rules whose actions never wait: the rule set cannot be replaced while they
-        # run.
+        # The `order` of rules whose actions never wait, so they cannot be replaced while running.
         self._instant = frozenset(
             rule.order
             for rule in self._rules
@@ -314,11 +327,11 @@ class RuleSet(InterceptorBase):
         bare = [action.bare for action in actions_of(self._rules)]
         self._renames = [one for one in bare if isinstance(one, Rename)]
         self._found: dict[_Place, _Found] = {}
-        # rules for any target, by the other parts of the key
+        # rules that may apply to some target, by the key without its targets
         self._about: dict[MessageKey, Sequence[Rule]] = {}
 
     def _found_for(self, exchange: Exchange) -> "_Found":
-        """Return the rules that may concern a message; for most messages there are none."""
+        """Return the rules that may apply to a message; most messages have none."""
         message, head = exchange.message, exchange.head
         place: _Place
         # The name and the URI identify the targets only if no resolver or action maps them.
@@ -331,9 +344,9 @@ class RuleSet(InterceptorBase):
         return self._found.get(place) or self._find(place, key_of(exchange, targets))
 
     def _targets(self, exchange: Exchange) -> tuple[Target, ...]:
-        """Return the targets of a message, with the names that they have after a `rename` action.
+        """Return a message's targets, with the names that they have after a `rename` action.
 
-        A rule in front of the one that renames must know the server's own name, too.
+        Rules before the `rename` action must also match the server's own name.
         """
         targets = exchange.targets
         for rename in self._renames if targets and exchange.server is None else ():
@@ -366,7 +379,7 @@ class RuleSet(InterceptorBase):
         return found
 
     def _about_any(self, key: MessageKey) -> Sequence[Rule]:
-        """Return the rules that may concern a message with this key, whatever its target."""
+        """Return the rules that may apply to a message with this key and any target."""
         wide = msgspec.structs.replace(key, targets=ANY)
         rules = self._about.get(wide)
         if rules is None:
@@ -397,13 +410,13 @@ class RuleSet(InterceptorBase):
 
 
 class _Found:
-    """The rules that may concern messages with one key, and an index over their hooks."""
+    """The rules that may apply to messages with a given key, and an index of their hooks."""
 
     def __init__(self, several: Sequence[Candidate], key: MessageKey) -> None:
         self.all = several
         self.key = key
         self.about_server = any(rule.about_server for rule, _ in several)
-        # While a server starts, its items are unknown, so the server of a target is too.
+        # While a server is starting, its items are unknown, so a target may have no server yet.
         unknown = any(one.server is None for one in key.targets)
         self.needs_server = bool(several) and (self.about_server or unknown)
         self.index, self._late = RuleIndex(), RuleIndex()
@@ -429,7 +442,7 @@ class _Found:
         return [self.all[place] for place in sorted(self._always | caught)]
 
     def not_answered_by(self, facts: Facts) -> set[int]:
-        """Return the order of the rules about responses that cannot match this response."""
+        """Return the `order` of each rule that cannot match this response."""
         return self._hooked - self._late.candidates(facts) if self._hooked else self._hooked
 
 
@@ -447,7 +460,7 @@ def _watching(rule: Rule, method: str) -> tuple[Action, ...]:
 
 
 def _given(answer: Answer, error: RpcError | None) -> Proceed:
-    """Return a `proceed` that returns an existing outcome."""
+    """Return a `proceed` that returns the given answer or raises the given error."""
 
     async def proceed(exchange: Exchange) -> Answer:
         if error is not None:

@@ -1,1 +1,1 @@
-"""Approved definitions of tools in a lock file, and comparison with the current ones."""
+"""The lock file with approved tool definitions, and its comparison with the current definitions."""

@@ -1,10 +1,10 @@
-"""Lock file with the definition and the digest of each tool, by server.
+"""Lock file with the definition and digest of each tool, by server.
 
     {"version": 1, "servers": {"notes": {"tools": {"add": {"digest": "sha256:...",
      "definition": {"name": "add", ...}}}}}}
 
-The definition is stored with its digest so that a difference can be shown. The definition is the
-text that a model reads, so the file can be reviewed like source code.
+The definition is stored with its digest, so that differences can be shown. It is the text that a
+model reads, and the file can be reviewed like source code.
 """
 
 import hashlib
@@ -37,11 +37,11 @@ __all__ = [
     "write_lock",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 1  # version of the file format
 FILE: Final = "fairlead.lock.json"
-# seconds between two checks of the file; the next message after that triggers one
+# minimum number of seconds between two checks of the file, which messages trigger
 LOOK_AGAIN: Final = 0.5
-# Members that are not part of the definition: metadata of intermediaries, and icons.
+# Members that are not part of the definition: metadata added by intermediaries, and icons.
 _BESIDE: Final = ("_meta", "icons")
 
 log = logging.getLogger("fairlead.gateway.lock")
@@ -71,9 +71,9 @@ class ToolLockData(Struct, frozen=True):
         return None if locked is None else locked.tools.get(name)
 
     def listed_as(self, server: str, name: str) -> str:
-        """Return the name under which the tool of a call is locked.
+        """Return a tool's name in the lock file.
 
-        The result differs from `name` if a call uses another spelling, which the server may accept.
+        It differs from `name` if a call uses another spelling that the server may accept.
         """
         locked = self.servers.get(server)
         if locked is None or name in locked.tools:
@@ -84,7 +84,9 @@ class ToolLockData(Struct, frozen=True):
 
 
 def canonical(definition: Mapping[str, Any]) -> bytes:
-    """Return the same bytes for equal definitions: members sorted, without whitespace."""
+    """Encode a definition; equal definitions give the same bytes (sorted members,
+    no whitespace).
+    """
     told = {key: value for key, value in definition.items() if key not in _BESIDE}
     text = json.dumps(told, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return text.encode()
@@ -149,7 +151,7 @@ def write_lock(path: str | os.PathLike[str], lock: ToolLockData) -> None:
 class LockFileWatcher:
     """A lock file that is reloaded when it changes, so that new approvals take effect.
 
-    A file with mistakes changes nothing; the mistakes are logged.
+    If the file is invalid, the error is logged and the previous lock stays active.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, interval: float = LOOK_AGAIN) -> None:
@@ -160,7 +162,7 @@ class LockFileWatcher:
         """
         self.path = os.fspath(path)
         self._interval = interval
-        # The stamp is taken before reading, so that a change in between is seen next time.
+        # The stamp is read before the file, so that a change in between is detected later.
         self._read = stamp_of(self.path)
         self.lock: ToolLockData = read_lock(path)
         self._look_at = time.monotonic() + interval
@@ -174,7 +176,7 @@ class LockFileWatcher:
         stamp = stamp_of(self.path)
         if stamp == self._read:
             return False
-        # Set before reading, so that a file with mistakes is reported only once.
+        # Set before reading, so that an invalid file is reported only once.
         self._read = stamp
         try:
             self.lock = read_lock(self.path)

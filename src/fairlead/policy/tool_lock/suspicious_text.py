@@ -1,7 +1,7 @@
-"""Detection of text in a tool that may address the model and escape a reviewer.
+"""Detection of text in a tool definition that may secretly manipulate the model.
 
-The result is a hint for reviewers, not a guarantee: hostile text may contain none of these marks,
-and harmless text may contain some.
+The result is a hint for reviewers, not a guarantee: hostile text may match none of these patterns,
+and harmless text may match some.
 """
 
 import re
@@ -13,16 +13,16 @@ from ...observe.safe_display import hidden_characters
 
 __all__ = ["find_suspicious_text"]
 
-MAX_FOUND: Final = 20
-MAX_DEPTH: Final = 50
+MAX_FOUND: Final = 20  # maximum number of findings per tool
+MAX_DEPTH: Final = 50  # maximum number of nested levels that are searched
 
-# Line ends, and signs around numbers, which Unicode classifies as format characters although they
-# are visible.
+# Line breaks, and visible signs around numbers, which Unicode classifies as format characters.
 _SEEN: Final = frozenset(
     "\r\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
 )
-_HARMLESS: Final = ("Zs", "Cn")  # spaces, and characters that are newer than Python's table
-_INVISIBLE: Final = "\U000e0000"  # the first of a plane without visible characters
+_HARMLESS: Final = ("Zs", "Cn")  # spaces, and characters that Python's Unicode table lacks
+# The first character of a Unicode plane without visible characters.
+_INVISIBLE: Final = "\U000e0000"
 
 _INSTRUCTIONS: Final = tuple(
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), what)
@@ -63,7 +63,9 @@ _INSTRUCTIONS: Final = tuple(
 
 
 def find_suspicious_text(tool: Mapping[str, Any]) -> list[str]:
-    """Return the suspicious parts of a tool's name, descriptions and schemas, with their paths."""
+    """Return the suspicious passages in a tool's name, descriptions and schemas,
+    with their paths.
+    """
     found: list[str] = []
     for where, text in _texts(tool, "", 0):
         for what in (*_hidden(text), *_instructions(text)):
@@ -97,12 +99,13 @@ def _hidden(text: str) -> Iterator[str]:
         if sign >= _INVISIBLE or (sign not in _SEEN and unicodedata.category(sign) not in _HARMLESS)
     ]
     if found:
-        yield f"{len(found)} hidden characters ({', '.join(sorted(set(found))[:5])})"
+        noun = "hidden character" if len(found) == 1 else "hidden characters"
+        yield f"{len(found)} {noun} ({', '.join(sorted(set(found))[:5])})"
 
 
 def _instructions(text: str) -> Iterator[str]:
     for pattern, what in _INSTRUCTIONS:
-        # Only the start of a long text is searched, to limit the time that this takes.
+        # Only the start of a long text is searched, to limit the running time.
         if pattern.search(text[:20_000]):
             yield what
 

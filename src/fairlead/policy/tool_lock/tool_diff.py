@@ -13,8 +13,8 @@ from .lock_file import LockedServer, LockedTool, canonical, digest_of
 
 __all__ = ["ToolDifference", "compare_tools", "difference_of"]
 
-# Members that older revisions lack. A gateway removes them for clients of these revisions, so a
-# missing member does not show that a tool has changed.
+# Members that older revisions lack. A gateway removes them for clients that use older revisions, so
+# a missing member does not mean that the tool has changed.
 _OPTIONAL: Final = ("title", "annotations", "outputSchema", "execution")
 
 
@@ -23,7 +23,7 @@ class ToolDifference(Struct, frozen=True):
 
     name: str
     kind: Literal["changed", "new", "gone"]
-    # lines of the approved definition start with "- ", lines of the current one with "+ "
+    # lines of the approved definition start with "- ", lines of the current definition with "+ "
     lines: tuple[str, ...] = ()
 
     @property
@@ -47,7 +47,7 @@ def compare_tools(locked: LockedServer, tools: Iterable[Mapping[str, Any]]) -> l
 
 
 def difference_of(approved: LockedTool, now: Mapping[str, Any]) -> ToolDifference | None:
-    """Return the difference of a tool from its approved definition; None if there is none.
+    """Return the difference between a tool and its approved definition; None if they are equal.
 
     Optional members that are missing in `now` are ignored, because a gateway may have removed them.
     """
@@ -66,14 +66,14 @@ def difference_of(approved: LockedTool, now: Mapping[str, Any]) -> ToolDifferenc
 
 
 def _as_far_as(told: Any, now: Any) -> Any:
-    """Return the approved members that are present in the current ones."""
+    """Return the approved definition without the members that the current definition lacks."""
     if not isinstance(told, dict) or not isinstance(now, dict):
         return told
     return {key: value for key, value in told.items() if key in now}
 
 
 def _lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return the lines that differ, as many as fit; the time is linear in the definitions."""
+    """Return the lines that differ, up to a limit, in linear time."""
     old, new = _text(before) if before else [], _text(after)
     most = DIFFERENCE_LINES.value
     shown = list(islice(_marked(old, new), most + 1))
@@ -109,7 +109,7 @@ def _changed(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int
 
 
 def _around_difference(old: str, new: str) -> tuple[str, str]:
-    """Return two lines; of long ones, the part from shortly before their first difference."""
+    """Return both lines, each truncated to the text around their first difference."""
     longest = DIFFERENCE_TEXT.value
     if len(old) <= longest and len(new) <= longest:
         return old, new
@@ -122,7 +122,7 @@ def _around_difference(old: str, new: str) -> tuple[str, str]:
 
 
 def _first_difference(old: str, new: str) -> int:
-    """Return the length of the common prefix."""
+    """Return the length of the common prefix of two strings."""
     # Binary search, because comparing slices is faster than comparing characters in a loop.
     low, high = 0, min(len(old), len(new))
     while low < high:

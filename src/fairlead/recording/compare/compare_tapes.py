@@ -17,15 +17,15 @@ from .json_diff import JsonDifference, JsonPath, aligned, json_differences, same
 
 __all__ = ["StableIds", "TapeDifference", "iter_differences", "with_stable_ids"]
 
-INDEXED: Final = 1_000_000  # number of entries whose positions are kept in memory
-# tapes with more entries are compared without telling added entries from changed ones
+INDEXED: Final = 1_000_000  # maximum number of entries whose positions are kept in memory
+# number of entries above which the comparison does not detect added and removed entries
 ALIGNED: Final = 20_000
-# limit of pairs of equal entries times stretches; an alignment at the limit takes about 10 s
+# limit on equal pairs times matching ranges; at the limit, an alignment takes about 10 s
 EFFORT: Final = 50_000_000
-SHOWN: Final = 1000  # differences that are reported between two tapes
-PLACES: Final = 1000  # differences that are reported within one message
+SHOWN: Final = 1000  # maximum number of differences reported between two tapes
+PLACES: Final = 1000  # maximum number of differences reported within one message
 
-# an entry and its message, in which ids are replaced by descriptions
+# an entry, and its message with ids replaced with descriptions
 Named = tuple[TapeEntry, dict[str, Any]]
 Pairs = Iterable[tuple[Named | None, Named | None]]
 
@@ -48,15 +48,15 @@ def iter_differences(
     pairs: Pairs
     if (one := _Index(first)).whole and (two := _Index(second)).whole:
         pairs = _of_places(one, two)
-    else:  # Too long for an alignment: compare line by line.
+    else:  # The tapes are too long for an alignment, so they are compared line by line.
         pairs = zip_longest(with_stable_ids(first), with_stable_ids(second))
     return islice(_changes(pairs, tuple(ignore)), SHOWN)
 
 
 class _Index:
-    """Positions of the entries of a tape, and hashes to compare them.
+    """Positions of a tape's entries, and hashes for comparing them.
 
-    Stored in arrays of numbers: a million objects would take ten times as much memory.
+    Both are stored in arrays of numbers; objects would take ten times as much memory.
     """
 
     def __init__(self, reader: TapeReader) -> None:
@@ -93,7 +93,7 @@ class _Index:
 
 
 def _of_places(one: _Index, two: _Index) -> Pairs:
-    """Yield pairs of messages that may differ. Equal ones are not read again."""
+    """Yield pairs of messages that may differ. Pairs with equal hashes are skipped."""
 
     def same(left: int, right: int) -> bool:
         return one.keys[left] == two.keys[right] and one.contents[left] == two.contents[right]
@@ -109,8 +109,8 @@ def _of_places(one: _Index, two: _Index) -> Pairs:
 def _aligned(first: Sequence[Any], second: Sequence[Any]) -> list[tuple[int, int, int, int]]:
     """Return the ranges of both sequences that correspond to each other."""
     whole = [(0, len(first), 0, len(second))]
-    # Usually both are equal, because only the contents of responses differ. Above the limit, an
-    # alignment costs too much.
+    # Both sequences are usually equal, because only the contents of responses differ. Above the
+    # limit, an alignment is too expensive.
     if first == second or max(len(first), len(second)) >= ALIGNED:
         return whole
     found = aligned(first, second, EFFORT)
@@ -132,7 +132,7 @@ def _facts(entry: TapeEntry, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_stable_ids(entries: Iterable[TapeEntry]) -> Iterator[Named]:
-    """Yield entries with their messages, in which ids are replaced by descriptions."""
+    """Yield each entry, and its message with ids replaced with descriptions."""
     namer = StableIds()
     for entry in entries:
         of = namer.of(entry, message_heading(entry))
@@ -146,7 +146,7 @@ class StableIds:
         self._asked: dict[tuple[str | None, str, Any], str] = {}
 
     def of(self, entry: TapeEntry, heading: MessageHeading) -> str | None:
-        """Return a description of the request that a message answers or cancels, else None."""
+        """Return a description of the request that a message answers or cancels, or None."""
         asked, session = self._asked, entry.session
         if heading.method is None:
             way = entry.dir.reverse().value
@@ -161,8 +161,8 @@ class StableIds:
 
     @staticmethod
     def named(entry: TapeEntry, of: str | None) -> dict[str, Any]:
-        """Return the message with its ids and tokens replaced; `of` is the result of the method
-        `of`.
+        """Return the message with ids and tokens replaced;
+        `of` is the value returned by `self.of`.
         """
         message = decode_entry(entry)
         params = message.get("params")
@@ -181,8 +181,8 @@ class StableIds:
     def content(entry: TapeEntry) -> int:
         """Return a hash of a message that does not depend on its ids and tokens.
 
-        Long results are not decoded for that. If only tokens inside of a result differ, so do the
-        hashes, and a later comparison of the messages finds them equal.
+        Long results are not decoded. If two long results differ only in tokens, their hashes
+        differ, but a later comparison of the messages finds them equal.
         """
         members = read_json(entry.message, dict[str, Raw], None)
         if members is None:
@@ -204,7 +204,7 @@ def _without_names(params: Raw, *, cancels: bool) -> bytes:
     _untoken(held)
     try:
         return msgspec.json.encode(held)
-    except OverflowError:  # integers beyond 64 bits
+    except OverflowError:  # integers with more than 64 bits
         return bytes(params)
 
 

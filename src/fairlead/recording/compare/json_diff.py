@@ -1,4 +1,4 @@
-"""Differences between two JSON values by path, with paths to ignore."""
+"""Differences between two JSON values, by path; some paths can be ignored."""
 
 import re
 from collections import Counter
@@ -16,14 +16,14 @@ from ...redaction.redact_text import REDACTED
 __all__ = ["ABSENT", "JsonDifference", "aligned", "json_differences", "read_path", "same_ends"]
 
 ABSENT: Final = "(absent)"
-DEEPEST: Final = 200  # nesting level below which values are compared as a whole
+DEEPEST: Final = 200  # nesting level from which values are compared as a whole
 
 JsonPath = tuple[str, ...]
 T = TypeVar("T")
 
 
 class JsonDifference(Struct, frozen=True):
-    """One path at which two values differ."""
+    """A path at which two values differ."""
 
     path: str
     recorded: Any
@@ -50,7 +50,7 @@ def read_path(text: str) -> JsonPath:
 def json_differences(
     recorded: Any, given: Any, ignore: Iterable[JsonPath] = (), at: JsonPath = ()
 ) -> Iterator[JsonDifference]:
-    """Yield all differences, outermost first; a redacted value on a tape matches any value."""
+    """Yield all differences, outermost first; a redacted value on a tape equals any value."""
     ignored = tuple(ignore)
     if any(_matches(path, at) for path in ignored):
         return
@@ -77,7 +77,7 @@ def json_differences(
 def same_ends(
     first: Sequence[T], second: Sequence[T], same: Callable[[T, T], bool] = eq
 ) -> tuple[int, int]:
-    """Return the numbers of equal items at the start and at the end."""
+    """Return the number of equal items at the start and at the end."""
     shorter = min(len(first), len(second))
     start = end = 0
     while start < shorter and same(first[start], second[start]):
@@ -92,8 +92,8 @@ def aligned(
 ) -> list[tuple[str, int, int, int, int]] | None:
     """Return the opcodes of `SequenceMatcher`, or None if they are too expensive.
 
-    The matcher looks at all pairs of equal items for each stretch that it finds. The items come
-    from peers, which could choose many equal ones, so the effort is estimated first.
+    For each matching range, the matcher examines all pairs of equal items. Peers choose the items
+    and could send many equal ones, so the cost is estimated first.
     """
     counts = Counter(second)
     pairs = len(first) + sum(counts[item] for item in first)
@@ -131,7 +131,7 @@ def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
 
 
 def _is_redacted_form(recorded: str, given: Any) -> bool:
-    """Return True if a redacted text of a tape may have been made from this value."""
+    """Return True if redacting this value could produce the recorded text."""
     if recorded == REDACTED:
         return True
     return isinstance(given, str) and _pattern(recorded).fullmatch(given) is not None

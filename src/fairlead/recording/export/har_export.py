@@ -1,4 +1,4 @@
-"""Export of a tape to an HTTP archive (HAR 1.2), which browsers and other programs can show."""
+"""Export of a tape to an HTTP archive (HAR 1.2), which browsers and other programs can display."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -11,11 +11,11 @@ from ..tape.message_summary import message_heading
 
 __all__ = ["har_text"]
 
-SESSIONS: Final = 1000  # number of sessions whose headers are remembered
+SESSIONS: Final = 1000  # maximum number of sessions whose headers are remembered
 
 
 def har_text(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[bytes]:
-    """Yield the file in chunks, because a tape may be larger than memory."""
+    """Yield the archive in chunks, because a tape may be larger than memory."""
     creator = {"name": "fairlead", "version": info.fairlead or "0"}
     yield b'{"log":{"version":"1.2","creator":' + msgspec.json.encode(creator) + b',"entries":['
     for n, entry in enumerate(_entries(info, entries)):
@@ -34,8 +34,7 @@ def _entries(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[dict[str,
         if isinstance(known, dict):
             headers[entry.session] = known
             if len(headers) > SESSIONS:
-                # Each stateless request is a session of its own, so the number of sessions must be
-                # limited.
+                # Each stateless request has its own session, so their number must be limited.
                 del headers[next(iter(headers))]
         method = str(message.method)
         if message.method is None:
@@ -44,7 +43,7 @@ def _entries(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[dict[str,
                 yield _entry(info, url, headers.get(entry.session), *asked, entry)
         elif message.is_request:
             key = entry.dir.value, entry.session, message.name
-            # The id was used again before the first request had a response.
+            # The id was reused before the first request had a response.
             if (before := open_.pop(key, None)) is not None:
                 yield _entry(info, url, headers.get(entry.session), *before, None)
             open_[key] = entry, method
@@ -106,5 +105,5 @@ def _entry(
 def _moment(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat()
-    except (OverflowError, ValueError, OSError):  # outside of the range of dates
+    except (OverflowError, ValueError, OSError):  # the time is outside the range of `datetime`
         return datetime.fromtimestamp(0, UTC).isoformat()

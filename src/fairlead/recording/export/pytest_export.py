@@ -1,4 +1,4 @@
-"""Export of a tape to a test that the recorded server still gives the same responses."""
+"""Export of a tape to a pytest test that replays the tape and compares the responses."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from ..tape.format import TapeInfo, command_of
 __all__ = ["text_of_test"]
 
 _TEXT = '''\
-"""Test generated from the tape {name}: its server must give the recorded responses."""
+"""Test generated from the tape {name}: its server must return the recorded responses."""
 
 import asyncio
 from pathlib import Path
@@ -29,9 +29,12 @@ def test_{word}_gives_the_recorded_responses() -> None:
 
 
 def text_of_test(info: TapeInfo, tape: Path, folder: Path | None) -> str:
-    """Return the source of the test; with `folder`, the path of the tape is relative to it."""
+    """Return the source code of the test.
+
+    If `folder` is given, the tape's path is relative to it.
+    """
     word = re.sub(r"[^A-Za-z0-9]+", "_", info.name).strip("_").lower() or "tape"
-    # A tape may come from another person, and its name is inserted into source code.
+    # The name is inserted into source code, and tapes may come from untrusted sources.
     name = re.sub(r"[^\w .:-]+", "_", info.name)[:100]
     where = f"Path({str(tape)!r})"
     if folder is not None:

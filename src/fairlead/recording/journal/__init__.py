@@ -1,4 +1,4 @@
-"""Journal: the latest exchanges in bounded memory, and a live feed of them."""
+"""Journal that keeps the latest exchanges in bounded memory, with a live feed."""
 
 from .journal import Journal, JournalReader
 from .journal_record import JournalRecord

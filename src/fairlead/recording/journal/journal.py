@@ -1,7 +1,7 @@
-"""Bounded memory of exchanges, and readers that receive each one when it ends.
+"""Journal of exchanges in bounded memory, and readers that receive each exchange when it ends.
 
 Most entries are never read. Secrets are therefore removed when an entry is read, not when the
-message passes; no entry leaves the journal with secrets.
+message is forwarded.
 """
 
 import asyncio
@@ -22,14 +22,16 @@ from .tool_error import is_tool_error
 
 __all__ = ["Journal", "JournalReader"]
 
-MAX_NAMES: Final = 1000
-SHOWN: Final = 500  # characters of a text that are kept, counted after redaction
-LOOKED_AT: Final = 4096  # characters at the start of a text that are searched for secrets
+MAX_NAMES: Final = 1000  # maximum number of different names that are kept
+SHOWN: Final = 500  # maximum length of a stored text in characters, counted after redaction
+LOOKED_AT: Final = 4096  # number of characters at the start of a text that are searched for secrets
 MAX_READERS: Final = JOURNAL_READERS.value
-LOOK_EVERY: Final = 1.0  # seconds between two checks for hanging calls, while there are readers
+# Seconds between two checks for hanging calls; checks run only while there are readers.
+LOOK_EVERY: Final = 1.0
 
 _TOOL: Final = "tools/call"
-_LASTING: Final = ("subscriptions/listen",)  # answered only when the subscription ends
+# Methods whose response is sent only when the subscription ends.
+_LASTING: Final = ("subscriptions/listen",)
 
 
 class Journal:
@@ -51,15 +53,16 @@ class Journal:
         redactor: Redactor | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set the limits. Of params and results over `longest` bytes, only the size is kept.
+        """Set the limits. If params or a result exceed `longest` bytes, only their size is kept.
 
-        A request without a response after `hangs_after` seconds is flagged.
+        A request that has no response after `hangs_after` seconds is flagged.
         """
         self.dropped = 0  # number of records that were evicted
         self._max_entries = max_entries = max(max_entries, 1)
         self._max_bytes = max_bytes
         self._longest = longest
-        self._unbounded = min(longest, SHOWN)  # params up to this size need no call of `_bound`
+        # Params up to this size need not be shortened by `_bound`.
+        self._unbounded = min(longest, SHOWN)
         self._hangs_after = hangs_after
         self._redactor = redactor or Redactor()
         self.clock = clock
@@ -67,8 +70,8 @@ class Journal:
         self._kept: deque[PendingEntry] = deque(maxlen=max_entries)
         self._bytes = 0
         self._next = 1
-        self._open: dict[int, PendingEntry] = {}  # requests without a response
-        self._names: dict[str, str] = {}  # redacted names by the original ones
+        self._open: dict[int, PendingEntry] = {}  # requests that have no response yet
+        self._names: dict[str, str] = {}  # redacted names, by original name
         self._readers: set[JournalReader] = set()
 
     # Recording
@@ -86,8 +89,8 @@ class Journal:
         text: str | None = None,
         when: Timestamp | None = None,
     ) -> PendingEntry:
-        """Register an exchange that starts now or at `when`; call `end` with its outcome."""
-        # A copy: a slice of the message would keep all of it in memory.
+        """Register an exchange that starts now or at `when`. Call `end` with its outcome later."""
+        # Copied, because a slice would keep the whole message in memory.
         raw = b"" if params is None or params is UNSET else bytes(params)
         at = time.time() if when is None else when.wall
         since = self.clock() if when is None else when.steady
@@ -101,7 +104,7 @@ class Journal:
         return entry
 
     def keep(self, entry: PendingEntry) -> None:
-        """Register an exchange whose target, if any, is part of its params."""
+        """Register an exchange whose target, if any, is named in its params."""
         size = len(entry.params)
         if size > self._unbounded or len(entry.method) > SHOWN or type(entry.request_id) is not int:
             self._bound(entry)
@@ -128,11 +131,11 @@ class Journal:
         error: str | None = None,
         when: Timestamp | None = None,
     ) -> None:
-        """Set the outcome of an exchange; only the first one counts.
+        """Set the outcome of an exchange; later outcomes are ignored.
 
-        A state "ok" becomes "failed" if the result of a tool reports an error.
+        A state "ok" becomes "failed" if a tool result reports an error.
         """
-        # Entries that were evicted or have ended are not in this dict.
+        # Entries that were evicted or have ended are not in this dict any longer.
         if self._open.pop(entry.id, None) is None:
             return
         entry.state = state
@@ -164,9 +167,9 @@ class Journal:
             entry.flags = (*entry.flags, what)
 
     def flag_hanging(self) -> None:
-        """Flag the requests that hang, each one once, and notify readers."""
+        """Flag each request that hangs, once, and notify readers."""
         before = self.clock() - self._hangs_after
-        # A copy, because `_publish` may change the dict.
+        # Copied, because `_publish` may change the dict.
         for entry in list(self._open.values()):
             if entry.since > before:
                 break  # entries are ordered by their start
@@ -192,7 +195,7 @@ class Journal:
         return len(self._kept)
 
     def records(self, after: int = 0) -> list[JournalRecord]:
-        """Return the records with an id above `after`, the oldest first."""
+        """Return the records with an id above `after`, oldest first."""
         return [self._shown(entry) for entry in self._kept if entry.id > after]
 
     def get(self, number: int) -> JournalRecord | None:
@@ -201,7 +204,7 @@ class Journal:
 
     def follow(self, *, room: int = 1000) -> "JournalReader":
         """Return a reader for exchanges that end or hang from now on. A slow reader loses the
-        oldest.
+        oldest records.
 
         Raises:
             RuntimeError: There are too many readers.
@@ -227,8 +230,7 @@ class Journal:
     def _shown(self, entry: PendingEntry) -> JournalRecord:
         """Return a record without secrets. Redaction happens on the first call."""
         if not entry.clean:
-            # Set before redaction: the redacted values replace the original ones, so this is done
-            # once.
+            # Set before redaction, which replaces the original values and must happen only once.
             entry.clean = True
             entry.method = self._clean(entry.method)
             if entry.target is not None:
@@ -249,7 +251,7 @@ class Journal:
         return entry.record()
 
     def _clean(self, name: str) -> str:
-        """Redact a name. Names repeat, so the results are cached."""
+        """Redact a name. Names occur repeatedly, so the results are cached."""
         clean = self._names.get(name)
         if clean is None:
             if len(self._names) >= MAX_NAMES:
@@ -260,9 +262,7 @@ class Journal:
         return clean
 
     def _bound(self, entry: PendingEntry) -> None:
-        """Limit the length of values from the peer, and convert an id of an invalid type to a
-        string.
-        """
+        """Limit the length of values from the peer, and convert ids of invalid types to strings."""
         if len(entry.method) > SHOWN:
             entry.method = self._clean(entry.method)
         if entry.target is not None and len(entry.target) > SHOWN:
@@ -291,7 +291,7 @@ class Journal:
         self._bytes -= OVERHEAD + len(entry.params) + len(entry.result)
         self.dropped += 1
         if len(self._open) >= self._max_entries:
-            # The oldest open entry was registered by a caller that never called `end`.
+            # The caller that registered the oldest open entry never called `end`.
             del self._open[next(iter(self._open))]
 
 
@@ -299,7 +299,7 @@ class JournalReader:
     """Reader of a journal: an async iterator that ends with `close`."""
 
     def __init__(self, journal: Journal, room: int) -> None:
-        self.lost = 0  # records that were dropped because this reader was too slow
+        self.lost = 0  # number of records dropped because this reader was too slow
         self._journal = journal
         self._queue: deque[JournalRecord] = deque(maxlen=room)
         self._news = asyncio.Event()
@@ -317,13 +317,13 @@ class JournalReader:
         self._news.set()
 
     async def wait(self, timeout: float) -> list[JournalRecord]:
-        """Return the queued records, after waiting at most `timeout` seconds for one."""
+        """Return the queued records; if there are none, wait for one at most `timeout` seconds."""
         limit = asyncio.get_running_loop().time() + timeout
         while not self._queue and not self.closed:
             left = limit - asyncio.get_running_loop().time()
             if left <= 0:
                 break
-            # Wakes up regularly, because hanging calls are detected by readers.
+            # The wait has a timeout, because readers must check for hanging calls.
             await self._wait_for_news(min(left, LOOK_EVERY))
         found = list(self._queue)
         self._queue.clear()

@@ -18,7 +18,8 @@ __all__ = ["Journaling"]
 
 
 class Journaling(SyncInterceptor):
-    """Recorder of exchanges and outcomes. Put it first: it sees the response as the client does.
+    """Interceptor that records exchanges in a journal. Put it first, so that it sees responses as
+    clients do.
 
     Connections are labelled s1, s2, ... in the order of their first message, because their real ids
     are secret.
@@ -27,7 +28,7 @@ class Journaling(SyncInterceptor):
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._clock = journal.clock
-        # labels by the id of the peer, until the peer is garbage-collected
+        # labels by the peer's `id()`, until the peer is garbage-collected
         self._labels: dict[int, str] = {}
         self._numbers = itertools.count(1)
 
@@ -38,7 +39,7 @@ class Journaling(SyncInterceptor):
             # Copies of the exchange made by inner interceptors share this list.
             did = exchange.did = []
         target = head.name if head.uri is UNSET else exchange.target
-        # A copy: a slice of the message would keep all of it in memory.
+        # Copied, because a slice of the message would keep all of it in memory.
         raw = b"" if message.params is UNSET else bytes(message.params)
         entry = PendingEntry(
             0,
@@ -85,6 +86,6 @@ class Journaling(SyncInterceptor):
         if not isinstance(edge, Peer):
             return None  # a stateless request has no session
         label = self._labels[id(edge)] = f"s{next(self._numbers)}"
-        # The label must not outlive the peer: Python may give its id to another object.
+        # The label is removed with the peer, because Python may reuse the peer's `id()`.
         finalize(edge, self._labels.pop, id(edge), None).atexit = False
         return label

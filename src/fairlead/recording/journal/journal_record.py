@@ -1,4 +1,4 @@
-"""Record of one exchange in a journal: the request and its outcome."""
+"""Journal record of one exchange: the request and its outcome."""
 
 from typing import Any, Final, Literal, TypeAlias
 
@@ -18,9 +18,9 @@ __all__ = [
 
 # Flags of a record
 NO_MESSAGE: Final = "no message"  # a line that is not JSON-RPC
-NOBODY_ASKED: Final = "nobody asked"  # a response to an unknown or answered id
+NOBODY_ASKED: Final = "nobody asked"  # a response to an unknown id, or a second response
 IN_USE: Final = "id in use"  # a request with the id of another pending request
-HANGS: Final = "hangs"  # a request without a response for a long time
+HANGS: Final = "hangs"  # a request that has been pending for a long time
 TOO_LONG: Final = "too long"  # a line that is longer than the limit and was not examined
 
 ExchangeKind: TypeAlias = Literal["request", "notification", "answer", "stray"]
@@ -30,7 +30,7 @@ ExchangeState: TypeAlias = Literal[
 
 
 class JournalRecord(Struct, omit_defaults=True, kw_only=True, gc=False):
-    """One exchange, with its secrets redacted."""
+    """An exchange, with its secrets redacted."""
 
     id: int
     at: float  # seconds since the epoch
@@ -38,7 +38,7 @@ class JournalRecord(Struct, omit_defaults=True, kw_only=True, gc=False):
     kind: ExchangeKind
     method: str = ""
     target: str | None = None  # the tool, prompt or resource
-    # `failed`: the result of a tool reports an error; `refused`: the response is an error
+    # `failed`: a tool result reports an error; `refused`: the response is an error
     state: ExchangeState = "pending"
     duration: float | None = None  # seconds until the response
     code: int | None = None

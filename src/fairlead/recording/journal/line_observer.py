@@ -1,4 +1,4 @@
-"""Observer of a conversation in lines, which matches requests with responses."""
+"""Observer of a conversation's lines, which matches requests with responses."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -17,15 +17,15 @@ from .pending_entry import PendingEntry
 
 __all__ = ["LOOKED_AT", "LineObserver"]
 
-MAX_ASKED: Final = 10_000  # number of pending requests per side
-MAX_SAME: Final = 100  # number of pending requests with the same id
-LOOKED_AT: Final = 16 << 10  # bytes that are kept of a line that is not a message
+MAX_ASKED: Final = 10_000  # maximum number of ids of pending requests per side
+MAX_SAME: Final = 100  # maximum number of pending requests with the same id
+LOOKED_AT: Final = 16 << 10  # maximum size of a stored line that is not a message, in bytes
 
 _UP, _DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
 
 
 class _Line(Struct):
-    """The members that a message of any kind may have."""
+    """The members that any kind of message may have."""
 
     id: Any = UNSET
     method: str | UnsetType = UNSET
@@ -49,10 +49,10 @@ _decode_many = msgspec.json.Decoder(list[Raw]).decode
 
 
 class LineObserver:
-    """Observer of both sides of one conversation, which records it in a journal."""
+    """Observer of both sides of a conversation, which records them in a journal."""
 
     def __init__(self, journal: Journal, session: str | None = None) -> None:
-        # time at which the current line was sent; None means now
+        # time at which the current line was sent; None for the current time
         self.when: Timestamp | None = None
         self._journal = journal
         self._session = session
@@ -87,7 +87,7 @@ class LineObserver:
     def too_long(self, size: int, direction: Direction) -> None:
         """Record a line that exceeds the size limit and may be a message.
 
-        Nothing of the line is kept: redaction cannot recognise a secret that was cut in the middle.
+        The content is not kept, because redaction cannot recognise a truncated secret.
         """
         self.stray(b"", direction, size, TOO_LONG)
 
@@ -141,7 +141,7 @@ class LineObserver:
         if under_it:
             self._journal.flag(record, IN_USE)
         under_it.append(record)
-        # Ids come from the peer, so both the number of ids and the requests per id are limited.
+        # Peers choose the ids, so both the number of ids and the requests per id are limited.
         if len(asked) > MAX_ASKED or len(under_it) > MAX_SAME:
             first = key if len(under_it) > MAX_SAME else next(iter(asked))
             for one in asked.pop(first):
@@ -154,8 +154,9 @@ class LineObserver:
         self._journal.end(record, "passed", when=self.when)
 
     def _cancelled(self, params: Raw, direction: Direction) -> None:
-        """Record a cancellation. The request stays registered, because its response may be in
-        flight.
+        """Record a cancellation.
+
+        The request stays registered, because its response may still arrive.
         """
         gone = read_json(params, _Gone, None)
         for record in self._asked[direction].get(_key(gone.request_id), ()) if gone else ():
@@ -179,7 +180,7 @@ class LineObserver:
         self._journal.end(record, "refused", said.error, code=code, error=why, when=self.when)
 
     def _take_asked(self, direction: Direction, key: Hashable) -> PendingEntry | None:
-        """Remove and return the pending request with an id; the oldest if there are several."""
+        """Remove and return the oldest pending request with this id."""
         under_it = self._asked[direction].get(key)
         if not under_it:
             return None
@@ -190,5 +191,5 @@ class LineObserver:
 
 
 def _key(request_id: Any) -> Hashable:
-    """Return a dictionary key for an id: `1` and `"1"` differ, and invalid types are allowed."""
+    """Return a dictionary key for an id of any type, which distinguishes `1` from `"1"`."""
     return request_id if isinstance(request_id, str | int) else repr(request_id)

@@ -1,7 +1,7 @@
-"""Exchange in the memory of a journal, before it is read.
+"""Journal entry: an exchange as stored, before it is read.
 
-Most entries are never read. The duration, the redaction and the check whether a result reports an
-error of a tool are therefore done when an entry is read, not when the message passes.
+Most entries are never read. The duration, the redaction and the check for tool errors are therefore
+done when an entry is read, not when the message is forwarded.
 """
 
 from typing import Any, Final
@@ -13,15 +13,15 @@ from .journal_record import ExchangeKind, ExchangeState, JournalRecord
 
 __all__ = ["OVERHEAD", "PendingEntry"]
 
-OVERHEAD: Final = 600  # bytes of an entry without its messages, estimated
+OVERHEAD: Final = 600  # estimated size of an entry without its messages, in bytes
 
 
 class PendingEntry(Struct, gc=False):
-    """Data of a record; contains secrets until `clean` is set."""
+    """The stored data of an exchange; contains secrets until `clean` is set."""
 
     id: int
     at: float
-    since: float  # start of the exchange by a monotonic clock
+    since: float  # start of the exchange, from a monotonic clock
     dir: Direction
     kind: ExchangeKind
     method: str

@@ -1,4 +1,4 @@
-"""Detection of results in which a tool reports an error."""
+"""Detection of tool results that report an error."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ from ...wire.json import read_json
 
 __all__ = ["is_tool_error"]
 
-# Searched before decoding: most results do not contain it, and decoding is expensive.
+# The bytes are searched first, because most results do not match and decoding is expensive.
 _says_so: Final = re.compile(rb'"isError"\s*:\s*true').search
 
 
@@ -19,7 +19,7 @@ class _Flag(Struct):
 
 
 def is_tool_error(result: Raw | bytes | UnsetType) -> bool:
-    """Return True if the result of a tool reports an error of the tool."""
+    """Return True if a tool result reports an error."""
     if isinstance(result, UnsetType) or _says_so(result) is None:
         return False
     return read_json(result, _Flag, _Flag()).is_error

@@ -1,4 +1,4 @@
-"""Live feed of a journal on a Unix socket in a directory of the user.
+"""Live feed of a journal on a Unix socket in the user's folder.
 
 Each connection receives one JSON object per line: the identity of the process, the records in
 memory, and then each record as it ends. The server reads nothing from the connection.
@@ -31,14 +31,17 @@ __all__ = [
     "announce_journal",
     "find_journals",
     "receive_records",
+    "waiting_for_journal",
     "watch_folder",
 ]
 
-LONGEST: Final = 90  # bytes of the directory's path; the kernel limits a socket's path to about 104
-BEAT: Final = 15.0  # seconds after which an empty line shows that the process is alive
-_SHORT: Final = "fairlead-"  # prefix of a directory that replaces one whose path is too long
-LAST_WORDS: Final = 1.0  # seconds for sending the queued records when the socket closes
-LINE_LIMIT: Final = 4 << 20
+# Maximum length of the folder's path in bytes; the kernel limits a socket's path to about 104.
+LONGEST: Final = 90
+BEAT: Final = 15.0  # seconds after which an empty line is sent to show that the process is alive
+_SHORT: Final = "fairlead-"  # prefix of the folder that is used if the normal path is too long
+LAST_WORDS: Final = 1.0  # seconds for sending queued records when the socket closes
+LOOK_INTERVAL: Final = 0.02  # seconds between looks for a watcher that is about to connect
+LINE_LIMIT: Final = 4 << 20  # bytes of one line at most
 
 
 class WatchHello(Struct, omit_defaults=True):
@@ -57,10 +60,11 @@ class RecordsLost(Struct):
 
 
 def watch_folder(machine: HostPaths | None = None, *, make: bool = True) -> Path:
-    """Return the directory of the sockets; with `make`, create it with access for this user only.
+    """Return the folder that contains the sockets. If `make`, create it with access for this user
+    only.
 
     Raises:
-        ConfigError: The directory belongs to another user.
+        ConfigError: The folder belongs to another user.
     """
     machine = machine or local_host_paths()
     runtime = machine.variable("XDG_RUNTIME_DIR")
@@ -77,7 +81,7 @@ def watch_folder(machine: HostPaths | None = None, *, make: bool = True) -> Path
     if not make and not place.exists():
         return place
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # In a shared directory such as /tmp, another user could have created it or put a link there.
+    # In a shared folder such as /tmp, another user could have created this path or a link.
     facts = place.lstat()
     if facts.st_uid != os.getuid() or place.is_symlink():
         raise ConfigError(f"{place} must belong to the current user and must not be a link")
@@ -110,7 +114,7 @@ async def announce_journal(
         task = asyncio.current_task()
         assert task is not None
         try:
-            # Errors of watchers, and too many watchers, must not affect the observed process.
+            # Failing watchers, or too many of them, must not affect the observed process.
             with contextlib.suppress(OSError, RuntimeError, asyncio.CancelledError):
                 reader = speaking[task] = journal.follow()
                 await _speak(journal, hello, reader, writer)
@@ -119,8 +123,7 @@ async def announce_journal(
                 speaking.pop(task).close()
             writer.close()
 
-    # The socket gets its name only once it accepts connections: `find_journals` removes sockets
-    # that refuse them.
+    # Named only once it accepts connections: `find_journals` removes sockets that refuse them.
     hidden = path.with_suffix(".new")
     hidden.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -132,18 +135,40 @@ async def announce_journal(
     try:
         yield path
     finally:
+        await _let_watchers_connect(place, {"", name, str(pid)})
         server.close()
         path.unlink(missing_ok=True)
-        # A replacement directory serves only one path, so it would be left behind unused.
+        # The folder that replaces a long path is used for one socket only, so it is removed too.
         if place.name.startswith(_SHORT):
             with contextlib.suppress(OSError):
                 place.rmdir()
         for reader in speaking.values():
-            reader.close()  # ends the reader; its task still sends the queued records
+            reader.close()  # the connection's task then sends the queued records and ends
         if speaking:
             _, late = await asyncio.wait(list(speaking), timeout=LAST_WORDS)
             for task in late:
                 task.cancel()
+
+
+async def _let_watchers_connect(place: Path, names: set[str]) -> None:
+    """Wait for watchers that look for this process: it may have started just now."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LAST_WORDS):
+            # The watcher is another process, so no event can be awaited.
+            while _is_awaited(place, names):  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_INTERVAL)
+
+
+def _is_awaited(place: Path, names: set[str]) -> bool:
+    return any(_waits_for(one, names) for one in place.glob("*.waiting"))
+
+
+def _waits_for(marker: Path, names: set[str]) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        wanted = marker.read_text(errors="replace")
+        os.kill(int(marker.stem), 0)  # a watcher that was killed leaves its marker
+        return wanted in names
+    return False
 
 
 async def _speak(
@@ -154,7 +179,7 @@ async def _speak(
     said: set[int] = set()
     for record in journal.records():
         if record.state != "pending":
-            # A record that ends now is also queued, and must not be sent twice.
+            # An exchange that ends now is also queued, so it must not be sent here.
             said.add(record.id)
         writer.write(to_json(record) + b"\n")
         await writer.drain()
@@ -176,8 +201,19 @@ async def _speak(
 # Client side
 
 
+@contextlib.contextmanager
+def waiting_for_journal(name: str = "") -> Iterator[None]:
+    """Tell processes with this name, or all, not to end before the caller has connected."""
+    marker = watch_folder() / f"{os.getpid()}.waiting"
+    marker.write_text(name)
+    try:
+        yield
+    finally:
+        marker.unlink(missing_ok=True)
+
+
 def find_journals(folder: Path | None = None) -> Iterator[tuple[Path, WatchHello]]:
-    """Yield the running processes, the newest first; sockets of dead processes are removed."""
+    """Yield the running processes, newest first, and remove sockets of dead processes."""
     place = folder or watch_folder(make=False)
     sockets = [(one.stat().st_mtime, one) for one in place.glob("*.sock")]
     for _, path in sorted(sockets, reverse=True):

@@ -1,4 +1,4 @@
-"""Replay of tapes, as a server or against one."""
+"""Replay of tapes: to clients, or against a server."""
 
 from .pace import Pace
 from .replay_against import ComparedCall, ReplayReport, replay_tape

@@ -1,4 +1,4 @@
-"""Matching of a client's messages with the recorded ones."""
+"""Matching of a client's messages to recorded messages."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -15,7 +15,8 @@ __all__ = ["INTRODUCTIONS", "StrictMatcher", "TolerantMatcher", "closest_call"]
 INTRODUCTIONS: Final = ("initialize", "server/discover")
 
 
-_COMPARED: Final = 50  # recorded calls that are compared with a request that is not on the tape
+# Maximum number of recorded calls that an unrecorded request is compared with.
+_COMPARED: Final = 50
 
 
 def closest_call(
@@ -45,14 +46,14 @@ def closest_call(
 class TolerantMatcher:
     """Matcher that finds calls by method, target and arguments, in any order and repeatedly.
 
-    Equal requests get the recorded responses in turn, and then the last one again.
+    Equal requests get the recorded responses in turn; after the last response, it is repeated.
     """
 
     def __init__(self, cues: Sequence[ScriptedCall]) -> None:
         self._cues = cues
         self._said: dict[bytes, list[ScriptedCall]] = {}
         self._aimed: dict[bytes | None, list[ScriptedCall]] = {}  # by target
-        # Redacted params have no digest, so calls with such params must be compared one by one.
+        # Redacted params have no digest, so such calls must be compared one by one.
         self._loose: dict[str, list[ScriptedCall]] = {}  # by method
         for cue in cues:
             if cue.asked.said is None:
@@ -70,8 +71,7 @@ class TolerantMatcher:
         exact = self._with_loose(known, method, wanted, request=request)
         if exact:
             return _next(exact)
-        # A client may subscribe to other notifications than the recorded client did, so any
-        # recorded subscription matches.
+        # Any recorded subscription matches, even one to other notifications.
         if method == LISTEN:
             return _next([*self._known(method, request=request)])
         aim = target_params(params)
@@ -82,7 +82,7 @@ class TolerantMatcher:
         return None
 
     def seek(self, seq: int) -> None:
-        """Continue at an entry; earlier calls count as used."""
+        """Continue at an entry; earlier calls are treated as used."""
         for cue in self._cues:
             cue.used = cue.seq < seq
 
@@ -98,7 +98,7 @@ class TolerantMatcher:
         request: bool,
         aimed: bool = False,
     ) -> list[ScriptedCall]:
-        """Add the calls without a digest that match to those found by their digest."""
+        """Add matching calls that have no digest to the calls found by digest."""
         chosen = target_params if aimed else comparable_params
         loose = [
             cue
@@ -109,17 +109,17 @@ class TolerantMatcher:
 
 
 class StrictMatcher:
-    """Matcher in the order of the tape, with exactly the recorded params."""
+    """Matcher that requires the tape's order and exact params."""
 
     def __init__(self, cues: Sequence[ScriptedCall]) -> None:
         self._cues = list(cues)
         self._at = 0
 
     def find(self, method: str, params: dict[str, Any], *, request: bool) -> ScriptedCall | None:
-        """Return the next recorded call if it matches, else None; the client may try again."""
+        """Return the next recorded call if it matches, else None; the client may then try again."""
         cue = self._next()
         if cue is None or cue.method != method or cue.is_request is not request:
-            # A relay sends its own `initialize` or `server/discover`, besides those of its clients.
+            # A relay sends its own `initialize` or `server/discover` besides those of its clients.
             known = (one for one in self._cues if one.method == method in INTRODUCTIONS)
             return next(known, None)
         if method not in INTRODUCTIONS and not _is(cue, comparable_params(params)):

@@ -1,4 +1,4 @@
-"""Player for the server's messages during one recorded call, in their order and pace."""
+"""Player for the server's messages during one recorded call."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class CuePlayer:
-    """The recorded steps of a call, played to one client."""
+    """Plays the recorded steps of a call to one client."""
 
     def __init__(
         self,
@@ -35,8 +35,9 @@ class CuePlayer:
     ) -> None:
         """Set the call and its client.
 
-        `exchange` is the request to answer, if the call is one. `peer` is the client, if it can
-        receive unrelated messages. `listening` are the open subscriptions by their recorded calls.
+        `exchange` is the request to answer; None if the recorded message is a notification. `peer`
+        is the client, if it can receive unrelated messages. `listening` maps recorded calls to open
+        subscriptions.
         """
         self._cue = cue
         self._pace = pace
@@ -47,14 +48,18 @@ class CuePlayer:
         self._steps = iter(cue.steps)
 
     async def play_until_response(self) -> ScriptedStep:
-        """Play the steps before the response, and return it. Wait forever if none was recorded."""
+        """Play the steps before the response and return the response; if none was recorded, wait
+        forever.
+
+        Wait forever if none was recorded.
+        """
         try:
             for step in self._steps:
                 if step.kind == "answer":
                     await self._pace.wait(step.after)
                     return step
                 await self._do(step)
-            # wait until the client cancels the request
+            # waits until the client cancels the request
             await asyncio.get_running_loop().create_future()
             raise AssertionError("unreachable")
         except BaseException:
@@ -65,7 +70,8 @@ class CuePlayer:
         """Return a coroutine that plays the steps after the response; None if there are none."""
         if not self._cue.steps or self._cue.steps[-1].kind == "answer":
             return None
-        self._exchange = None  # The request has ended, so later messages are not related to it.
+        # The request has ended, so later messages are sent without relation to it.
+        self._exchange = None
         return self.all()
 
     async def all(self) -> None:
@@ -82,7 +88,7 @@ class CuePlayer:
             await self._pace.wait(step.after)
             await self._tell(step)
         elif stateless:
-            # The stateless era has no requests to clients: results contain the input requests.
+            # Stateless servers send no requests to clients: results contain the input requests.
             return
         elif step.kind == "ask":
             await self._pace.wait(step.after)
@@ -92,8 +98,7 @@ class CuePlayer:
             if step.kind == "withdraw":
                 task.cancel()
             await asyncio.wait((task,))
-            # Removed only after the wait: if the wait is cancelled, `_withdraw_all` must find the
-            # task.
+            # Removed only after the wait: if that is cancelled, `_withdraw_all` needs the task.
             self._asked.pop(step.name, None)
 
     async def _tell(self, step: ScriptedStep) -> None:
@@ -102,7 +107,7 @@ class CuePlayer:
         if step.through is not None:
             exchange, related = self._listening.get(id(step.through)), True
             if exchange is None:
-                return  # The client has no such subscription.
+                return  # The client does not have this subscription.
         if note.method == FRAGMENT:
             await self._send_part(note)
             return
@@ -121,7 +126,11 @@ class CuePlayer:
         )
 
     async def _send_part(self, note: Notification) -> None:
-        """Send a part of a result, if the client supports it. The result repeats all parts."""
+        """Send a result fragment, if the client supports fragments. The result contains all of them
+        again.
+
+        The result contains all parts again.
+        """
         exchange, content = self._exchange, fragment_content(note)
         if (
             exchange is not None

@@ -1,4 +1,4 @@
-"""Pace of a replay: recorded, faster, immediate or step by step."""
+"""Pace of a replay: as recorded, faster, immediate or step by step."""
 
 import asyncio
 from collections import deque
@@ -7,12 +7,12 @@ __all__ = ["Pace"]
 
 
 class Pace:
-    """Pace at which recorded messages are played; it can be paused at any time."""
+    """Pace at which recorded messages are played. It can be paused at any time."""
 
     def __init__(self, speed: float | None = None, *, stepped: bool = False) -> None:
-        """Set the speed: 1 is the recorded one, 2 is twice as fast, None does not wait.
+        """Set the speed: 1 is the recorded speed, 2 is twice as fast, None means without waiting.
 
-        With `stepped`, each message of the server waits for `step`.
+        If `stepped`, each message from the server waits for a call of `step`.
 
         Raises:
             ValueError: The speed is not a finite number greater than 0.
@@ -21,13 +21,13 @@ class Pace:
             raise ValueError(f"`speed` must be a finite number greater than 0, not {speed:g}")
         self._speed = speed
         self._stepped = stepped
-        self._steps = 0  # number of messages that may still be sent without waiting for `step`
+        self._steps = 0  # number of messages that may be sent without another call of `step`
         self._paused = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
     def waiting(self) -> int:
-        """Number of messages that wait for a step or the end of a pause."""
+        """Number of messages that wait for a step or for the end of a pause."""
         return sum(not each.done() for each in self._waiting)
 
     def pause(self) -> None:
@@ -39,12 +39,12 @@ class Pace:
         self._release()
 
     def step(self, count: int = 1) -> None:
-        """Let the server send the next `count` messages, even during a pause."""
+        """Allow the server to send the next `count` messages, even during a pause."""
         self._steps += count
         self._release()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for a recorded duration at the pace of this clock."""
+        """Wait for a recorded duration at the current speed."""
         if self._speed is not None and seconds > 0:
             await asyncio.sleep(seconds / self._speed)
         if not self._stepped and not self._paused:

@@ -35,9 +35,10 @@ from .script import LISTEN, ScriptedCall, ScriptedStep, load_script, read_refusa
 
 __all__ = ["ComparedCall", "ReplayReport", "replay_tape"]
 
-PLACES: Final = 100  # number of differences that are reported for one response
-LONGEST: Final = 10_000  # characters of a reported value; a report must fit into memory
-# HTTP statuses that mean that the endpoint does not serve this client
+PLACES: Final = 100  # maximum number of differences reported for one response
+# Maximum length of a reported value in characters, because a report must fit into memory.
+LONGEST: Final = 10_000
+# HTTP statuses of an endpoint that does not serve this client
 NOT_THERE: Final = (401, 403, 404, 405)
 # Opaque values that the server creates and the client returns. They differ in each run, so they are
 # replaced and not compared.
@@ -50,7 +51,7 @@ class ComparedCall(Struct):
     seq: int
     what: str
     differences: list[JsonDifference] = field(default_factory=list)
-    error: str | None = None  # reason why there is no response to compare
+    error: str | None = None  # reason why no response can be compared
 
     @property
     def same(self) -> bool:
@@ -58,7 +59,7 @@ class ComparedCall(Struct):
 
     @property
     def lines(self) -> list[str]:
-        """The lines of a report about this call."""
+        """The report lines about this call."""
         heading = f"{self.seq} {self.what}: {self.error or 'different response'}"
         return [heading, *(f"    {one}" for one in self.differences)]
 
@@ -89,9 +90,9 @@ async def replay_tape(
 ) -> ReplayReport:
     """Send the requests of a tape to a server and compare its responses.
 
-    `ignore` are paths in messages that may differ (`result.content.*.text`). Requests of the server
-    get the recorded responses. With `notifications`, notifications are compared too. Each response
-    must arrive within `timeout` seconds.
+    `ignore` lists paths that may differ (`result.content.*.text`). Requests from the server get the
+    recorded responses. If `notifications`, notifications are compared too. Each response must
+    arrive within `timeout` seconds.
 
     Raises:
         ConfigError: The tape does not exist, or the target is invalid.
@@ -114,7 +115,10 @@ async def replay_tape(
 
 
 def _sessions(cues: list[ScriptedCall]) -> list[list[ScriptedCall]]:
-    """Group the calls by session, each with a connection; stateless requests share one."""
+    """Group the calls by session, because each session needs a connection.
+
+    Stateless requests are one group.
+    """
     found: dict[str | None, list[ScriptedCall]] = {}
     for cue in cues:
         session = cue.session
@@ -124,7 +128,7 @@ def _sessions(cues: list[ScriptedCall]) -> list[list[ScriptedCall]]:
 
 
 class _Visit:
-    """Replay of one session of the tape."""
+    """Replay of one recorded session."""
 
     def __init__(
         self,
@@ -141,11 +145,11 @@ class _Visit:
         self._compared = compared
         self._notifications = notifications
         self._answers: dict[int, asyncio.Future[Success | Failure]] = {}
-        self._opaque: dict[str, str] = {}  # new opaque values by the recorded ones
+        self._opaque: dict[str, str] = {}  # new opaque values, by recorded value
         self._told: list[Notification] = []
         self._heard = asyncio.Event()  # set when a notification arrives
         self._has_answered = False
-        self._has_gone = False  # True once the disconnection was reported for a call
+        self._has_gone = False  # True once a call reported that the server disconnected
         self._end: ChannelClosed | None = None
         asked = ((cue, step) for cue in cues for step in cue.steps if step.kind == "ask")
         self._questions = [(step, _answer_of(cue, step)) for cue, step in asked]
@@ -163,7 +167,7 @@ class _Visit:
 
     async def _play(self) -> None:
         waiting: list[tuple[int, ScriptedCall]] = []
-        # requests that will be cancelled as on the tape
+        # requests that will be cancelled as recorded on the tape
         unwanted: list[tuple[int, ScriptedCall]] = []
         for number, cue in enumerate(self._cues, 1):
             for asked, before in [(n, c) for n, c in unwanted if self._ends(c) < cue.seq]:
@@ -176,8 +180,7 @@ class _Visit:
             if not cue.is_request:
                 self._send(Notification(cue.method, self._params(cue, None)))
                 continue
-            # A request without a recorded response was cancelled or is a subscription, and is not
-            # compared.
+            # Requests without a recorded response (cancelled, or subscriptions) are not compared.
             if cue.answer is not None:
                 self._answers[number] = asyncio.get_running_loop().create_future()
                 waiting.append((number, cue))
@@ -200,7 +203,7 @@ class _Visit:
             result.error = f"no response within {self._timeout:g} s"
         except FairleadError as exc:
             if not self._has_answered and _is_away(exc):
-                raise  # The server was never available, so there is nothing to compare.
+                raise  # The server was never available, so no responses can be compared.
             over = isinstance(exc, ChannelClosed)
             result.error = "the server had disconnected" if over and self._has_gone else str(exc)
             self._has_gone = self._has_gone or over
@@ -212,7 +215,7 @@ class _Visit:
             found = islice(json_differences(recorded, given, self._ignore), PLACES)
             result.differences = [_brief(one) for one in found]
         if not result.same and cue.asked.said is None:
-            result.what += " (sent without the secrets, which are redacted on the tape)"
+            result.what += " (sent without its secrets, which are redacted on the tape)"
         del self._answers[number]
         self._compared(result)
 
@@ -224,11 +227,9 @@ class _Visit:
                     self._opaque[before] = recorded[name] = now
 
     async def _compare_told(self) -> None:
-        """Compare notifications in any order, because their times may differ from the recorded
-        ones.
-        """
+        """Compare notifications in any order, because their times may differ from the recording."""
         told = (s for cue in self._cues for s in cue.steps if s.kind == "tell")
-        # The parts of a result are also in its response.
+        # Result fragments are repeated in the response.
         wanted = [step for step in told if step.method != FRAGMENT]
         try:
             async with asyncio.timeout(self._timeout):
@@ -277,14 +278,15 @@ class _Visit:
         try:
             self._channel.send(message)
         except ChannelClosed as exc:
-            # Writing fails first; the reader learns a moment later why, for example the exit code.
+            # Writing fails first; the reason, such as the exit code, becomes known shortly later.
             wait = LAST_WORDS if self._end is None else 0.0
             asyncio.get_running_loop().call_later(wait, self._over, self._end or exc)
 
     def _ends(self, cue: ScriptedCall) -> float:
-        """Return the entry at which the client cancelled a call, or infinity to cancel at the end.
+        """Return the number of the entry at which a call is cancelled; infinity means after the
+        last entry.
 
-        A call that may still send notifications to compare is cancelled at the end.
+        A call that may still send notifications to compare is cancelled after the last entry.
         """
         if cue.cancelled is None or cue.method == LISTEN or self._notifications:
             return float("inf")
@@ -300,7 +302,7 @@ class _Visit:
             self._settle(number, end)
 
     def _settle(self, request_id: RequestId | None, outcome: Success | Failure | Exception) -> None:
-        future = self._answers.get(request_id)  # type: ignore[arg-type]  # not one of our ids
+        future = self._answers.get(request_id)  # type: ignore[arg-type]  # None: unknown id
         if future is None or future.done():
             return
         if isinstance(outcome, Exception):
@@ -324,7 +326,9 @@ class _Visit:
                 self._reply(item)
 
     def _reply(self, request: Request) -> None:
-        """Send the recorded response to an equal request, or else to one of the same method."""
+        """Send the recorded response to an equal request,
+        otherwise to a request with the same method.
+        """
         params = msgspec.json.decode(request.params) if isinstance(request.params, Raw) else {}
         kind = [q for q in self._questions if q[0].method == request.method]
         same = [
@@ -380,6 +384,6 @@ def _brief(one: JsonDifference) -> JsonDifference:
 
 
 def _cut(value: Any) -> Any:
-    """Return a value, or the beginning of a long one."""
+    """Return a value for display, truncated if it is too long."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return value if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"

@@ -1,4 +1,4 @@
-"""Digests of requests, which identify a request of any length in a few bytes."""
+"""Request digests, which identify a request of any length by a few bytes."""
 
 from hashlib import blake2b
 from typing import Any, Final
@@ -13,13 +13,13 @@ __all__ = ["RequestIdentity", "comparable_params", "digest", "target_params"]
 # Params that distinguish requests of the same method.
 _TARGET: Final = ("name", "uri", "arguments", "ref", "argument", "cursor", "requestState", "level")
 _REDACTED: Final = REDACTED.encode()
-SHORT: Final = 2048  # bytes; longer params without a digest are not kept in memory
+SHORT: Final = 2048  # in bytes; longer params without a digest are not kept in memory
 
 
 class RequestIdentity(Struct, frozen=True):
-    """The identity of a method and its params."""
+    """The values that identify a method call with its params."""
 
-    # digest of method and params; None for redacted params, whose digest would never match
+    # digest of method and params; None if params are redacted, because the digest would never match
     said: bytes | None
     target: bytes | None
     params: dict[str, Any] | None = None  # the params, if they are short and have no digest
@@ -42,7 +42,7 @@ class RequestIdentity(Struct, frozen=True):
 
 
 def comparable_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the params without `_meta`: tokens and client information are not compared."""
+    """Return the params without `_meta`, which contains tokens and client information."""
     return {name: held for name, held in params.items() if name != "_meta"}
 
 

@@ -1,7 +1,7 @@
-"""Index of a tape for a player: the messages of a client, and the server's steps after each.
+"""Index of a tape for playback: each client message, and the server's messages after it.
 
-A tape may be larger than memory, so the index has only the kind and location of messages. Their
-content is read from disk when they are played.
+A tape may be larger than memory, so the index contains only the kind and location of messages.
+Their content is read from disk during playback.
 """
 
 import os
@@ -26,10 +26,11 @@ from .request_identity import RequestIdentity
 __all__ = ["LISTEN", "ScriptedCall", "ScriptedStep", "load_script", "read_refusal"]
 
 LISTEN: Final = "subscriptions/listen"
-NEAR: Final = 100  # number of pending requests that are searched for a related one
-TRACKED: Final = 5000  # number of requests whose progress may arrive after their response
-MOST: Final = 2_000_000  # number of messages; the index takes about half a kilobyte for each
-SHORTEST: Final = 50  # bytes of the shortest possible line
+NEAR: Final = 100  # maximum number of pending requests that are searched for a related request
+TRACKED: Final = 5000  # maximum number of answered requests that may still receive progress
+# Maximum number of messages; the index takes about half a kilobyte for each.
+MOST: Final = 2_000_000
+SHORTEST: Final = 50  # length of the shortest possible line, in bytes
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -37,10 +38,10 @@ StepKind = Literal["answer", "tell", "ask", "answered", "withdraw"]
 
 
 class RecordedMessage(Struct):
-    """A message of the tape."""
+    """A recorded message."""
 
     lines: LineIndex
-    line: int  # the number of its line in `lines`
+    line: int  # line number in `lines`
     seq: int
     at: float
 
@@ -59,13 +60,13 @@ class RecordedMessage(Struct):
 
 
 class ScriptedStep(RecordedMessage):
-    """A message that the server sends, or one that it waits for."""
+    """A message that the server sends or waits for."""
 
     kind: StepKind
     method: str | None = None
     # id of the server's request that the step sends, answers or cancels
     name: int | str | None = None
-    related: bool = False  # True if the message belongs to the request of the client
+    related: bool = False  # True if the message belongs to the client's request
     after: float = 0.0  # seconds since the previous step
     through: "ScriptedCall | None" = None  # the subscription through which a notification is sent
 
@@ -79,7 +80,7 @@ class ScriptedStep(RecordedMessage):
 
 
 class ScriptedCall(RecordedMessage):
-    """A message of a client, and the server's steps after it."""
+    """A client's message, and the server's steps after it."""
 
     session: str | None
     method: str
@@ -98,7 +99,7 @@ class ScriptedCall(RecordedMessage):
 
     @property
     def answer(self) -> ScriptedStep | None:
-        """The step with the response."""
+        """The step that contains the response."""
         return next((step for step in self.steps if step.kind == "answer"), None)
 
 
@@ -108,7 +109,10 @@ class _Error(Struct):
 
 
 def read_refusal(raw: Raw | None) -> tuple[int, str, Raw | None]:
-    """Return the code, the message and the raw form of an error; None for an invalid error."""
+    """Return the code, message and bytes of an error.
+
+    If the error is invalid, the bytes are None.
+    """
     error = read_json(raw, _Error, None)
     if error is None:
         return INTERNAL_ERROR, "The recorded response cannot be decoded", None
@@ -116,16 +120,16 @@ def read_refusal(raw: Raw | None) -> tuple[int, str, Raw | None]:
 
 
 def load_script(tape: str | os.PathLike[str] | TapeReader) -> list[ScriptedCall]:
-    """Read the calls of a tape.
+    """Read the calls recorded on a tape.
 
     Raises:
-        ConfigError: The tape does not exist, or has no or too many messages to replay.
+        ConfigError: The tape does not exist, or the number of messages to replay is 0 or too large.
     """
     reader = tape if isinstance(tape, TapeReader) else TapeReader(tape)
     name = str(reader.parts[0])
-    # The companion may be wrong, so the size of the tape must agree with it.
+    # The companion file may be wrong, so the size of the tape is checked too.
     if reader.info.entries > MOST and reader.size > MOST * SHORTEST:
-        raise _too_many(name)  # Fail before the tape is read, which would take a minute.
+        raise _too_many(name)  # Checked before the tape is read, which would take a minute.
     script = _ScriptReader(LineIndex(reader.parts))
     for count, (spot, _, entry) in enumerate(reader.lines()):
         if count >= MOST:
@@ -153,14 +157,14 @@ class _ScriptReader:
     def __init__(self, lines: LineIndex) -> None:
         self.cues: list[ScriptedCall] = []
         self._lines = lines
-        # pending requests of clients, by session and id
+        # pending client requests, by session and id
         self._open: dict[str | None, dict[Any, ScriptedCall]] = {}
-        # Requests of the server, by session and id.
+        # Server requests, by session and id.
         self._asked: dict[tuple[str | None, Any], ScriptedCall] = {}
-        # Requests by session and progress token.
+        # Requests, by session and progress token.
         self._tracked: dict[tuple[str | None, Any], ScriptedCall] = {}
         self._most_tracked = 2 * TRACKED
-        self._last: dict[str | None, ScriptedCall] = {}  # last message of a client, by session
+        self._last: dict[str | None, ScriptedCall] = {}  # the client's last message, by session
 
     def client(self, entry: TapeEntry, heading: MessageHeading, spot: LineLocation) -> None:
         session = entry.session
@@ -176,8 +180,7 @@ class _ScriptReader:
                 cue.cancelled = entry.seq
             return
         if method == "notifications/progress":
-            # Progress that a client reports for a request of the server does not affect the
-            # playback.
+            # Progress notifications from clients do not affect the playback.
             return
         cue = self._cue(entry, heading, spot, method)
         self.cues.append(cue)
@@ -212,7 +215,7 @@ class _ScriptReader:
         self._tracked[token] = cue
         if len(self._tracked) <= self._most_tracked:
             return
-        # Requests that were answered long ago receive no further progress.
+        # Requests that were answered long ago are not expected to receive further progress.
         for old in list(islice(self._tracked, TRACKED)):
             if self._tracked[old].answer is not None:
                 del self._tracked[old]
@@ -232,8 +235,7 @@ class _ScriptReader:
         if cue is None:
             return
         if cue.method == LISTEN and heading.method != ACKNOWLEDGED:
-            # A subscription has no end; the last message of a client is the likely cause of a
-            # notification.
+            # The last message of any client is the likely cause of a subscription's notification.
             self._add(self._last[None], "tell", entry, heading, spot, through=cue)
             return
         if heading.method == "notifications/cancelled":
@@ -246,7 +248,7 @@ class _ScriptReader:
         self._add(cue, "ask" if heading.is_request else "tell", entry, heading, spot)
 
     def _related(self, entry: TapeEntry, heading: MessageHeading) -> ScriptedCall | None:
-        """Return the request that a message names by its id, subscription or token."""
+        """Return the request that a message refers to by its id, subscription or token."""
         params = heading.read_params()
         named = entry.related
         if named is None:
@@ -258,11 +260,11 @@ class _ScriptReader:
         return self._tracked.get((entry.session, token)) if isinstance(token, int | str) else None
 
     def _meant(self, session: str | None, heading: MessageHeading) -> ScriptedCall | None:
-        """Return the call that probably caused a message without a reference: the latest one.
+        """Return the latest call, which probably caused a message without a reference.
 
-        A request or a log message belongs to the latest pending request, even if another call, such
-        as a ping, was answered since. A change notification belongs to the latest message, which
-        may have caused the change.
+        A request or a log message belongs to the latest pending request, even if a later call, such
+        as a ping, has been answered. A change notification belongs to the latest message, which may
+        have caused the change.
         """
         last = self._last.get(session)
         of_work = heading.is_request or heading.method == "notifications/message"

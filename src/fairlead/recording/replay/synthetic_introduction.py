@@ -1,7 +1,7 @@
-"""Result of `server/discover` for a tape on which no client requested it.
+"""A `server/discover` result for a tape on which no client requested it.
 
-Some clients start one process to discover a server and another one to use it. The result of the
-first is then not on the tape, but most of it follows from the recorded messages.
+Some clients start one process to discover a server and another to use it. The tape then lacks the
+result of `server/discover`, but most of its content can be derived from the recorded messages.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ _NEWS: Final = {
     "resourcesListChanged": "resources.listChanged",
     "resourceSubscriptions": "resources.subscribe",
 }
-LOOKED_AT: Final = 1000  # requests that are read from disk to build the result
+LOOKED_AT: Final = 1000  # maximum number of requests that are read from disk to build the result
 _NOBODY: Final = b'{"name":"tape","version":"0"}'
 
 
@@ -53,7 +53,7 @@ def _version(cue: ScriptedCall) -> list[str]:
 
 
 def _server(cue: ScriptedCall) -> Raw | None:
-    """Return the server's information from a result; most results of the era contain it."""
+    """Return the `serverInfo` in the `_meta` of a result, or None."""
     result = None if cue.answer is None else members_of(cue.answer.member("result"))
     return (members_of((result or {}).get("_meta")) or {}).get(SERVER_INFO_KEY)
 
@@ -69,7 +69,7 @@ def _capabilities(asked: Iterable[ScriptedCall]) -> dict[str, Any]:
 
 
 def _wanted(cue: ScriptedCall) -> Iterable[str]:
-    """Return the notifications that a subscription requests."""
+    """Return the notifications that a subscription asks for."""
     news = cue.params.get("notifications") if cue.method == "subscriptions/listen" else None
     return [name for name, wanted in news.items() if wanted] if isinstance(news, dict) else []
 

@@ -1,4 +1,4 @@
-"""Server that answers clients with the recorded responses of a tape."""
+"""Server that answers clients with the recorded responses on a tape."""
 
 import asyncio
 import logging
@@ -41,8 +41,8 @@ __all__ = ["TapeServer"]
 
 Matching = Literal["tolerant", "strict"]
 
-MISSED: Final = 1000  # number of requests without a recorded response that are remembered
-_SHOWN: Final = 5  # differences of a request from the closest recorded one
+MISSED: Final = 1000  # maximum number of unrecorded requests that are remembered
+_SHOWN: Final = 5  # maximum number of reported differences from the closest recorded request
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -62,10 +62,10 @@ class TapeServer(StandInServer):
         pace: Pace | None = None,
         input_timeout: float = 600.0,
     ) -> None:
-        """Set the tape and how requests are matched.
+        """Set the tape and the matching of requests.
 
-        `tolerant` matching is by method, target and arguments, in any order and repeatedly.
-        `strict` matching requires the order and the params of the tape.
+        `tolerant` matches by method, target and arguments, in any order and repeatedly. `strict`
+        requires the recorded order and params.
 
         Raises:
             ConfigError: The tape does not exist, or has no or too many messages to replay.
@@ -73,8 +73,9 @@ class TapeServer(StandInServer):
         cues = load_script(tape) if isinstance(tape, str | os.PathLike | TapeReader) else list(tape)
         self.cues: list[ScriptedCall] = _in_eras_that_were_used(cues)
         self.pace = pace or Pace()
-        self.missed: list[str] = []  # requests of clients that the tape does not contain
-        self.nearest: dict[str, str] = {}  # the closest recorded call for each of them, or ""
+        self.missed: list[str] = []  # client requests that the tape does not contain
+        # The closest recorded call for each of these requests, or "".
+        self.nearest: dict[str, str] = {}
         self.handler: Handler = self._handle
         self._input_timeout = input_timeout
         self._matching: Matching = matching
@@ -90,13 +91,13 @@ class TapeServer(StandInServer):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def for_both_eras(self, name: str = "tape", **options: Any) -> "Relay":
-        """Return a relay that serves clients of either era; options are those of `Relay`."""
+        """Return a relay that serves clients of either era; `options` are passed to `Relay`."""
         from ...relay.relay import Relay
 
         return Relay(self, name, **options)
 
     def seek(self, seq: int) -> None:
-        """Continue at an entry of the tape; earlier entries count as played."""
+        """Continue at an entry on the tape; earlier entries count as played."""
         self._from = seq
         later = (n for n, cues in enumerate(self._sessions) if cues[-1].seq >= seq)
         self._begun = next(later, len(self._sessions))
@@ -153,7 +154,7 @@ class TapeServer(StandInServer):
     def on_stateless_notification(
         self, note: Notification, caller: Caller, context: TransportContext
     ) -> None:
-        """Ignore the notification: a stateless client cannot receive the recorded steps."""
+        """Ignore the notification, because a stateless client cannot receive messages after it."""
 
     async def end_streams(self) -> None:
         for task in list(self._background):
@@ -224,7 +225,7 @@ class TapeServer(StandInServer):
     def _not_there(self, exchange: Exchange, matcher: StrictMatcher | TolerantMatcher) -> Answer:
         method = exchange.method
         if method in ("ping", "logging/setLevel") and not exchange.caller.stateless:
-            return b"{}"  # Clients and relays send these on their own, recorded or not.
+            return b"{}"  # clients and relays send these even if they are not on the tape
         if method == "server/discover" and (about := self._introduction) is not None:
             return about
         if method in INTRODUCTIONS:
@@ -242,7 +243,7 @@ class TapeServer(StandInServer):
         raise RpcError(INVALID_PARAMS, f"{what} is not on the tape{more}")
 
     def _nearest(self, exchange: Exchange) -> str:
-        """Describe the recorded call that is most similar to a request; empty without one."""
+        """Describe the recorded call that is most similar to a request; "" if there is none."""
         params = read_json(exchange.message.params, dict[str, Any], {})
         near = closest_call(self.cues, exchange.method, params)
         if near is None or not near[1]:
@@ -261,10 +262,11 @@ def _short(value: Any) -> str:
 
 
 def _in_eras_that_were_used(cues: list[ScriptedCall]) -> list[ScriptedCall]:
-    """Return the calls of the eras in which clients sent requests after the introduction.
+    """Return the calls of those eras in which clients sent requests after `initialize` or
+    `server/discover`.
 
-    A client may try both eras at once. The era that it did not continue with must not be offered,
-    because other clients would choose it and find no messages.
+    A client may probe both eras at once. The era that it did not use must not be offered, because
+    other clients could choose it and would get no responses.
     """
     used = {cue.stateless for cue in cues if cue.is_request and cue.method not in INTRODUCTIONS}
     return [cue for cue in cues if cue.stateless in used] if len(used) == 1 else cues
@@ -282,12 +284,12 @@ def _sessions(cues: list[ScriptedCall]) -> list[list[ScriptedCall]]:
 async def _without_news(exchange: Exchange) -> None:
     """Acknowledge a subscription that is not on the tape, and keep it open.
 
-    Some clients and relays always subscribe; without this, they could not use the tape.
+    Otherwise clients and relays that always subscribe could not use the tape.
     """
     params = {"notifications": {}, "_meta": {SUBSCRIPTION_KEY: exchange.request_id}}
     note = Notification(ACKNOWLEDGED, Raw(msgspec.json.encode(params)))
     await exchange.edge.notify_caller(exchange, note)
-    # wait until the client cancels the subscription
+    # waits until the client cancels the subscription
     await asyncio.get_running_loop().create_future()
 
 

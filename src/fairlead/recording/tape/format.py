@@ -2,9 +2,9 @@
 
     {"seq":1,"at":0.0012,"dir":"client_to_server","session":"s1","message":{"jsonrpc":"2.0",...}}
 
-Lines are only appended, so a tape can be read while it is written, and a truncated one is valid up
+Lines are only appended, so a tape can be read while it is written, and a truncated tape is valid up
 to its last complete line. `NAME.tape.jsonl` contains the lines, `NAME.tape.json` the metadata.
-Messages contain the ids and tokens of the client: progress has the client's token.
+Messages contain the ids and progress tokens that the client used, not those of the server.
 """
 
 import os
@@ -30,7 +30,7 @@ __all__ = [
     "command_of",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 1  # version of the tape format
 LINES: Final = ".tape.jsonl"
 ABOUT: Final = ".tape.json"
 
@@ -40,19 +40,20 @@ Count: TypeAlias = Annotated[int, Meta(ge=0)]
 
 
 class TapeEntry(Struct, omit_defaults=True, kw_only=True):
-    """One message on a tape."""
+    """A message on a tape."""
 
     seq: int
-    at: float  # seconds since the tape began
+    at: float  # seconds since the tape started
     dir: Direction
     message: Raw
     # label of a client's connection; None if the message is for all clients
     session: str | None = None
-    related: RequestId | None = None  # the client's request during which a server sent the message
+    # Id of the client's request during which a server sent the message.
+    related: RequestId | None = None
     server: str | None = None  # name of the server, if several servers share an endpoint
     transport: dict[str, Any] | None = None
     did: list[str] | None = None  # notes of interceptors
-    stopped: bool = False  # the message was not forwarded
+    stopped: bool = False  # True if the message was not forwarded
 
 
 class TapeInfo(Struct, omit_defaults=True, kw_only=True):
@@ -65,7 +66,7 @@ class TapeInfo(Struct, omit_defaults=True, kw_only=True):
     status: Literal["recording", "complete", "cut"] = "recording"
     tags: list[str] = field(default_factory=list)
     entries: Count = 0
-    lost: Count = 0  # messages that could not be written
+    lost: Count = 0  # number of messages that could not be written
     parts: Annotated[int, Meta(ge=1)] = 1  # number of files; more than 1 if the tape was rotated
     redacted: bool = True
     fairlead: str = ""
@@ -73,7 +74,7 @@ class TapeInfo(Struct, omit_defaults=True, kw_only=True):
 
 
 def about_entry(entry: "MCPServerEntry | None") -> dict[str, Any]:
-    """Return the description of a server for the companion file."""
+    """Return a server's description for the companion file."""
     if entry is None:
         return {}
     if entry.type == "stdio":
@@ -96,5 +97,5 @@ def command_of(info: TapeInfo) -> list[str]:
 
 
 def base_of(path: str | os.PathLike[str]) -> str:
-    """Return the path of a tape without its suffix."""
+    """Return a tape's path without its suffix."""
     return os.fspath(path).removesuffix(LINES).removesuffix(ABOUT)

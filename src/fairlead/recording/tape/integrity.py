@@ -1,4 +1,4 @@
-"""Warnings about a tape that was edited, truncated or generated."""
+"""Warnings about a tape that was edited, truncated or not recorded."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ __all__ = ["integrity_warnings"]
 
 
 def integrity_warnings(reader: TapeReader) -> list[str]:
-    """Return the problems found when the tape was opened and when it was last read."""
+    """Return the problems found when the tape was opened and last read."""
     found = list(reader.troubles)
     if reader.skipped:
         found.append(f"{_counted(reader.skipped, 'line')} could not be read")

@@ -1,4 +1,4 @@
-"""Secrets in the configuration of a server, which the server may repeat in its responses."""
+"""Secrets in a server's configuration, which the server may repeat in its responses."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,17 +8,17 @@ from urllib.parse import unquote, urlsplit
 
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig, read_entry
 from ...redaction.redact_text import is_folder, is_secret_name, redact
-from ...transport.stdio.child_process import child_environment
+from ...transport.stdio.child_environment import child_environment
 
 __all__ = ["secrets_in", "secrets_of"]
 
-# Further names of variables and headers that hold secrets. These words are too common in messages
-# to be redacted there.
+# Additional names of variables and headers that contain secrets. These words are too common in
+# messages to be redacted there.
 _VARIABLE: Final = re.compile(r"(?i)(?:^|[_-])(?:key|pat|pass|auth|dsn|jwt|pin|signature|creds?)$")
 
 
 def secrets_of(entry: MCPServerEntry | dict[str, Any] | None) -> list[str]:
-    """Return the secrets of an entry and of the environment that its command inherits.
+    """Return the secrets in an entry and in the environment that its command inherits.
 
     Raises:
         ConfigError: The `dict` is not a valid entry.
@@ -39,9 +39,9 @@ def secrets_in(command: Sequence[str], environment: Mapping[str, str]) -> list[s
 
 
 def _values(named: Mapping[str, str]) -> list[str]:
-    """Return the values with the name of a secret, with and without a prefix such as `Bearer`.
+    """Return the values whose names indicate a secret, with and without a prefix such as `Bearer`.
 
-    The passwords in URLs are included, whatever the name: a server may use them alone.
+    Passwords in URLs are included for any name, because a server may use them separately.
     """
     held = [value for name, value in named.items() if _is_secret_variable(name, value)]
     urls = [value for value in named.values() if "://" in value]

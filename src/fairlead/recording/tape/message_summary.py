@@ -1,4 +1,4 @@
-"""Kind and target of a message on a tape, without decoding its content, which may be long."""
+"""Summary of a recorded message, without decoding its content, which may be long."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class MessageHeading(Struct):
 
     @property
     def name(self) -> int | str | None:
-        """The id, if it has a valid type."""
+        """The id, if its type is valid."""
         return self.id if isinstance(self.id, int | str) else None
 
     def read_params(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ _nothing = MessageHeading()
 
 
 def message_heading(entry: TapeEntry) -> MessageHeading:
-    """Return the members of the message of an entry; none if the entry is not a valid message."""
+    """Return the members of an entry's message; none if the message is invalid."""
     try:
         return _decode(entry.message)
     except UNREADABLE:
@@ -62,7 +62,7 @@ def summary_of(heading: MessageHeading) -> str:
 
 
 def summary(entry: TapeEntry) -> str:
-    """Describe the message of an entry in a few words."""
+    """Describe an entry's message in a few words."""
     return summary_of(message_heading(entry))
 
 

@@ -1,4 +1,4 @@
-"""Output files of commands, which replace an existing file only on request."""
+"""Output files of commands; an existing file is replaced only on request."""
 
 import errno
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ __all__ = ["check_not_existing", "open_output"]
 
 @contextmanager
 def open_output(place: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
-    """Open a new file that replaces `place` when the block ends without an exception.
+    """Open a new file that replaces `place` when the `with` block ends without an exception.
 
     A symbolic link is kept, and its target is replaced.
 
@@ -24,12 +24,12 @@ def open_output(place: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
     check_not_existing(place, overwrite=overwrite)
     with replacing(place.resolve()) as stream:
         yield stream
-        # The block may have taken minutes, in which another process could create the file.
+        # Another process may have created the file in the meantime.
         check_not_existing(place, overwrite=overwrite)
 
 
 def check_not_existing(place: Path, *, overwrite: bool) -> None:
-    """Check an output path before the work that produces its content.
+    """Check an output path before its content is produced.
 
     Raises:
         FileExistsError: The file exists and `overwrite` is not set.

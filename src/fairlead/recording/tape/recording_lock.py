@@ -1,14 +1,14 @@
-"""Lock on a tape while it is recorded. The system releases it when the process ends."""
+"""Lock for a tape while it is recorded. The system releases the lock when the process ends."""
 
 import sys
 
 __all__ = ["held", "hold"]
 
-# Windows has no `flock`; two recorders of one tape are not detected there.
+# Windows has no `flock`, so two recorders of one tape are not detected on Windows.
 if sys.platform == "win32":
 
     def hold(file: int) -> None:
-        """Do nothing."""
+        """Do nothing, because Windows has no `flock`."""
 
     def held(file: int) -> bool:
         """Return False: the lock is not supported."""
@@ -31,7 +31,7 @@ else:
     def held(file: int) -> bool:
         """Return True if another process holds the lock."""
         try:
-            # A shared lock fails exactly if a recorder holds the exclusive one.
+            # A shared lock fails if and only if a recorder holds the exclusive lock.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True

@@ -1,4 +1,4 @@
-"""Files of a tape and tapes of a directory."""
+"""The files of a tape, and the tapes in a folder."""
 
 from glob import escape
 from pathlib import Path
@@ -9,12 +9,12 @@ __all__ = ["files_of", "is_tape", "name_of_part", "number_of_part", "parts_of", 
 
 
 def name_of_part(base: str, part: int) -> Path:
-    """Return the file of a part. The name of the first part has no number."""
+    """Return the file that contains a part. The first part's file name has no number."""
     return Path(f"{base}{LINES}" if part == 1 else f"{base}.{part}{LINES}")
 
 
 def number_of_part(place: Path) -> int:
-    """Return the number of a part from the name of its file."""
+    """Return the number of a part from its file name."""
     number = place.name.removesuffix(LINES).rpartition(".")[2]
     return int(number) if number.isdigit() and number.isascii() else 1
 
@@ -36,14 +36,14 @@ def files_of(base: str) -> list[Path]:
 
 
 def is_tape(place: Path) -> bool:
-    """Return True if a file has a companion. Later parts have none: `v1.2` may be another tape than
-    `v1`.
+    """Return True if a file has a companion file. A later part has none, but a name like `v1.2` may
+    also belong to a separate tape.
     """
     return place.with_name(f"{place.name.removesuffix(LINES)}{ABOUT}").exists()
 
 
 def tapes_in(folder: Path) -> list[Path]:
-    """Return the first file of each tape in a directory."""
+    """Return the first file of each tape in a folder."""
     found = []
     for place in sorted(folder.glob(f"*{LINES}")):
         head, dot, number = place.name.removesuffix(LINES).rpartition(".")

@@ -14,8 +14,9 @@ from ...errors import RpcError
 from ...interceptor import After, Exchange, Interceptor, Outcome, SyncInterceptor
 from ...peer import Peer
 from ...peer.intercepted_peer import InterceptedPeer
-from ...protocol.caller import ANONYMOUS, SUBSCRIPTION_KEY, Principal
+from ...protocol.caller import ANONYMOUS, SUBSCRIPTION_KEY, Principal, principal_name
 from ...protocol.envelope import Direction, TransportContext
+from ...protocol.identity.token_principal import TokenPrincipal
 from ...protocol.json_edit import members_of
 from ...upstream.connection.relayed_call import (
     RelayedCall,
@@ -43,7 +44,7 @@ __all__ = ["Recorder"]
 _UP: Final = Direction.CLIENT_TO_SERVER
 _DOWN: Final = Direction.SERVER_TO_CLIENT
 
-# id of the edge, which is valid while the request is pending; direction; id of the request
+# `id()` of the edge, which stays valid while the request is pending; direction; request id
 _Key: TypeAlias = tuple[int, Direction, RequestId]
 _Place: TypeAlias = tuple[
     str | None, RequestId | None, str | None
@@ -51,33 +52,35 @@ _Place: TypeAlias = tuple[
 
 
 class Recorder(SyncInterceptor):
-    """Recorder of messages to a tape. Put it first, where it sees every message of clients.
+    """Interceptor that records messages on a tape. Put it first, so that it sees all messages from
+    clients.
 
-    Changes that later interceptors make to messages of a server are recorded only as notes; with
-    `around`, these messages are recorded as clients see them.
+    If later interceptors change messages from a server, the tape contains only notes about the
+    changes. Use `around` to record these messages as clients see them.
 
     Sessions are labelled s1, s2, ... in the order of their first message, because their real ids
-    are secret. Each stateless request is a session of its own, r1, r2, ..., because ids are unique
+    are secret. Each stateless request is a separate session (r1, r2, ...), because ids are unique
     only within a session.
     """
 
     def __init__(
         self, tape: TapeWriter, *, server_of: Callable[[Exchange], str | None] | None = None
     ) -> None:
-        """Set the tape; `server_of` returns the server that a client's message goes to, if it is
-        known.
+        """Set the tape.
+
+        `server_of` returns the server that a client's message is sent to, if it is known.
         """
         self.tape = tape
         self._server_of = server_of
-        # sessions by the id of their peer, until the peer is garbage-collected
+        # sessions by the peer's `id()`, until the peer is garbage-collected
         self._known: dict[int, _Session] = {}
         self._sessions, self._requests = itertools.count(1), itertools.count(1)
         self._under_way: dict[_Key, _Asked] = {}
-        self._alone: dict[int, str] = {}  # labels of pending stateless requests by their edge
+        self._alone: dict[int, str] = {}  # labels of pending stateless requests, by their edge
 
     def around(self, interceptors: Sequence[Interceptor]) -> list[Interceptor]:
-        """Return the interceptors with this one at both ends, on the client's side for each
-        direction.
+        """Return the interceptors with a recorder on each side of them, so that both directions are
+        recorded as clients see them.
 
         Messages that the interceptors withhold from clients are then not on the tape.
         """
@@ -92,7 +95,7 @@ class Recorder(SyncInterceptor):
         key = id(exchange.edge), exchange.direction, message.id
         other = self._under_way.get(key)
         if other is not None and other.did is exchange.did:
-            # An inner interceptor sent this request; the client's own request is recorded already.
+            # An inner interceptor sent this request; the client's own request is on the tape.
             return exchange, None
         edge = exchange.edge
         alone = not isinstance(edge, Peer) and id(edge) not in self._alone
@@ -113,7 +116,7 @@ class Recorder(SyncInterceptor):
         return exchange, partial(self._answered, asked)
 
     def _end(self, asked: "_Asked") -> None:
-        # After a cancellation, the client may have used the id again.
+        # The client may have reused the id after a cancellation.
         if self._under_way.get(asked.key) is asked:
             del self._under_way[asked.key]
         if asked.alone:
@@ -132,8 +135,7 @@ class Recorder(SyncInterceptor):
         if not isinstance(outcome, BaseException):
             result = b"{}" if outcome is None else bytes(outcome)
             said = encode_success(message.id, result)
-            # Redaction of the whole frame can be skipped: besides the result, only a string id
-            # could contain a secret.
+            # With a harmless result, only a string id could contain a secret.
             clean = type(message.id) is int and self.tape.is_harmless(result)
         elif isinstance(outcome, RpcError):
             said = encode(_refusal(message.id, outcome))
@@ -147,7 +149,7 @@ class Recorder(SyncInterceptor):
                 self.tape.write(said, exchange.direction, *asked.place, None, exchange.did)
             return
         back = _DOWN if exchange.direction is _UP else _UP
-        stopped = asked.withdrawn  # a client that has cancelled the request gets no response
+        stopped = asked.withdrawn  # a client that cancelled the request gets no response
         self.tape.write(said, back, *asked.place, None, exchange.did, stopped, clean=clean)
 
     def _told(self, exchange: Exchange, note: Notification) -> After:
@@ -172,7 +174,8 @@ class Recorder(SyncInterceptor):
     def _withdraw(self, exchange: Exchange, note: Notification) -> "_Asked | None":
         """Mark the request that a notification cancels, so that its end is not recorded again.
 
-        The request is marked before the notification is forwarded, because it may end meanwhile.
+        The request is marked before the notification is forwarded, because it may end while that
+        happens.
         """
         if note.method != "notifications/cancelled" or not isinstance(note.params, Raw):
             return None
@@ -185,7 +188,7 @@ class Recorder(SyncInterceptor):
         return asked
 
     def _place(self, exchange: Exchange) -> "_Place":
-        """Return the session, the related request and the server of a message."""
+        """Return a message's session, related request and server."""
         edge = exchange.edge
         if exchange.direction is _UP:
             server = None if self._server_of is None else self._server_of(exchange)
@@ -203,16 +206,16 @@ class Recorder(SyncInterceptor):
         return self._alone.get(id(edge)) if session is None else session.label
 
     def _session(self, edge: object) -> "_Session | None":
-        """Return the session of a lasting connection, else None."""
+        """Return the session of a long-lived connection, else None."""
         known = self._known.get(id(edge))
         if known is None and isinstance(edge, Peer):
             known = self._known[id(edge)] = _Session(f"s{next(self._sessions)}")
-            # The entry must not outlive the peer: Python may give its id to another object.
+            # The entry is removed with the peer, because Python may reuse the peer's `id()`.
             finalize(edge, self._known.pop, id(edge), None).atexit = False
         return known
 
     def _transport(self, exchange: Exchange) -> Mapping[str, Any] | None:
-        """Return the transport of a message; None if the tape already has it for the connection."""
+        """Return a message's transport; None if the tape already has it for the connection."""
         context, session = exchange.transport, self._session(exchange.edge)
         principal = exchange.caller.principal
         if session is not None:
@@ -226,7 +229,7 @@ class Recorder(SyncInterceptor):
 
 
 class _Session(Struct):
-    """A lasting connection: its label, and the transport that was last recorded."""
+    """A long-lived connection: its label, and the transport that was recorded last."""
 
     label: str
     written: TransportContext | None = None
@@ -242,11 +245,11 @@ class _Asked(Struct, eq=False):
     did: list[str] | None
     alone: bool  # a stateless request
     place: _Place = (None, None, None)
-    withdrawn: bool = False  # True once its cancellation is being forwarded
+    withdrawn: bool = False  # True once the request's cancellation is being forwarded
 
 
 class _OneWay(SyncInterceptor):
-    """Recorder of the messages in one direction and their responses."""
+    """Records the messages in one direction, and their responses."""
 
     def __init__(self, recorder: Recorder, direction: Direction) -> None:
         self._recorder = recorder
@@ -259,7 +262,9 @@ class _OneWay(SyncInterceptor):
 
 
 def _tells_itself(exchange: Exchange) -> bool:
-    """Return True for a request of this process; its cancellation passes as a notification."""
+    """Return True if this process sent the request;
+    such requests are cancelled with a notification.
+    """
     edge = exchange.edge
     return isinstance(edge, InterceptedPeer) and exchange.direction is edge.ours
 
@@ -270,7 +275,7 @@ def _connection_of(exchange: Exchange) -> UpstreamConnection | None:
 
 
 def _call_of(exchange: Exchange) -> RelayedCall | None:
-    """Return the client's request during which a server sent a message, as far as known."""
+    """Return the client's request during which a server sent a message; None if unknown."""
     connection = _connection_of(exchange)
     if connection is None:
         return None
@@ -278,22 +283,22 @@ def _call_of(exchange: Exchange) -> RelayedCall | None:
     if isinstance(message, Notification):
         named = _subscription(message)
         if named is not None:
-            return connection.calls.get(named)  # None for a subscription of this process
+            return connection.calls.get(named)  # None for a subscription that this process opened
     if exchange.related is not None:
         return connection.calls.get(exchange.related)
     calls = list(connection.calls.values())
-    # Without correlation, a single pending request is the only candidate.
+    # Without other information, a single pending request is the only candidate.
     return calls[0] if len(calls) == 1 and not connection.correlates_calls else None
 
 
 def _is_change(exchange: Exchange) -> bool:
-    """Return True for a change notification; sessions with lists of their own rewrite these."""
+    """Return True for a change notification, which sessions with their own lists rewrite."""
     is_note = isinstance(exchange.message, Notification)
     return is_note and exchange.method.endswith(("/list_changed", "/updated"))
 
 
 def _is_heard_by(call: RelayedCall, connection: UpstreamConnection, exchange: Exchange) -> bool:
-    """Return True if the message reaches the client whose request is pending."""
+    """Return True if the message is sent to the client whose request is pending."""
     if not _is_change(exchange) or connection.stateless:
         return True
     if call.exchange.caller.stateless:
@@ -310,9 +315,7 @@ def _fronts(connection: UpstreamConnection, exchange: Exchange) -> list[EventRec
 
 
 def _ends(exchange: Exchange) -> bool:
-    """Return True for a change notification that is not forwarded; clients get one from this
-    process.
-    """
+    """Return True for a change notification that no client receives as the server sent it."""
     connection = _connection_of(exchange)
     if connection is None or not _is_change(exchange) or _fronts(connection, exchange):
         return False
@@ -321,7 +324,7 @@ def _ends(exchange: Exchange) -> bool:
 
 
 def _subscription(note: Notification) -> RequestId | None:
-    """Return the id of the subscription that a notification belongs to."""
+    """Return the id of the subscription to which a notification belongs."""
     params = note.params
     if not isinstance(params, Raw) or SUBSCRIPTION_KEY.encode() not in bytes(params):
         return None
@@ -334,7 +337,7 @@ def _request_id(raw: Raw | None) -> RequestId | None:
 
 
 def _for_client(note: Notification, call: RelayedCall | None) -> Notification:
-    """Replace the upstream's progress token or subscription id by the client's."""
+    """Replace the upstream's progress token or subscription id with the client's."""
     if call is None:
         return note
     token = call.exchange.progress_token
@@ -362,8 +365,10 @@ def _plain(context: TransportContext, principal: Principal) -> dict[str, Any]:
     facts = {name: held for name, held in known.items() if held is not None}
     facts.pop("connected", None)
     facts["type"] = facts.pop("transport_type")
-    if isinstance(principal, str):
-        facts["principal"] = principal
+    if (name := principal_name(principal)) is not None:
+        facts["principal"] = name
+    if isinstance(principal, TokenPrincipal):
+        facts["oauth"] = principal.facts()
     for name in ("headers", "cookies"):
         if name in facts:
             facts[name] = {

@@ -18,16 +18,17 @@ from .tape_files import number_of_part, parts_of
 
 __all__ = ["LineIndex", "LineLocation", "TapeReader", "decode_entry", "read_page", "read_tape"]
 
-MAX_LINE: Final = 64 << 20
-MAX_ABOUT: Final = 1 << 20  # bytes of a companion file
-BUFFER: Final = 256 << 10
-MOST_BYTES: Final = 8 << 20  # bytes of one page; a single larger entry is still returned
+MAX_LINE: Final = 64 << 20  # bytes of one line at most
+MAX_ABOUT: Final = 1 << 20  # maximum size of a companion file, in bytes
+BUFFER: Final = 256 << 10  # bytes that are read at once
+# Maximum size of a page in bytes; a single larger entry is still returned.
+MOST_BYTES: Final = 8 << 20
 
 _decode = msgspec.json.Decoder(TapeEntry).decode
 
 
 class LineLocation(Struct, frozen=True, gc=False):
-    """Location of a line: the part, the offset in it and the length."""
+    """Location of a line: the part of the tape, the offset in that part, and the length."""
 
     part: int
     offset: int
@@ -35,18 +36,20 @@ class LineLocation(Struct, frozen=True, gc=False):
 
 
 class TapeReader:
-    """Reader of all entries of a tape, in order and over all parts. Can be iterated many times."""
+    """Reader for all entries of a tape, in order. It can be iterated more than once."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open a tape, given with or without its suffix, or another file with lines of this format.
+        """Open a tape, with or without its suffix in `path`, or another file with lines of this
+        format.
 
         Raises:
             ConfigError: The tape does not exist, or has an unknown version.
         """
-        self.skipped = 0  # lines that could not be decoded in the last iteration
-        self.read = 0  # lines that were decoded in the last iteration
-        self.repeated = 0  # entries with the same sequence number as the previous entry
-        self.disordered = 0  # entries with a lower sequence number than the previous entry
+        self.skipped = 0  # number of lines that could not be decoded in the last iteration
+        self.read = 0  # number of lines that were decoded in the last iteration
+        self.repeated = 0  # number of entries with the same sequence number as the previous entry
+        # Number of entries with a lower sequence number than the previous entry.
+        self.disordered = 0
         self.whole = False  # True if the last iteration reached the end
         self.troubles: list[str] = []  # problems with the companion file
         self.on_read: Callable[[int], None] | None = None  # called with the number of bytes read
@@ -81,7 +84,7 @@ class TapeReader:
 
     @property
     def parts(self) -> list[Path]:
-        """The files with the lines."""
+        """The files that contain the lines of the tape."""
         return [self._alone] if self._alone is not None else parts_of(self.base)
 
     @property
@@ -92,9 +95,9 @@ class TapeReader:
     def lines_of(
         self, place: Path, offset: int = 0, number: int = 0
     ) -> Iterator[tuple[LineLocation, bytes, TapeEntry]]:
-        """Yield the entries of one part from an offset on; see `lines`."""
+        """Yield the entries of one part, starting at an offset; see `lines`."""
         with place.open("rb", buffering=BUFFER) as file:
-            inside = False  # True within a line that is too long
+            inside = False  # True while inside a line that is too long
             file.seek(offset)
             while line := file.readline(MAX_LINE):
                 spot = LineLocation(number, offset, len(line))
@@ -139,7 +142,7 @@ class TapeReader:
 
 
 class LineIndex:
-    """Index of the lines of a tape by number, which can be read again.
+    """Index of a tape's lines, with which a line can be read again by its number.
 
     The files stay open, so that they can be read after they were renamed or deleted. Locations are
     stored in arrays of numbers, because a tape may have millions of lines.
@@ -185,7 +188,7 @@ class TapePage(Struct, frozen=True):
 
 
 def read_page(reader: TapeReader, since: str = "", limit: int = 100) -> TapePage:
-    """Return the entries after a position, which is `next` of the previous page.
+    """Return the entries after a position, which is the previous page's `next`.
 
     Raises:
         ValueError: The position is invalid.
@@ -197,7 +200,8 @@ def read_page(reader: TapeReader, since: str = "", limit: int = 100) -> TapePage
         number = number_of_part(place) if index else 1
         if number < part:
             continue
-        if number > part:  # the requested part has been read completely, or was dropped meanwhile
+        # The requested part has been read completely, or was dropped in the meantime.
+        if number > part:
             part, offset = number, 0
         for spot, _, entry in reader.lines_of(place, offset):
             if len(entries) >= limit or (entries and count + spot.length > MOST_BYTES):
@@ -221,7 +225,7 @@ def read_tape(path: str | os.PathLike[str]) -> list[TapeEntry]:
 
 
 def decode_entry(entry: TapeEntry) -> dict[str, Any]:
-    """Decode the message of an entry; return an empty dict if it is not an object."""
+    """Decode an entry's message; return an empty dict if it is not an object."""
     return read_json(entry.message, dict[str, Any], {})
 
 
@@ -230,7 +234,7 @@ class _Versioned(msgspec.Struct):
 
 
 def _info_of(raw: bytes) -> TapeInfo:
-    """Decode the companion file; of an unknown version, only the version number."""
+    """Decode the companion file. If its version is unknown, decode only the version."""
     version = msgspec.json.decode(raw, type=_Versioned).version
     if version != VERSION:
         return TapeInfo(version=version)

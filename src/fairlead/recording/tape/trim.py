@@ -1,4 +1,4 @@
-"""Selection of entries of a tape, and a copy with only these."""
+"""Selection of a tape's entries, and copies of a tape with the selected entries."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ from .tape_reader import LineLocation, TapeReader
 
 __all__ = ["EntrySelection", "select_lines", "trim"]
 
-# A conversation without its opening cannot be replayed.
+# The opening messages of a conversation, without which it cannot be replayed.
 _OPENING: Final = ("initialize", "notifications/initialized", "server/discover")
 
 
@@ -25,7 +25,7 @@ _Asked: TypeAlias = tuple[str | None, str, object]  # session, direction, id
 
 
 class EntrySelection(Struct, kw_only=True):
-    """Selection of entries by number, session and method; a response goes with its request.
+    """Selection of entries by number, session and method. A response is selected with its request.
 
     A response without a request on the tape has no method: it is selected only if no method is
     given.
@@ -41,11 +41,11 @@ class EntrySelection(Struct, kw_only=True):
     _left: set[_Asked] = field(default_factory=set)  # pending requests that were not selected
 
     def is_over(self, entry: TapeEntry) -> bool:
-        """Return True if no further entry can match, so that the rest need not be read."""
+        """Return True if no further entry can match, so that reading can stop."""
         return self.last is not None and entry.seq > self.last and not self._kept
 
     def takes(self, entry: TapeEntry) -> bool:
-        """Return True if an entry is selected. Call it once per entry, in the order of the tape."""
+        """Return True if an entry is selected. Call this method once per entry, in tape order."""
         if self.session is not None and entry.session != self.session:
             return False
         message = message_heading(entry)
@@ -84,7 +84,8 @@ def trim(
     *,
     overwrite: bool = True,
 ) -> int:
-    """Write the selected entries to another tape, or replace the tape; return their number.
+    """Write the selected entries to another tape, or replace the tape; return the number of
+    entries.
 
     Raises:
         ConfigError: The tape is being recorded, or no entry is selected.
@@ -99,13 +100,13 @@ def trim(
         raise ConfigError(f"{base} is being recorded: choose another name")
     check_not_existing(place, overwrite=overwrite)
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Both files are complete on disk before an existing tape is replaced, in case the disk is full.
+    # Both files are complete on disk before a tape is replaced, because the disk may be full.
     with (
         open_output(about, overwrite=overwrite) as companion,
         open_output(place, overwrite=overwrite) as lines,
     ):
         count = 0
-        # Copied unchanged: a newer version may have written members unknown to this one.
+        # Lines are copied unchanged, because a newer version may have written unknown members.
         for line, _ in select_lines(reader.lines(), choice):
             lines.write(line)
             count += 1

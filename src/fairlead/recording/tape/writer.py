@@ -23,8 +23,8 @@ from .tape_files import is_tape, name_of_part, parts_of
 
 __all__ = ["TapeWriter"]
 
-MAX_BYTES: Final = 256 << 20  # bytes of one part
-# number of parts; older parts are dropped, except the first one, which has the handshake
+MAX_BYTES: Final = 256 << 20  # maximum size of one part, in bytes
+# maximum number of parts; older parts are dropped, except the first, which contains the handshake
 MAX_PARTS: Final = 8
 COMPLAIN_AGAIN: Final = 60.0  # seconds between two reports of lost messages
 
@@ -39,9 +39,9 @@ _check = msgspec.json.Decoder(Raw).decode
 
 
 class TapeWriter:
-    """Tape of one conversation, or of all conversations of a gateway.
+    """Writer for a tape that contains one conversation, or all conversations of a gateway.
 
-    If the disk is full, messages are counted as lost; the traffic is not affected.
+    If the disk is full, messages are counted as lost; forwarding is not affected.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class TapeWriter:
     ) -> None:
         """Create a tape, or overwrite an existing one, at `path` with or without `.tape.jsonl`.
 
-        Without `redact`, secrets are recorded. `began` is the start of the tape, now by default.
+        If `redact` is False, secrets are recorded. `began` is the start time of the tape; by
+        default the current time.
 
         Raises:
             OSError: The tape cannot be written, or another process is recording it.
@@ -67,7 +68,7 @@ class TapeWriter:
 
         self._base = base_of(path)
         self._redactor = (redactor or Redactor()) if redact else None
-        # With some settings even an empty result is changed, so no result counts as clean.
+        # If the redactor changes even an empty result, no result is considered clean.
         self._may_be_clean = self._redactor is None or self._redactor.message(_PLAIN) == _PLAIN
         self._max_bytes, self._max_parts = max_bytes, max(max_parts, 2)
         self._clock = time.monotonic() if began is None else began.steady
@@ -82,7 +83,7 @@ class TapeWriter:
         Path(self._base).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         first = _open(self.path)
         try:
-            hold(first)  # locked before any part of an older tape is deleted
+            hold(first)  # locked before parts of an older tape are deleted
             for old in parts_of(self._base)[1:]:
                 old.unlink(missing_ok=True)
             os.ftruncate(first, 0)
@@ -97,12 +98,12 @@ class TapeWriter:
 
     @property
     def path(self) -> Path:
-        """The file with the first lines."""
+        """The file that contains the first lines."""
         return Path(f"{self._base}{LINES}")
 
     @property
     def info(self) -> TapeInfo:
-        """The metadata so far."""
+        """The metadata collected so far."""
         return self._info
 
     def write(
@@ -122,11 +123,11 @@ class TapeWriter:
         """Append a message in its wire format. Never raises.
 
         `clean` means that redaction would not change the message. `when` is the time of a message
-        that passed earlier.
+        that was forwarded earlier.
         """
         if self._file is None:
             return
-        # Output of a server that is not a message; stored as a string to keep the line valid JSON.
+        # Server output that is not a message is stored as a string, so that the line is valid JSON.
         if not _is_json(message):
             message = _encode(message.decode("utf-8", "replace"))
         if self._redactor is not None and not clean:
@@ -141,8 +142,7 @@ class TapeWriter:
             and micros >= 0
             and not did
             and not stopped
-            # Nearly all messages take this path, which needs a third of the time of the encoder
-            # below.
+            # Nearly all messages are encoded here, three times as fast as by the encoder below.
         ):
             seconds, micros = divmod(micros, 1_000_000)
             self._append(
@@ -199,7 +199,7 @@ class TapeWriter:
             if self._size + len(line) > self._max_bytes and self._size:
                 self._rotate()
             written = os.write(self._file, line)
-            if written < len(line):  # a partial line would corrupt the next one
+            if written < len(line):  # a partial line would corrupt the next line
                 os.ftruncate(self._file, self._size)
                 raise OSError("no space left on the disk")
             self._size += written
@@ -217,7 +217,8 @@ class TapeWriter:
     def _rotate(self) -> None:
         assert self._file is not None
         part = self._part + 1
-        while is_tape(name_of_part(self._base, part)):  # skip a name that belongs to another tape
+        # Skip a file name that belongs to another tape.
+        while is_tape(name_of_part(self._base, part)):
             part += 1
         full, self._file = self._file, _open(name_of_part(self._base, part))
         self._size = 0
@@ -229,7 +230,10 @@ class TapeWriter:
         self._write_info()
 
     def _write_info(self) -> None:
-        """Replace the companion file atomically; a tape is readable without it."""
+        """Replace the companion file atomically.
+
+        A failure is only logged, because the tape can be read without it.
+        """
         place = Path(f"{self._base}{ABOUT}")
         try:
             write_atomically(place, msgspec.json.format(_encode(self._info), indent=2) + b"\n")

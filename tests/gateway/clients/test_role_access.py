@@ -1,0 +1,283 @@
+"""Gateways that accept access tokens: roles, audience of each endpoint, and sent headers."""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from fairlead import MCPServer
+from fairlead.gateway import Gateway
+from fairlead.gateway.clients.admission import ClientAccess
+from fairlead.gateway.gateway_file import read_gateway_file
+from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
+from fairlead.policy.actions import Audit
+from tests.support.gateway_servers import LIMIT, make, serving, until
+from tests.support.token_issuer import RunningIssuer, running_issuer
+
+FILE = """
+[views.part]
+deny = ["{deny}"]
+[clients.alice]
+token = "static"
+[auth]
+issuer = ["{a}", "{b}"]
+public_url = "{url}"
+[[auth.rules]]
+issuer = "{a}"
+groups = "ops"
+client = "operators"
+admin = true
+[[auth.rules]]
+issuer = "{a}"
+scopes = "mcp"
+client = "staff"
+view = "part"
+[[auth.rules]]
+issuer = "{b}"
+client = "partners"
+"""
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+HEADERS = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2026-07-28"}
+
+
+class Place:
+    """A gateway with two issuers."""
+
+    def __init__(self, a: RunningIssuer, b: RunningIssuer, url: str) -> None:
+        self.a, self.b, self.url = a, b, url
+        self.lines: list[dict[str, Any]] = []
+        self.gateway: Gateway
+        self.access: ClientAccess
+        self.path: Path
+        self.web: aiohttp.ClientSession
+
+    def ann(self, *groups: str, to: str = "/mcp", **claims: Any) -> str:
+        return self.a.token(self.url + to, sub="ann", groups=[*groups], scope="mcp", **claims)
+
+    async def post(
+        self, method: str, params: dict[str, Any], token: str | None, to: str = "/mcp"
+    ) -> tuple[int, Any, str | None]:
+        headers = {**HEADERS, "Mcp-Method": method}
+        if "name" in params:
+            headers["Mcp-Name"] = params["name"]
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
+        async with self.web.post(self.url + to, json=message, headers=headers) as reply:
+            is_json = reply.content_type == "application/json"
+            answer = await reply.json() if is_json else await reply.text()
+            return reply.status, answer, reply.headers.get("WWW-Authenticate")
+
+    async def tools(self, token: str | None, to: str = "/mcp") -> set[str]:
+        status, answer, _ = await self.post("tools/list", {}, token, to)
+        assert status == 200, answer
+        return {tool["name"] for tool in answer["result"]["tools"]}
+
+    async def status(self, token: str | None, to: str = "/mcp") -> int:
+        return (await self.post("tools/list", {}, token, to))[0]
+
+
+@contextlib.asynccontextmanager
+async def scene(
+    tmp_path: Path,
+    servers: dict[str, Any] | None = None,
+    audience: str | None = None,
+    *,
+    deny: str = "*_secret",
+    interceptors: Sequence[Interceptor] = (),
+) -> AsyncIterator[Place]:
+    """Run a gateway with two issuers; `deny` is the pattern that the role `staff` cannot use."""
+    sock = socket.create_server(("127.0.0.1", 0))
+    port = sock.getsockname()[1]
+    sock.close()
+    async with (
+        asyncio.timeout(LIMIT),
+        running_issuer() as a,
+        running_issuer() as b,
+        aiohttp.ClientSession() as web,
+    ):
+        place = Place(a, b, f"http://127.0.0.1:{port}")
+        place.web = web
+        place.path = tmp_path / "gateway.toml"
+        text = FILE.format(a=a.issuer, b=b.issuer, url=place.url, deny=deny)
+        if audience is not None:
+            text = text.replace("public_url", f'audience = "{audience}"\npublic_url')
+        place.path.write_text(text)
+        file = read_gateway_file(place.path)
+        place.access = ClientAccess(file)
+        audit = Audit(write=lambda raw: place.lines.append(json.loads(raw)))
+        async with (
+            serving(make("red")) as red,
+            Gateway(
+                settings=file.settings,
+                views=file.views,
+                roles=file.role_views,
+                is_admin=place.access.is_admin,
+                interceptors=[audit, *interceptors],
+            ) as gateway,
+            serving(
+                gateway,
+                port=port,
+                verify_token=place.access.verify,
+                auth=place.access.access(),
+            ),
+        ):
+            place.gateway = gateway
+            place.access.refused = gateway.access_refused
+            await gateway.connect(servers or {"red": {"url": red}, "blue": {"url": red}})
+            await until(lambda: gateway.is_ready)
+            yield place
+
+
+async def test_the_rule_that_matches_a_token_determines_its_view(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        operator, staff = place.ann("ops"), place.ann()
+        partner = place.b.token(f"{place.url}/mcp", sub="ann")
+        assert "red_secret" in await place.tools(operator)
+        assert "red_secret" not in await place.tools(staff)
+        assert "red_secret" in await place.tools(partner)
+        assert "red_secret" in await place.tools("static")
+        # Again, with cached verification results.
+        assert "red_secret" not in await place.tools(staff)
+        assert "red_secret" in await place.tools(operator)
+        call = {"name": "red_secret", "arguments": {}}
+        assert "error" in (await place.post("tools/call", call, staff))[1]
+
+
+async def test_a_token_that_matches_no_rule_is_refused_without_a_challenge(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        text = place.path.read_text()
+        place.path.write_text(text.replace('scopes = "mcp"', 'groups = "staff"'))
+        assert await place.access.follow(read_gateway_file(place.path), place.gateway)
+        stranger = place.a.token(f"{place.url}/mcp", sub="eve")
+        status, _, challenge = await place.post("tools/list", {}, stranger)
+        assert (status, challenge) == (403, None)
+        line = next(one for one in place.lines if one["decision"] == "refused")
+        assert line["reason"] == "no rule of [auth] matches the access token"
+        assert (line["issuer"], line["subject"]) == (place.a.issuer, "eve")
+        status, _, challenge = await place.post("tools/list", {}, None)
+        metadata = f"{place.url}/.well-known/oauth-protected-resource/mcp"
+        assert (status, challenge) == (401, f'Bearer resource_metadata="{metadata}"')
+
+
+async def test_a_token_without_the_scopes_of_a_rule_is_challenged_for_them(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        weak = place.a.token(f"{place.url}/mcp/red", sub="eve", scope="other")
+        status, _, challenge = await place.post("tools/list", {}, weak, "/mcp/red")
+        assert status == 403
+        assert challenge == (
+            'Bearer error="insufficient_scope", '
+            'error_description="This operation needs the scopes: mcp", scope="mcp", '
+            f'resource_metadata="{place.url}/.well-known/oauth-protected-resource/mcp/red"'
+        )
+
+
+async def test_each_endpoint_has_its_own_audience_and_metadata(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        known = place.url + "/.well-known/oauth-protected-resource"
+        for path in ("/mcp", "/mcp/red", "/mcp/blue"):
+            async with place.web.get(known + path) as reply:
+                document = await reply.json()
+            assert document["resource"] == place.url + path
+            assert document["authorization_servers"] == [place.a.issuer, place.b.issuer]
+            for other in ("/mcp", "/mcp/red", "/mcp/blue"):
+                expected = 200 if other == path else 401
+                assert await place.status(place.ann("ops", to=path), other) == expected
+
+
+async def test_a_token_of_another_role_cannot_use_a_session(tmp_path: Path) -> None:
+    start = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "c", "version": "1"},
+        },
+    }
+    async with scene(tmp_path) as place:
+
+        async def send(method: str, token: str, **more: Any) -> aiohttp.ClientResponse:
+            headers = {"Accept": HEADERS["Accept"], "Authorization": f"Bearer {token}"}
+            headers |= more.pop("headers", {})
+            async with place.web.request(
+                method, f"{place.url}/mcp", headers=headers, **more
+            ) as reply:
+                return reply
+
+        strong = place.ann("ops")
+        opened = await send("POST", strong, json=start)
+        session = {"Mcp-Session-Id": opened.headers["Mcp-Session-Id"]}
+        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        renewed = place.ann("ops", jti="renewed")
+        assert (await send("POST", renewed, json=ping, headers=session)).status == 200
+        for other in (place.ann(), place.b.token(f"{place.url}/mcp", sub="ann"), "static"):
+            assert (await send("POST", other, json=ping, headers=session)).status == 404
+            assert (await send("GET", other, headers=session)).status == 404
+            assert (await send("DELETE", other, headers=session)).status == 404
+        [client] = place.gateway.sessions()
+        assert client["role"] == "operators"
+
+
+async def test_admin_rights_require_a_rule_with_admin_set_to_true(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        for token, expected in ((place.ann("ops"), 200), (place.ann(), 403), ("static", 403)):
+            headers = {"Authorization": f"Bearer {token}"}
+            async with place.web.get(f"{place.url}/admin/sessions", headers=headers) as reply:
+                assert reply.status == expected
+
+
+async def test_tokens_are_refused_as_soon_as_their_rule_is_removed(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        staff, operator = place.ann(), place.ann("ops")
+        assert await place.status(staff) == 200
+        text = place.path.read_text()
+        place.path.write_text(text.replace('scopes = "mcp"', 'scopes = "other"'))
+        assert await place.access.follow(read_gateway_file(place.path), place.gateway)
+        assert await place.status(staff) == 403
+        assert await place.status(operator) == 200
+        place.path.write_text(text)
+        assert await place.access.follow(read_gateway_file(place.path), place.gateway)
+        assert await place.status(staff) == 200
+
+
+async def test_the_log_contains_role_subject_and_scopes_of_a_token(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        assert await place.tools(place.ann())
+        line = next(one for one in place.lines if one.get("method") == "tools/list")
+        assert (line["role"], line["subject"], line["scopes"]) == ("staff", "ann", ["mcp"])
+
+
+async def test_the_access_token_of_a_client_is_never_sent_to_a_server(tmp_path: Path) -> None:
+    seen: list[dict[str, str]] = []
+
+    async def note(exchange: Exchange, proceed: Proceed) -> Answer:
+        seen.append(dict(exchange.transport.headers or {}))
+        return await proceed(exchange)
+
+    server = MCPServer("spy", interceptors=[note])
+
+    @server.tool()
+    async def look() -> str:
+        return "seen"
+
+    async with serving(server) as upstream, scene(tmp_path, {"spy": {"url": upstream}}) as place:
+        token = place.ann("ops")
+        for to, name in (("/mcp", "spy_look"), ("/mcp/spy", "look")):
+            own = place.ann("ops", to=to)
+            call = {"name": name, "arguments": {}}
+            status, answer, _ = await place.post("tools/call", call, own, to)
+            assert (status, "result" in answer) == (200, True), answer
+        assert seen
+        text = json.dumps(seen)
+        assert "authorization" not in text.lower()
+        assert token not in text
