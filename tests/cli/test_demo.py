@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fairlead import MCPClient
 from fairlead.demo.notebook import SUNRISE
-from tests.support.cli_process import LIMIT, fairlead, on_terminal
+from tests.support.cli_process import LIMIT, fairlead, on_terminal, process_environment
 
 COMMAND = [sys.executable, "-m", "fairlead.demo"]
 
@@ -35,7 +35,7 @@ def test_the_demo_runs_a_session_in_each_era() -> None:
     assert not [line for line in done.stdout.splitlines() if line != line.rstrip()]
 
 
-def test_commands_printed_by_the_demo_work() -> None:
+def test_commands_printed_by_the_demo_succeed() -> None:
     *_, serve, tools, call = fairlead("demo").stdout.splitlines()
     for command, words in ((serve, ""), (tools, "roll_dice"), (call, '"total":')):
         done = subprocess.run(
@@ -45,11 +45,12 @@ def test_commands_printed_by_the_demo_work() -> None:
             text=True,
             timeout=LIMIT,
             check=True,
+            env=process_environment(),
         )
         assert words in done.stdout
 
 
-def test_the_demo_has_colours_on_a_terminal() -> None:
+def test_the_output_of_the_demo_has_colours_on_a_terminal() -> None:
     shown = on_terminal("demo")
     assert "\x1b[" in shown
     assert "Try it yourself" in shown

@@ -10,13 +10,13 @@ from fairlead.cli.main import main
 from tests.support.cli_process import DEMO, LIMIT, fairlead, on_terminal
 
 
-def test_version_option_prints_the_version() -> None:
+def test_the_version_option_prints_the_version() -> None:
     done = fairlead("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"fairlead {__version__}\n", "")
 
 
 @pytest.mark.parametrize("args", [(), ("--help",), ("-h",), ("help",), ("help", "--help")])
-def test_help_names_every_command(args: tuple[str, ...]) -> None:
+def test_the_help_text_names_every_command(args: tuple[str, ...]) -> None:
     done = fairlead(*args)
     assert (done.returncode, done.stderr) == (0, "")
     for command in ("serve", "list", "mcp", "doctor", "tools", "call", "paths", "demo"):
@@ -51,12 +51,12 @@ def test_the_help_text_of_doctor_has_at_most_88_columns() -> None:
     assert "Check configuration files, required programs" in shown
 
 
-def test_an_unknown_command_without_a_similar_one_lists_all() -> None:
+def test_an_unknown_command_without_a_similar_one_lists_all_commands() -> None:
     assert "expected one of serve, list, mcp, doctor, tools, call, " in fairlead("xyzzy").stderr
     assert "Unknown option '--frobnicate'" in fairlead("--frobnicate").stderr
 
 
-def test_main_returns_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_returns_the_exit_code_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert main(["call", "--help"]) == 0
     assert main(["call"]) == 2
@@ -70,7 +70,7 @@ def test_a_closed_output_pipe_causes_no_traceback() -> None:
         stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
-    process.stdout.close()  # `| head` also closes the pipe early
+    process.stdout.close()  # the pipe is closed early, as by `| head`
     _, stderr = process.communicate(timeout=LIMIT)
     assert (process.returncode, stderr) == (1, b"")
 

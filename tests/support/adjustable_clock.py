@@ -1,6 +1,6 @@
-"""A clock that tests advance, so that idle times pass at once while processes really run.
+"""A clock that tests can advance, for tests with idle timeouts and real processes.
 
-Import the fixture `virtual_time` from here; it replaces the one of `tests/conftest.py`.
+Import the fixture `virtual_time` from here; it replaces the one in `tests/conftest.py`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from tests.support.virtual_time import VirtualTime
 __all__ = ["AdjustableClock", "virtual_time"]
 
 STEP = 30.0  # seconds
-PAUSE = 0.01  # real seconds that each step waits, so that due timers run
+PAUSE = 0.01  # real seconds to wait after each step, so that due timers run
 
 
 class AdjustableClock(VirtualTime):

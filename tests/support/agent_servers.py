@@ -1,4 +1,4 @@
-"""Servers for the tests of agents: one works, one is dead, one dies in a call, one asks."""
+"""Servers for the agent tests: working, not starting, exiting in a call, or requesting input."""
 
 import asyncio
 import sys
@@ -73,7 +73,7 @@ server.run()
 
 
 class AgentServers:
-    """The entries of the servers, and the log that they write."""
+    """Configuration entries of the servers, and the log that they write."""
 
     def __init__(self, folder: Path) -> None:
         self._program = folder / "agent_server.py"
@@ -86,7 +86,7 @@ class AgentServers:
 
     @property
     def entries(self) -> dict[str, dict[str, Any]]:
-        """Return three working servers, and one that does not start."""
+        """Return entries of three working servers, and of one that does not start."""
         working = {name: self.entry(name) for name in ("paint", "fragile", "trains")}
         return {"dead": {"command": "there-is-no-such-program-here"}, **working}
 

@@ -12,7 +12,7 @@ _USUAL = {"host": "localhost", "content-type": "application/json", "accept": BOT
 
 
 class AsgiRequest:
-    """One request and the events that the application has sent so far."""
+    """One request and the events that the application sent so far."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class AsgiRequest:
         """
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
         self.sent: list[Any] = []
-        # The client reads no further events until this event is set.
+        # If set to an event, the client reads nothing more until the event is set.
         self.held: asyncio.Event | None = None
         self._incoming: asyncio.Queue[Any] = asyncio.Queue()
         first = {"type": "http.request", "body": b"" if message is None else body}

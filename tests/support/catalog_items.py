@@ -1,4 +1,4 @@
-"""Catalogs with a few items, and their pages as plain data."""
+"""Catalogs with a few items, and catalog pages as plain data."""
 
 import json
 from typing import Any

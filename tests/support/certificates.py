@@ -1,4 +1,4 @@
-"""Certificates for servers of tests."""
+"""Self-signed certificates for test servers."""
 
 import datetime
 from ipaddress import ip_address
@@ -8,7 +8,7 @@ __all__ = ["self_signed"]
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
-    """Create a certificate for this machine, and its key."""
+    """Create a certificate for localhost, and its key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,4 +1,4 @@
-"""A client that starts `fairlead` as its server, as hosts do, and calls a tool there."""
+"""A client that starts `fairlead` as its server and calls a tool through it."""
 
 import asyncio
 import sys

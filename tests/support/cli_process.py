@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.support.command_server import command_server
 
-LIMIT = 30.0  # seconds that any wait may take
+LIMIT = 30.0  # time limit of each wait, in seconds
 
 DEMO = ("--", sys.executable, "-m", "fairlead.demo")
 
@@ -33,13 +33,13 @@ def fairlead(
     """
     if not any(name.startswith("PYTHON") for name in env or ()):
         return command_server().run(
-            args, input=input, cwd=cwd, env=_environment(env), timeout=LIMIT
+            args, input=input, cwd=cwd, env=process_environment(env), timeout=LIMIT
         )
     return subprocess.run(
         [sys.executable, "-m", "fairlead", *args],
         input=input,
         cwd=cwd,
-        env=_environment(env),
+        env=process_environment(env),
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -56,7 +56,7 @@ def on_terminal(*args: str, env: Mapping[str, str] | None = None) -> str:
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env=_environment({"TERM": "xterm-256color", "COLUMNS": "100", **(env or {})}),
+        env=process_environment({"TERM": "xterm-256color", "COLUMNS": "100", **(env or {})}),
     )
     os.close(theirs)
     shown = b""
@@ -85,7 +85,7 @@ def run_by(file: Path) -> tuple[str, ...]:
 
 
 def talk(*messages: Mapping[str, Any]) -> str:
-    """Return the lines of a handshake-era client: its opening messages, then `messages`."""
+    """Return the lines that a handshake-era client sends: its handshake, then `messages`."""
     opening: list[Mapping[str, Any]] = [
         {
             "id": 0,
@@ -102,14 +102,14 @@ def talk(*messages: Mapping[str, Any]) -> str:
 
 
 class Signpost:
-    """A named pipe through which a process reports its id once it runs.
+    """A named pipe through which a running process reports its id.
 
-    `told` is the code that the process executes to write the id.
+    `report` is the code with which the process writes its id.
     """
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
-        self.told = f"open({str(path)!r}, 'w').write(str(os.getpid()))"
+        self.report = f"open({str(path)!r}, 'w').write(str(os.getpid()))"
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
     def read(self) -> int:
@@ -139,7 +139,7 @@ def interrupt(post: Signpost, *args: str) -> tuple[int, str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=_environment(None),
+        env=process_environment(),
         text=True,
         # A shell that runs the tests in the background makes them ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads
@@ -155,6 +155,10 @@ def interrupt(post: Signpost, *args: str) -> tuple[int, str]:
     return process.returncode, stderr
 
 
-def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
+def process_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment of a command: `fairlead` is on the PATH, colours are unset."""
     ignored = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
-    return {k: v for k, v in os.environ.items() if k not in ignored} | dict(extra or {})
+    kept = {k: v for k, v in os.environ.items() if k not in ignored}
+    # As in an active virtual environment, so that hints show the program by its name.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
+    return {**kept, "PATH": path, **(extra or {})}

@@ -1,4 +1,4 @@
-"""A user with a home, a project and files, isolated from the machine that runs the tests."""
+"""A user with a home folder and a project, isolated from the machine that runs the tests."""
 
 import io
 import json
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 
@@ -49,7 +50,7 @@ _OTHERS = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME
 
 
 class Done(NamedTuple):
-    """Exit code and output of a command."""
+    """Exit code and output of a finished command."""
 
     code: int
     out: str
@@ -57,7 +58,7 @@ class Done(NamedTuple):
 
 
 class Person:
-    """A user whose home is a folder of the test, and who runs commands in a project."""
+    """A user whose home folder belongs to the test, and who runs commands in a project."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -74,9 +75,16 @@ class Person:
         monkeypatch.chdir(self.project)
 
     def does(self, *args: str) -> Done:
-        """Run a command in this process; the command must not start another process."""
+        """Run a command in this process, which is possible if it starts no other process."""
         out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
+        script = Path(sys.executable).with_name("fairlead")
+        path = f"{script.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        with (
+            patch.object(sys, "orig_argv", [sys.executable, str(script), *args]),
+            patch.dict(os.environ, PATH=path),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
             code = main(args)
         return Done(code, out.getvalue(), err.getvalue())
 

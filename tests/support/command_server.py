@@ -1,9 +1,9 @@
-"""A process that has imported `fairlead` already and forks a child for each command.
+"""A process that has already imported `fairlead` and forks a child for each command.
 
-Most tests of commands check texts and exit codes. Starting an interpreter and importing everything
-costs 0.2 to 0.4 s of CPU each time, a fork 10 ms. Each command still is a process of its own, with
-its own pipes, environment and working directory. Tests of start-up or signals start `python -m
-fairlead` instead.
+Most tests of commands check texts and exit codes. Starting an interpreter and importing all
+modules costs 0.2 to 0.4 s of CPU time, a fork 10 ms. Each command is still a separate process,
+with its own pipes, environment and working directory. Tests of start-up or signals start
+`python -m fairlead` instead.
 """
 
 import atexit
@@ -79,7 +79,7 @@ class CommandServer:
 
 
 class _Reader:
-    """A thread that reads a pipe to its end."""
+    """A thread that reads a pipe until its end."""
 
     def __init__(self, fd: int) -> None:
         self.data = b""
@@ -106,7 +106,7 @@ _started: list[CommandServer] = []
 
 
 def command_server() -> CommandServer:
-    """Return the server of this test process."""
+    """Return the command server of this test process."""
     if not _started:
         _started.append(CommandServer())
         atexit.register(_started[0].close)
@@ -159,7 +159,9 @@ def _become(request: dict[str, object], fds: list[int]) -> None:
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
     sys.argv = ["fairlead", *request["args"]]  # type: ignore[misc]
-    sys.path[0] = ""  # `python -m` also sets it to the current directory
+    script = Path(sys.executable).with_name("fairlead")
+    sys.orig_argv = [sys.executable, str(script), *sys.argv[1:]]
+    sys.path[0] = ""  # `python -m` also sets `sys.path[0]` to the current directory
     from fairlead.cli.main import main
 
     code = 1

@@ -62,8 +62,8 @@ TOOLS: list[dict[str, Any]] = [
 COMPLETE = {"resultType": "complete", "_meta": {"io.modelcontextprotocol/serverInfo": SERVER}}
 CACHED = {**COMPLETE, "ttlMs": 60000, "cacheScope": "public"}
 
-# By method: the result's name in the schemas, and a result of the newest revision with every
-# optional member.
+# By method: the name of the result in the schemas, and a result with every
+# optional member of the newest revision.
 RESULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tools/list": ("ListToolsResult", {**CACHED, "tools": TOOLS, "nextCursor": "c"}),
     "tools/call": (
@@ -171,8 +171,8 @@ ASK = {
 }
 TAG = {"_meta": {"io.modelcontextprotocol/subscriptionId": 1}}
 
-# By method: the request's name in the schemas, params with every optional member, and the revisions
-# that support them.
+# By method: the name of the request in the schemas, params with every optional member,
+# and the revisions that support these params.
 PARAMS: dict[str, tuple[str, dict[str, Any], list[Revision]]] = {
     "initialize": ("InitializeRequest", CLIENT, list(HANDSHAKE)),
     "completion/complete": (
@@ -199,7 +199,7 @@ PARAMS: dict[str, tuple[str, dict[str, Any], list[Revision]]] = {
 }
 
 
-# The published schemas, as published and closed: a closed schema rejects unknown members.
+# The published schemas. A closed schema also rejects unknown members.
 
 
 @cache
@@ -210,9 +210,9 @@ def validator(revision: Revision, name: str, *, closed: bool = False) -> jsonsch
     if closed:
         for definition in definitions.values():
             members = definition.get("properties", {})
-            # closes the params of a message, not the whole message
+            # Close the params of a message, but not the message itself.
             close(members.get("params", definition))
-        # Output schemas are sent in every revision, as by the official SDK.
+        # Output schemas are sent in every revision, as the official SDK does.
         definitions["Tool"]["properties"].setdefault("outputSchema", {})
     root = {"$schema": schema["$schema"], "$ref": f"#/{place}/{name}", place: definitions}
     return jsonschema_rs.validator_for(root, retriever=refuse)
@@ -248,7 +248,7 @@ ODD = b'{"n":1.0000000000000000000000001e400,"big":12345678901234567890123456789
 
 
 def places(value: object) -> list[tuple[Any, Any]]:
-    """Return the container and the key of every value inside a value."""
+    """Return the container and the key of every nested value."""
     pairs: list[tuple[Any, Any]] = []
     keyed = (
         value.items()
@@ -278,7 +278,7 @@ values = st.recursive(
 
 @st.composite
 def mutated(draw: st.DrawFn, good: dict[str, Any]) -> dict[str, Any]:
-    """Draw a full-featured value with a few members replaced, removed or added."""
+    """Generate an example value with some members replaced, removed or added."""
     value = copy.deepcopy(good)
     for _ in range(draw(st.integers(0, 4))):
         container, key = draw(st.sampled_from(places(value) or [(value, "_meta")]))

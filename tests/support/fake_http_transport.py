@@ -7,7 +7,7 @@ __all__ = ["FakeHttpTransport", "turns"]
 
 
 class FakeHttpTransport(asyncio.Transport):
-    """A transport that records the written bytes and the calls made to it."""
+    """A transport that records written bytes and calls of its methods."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,9 +15,9 @@ from fairlead.manager.manager import MCPManager
 
 LIMIT = 20.0
 
-# Plain Python, so that the server has no Fairlead code and starts at once. `plan` has one entry per
-# start (the last one applies to all later starts): the method at which the server dies or hangs, or
-# the number of calls that it serves.
+# The server is plain Python, so that it starts fast and uses no Fairlead code. `plan` has one
+# entry per start; the last entry applies to all later starts. An entry has the method at which
+# the server exits or hangs, or the number of calls that it serves.
 PROGRAM = """
 import json, os, signal, subprocess, sys, time
 
@@ -83,7 +83,7 @@ for line in sys.stdin:
 
 
 class Rough:
-    """One faulty server and its log."""
+    """A faulty server and the log it writes."""
 
     def __init__(self, folder: Path, name: str, *plan: dict[str, Any], **more: Any) -> None:
         self.name = name
@@ -100,7 +100,7 @@ class Rough:
 
     @property
     def pids(self) -> list[int]:
-        """Return the process id of every start so far."""
+        """Return the ids of all processes of the server, in order of their start."""
         return [int(pid) for pid in self.notes("start")]
 
     async def got(self, method: str, start: int) -> int:
@@ -131,7 +131,7 @@ async def run(manager: MCPManager, name: str, arguments: Any = None, **options: 
 
 
 def alive(folder: Path) -> list[str]:
-    """Return the processes that have this folder in their command, with any parent."""
+    """Return the command lines of processes that mention this folder."""
     found = []
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -145,7 +145,7 @@ def alive(folder: Path) -> list[str]:
 @contextlib.asynccontextmanager
 async def nothing_left(folder: Path) -> AsyncIterator[None]:
     """Check that the block leaves no process, task or descriptor behind."""
-    # Connect one server first: it creates objects that the process keeps and that are not leaks.
+    # The first connection creates objects that stay in the process and are not leaks.
     async with MCPManager() as manager:
         await manager.connect_servers({"warm": Rough(folder, "warm").entry})
     await _quiet(folder)

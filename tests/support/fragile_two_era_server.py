@@ -1,9 +1,9 @@
-"""A server of both eras that notes its calls and can be made to exit during its start.
+"""A server of both eras that records its calls and can be made to exit during its start.
 
-Run as `python -m tests.support.fragile_two_era_server FOLDER`. The first message decides which kind
-of clients a process serves: "asked" (a handshake with elicitation), "plain" (another handshake) or
-"stateless". The process writes the numbers of its calls to `FOLDER/KIND.PID`. If there is a file
-`FOLDER/KIND.exit`, the process removes the file and exits instead.
+Run as `python -m tests.support.fragile_two_era_server FOLDER`. The first message determines the
+kind of clients that a process serves: "asked" (a handshake with elicitation), "plain" (another
+handshake) or "stateless". The process writes the numbers of its calls to `FOLDER/KIND.PID`. If
+the file `FOLDER/KIND.exit` exists, the process removes the file and exits instead.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from fairlead.interceptor import Answer, Exchange, Proceed
 __all__ = ["FragileServer"]
 
 EXIT_CODE = 3
-WORK = 0.005  # seconds that a call takes, so that most processes are killed during one
+WORK = 0.005  # seconds per call, so that most processes are killed during a call
 
 
 class FragileServer:
-    """The folder of one fragile server, as tests use it."""
+    """Methods with which tests observe and stop the processes of a fragile server."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "processes"
@@ -48,7 +48,7 @@ class FragileServer:
         return [int(number) for file in files for number in file.read_text().split()]
 
     def fail_next_start(self, kind: str) -> Path:
-        """Make the next process of a kind exit; return the file that it removes."""
+        """Make the next process of this kind exit, and return the file that it removes."""
         file = self._folder / f"{kind}.exit"
         file.touch()
         return file
@@ -66,7 +66,7 @@ def _runs(pid: int) -> bool:
 
 
 class _Notes:
-    """An interceptor that opens the file of the process at the first message."""
+    """An interceptor that records calls in the file of its process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -31,8 +31,9 @@ from fairlead.transport.channel import Channel
 from tests.support.line_sockets import listen_tcp, listen_unix
 
 LIMIT = 20.0
-MARK = "TOP-SECRET"  # part of every result and description that the narrow client must not receive
-NARROW, WIDE, NOBODY = "narrow", "wide", ""  # tokens, which are also the names of their principals
+MARK = "TOP-SECRET"  # marks results and descriptions that the narrow client must not receive
+# Tokens, which are also used as the names of the principals.
+NARROW, WIDE, NOBODY = "narrow", "wide", ""
 HANDSHAKE, BATCHES, STATELESS = "2025-11-25", "2025-03-26", "2026-07-28"
 META = {
     "io.modelcontextprotocol/protocolVersion": STATELESS,
@@ -45,7 +46,7 @@ BOTH = "application/json, text/event-stream"
 
 
 def notes() -> MCPServer:
-    """Return a server of which the narrow client may use one half."""
+    """Return a server with allowed items and items that are sealed for the narrow client."""
     server = MCPServer("notes", rate_limit_rate=0)
 
     @server.tool(description="Read a note.")
@@ -98,7 +99,7 @@ def notes() -> MCPServer:
 
 
 def vault() -> MCPServer:
-    """Return a server that the narrow client may not use at all."""
+    """Return a server that the narrow client must not use at all."""
     server = MCPServer("vault", rate_limit_rate=0)
 
     @server.tool(description=MARK)
@@ -140,7 +141,7 @@ _SEALED: dict[str, Any] = {
 
 
 class Spy:
-    """An interceptor that records the principal of every exchange, in either direction."""
+    """An interceptor that records the principal of every exchange in both directions."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, Principal]] = []
@@ -158,8 +159,8 @@ class Policy(NamedTuple):
 
     make: Callable[[dict[str, Any]], dict[str, Any]]  # returns the options of a `Gateway`
     unpoliced: Mapping[str, str] = MappingProxyType({})
-    tokens: bool = True  # whether clients need a token
-    wide_too: bool = False  # whether the policy applies to every client
+    tokens: bool = True  # True if clients need a token
+    wide_too: bool = False  # True if the policy applies to both clients
 
 
 _LISTS_PASS = dict.fromkeys(
@@ -194,7 +195,7 @@ class Kind(NamedTuple):
     method: str
     allowed: dict[str, Any]
     sealed: tuple[dict[str, Any], ...]
-    at_vault: tuple[dict[str, Any], ...] = ()  # params of sealed items of the server `vault`
+    at_vault: tuple[dict[str, Any], ...] = ()  # params that name sealed items of the server `vault`
     marked: bool = True
     eras: tuple[str, ...] = ("handshake", "stateless")
 
@@ -269,7 +270,7 @@ POLICIES = {
         lambda _: _rule(
             {"identity": NARROW, "tool": SEALED_NAMES}, {"rate": {"rate": 1e-6, "burst": 1}}
         ),
-        _only_calls("calls are limited here"),
+        _only_calls("the policy limits calls"),
     ),
     "tool lock": Policy(
         lambda lock: {"observing": Observability(lock=ToolLockData(servers=lock))},
@@ -288,9 +289,7 @@ POLICIES = {
                 ],
             ]
         },
-        dict.fromkeys(
-            KINDS, "the rule refuses anonymous clients, and every client here has a token"
-        ),
+        dict.fromkeys(KINDS, "the rule applies to anonymous clients, and all clients have a token"),
     ),
 }
 
@@ -302,14 +301,14 @@ class Place(NamedTuple):
     """One gateway and its listeners."""
 
     gateway: Gateway
-    urls: dict[str, str]  # by listener: tcp, asgi, sessionless
-    unix: str  # HTTP on a unix socket
-    lines: dict[str, str]  # by principal: path of a unix socket that carries one message per line
-    tcp: dict[str, int]  # by principal: port that carries one message per line
+    urls: dict[str, str]  # URLs by listener: tcp, asgi, sessionless
+    unix: str  # path of a unix socket that serves HTTP
+    lines: dict[str, str]  # by principal: path of a unix socket with one message per line
+    tcp: dict[str, int]  # by principal: TCP port with one message per line
 
 
 class Host:
-    """All gateways, in one background thread."""
+    """All gateways of a test module, served by one background thread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -392,7 +391,7 @@ def _attaching(gateway: Gateway, who: str) -> Callable[[Channel], None]:
     tasks: set[Any] = set()
 
     def accept(channel: Channel) -> None:
-        if who == NOBODY:  # no principal is passed, as in `run_stdio`
+        if who == NOBODY:  # no principal is given, as in `run_stdio`
             task = asyncio.get_running_loop().create_task(gateway.serve(channel))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -407,7 +406,7 @@ def _verify(token: str) -> str | None:
 
 
 def _approved() -> dict[str, Any]:
-    """Return a lock whose definitions of the sealed tools differ from the served ones."""
+    """Return a lock whose definitions of the sealed tools differ from the server's."""
     other = {"description": "Something else.", "inputSchema": {"type": "object", "properties": {}}}
     return {
         "notes": lock_tools([{"name": "erase", **other}]),
@@ -416,7 +415,7 @@ def _approved() -> dict[str, Any]:
 
 
 def _restful() -> MCPServer:
-    """Return a plain server, because a gateway has no REST endpoint."""
+    """Return a server with a REST endpoint, which gateways do not have."""
     server = MCPServer("rest", **_rule({"identity": NARROW, **_SEALED}, "block"))
 
     @server.tool()
@@ -447,18 +446,18 @@ async def _served(server: Any, **options: Any) -> AsyncIterator[str]:
 
 
 class Refused(Exception):
-    """An entry point rejected the client."""
+    """Raised if an entry point rejects the client."""
 
 
 class Entry:
     """A client at one entry point. `ask` sends a request and returns its response."""
 
     era: ClassVar[str] = "handshake"
-    at_servers: ClassVar[bool] = True  # whether it is available at `/mcp/NAME` as well as at `/mcp`
-    methods: ClassVar[tuple[str, ...]] = ()  # the supported methods; if empty, all
-    anonymous: ClassVar[bool] = True  # whether it can be used without a token
+    at_servers: ClassVar[bool] = True  # also available at `/mcp/NAME`, not only at `/mcp`
+    methods: ClassVar[tuple[str, ...]] = ()  # the supported methods; empty means all
+    anonymous: ClassVar[bool] = True  # can be used without a token
     listener: ClassVar[str] = "tcp"
-    hears: ClassVar[bool] = False  # whether notifications can arrive at any time
+    hears: ClassVar[bool] = False  # notifications can arrive at any time
 
     def __init__(self, place: Place, who: str, server: str = "") -> None:
         self.place, self.who = place, who
@@ -509,7 +508,7 @@ def _response(body: str, kind: str) -> Any:
     """Return the last message of a response, which is JSON or a stream of events."""
     if "event-stream" in kind:
         return json.loads([x for x in body.splitlines() if x.startswith("data:")][-1][5:])
-    if "json" not in kind:  # the path is not an MCP endpoint for this client
+    if "json" not in kind:  # for this client, the path is not an MCP endpoint
         return {"error": body or "the response has no body"}
     return json.loads(body) if body else {"error": "the response has no body"}
 
@@ -594,7 +593,7 @@ class PostWithoutSessions(HttpEntry):
     async def open(self) -> None:
         await super().open()
         if self.path:
-            return  # the endpoint of one server answers `initialize` only in a session
+            return  # endpoints of single servers answer `initialize` only in a session
         answer = await self.ask("initialize", _introduction(self.version))
         if "result" not in answer:
             raise Refused(answer)

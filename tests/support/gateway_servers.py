@@ -1,4 +1,4 @@
-"""Upstream servers for gateways, in this process and as programs."""
+"""Upstream servers for gateway tests, in this process and as programs."""
 
 import asyncio
 import contextlib
@@ -186,7 +186,7 @@ async def names(client: MCPClient) -> list[str]:
 
 
 class Ears:
-    """The notifications that a client received."""
+    """Notifications that a client has received."""
 
     def __init__(self) -> None:
         self.notes: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
@@ -203,7 +203,7 @@ class Ears:
                     return params
 
     def drain(self) -> list[tuple[str, dict[str, Any]]]:
-        """Remove and return the notifications that were received but not yet waited for."""
+        """Remove and return received notifications that no test has waited for."""
         found = []
         while not self.notes.empty():
             found.append(self.notes.get_nowait())

@@ -1,4 +1,4 @@
-"""A home directory with a configuration file of every host program, in its native format."""
+"""A home directory with configuration files of all host programs, in their native formats."""
 
 import json
 from pathlib import Path
@@ -333,7 +333,7 @@ def write(root: Path, files: dict[str, Any]) -> None:
 
 
 def full_home(root: Path) -> HostPaths:
-    """Create a home with a file of every program and a project with some of them."""
+    """Create a home directory with a file of every program, and a project with some of them."""
     files = {n: c.replace("/ROOT", str(root)) for n, c in USER_FILES.items()}
     write(root / HOME, files)
     write(root / PROJECT, PROJECT_FILES)
@@ -341,7 +341,7 @@ def full_home(root: Path) -> HostPaths:
 
 
 def machine_in(root: Path, **env: str) -> HostPaths:
-    """Return the paths of a machine below `root`, with a home and a project."""
+    """Return the file locations of a machine below `root`, with a home and a project."""
     (root / PROJECT).mkdir(parents=True, exist_ok=True)
     return HostPaths(
         platform="linux",

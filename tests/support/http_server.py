@@ -167,7 +167,7 @@ def stateless(
     headers: dict[str, str] | None = None,
     **meta: Any,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return body and headers of a stateless request; a header whose value is "" is omitted."""
+    """Return body and headers of a stateless request; headers with an empty value are omitted."""
     params = {**(params or {}), "_meta": {**META, **meta}}
     sent = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method}
     if name := params.get("name") or params.get("uri"):
@@ -195,7 +195,7 @@ async def serving(server: MCPServer, **options: Any) -> AsyncIterator[Web]:
 
 
 class Desk:
-    """Events by which tests follow and control the tools of the test server."""
+    """Events with which tests observe and control the tools of the test server."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Line-based servers on unix domain sockets and TCP ports, for channels that connect to them."""
+"""Line-based servers on Unix domain sockets and TCP ports, for tests of channels."""
 
 import asyncio
 import contextlib

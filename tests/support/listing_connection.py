@@ -1,4 +1,4 @@
-"""A connection to a server that only serves lists and records the requests."""
+"""A fake connection to a server that only serves lists and records requests."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ class ListingConnection:
         self.active = asyncio.Event()
         self.requests: list[tuple[str, Any]] = []
         self.timeouts: set[float] = set()
-        self.malformed = False  # if true, its lists are numbers instead of arrays
+        self.malformed = False  # if True, lists are returned as numbers instead of arrays
         # awaited before each page is returned
         self.answering: Callable[[], Awaitable[object]] | None = None
 

@@ -1,4 +1,4 @@
-"""The server of the matrix tests; run as a program, it serves stdin and stdout."""
+"""The server of the matrix tests, also a program that serves stdin and stdout."""
 
 import asyncio
 

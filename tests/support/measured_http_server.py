@@ -1,4 +1,4 @@
-"""A program that serves HTTP, so that its memory can be measured from outside."""
+"""A program that serves HTTP, so that tests can measure its memory from outside."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Servers that log every message they receive, and the log as tests read it."""
+"""Servers that log every message they receive, and the test's access to that log."""
 
 import asyncio
 import json
@@ -11,9 +11,9 @@ from tests.support.observed_stdio_server import LISTS
 
 __all__ = ["LIMIT", "LIST_METHODS", "Received", "ServerLog"]
 
-LIMIT = 10.0  # timeout in seconds of a test, which usually takes one or two
+LIMIT = 10.0  # time limit of a test in seconds; most tests take one or two seconds
 LIST_METHODS = tuple(LISTS)
-QUIET = 0.3  # seconds without a new line after which servers count as idle
+QUIET = 0.3  # servers count as idle after this many seconds without a new log line
 
 
 class Received(NamedTuple):
@@ -30,7 +30,7 @@ class Received(NamedTuple):
 
 
 class ServerLog:
-    """The log of all servers of a test."""
+    """The log that all servers of a test share."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,15 +40,23 @@ class ServerLog:
     # Servers
 
     def entry(self, name: str, **options: Any) -> dict[str, Any]:
-        """Return the entry of a handshake-only server without any library; it starts in 30 ms.
+        """Return the entry of a server without any library, which starts in 30 ms.
 
-        Options: `eras` (["handshake"], ["stateless"] or both), `settles_on` (a revision),
-        `varying` (a tool that is listed for clients with a capability, by capability), `tools`
-        (names), `lock` (a path) and `port` that only one process can have, `asks_roots` (after the
-        handshake), `gate` (a path that must exist before it answers), `crash` (at start), `silent`
-        and `exits_on` (methods; with `exits_while` only if that path exists), `refuses_all`
-        (except initialize), `requires` (a capability, or it exits), `changing_lists` (another tool
-        in each list), `announces` (list changes without end).
+        Options:
+            eras: ["handshake"] (default), ["stateless"] or both.
+            settles_on: The revision that the server negotiates.
+            varying: Tools that are listed only for clients with a capability, by capability.
+            tools: Names of tools.
+            lock, port: A path and a port that only one process can own at a time.
+            asks_roots: Request roots after the handshake.
+            gate: A path that must exist before the server answers.
+            crash: Exit at the start.
+            silent, exits_on: Methods that are not answered, or at which the server exits.
+            exits_while: Apply `exits_on` only while this path exists.
+            refuses_all: Refuse everything except `initialize`.
+            requires: A capability without which the server exits.
+            changing_lists: Return another tool in each list.
+            announces: Announce list changes continuously.
         """
         program = str(Path(__file__).with_name("observed_stdio_server.py"))
         args = ["-I", "-S", program, str(self.path), name, json.dumps(options)]
@@ -77,7 +85,7 @@ class ServerLog:
         return [pid for pid in self.started(server) if _runs(pid)]
 
     def peak(self) -> int:
-        """Return the largest number of processes that ran at the same time."""
+        """Return the maximum number of processes that ran concurrently."""
         running = most = 0
         ended: set[int] = set()
         for line in map(json.loads, self.path.read_text().splitlines()):
@@ -108,7 +116,7 @@ class ServerLog:
         return bool(self.received("initialize", pid=pid))
 
     async def quiet(self) -> None:
-        """Wait until no server has received anything for a moment."""
+        """Wait until no server has received a message for a moment."""
         async with asyncio.timeout(LIMIT):
             size = -1
             while size != (now := self.path.stat().st_size):

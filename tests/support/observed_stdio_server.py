@@ -67,7 +67,7 @@ class Server:
             self._receive(self._inbox.get())
 
     def _take_exclusive(self) -> None:
-        """Take the lock and the port, which only one process can have."""
+        """Acquire the lock and the port, which only one process can own."""
         try:
             if path := self.options.get("lock"):
                 self._file = os.open(path, os.O_CREAT | os.O_RDWR)
@@ -138,7 +138,7 @@ class Server:
         elif method == "ping":
             self.answer(message, {})
         elif self.options.get("refuses_all"):
-            self.refuse(message, "this server accepts nothing but initialize")
+            self.refuse(message, "this server refuses all requests except initialize")
         else:
             self._dispatch(method, message)
 
@@ -177,7 +177,7 @@ class Server:
         self.answer(message, {"supportedVersions": [STATELESS], "capabilities": capabilities})
 
     def _announce(self) -> None:
-        """Announce changes of the list of tools, a thousand times per second."""
+        """Announce changes of the tool list a thousand times per second."""
         while True:
             self.notify("tools/list_changed")
             time.sleep(0.001)
@@ -276,7 +276,7 @@ class Server:
         self.request("sampling/createMessage", params, then)
 
     def _tool_folders(self, message: dict[str, Any], arguments: dict[str, Any]) -> None:
-        """Answer with the roots of the first `roots/list` result, which many servers keep."""
+        """Answer with the roots of the first `roots/list` result, as many servers do."""
         if hasattr(self, "_roots"):
             self.answer_text(message, self._roots)
             return

@@ -14,7 +14,7 @@ from fairlead import Context, MCPServer
 
 
 class Recorder:
-    """A thread that copies standard input to a pipe and to the log."""
+    """A thread that copies stdin to a pipe and to the log."""
 
     def __init__(self, log: str, name: str) -> None:
         self._log = os.open(log, os.O_APPEND | os.O_CREAT | os.O_WRONLY)

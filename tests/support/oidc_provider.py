@@ -1,6 +1,6 @@
-"""A real authorization server for tests: `oidc-provider` from npm, and a user who fills its forms.
+"""A real authorization server (`oidc-provider` from npm), and a user who fills in its forms.
 
-Needs Node and npm. Without them tests are skipped, except in CI.
+The tests are skipped if Node or npm is missing, except in CI.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ START = 30.0  # seconds
 
 
 def install() -> Path:
-    """Install the packages once, for all test processes, and return their folder."""
+    """Install the packages once for all test processes, and return their folder."""
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
         if os.environ.get("CI") == "true":
@@ -49,9 +49,9 @@ def install() -> Path:
 
 @contextlib.asynccontextmanager
 async def running_provider(**options: Any) -> AsyncIterator["Provider"]:
-    """Run the provider with options of its program, such as `ttl` in seconds or `cimd`."""
+    """Run the provider with command-line options such as `ttl` (seconds) or `cimd`."""
     home = await asyncio.to_thread(install)
-    # Beside `node_modules`, where Node looks for packages.
+    # The program must be next to `node_modules`, where Node looks for packages.
     program = home / PROGRAM.name
     if not program.exists() or program.read_bytes() != PROGRAM.read_bytes():
         fresh = program.with_suffix(f".{os.getpid()}")
@@ -87,7 +87,7 @@ class Provider:
         self.visits: list[AuthorizationRequest] = []  # of scripted users
 
     async def counts(self) -> dict[str, int]:
-        """Return how often each grant was requested, by `grant status`."""
+        """Return the number of requests for each grant, by `grant status`."""
         async with aiohttp.ClientSession() as http, http.get(f"{self.issuer}/count") as reply:
             return await reply.json()  # type: ignore[no-any-return]
 
@@ -99,6 +99,12 @@ class Provider:
             return await visit(request.url, request.redirect_uri, name)
 
         return authorize
+
+
+async def confirm_code(url: str, name: str = "alice") -> None:
+    """Log in and confirm a device code on its page, which has no form at the end."""
+    with pytest.raises(AssertionError, match="Sign-in Success|200"):
+        await visit(url, "nowhere:", name)
 
 
 async def visit(url: str, redirect_uri: str, name: str) -> str:
@@ -117,9 +123,10 @@ async def visit(url: str, redirect_uri: str, name: str) -> str:
                     return url
                 continue
             assert reply.status == 200, (reply.status, text[:500])
-            action = re.search(r'<form[^>]*action="([^"]+)"', text)
+            action = re.search(r'<form[^>]*action="([^"]*)"', text)
             assert action is not None, text[:500]
             hidden = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', text)
-            form = {**dict(hidden), "login": name, "password": "x"}
+            # `action` is the button of the consent page of FastMCP.
+            form = {**dict(hidden), "login": name, "password": "x", "action": "approve"}
             url = urljoin(url, action[1])
     raise AssertionError("too many pages")

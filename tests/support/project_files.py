@@ -1,4 +1,4 @@
-"""Configuration files that a project may have for each host program, in its native format."""
+"""Configuration files of each host program in a project, in their native formats."""
 
 import json
 import math
@@ -28,7 +28,7 @@ _KEYS = {
 
 
 def project_files() -> Iterator[tuple[Host, str]]:
-    """Yield every host that reads files of a project, with each of their paths in it."""
+    """Yield every host that reads project files, with each of its paths in the project."""
     machine = HostPaths(platform="linux", home="/home", cwd="/project", env={}, root="/nowhere")
     for host in HOSTS:
         paths = [p.path for p in host.places(machine, _Folders()) if p.level == "project"]
@@ -44,7 +44,7 @@ class _Folders(ConfigReader):
 
 
 def servers_in(host: Host, servers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a host's document with these servers."""
+    """Return the configuration document of a host with these servers."""
     if host.id in ("continue", "vibe"):
         listed = [{"name": name, **entry} for name, entry in servers.items()]
         return {_KEYS.get(host.id, "mcpServers"): listed}

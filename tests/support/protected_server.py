@@ -1,4 +1,4 @@
-"""A server that accepts only tokens of a real authorization server."""
+"""A server that only accepts tokens of a real authorization server."""
 
 import asyncio
 import contextlib
@@ -19,19 +19,22 @@ START = 20.0  # seconds
 
 
 class ProtectedServer:
-    """ASGI application that checks tokens in front of another one."""
+    """ASGI application that checks tokens before it calls another application."""
 
     def __init__(self, app: Any, issuer: str, keys: KeySet) -> None:
         self._app = app
         self._keys = keys
         self.issuer = issuer
         self.url = ""
-        self.required: set[str] = set()  # scopes; a token without them is refused with 403
+        self.required: set[str] = set()  # required scopes; tokens without them are refused with 403
         self.revoked: set[str] = set()  # tokens that are refused with 401
-        self.tokens: list[str | None] = []  # of all requests, in order
+        self.tokens: list[str | None] = []  # tokens of all requests, in order
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "websocket" and (challenge := self._refusal(scope)) is not None:
+            await receive()
+            await respond(send, 401, b"{}", challenge, kind="websocket.http")
+        elif scope["type"] != "http":
             await self._app(scope, receive, send)
         elif scope["path"].startswith("/.well-known/oauth-protected-resource"):
             document = {
@@ -72,18 +75,20 @@ class ProtectedServer:
         return f"{origin}/.well-known/oauth-protected-resource/mcp{path}"
 
 
-async def respond(send: Any, status: int, body: bytes, challenge: str | None = None) -> None:
+async def respond(
+    send: Any, status: int, body: bytes, challenge: str | None = None, kind: str = "http"
+) -> None:
     headers = [(b"content-type", b"application/json")]
     if challenge is not None:
         headers.append((b"www-authenticate", challenge.encode()))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": f"{kind}.response.start", "status": status, "headers": headers})
+    await send({"type": f"{kind}.response.body", "body": body})
 
 
 @contextlib.asynccontextmanager
 async def protected_server(issuer: str) -> AsyncIterator[ProtectedServer]:
     """Serve a tool `add` to clients with tokens of an issuer."""
-    server = MCPServer("protected")
+    server = MCPServer("protected", rate_limit_rate=0)
 
     @server.tool()
     async def add(a: int, b: int) -> int:
@@ -95,7 +100,7 @@ async def protected_server(issuer: str) -> AsyncIterator[ProtectedServer]:
     app = ProtectedServer(server.create_http_app(), issuer, keys)
     sock = socket.create_server(("127.0.0.1", 0))
     app.url = f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
-    runner = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none"))
+    runner = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     task = asyncio.create_task(runner.serve(sockets=[sock]))
     try:
         yield app

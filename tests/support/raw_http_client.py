@@ -1,4 +1,4 @@
-"""HTTP without a library: requests as bytes, and their responses."""
+"""HTTP requests as raw bytes, and their responses, without a library."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ def request(
     session: dict[str, str] | None = None,
     **meta: Any,
 ) -> bytes:
-    """Return a valid stateless request with the changes that the arguments make.
+    """Return a valid stateless request, modified by the arguments.
 
     `session` replaces the headers of a stateless request.
     """
@@ -64,9 +64,7 @@ class Line:
         self.writer.write(data)
 
     async def answer(self, limit: float = 5.0) -> "Got":
-        """Return the next response, or the part of it that was received before the connection
-        ended.
-        """
+        """Return the next response, or what was received of it before the connection ended."""
         async with asyncio.timeout(limit):
             try:
                 head = await self.reader.readuntil(b"\r\n\r\n")
@@ -107,7 +105,7 @@ class Got:
 
     def __init__(self, head: bytes, body: bytes) -> None:
         first, *lines = head.decode("latin-1").strip().split("\r\n")
-        self.status = int(first.split(" ")[1]) if first else 0  # 0 if there was no response
+        self.status = int(first.split(" ")[1]) if first else 0  # 0 if no response was received
         self.fields = {
             name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)
         }

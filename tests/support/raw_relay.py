@@ -1,4 +1,4 @@
-"""A relay between raw ends that send and read exact lines over real sockets."""
+"""A relay between a raw client and a raw server, which exchange exact lines over sockets."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ class End:
         return message
 
     async def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Return the next message for which `wanted` is true; keep others in `skipped`."""
+        """Return the next message for which `wanted` is true; append others to `skipped`."""
         while True:
             message = await self.read()
             if wanted(message):
@@ -189,7 +189,7 @@ class Server(End):
 
 
 class Scene:
-    """A relay, and methods that create its clients and servers."""
+    """A relay, with methods that create its clients and servers."""
 
     def __init__(self, relay: Relay, front: str) -> None:
         self.relay = relay
@@ -215,7 +215,7 @@ class Scene:
                 refused = server.era == "stateless" and server.seen[0]["method"] == "initialize"
                 if (
                     not refused or self.relay.pool.target.is_process
-                ):  # a process is opened a second time, on the same connection
+                ):  # a process is initialized again on the same connection
                     return server
 
     def came(self, server: Server) -> None:
@@ -249,7 +249,7 @@ async def scene(
     interceptors: Any = (),
     **settings: Any,
 ) -> AsyncIterator[Scene]:
-    """Run a relay to a server of this era. The test answers the methods in `quiet` itself."""
+    """Run a relay to a server of this era; the test answers the methods in `quiet`."""
     with tempfile.TemporaryDirectory() as folder:
         behind, before = str(Path(folder) / "behind"), str(Path(folder) / "before")
         way = ServerTarget(name="raw", open=lambda: connect_unix(behind), is_process=shared)

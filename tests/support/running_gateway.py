@@ -1,4 +1,4 @@
-"""`fairlead gateway` and `fairlead up` as processes, for the tests of both."""
+"""`fairlead gateway` and `fairlead up` as processes."""
 
 import asyncio
 import contextlib
@@ -73,7 +73,7 @@ class Running:
 
 
 def _gone(group: int) -> bool:
-    """Wait until no process of a session is left; return False after five seconds."""
+    """Wait until no process of a session exists; return False after five seconds."""
     limit = time.monotonic() + 5
     while time.monotonic() < limit:
         if not any(_session(entry) == group for entry in os.listdir("/proc") if entry.isdigit()):

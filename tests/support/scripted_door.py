@@ -1,4 +1,4 @@
-"""An HTTP client without a network whose responses a test provides; works with virtual time."""
+"""A fake HTTP client whose responses a test provides, also with virtual time."""
 
 import asyncio
 import contextlib
@@ -77,6 +77,8 @@ def stream() -> ScriptedReply:
 class ScriptedDoor:
     """A replacement for `HttpClient` whose responses come from the function `answer`."""
 
+    logins = None  # no request waits for a user to log in
+
     def __init__(self, answer: Callable[[Asked], Awaitable[HttpResponse]]) -> None:
         self.asked: list[Asked] = []
         self.reached = True
@@ -104,9 +106,7 @@ class ScriptedDoor:
 
 
 class ScriptedChannel:
-    """An `HttpChannel` over a scripted client, with the items it delivered and the errors it
-    reported.
-    """
+    """An `HttpChannel` over a scripted client; records delivered items and reported errors."""
 
     def __init__(self, door: ScriptedDoor, channel: channels.HttpChannel) -> None:
         self.door = door

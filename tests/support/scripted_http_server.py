@@ -1,4 +1,4 @@
-"""A web server whose responses a test controls byte by byte, and a client for it."""
+"""A web server whose responses a test controls byte by byte, and a peer that uses it."""
 
 import asyncio
 import contextlib
@@ -251,7 +251,7 @@ def stateless_server(rest: Handler) -> Handler:
 
 
 class Host:
-    """The notifications, errors and ends that a client reports to its host."""
+    """Recorder of the notifications and errors that a client reports, and of its end."""
 
     def __init__(self) -> None:
         self.told: asyncio.Queue[Notification] = asyncio.Queue()

@@ -29,7 +29,7 @@ def raw_items(items: Iterable[Any]) -> list[Raw]:
 
 
 class ScriptedPeer:
-    """The peer of a connection. It records the reasons with which it is closed."""
+    """A fake peer that records the reasons with which it is closed."""
 
     def __init__(self) -> None:
         self.channel = SharedStream()
@@ -95,7 +95,7 @@ class ScriptedClient:
 
 
 class ScriptedUpstream:
-    """An `Upstream` named "red", its calls, and the connections that it opens.
+    """An `Upstream` named "red", the client for its calls, and the connections it opens.
 
     As a context manager it is connected at the start of the block and stopped at its end.
     """
@@ -110,11 +110,12 @@ class ScriptedUpstream:
         **options: Any,
     ) -> None:
         self.clients: list[Any] = []
-        self.errors: list[Exception] = []  # errors that the next attempts raise
+        self.errors: list[Exception] = []  # errors that the next connection attempts raise
         self.states: list[str] = []  # states in the order in which they were reported
         self.notifications: list[tuple[str, str, Any]] = []
         self.opened_with: list[tuple[Any, ...]] = []  # the arguments of `open_client`
-        self.opening: Callable[[], Awaitable[None]] | None = None  # awaited before each attempt
+        # Awaited before each connection attempt.
+        self.opening: Callable[[], Awaitable[None]] | None = None
         self.prepare: Callable[[ScriptedClient], object] = lambda client: None
         self.connect: Callable[..., Awaitable[Any]] = self._connect_scripted
         monkeypatch.setattr(upstream_module, "open_client", self._open)

@@ -1,4 +1,4 @@
-"""One exchange without a connection, and a handler that answers it."""
+"""A single exchange without a connection, and a handler that answers it."""
 
 import json
 from typing import Any
@@ -45,7 +45,7 @@ def exchange(
 
 
 class Behind:
-    """The handler behind an interceptor: it records exchanges and answers them."""
+    """A handler that records exchanges and answers them."""
 
     def __init__(self, answer: bytes | None = b"{}") -> None:
         self.answer = answer

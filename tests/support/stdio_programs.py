@@ -4,7 +4,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-# A minimal server without a library, as a base for faulty ones.
+# A minimal server without a library, on which faulty servers are based.
 PRELUDE = """
 import json, os, signal, subprocess, sys, threading, time
 

@@ -1,6 +1,6 @@
-"""Gateways in front of observed servers, and their clients.
+"""Gateways for observed servers, and their clients.
 
-Only this module builds the gateways of these tests and writes their files.
+All tests of observed servers use this module to build gateways and write their files.
 """
 
 import asyncio
@@ -69,9 +69,7 @@ async def gateway_for(
     options: Mapping[str, Any] | None = None,
     **relay: Any,
 ) -> AsyncIterator[Served]:
-    """Serve a gateway over HTTP; `tokens` maps tokens to principals, `relay` has the relay's
-    settings.
-    """
+    """Serve a gateway over HTTP with `tokens` (principals by token) and `relay` settings."""
     settings = RelaySettings(**relay)
     async with Gateway(manager, relay=settings, **(options or {})) as gateway:
         await gateway.connect(dict(servers))
@@ -88,7 +86,7 @@ async def gateway_for(
 def write_file(
     folder: Path, servers: Servers, *, clients: Sequence[str] = (), **settings: Any
 ) -> Path:
-    """Write a gateway's file. Each of `clients` has its name as its token."""
+    """Write a gateway configuration file; each of `clients` uses its name as its token."""
     content: dict[str, Any] = {**settings, "servers": servers}
     if clients:
         content["clients"] = {name: {"token": name} for name in clients}
@@ -110,7 +108,7 @@ def running_file(person: Person, file: Path, *options: str) -> Iterator[Running]
 
 
 class Client:
-    """A client, the messages it received, and the prefix of its server's tool names."""
+    """A client, the messages it received, and the prefix of the tool names."""
 
     def __init__(self, client: MCPClient, ears: Ears, logged: list[Any], prefix: str) -> None:
         self.mcp, self.ears, self.logged, self._prefix = client, ears, logged, prefix
@@ -126,12 +124,12 @@ class Client:
         return int(await self.call("pid"))
 
     async def tools(self) -> list[str]:
-        """Return the server's own names of its tools in the endpoint's list."""
+        """Return the tool names in the list of the endpoint, as the server defines them."""
         listed = [tool["name"] for tool in await self.mcp.list_tools(cache=False)]
         return [x.removeprefix(self._prefix) for x in listed if x.startswith(self._prefix)]
 
     async def list_everything(self) -> None:
-        """Request the four lists, as hosts do when they connect."""
+        """Request all four lists, as hosts do when they connect."""
         await self.mcp.list_tools(cache=False)
         await self.mcp.list_prompts(cache=False)
         await self.mcp.list_resources(cache=False)
@@ -175,7 +173,7 @@ async def connect(
 
 
 class RawSession:
-    """A session of a handshake client that sends requests by hand and opens no stream."""
+    """A handshake session that sends requests without a client library and opens no stream."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, prefix: str) -> None:
         self.id = ""
@@ -212,6 +210,15 @@ class RawSession:
     async def pid(self) -> int:
         return int(await self.call("pid"))
 
+    async def list_change(self) -> str:
+        """Open a stream, and return the method of the first notification of a changed list."""
+        headers = {"Accept": "text/event-stream", "Mcp-Session-Id": self.id}
+        async with self._http.get(self._url, headers=headers) as response:
+            async for line in response.content:
+                if line.startswith(b"data:") and b"list_changed" in line:
+                    return str(json.loads(line[5:])["method"])
+        raise AssertionError("the stream ended")
+
     async def _post(self, message: Any) -> list[dict[str, Any]]:
         headers = {"Accept": "application/json, text/event-stream"}
         if self.id:
@@ -240,7 +247,8 @@ async def raw_session(
 
     Without `server`, `url` is the endpoint of a single server.
     """
-    async with aiohttp.ClientSession() as http:
+    # No timeout, because some tests advance the clock.
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout()) as http:
         single = server is None or endpoint == "single"
         address = f"{url}/{server}" if endpoint == "single" else url
         raw = RawSession(http, address, "" if single else f"{server}_")

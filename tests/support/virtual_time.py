@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 __all__ = ["VirtualTime"]
 
-_REAL_WAIT = 5.0  # real seconds to wait for events from outside the loop when no timer is left
+_REAL_WAIT = 5.0  # real seconds to wait for events from outside the loop if no timer is set
 
 
 class VirtualTime:
-    """A clock that stands still while tasks run, and jumps to the next timer when all wait."""
+    """A clock that stands still while tasks run, and jumps to the next timer when they wait."""
 
     def __init__(self) -> None:
         self.now = 1000.0

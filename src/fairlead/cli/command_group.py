@@ -1,4 +1,4 @@
-"""Groups of commands: dispatch to a command, and help that lists them."""
+"""Command groups: dispatch to a command, and the help text that lists the commands."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -21,9 +21,10 @@ def run_one(
     examples: str = "",
     find_elsewhere: Callable[[str], str | None] | None = None,
 ) -> int:
-    """Run a command of a group: `run_NAME` of its module, or `run`. The group "" is `fairlead`.
+    """Run a command in a group: the function `run_NAME` or `run` of its module. The group "" is
+    `fairlead` itself.
 
-    `find_elsewhere` returns the full command line of a name that belongs to another group.
+    `find_elsewhere` returns the full command line for a command that belongs to another group.
 
     Raises:
         CommandError: The command is unknown, or it failed.

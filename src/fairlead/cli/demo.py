@@ -115,7 +115,7 @@ async def _look_around(client: MCPClient) -> None:
 
 
 async def _fail_usefully(client: MCPClient) -> None:
-    _step("Call a tool with invalid arguments: the error tells a model how to correct them")
+    _step("Call a tool with invalid arguments: the error explains how to correct them")
     result = await client.call_tool("roll_dice", {"sides": 1, "times": "many"})
     error = client.tool_error(result)
     if error is not None:
@@ -124,7 +124,7 @@ async def _fail_usefully(client: MCPClient) -> None:
 
 
 async def _measure(client: MCPClient) -> None:
-    _step(f"Call a quick tool {_CALLS} times, one call after the other")
+    _step(f"Call a quick tool {_CALLS} times in sequence")
     arguments = {"value": 1, "from_unit": "nmi", "to_unit": "km"}
     spent: list[float] = []
     _ShownChannel.quiet = True
@@ -161,9 +161,9 @@ def _outcome(*lines: str, mark: str = "✓", colour: str = "32") -> None:
 
 
 class _ShownChannel:
-    """A channel that prints every message, shortened to the width of the terminal."""
+    """A channel that prints every message, truncated to the terminal's width."""
 
-    quiet = False  # set on the class, so that the benchmark step silences all channels
+    quiet = False  # a class attribute, so that the benchmark step silences all channels
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -1,7 +1,7 @@
 """Entry point of the command line: finds a command, runs it and returns its exit code.
 
-Each command is a function `run(argv) -> int` of a module that is imported only when the command is
-used, so that a server started with `fairlead serve` does not pay for the others.
+Each command is a function `run(argv) -> int` in a module that is imported only when the command is
+used, so that the modules of other commands do not delay its start.
 """
 
 import os
@@ -56,7 +56,7 @@ _COMMANDS = {
     "rules": ("check a rules file, or test it with a tape", "policy.rules"),
     "lock": ("record the definitions of tools and detect changes", "policy.lock"),
     "paths": ("show the paths of Fairlead's files", "mcp.paths_command"),
-    "demo": ("show a client and a server talking in both protocol eras", "demo"),
+    "demo": ("show a client and a server communicating in both protocol eras", "demo"),
 }
 
 _EXAMPLES = """\
@@ -75,7 +75,7 @@ _EXAMPLES = """\
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
-        # Text of a server must not make printing fail in a locale with a narrow encoding.
+        # Server text must not make printing fail in a locale with a limited encoding.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         if not isinstance(exc, ConfigError):
             raise
-        CommandError(str(exc)).show()  # an invalid file named on the command line
+        CommandError(str(exc)).show()  # a file named on the command line is invalid
         return USAGE
 
 
@@ -113,7 +113,7 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _find_elsewhere(name: str) -> str | None:
-    """Return the full command line of a subcommand of `fairlead mcp`."""
+    """Return the full command line for a subcommand of `fairlead mcp`."""
     from .mcp.mcp import COMMANDS
 
     return f"fairlead mcp {name}" if name in COMMANDS else None

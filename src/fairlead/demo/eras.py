@@ -1,4 +1,4 @@
-"""Interceptors that restrict a server to one era, to show how a gateway bridges the two."""
+"""Interceptors that restrict a server to one era, to demonstrate how a gateway bridges the eras."""
 
 from fairlead.errors import RpcError
 from fairlead.interceptor import Answer, Exchange, Proceed
@@ -15,7 +15,7 @@ async def only_handshake(exchange: Exchange, proceed: Proceed) -> Answer:
 
 
 async def only_stateless(exchange: Exchange, proceed: Proceed) -> Answer:
-    """Reject requests of sessions, including `initialize`."""
+    """Reject requests in sessions, including `initialize`."""
     if not exchange.caller.stateless:
         raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
     return await proceed(exchange)

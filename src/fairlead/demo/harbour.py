@@ -1,4 +1,4 @@
-"""Second demo server, which supports only the handshake era and keeps a session."""
+"""A second demo server, which supports only the handshake era and keeps a session."""
 
 import math
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""The demo server: a notebook in memory and a few tools.
+"""The demo server: an in-memory notebook and a few tools.
 
 Meant to be read and copied, so it imports Fairlead as your own server would.
 """
@@ -20,12 +20,12 @@ server = MCPServer(
     version="1.0.0",
     title="Fairlead demo",
     instructions="A notebook and some small tools. Notes are lost when the server stops.",
-    rate_limit_rate=0,  # no limit, because the demo is used to measure the speed of calls
+    rate_limit_rate=0,  # no limit, because the demo is used to measure how fast calls are
 )
 
 
 class Note(Struct):
-    """One note. Structs, dataclasses and plain containers are converted to JSON."""
+    """A note. Structs, dataclasses and plain containers are converted to JSON."""
 
     title: str
     text: str
@@ -142,7 +142,7 @@ def roll_dice(
 
 @server.resource("notes://all", title="All notes", mime_type="application/json")
 def all_notes() -> dict[str, Any]:
-    """All notes of the notebook."""
+    """All notes in the notebook."""
     return {"notes": notes}
 
 

@@ -1,1 +1,1 @@
-"""Support for tests of MCP clients: conversations recorded once and replayed afterwards."""
+"""Support for testing MCP clients: conversations are recorded once and replayed afterwards."""

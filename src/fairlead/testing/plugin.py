@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["TapeFactory", "fairlead_tape", "pytest_addoption"]
 
 _PASSED = pytest.StashKey[bool]()
-_GIVEN = pytest.StashKey["dict[str, TapedServer]"]()  # the servers of a test by name
+_GIVEN = pytest.StashKey["dict[str, TapedServer]"]()  # the servers used by a test, by name
 
 
 class TapeFactory(Protocol):
     """Type of the `fairlead_tape` fixture."""
 
     def __call__(self, name: str, target: Any = None, **options: Any) -> "TapedServer":
-        """Return a server to attach to: the real one in the first run, its tape afterwards.
+        """Return a server to attach to: the real server in the first run, its tape afterwards.
 
-        `options` are those of `TapeServer` and apply when the tape is played. The same name returns
-        the same server.
+        `options` are passed to `TapeServer` when the tape is played. The same name returns the same
+        server.
         """
         ...
 
@@ -62,7 +62,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture
 def fairlead_tape(request: pytest.FixtureRequest) -> Iterator[TapeFactory]:
-    """Return tapes from `tapes/` beside the test. Tapes of a failed test are discarded."""
+    """Return servers with tapes in the folder `tapes/` next to the test.
+
+    A failed test's new tapes are discarded.
+    """
     from .taped_server import TapedServer
 
     mode = str(request.config.getoption("--fairlead-tapes"))

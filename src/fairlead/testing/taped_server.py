@@ -30,7 +30,7 @@ class TapedServer:
     """Server that clients attach to like an `MCPServer`: the recorded server, or its tape."""
 
     def __init__(self, place: Path, target: Any, mode: str, options: dict[str, Any]) -> None:
-        """`place` is the path of the tape, `target` the server to record.
+        """Set the path of the tape (`place`) and the server to record (`target`).
 
         Raises:
             ConfigError: The tape is missing and cannot be recorded.
@@ -54,7 +54,7 @@ class TapedServer:
         if target is None:
             raise ConfigError(f"the tape {place} is missing: pass a target to record it")
         entry = None if isinstance(target, Attachable) else read_entry(target)
-        # A separate file, so that a failing test does not overwrite the old tape.
+        # A separate file is used, so that a failing test does not overwrite the old tape.
         self._tape = TapeWriter(
             place.with_name(place.name + _FRESH),
             redactor=Redactor(values=secrets_of(entry)),
@@ -65,14 +65,14 @@ class TapedServer:
         self._make = lambda: Relay(target, place.name, interceptors=[recorder])
 
     def attach(self, channel: "Channel", principal: "Principal") -> "_Attached":
-        """Serve one client. The server is closed when the last client leaves."""
+        """Serve one client. The server is closed when the last client disconnects."""
         if self._relay is None:
             self._relay = self._make()
         self._attached += 1
         return _Attached(self, self._relay.attach(channel, principal))
 
     async def left(self) -> None:
-        """Count a client that has left, and close the server after the last one."""
+        """Count a client that has disconnected, and close the server after the last one."""
         self._attached -= 1
         if not self._attached and self._relay is not None:
             relay, self._relay = self._relay, None
@@ -80,7 +80,7 @@ class TapedServer:
 
     @property
     def missed(self) -> list[str]:
-        """The requests that were not found on the tape."""
+        """The requests that the tape does not contain."""
         return [] if self._player is None else list(dict.fromkeys(self._player.missed))
 
     def finish(self, *, keep: bool) -> None:

@@ -2,67 +2,19 @@
 
 import asyncio
 import json
-import os
-import re
-import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-from tests.support.oidc_provider import running_provider, visit
+import pytest
+
+from tests.support.login_command import Fairlead, log_in, log_in_with_code
+from tests.support.oidc_provider import running_provider
 from tests.support.protected_server import protected_server
 
 LIMIT = 60.0
 
 
-class Fairlead:
-    """The command with a home folder of its own."""
-
-    def __init__(self, home: Path) -> None:
-        self._env = {**os.environ, "FAIRLEAD_HOME": str(home), "BROWSER": "false"}
-        self._env.pop("DISPLAY", None)
-
-    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "fairlead", *arguments),
-            env=self._env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-
-    async def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        process = await self.start(*arguments)
-        out, err = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, out.decode(), err.decode()
-
-
-async def log_in(fairlead: Fairlead, *arguments: str) -> tuple[int, str]:
-    """Run `fairlead login` and visit the page that it prints."""
-    process = await fairlead.start("login", *arguments)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    shown = ""
-    while (found := re.search(r"^  (http\S+authorize\S*|http\S+/auth\?\S+)$", shown, re.M)) is None:
-        line = await process.stderr.readline()
-        assert line, shown
-        shown += line.decode()
-    [redirect_uri] = parse_qs(urlsplit(found[1]).query)["redirect_uri"]
-    await fetch(await visit(found[1], redirect_uri, "alice"))
-    out, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode()
-
-
-async def fetch(url: str) -> None:
-    import aiohttp
-
-    async with aiohttp.ClientSession() as http, http.get(url) as reply:
-        assert reply.status == 200
-
-
-async def test_a_login_is_used_shown_and_ended_by_other_commands(tmp_path: Path) -> None:
+async def test_a_login_can_be_used_shown_and_ended_by_other_commands(tmp_path: Path) -> None:
     fairlead = Fairlead(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -97,6 +49,52 @@ def stored_secrets(home: Path) -> list[str]:
     [login] = FileCredentialStore(home / "data" / "auth").logins()
     tokens: Any = login.tokens
     return [tokens.access_token, tokens.refresh_token]
+
+
+async def client_of(fairlead: Fairlead) -> str:
+    """Return the client id of the only login, as the status command shows it."""
+    _, out, _ = await fairlead("auth", "status", "--json")
+    [login] = json.loads(out)
+    client: str = login["client"]
+    return client
+
+
+@pytest.mark.covers("CMD-03")
+@pytest.mark.slow
+async def test_a_new_client_is_registered_also_without_a_stored_login(tmp_path: Path) -> None:
+    fairlead = Fairlead(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        running_provider() as provider,
+        protected_server(provider.issuer) as server,
+    ):
+        clients = []
+        for options in ([], [], ["--new-client"], []):
+            arguments = (server.url, "--no-browser", *options)
+            assert (await log_in(fairlead, *arguments, command="mcp reauth"))[0] == 0
+            clients.append(await client_of(fairlead))
+            assert (await fairlead("mcp", "unauth", server.url))[0] == 0
+        first, second, third, fourth = clients
+        assert first == second != third == fourth
+
+
+@pytest.mark.slow
+async def test_a_device_code_has_a_registration_of_its_own(tmp_path: Path) -> None:
+    """A client that is registered for a browser may not use device codes."""
+    fairlead = Fairlead(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        running_provider() as provider,
+        protected_server(provider.issuer) as server,
+    ):
+        assert (await log_in(fairlead, server.url, "--no-browser"))[0] == 0
+        browser = await client_of(fairlead)
+        assert (await log_in_with_code(fairlead, server.url))[0] == 0
+        device = await client_of(fairlead)
+        code, out, err = await fairlead("call", "add", "a=1", "b=2", server.url)
+        assert (code, out.strip()) == (0, "3"), err
+        assert (await log_in(fairlead, server.url, "--no-browser"))[0] == 0
+        assert await client_of(fairlead) == browser != device
 
 
 async def test_a_local_program_needs_no_login(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests of `fairlead call`: arguments, results and all kinds of failure."""
+"""Tests of `fairlead call`: arguments, results and failures."""
 
 import json
 import os
@@ -36,6 +36,26 @@ ECHO = """
         },
     }, echo)
 """
+SCRIPT = """
+from fairlead import MCPServer
+
+server = MCPServer("sums")
+
+@server.tool
+def add(a: int, b: int) -> int:
+    return a + b
+
+server.run()
+"""
+
+
+def test_the_server_may_be_the_path_of_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(SCRIPT)
+    done = fairlead("call", str(script), "add", "a=1", "b=2")
+    assert (done.returncode, done.stdout) == (0, "3\n")
+    missing = fairlead("call", str(tmp_path / "none.py"), "add", "a=1", "b=2")
+    assert (missing.returncode, "Unknown server" in missing.stderr) == (2, True)
 
 
 def test_call_writes_the_text_of_a_result_to_stdout() -> None:
@@ -61,7 +81,7 @@ def test_call_arguments_are_converted_to_the_types_in_the_schema(tmp_path: Path)
     }
 
 
-def test_args_option_passes_all_tool_arguments_as_json(tmp_path: Path) -> None:
+def test_the_args_option_passes_all_tool_arguments_as_json(tmp_path: Path) -> None:
     server = run_by(server_file(tmp_path, ECHO))
     (tmp_path / "args.json").write_text('{"a": 1, "b": 2}')
     for args, stdin in (
@@ -80,13 +100,13 @@ def test_call_accepts_options_between_tool_arguments() -> None:
 
 
 @pytest.mark.covers("CMD-05")
-def test_json_option_prints_the_whole_tool_result() -> None:
+def test_the_json_option_prints_the_whole_tool_result() -> None:
     done = fairlead("call", "roll_dice", "sides=1", "--json", *DEMO)
     result = json.loads(done.stdout)
     assert (done.returncode, result["isError"]) == (1, True)
 
 
-def test_progress_and_logs_are_lines_on_stderr() -> None:
+def test_progress_and_log_messages_are_written_to_stderr() -> None:
     done = fairlead("call", "count_slowly", "to=2", "pause=0", *DEMO)
     assert (done.returncode, done.stdout) == (0, "Counted to 2.\n")
     assert done.stderr == (
@@ -94,14 +114,14 @@ def test_progress_and_logs_are_lines_on_stderr() -> None:
     )
 
 
-def test_progress_is_one_line_on_a_terminal() -> None:
+def test_progress_overwrites_a_single_line_on_a_terminal() -> None:
     shown = on_terminal("call", "count_slowly", "to=2", "pause=0", *DEMO)
     assert "\r\x1b[Kprogress: 1/2 at 1\r\x1b[Kprogress: 2/2 at 2\r\x1b[K" in shown
     assert "counting to 2" in shown
     assert "Counted to 2." in shown
 
 
-def test_content_that_is_not_text_is_summarised(tmp_path: Path) -> None:
+def test_call_summarises_content_that_is_not_text(tmp_path: Path) -> None:
     file = server_file(
         tmp_path,
         """
@@ -121,7 +141,7 @@ def test_content_that_is_not_text_is_summarised(tmp_path: Path) -> None:
     ), done.stderr
 
 
-def test_structured_content_is_shown_without_text_content(tmp_path: Path) -> None:
+def test_structured_content_is_shown_if_there_is_no_text_content(tmp_path: Path) -> None:
     file = server_file(
         tmp_path,
         """
@@ -152,13 +172,13 @@ def test_control_characters_are_escaped_only_on_a_terminal(tmp_path: Path) -> No
 
 
 @pytest.mark.covers("CMD-05")
-def test_a_tool_that_fails_causes_exit_code_1() -> None:
+def test_a_failing_tool_causes_exit_code_1() -> None:
     done = fairlead("call", "convert_units", "value=1", "from_unit=parsec", "to_unit=m", *DEMO)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: Unknown unit 'parsec'\nhint: Use one of m, km")
 
 
-def test_error_names_the_arguments_that_the_server_rejected() -> None:
+def test_the_error_names_the_arguments_that_the_server_rejected() -> None:
     done = fairlead("call", "roll_dice", "sides=1", "colour=red", *DEMO)
     assert done.returncode == 1
     assert "sides" in done.stderr
@@ -258,7 +278,7 @@ def test_a_server_that_exits_during_the_call_causes_exit_code_3(tmp_path: Path) 
         """
         @server.tool()
         def die() -> None:
-            sys.stderr.write("out of cheese\\n")
+            sys.stderr.write("out of memory\\n")
             sys.stderr.flush()
             os._exit(9)
         """,
@@ -266,7 +286,7 @@ def test_a_server_that_exits_during_the_call_causes_exit_code_3(tmp_path: Path) 
     done = fairlead("call", "die", *run_by(file))
     assert (done.returncode, done.stdout) == (3, "")
     assert "exited with code 9" in done.stderr
-    assert "  | out of cheese\n" in done.stderr
+    assert "  | out of memory\n" in done.stderr
 
 
 @pytest.mark.covers("CMD-05")
@@ -287,7 +307,7 @@ def test_a_tool_that_never_responds_causes_exit_code_4(tmp_path: Path) -> None:
     assert "Request timeout after 2000ms" in done.stderr
 
 
-def test_connecting_to_a_server_that_prints_only_text_is_an_error() -> None:
+def test_a_server_that_prints_only_text_causes_exit_code_3() -> None:
     chatty = "import sys; print('Welcome to the jungle\\n' * 150, flush=True); sys.stdin.read()"
     done = fairlead("call", "add", "--", sys.executable, "-c", chatty)
     assert (done.returncode, done.stdout) == (3, "")
@@ -318,7 +338,7 @@ def test_ctrl_c_during_a_call_stops_the_server(tmp_path: Path) -> None:
             f"""
             @server.tool()
             async def hang() -> None:
-                {post.told}
+                {post.report}
                 await asyncio.Event().wait()
             """,
         )
@@ -327,7 +347,7 @@ def test_ctrl_c_during_a_call_stops_the_server(tmp_path: Path) -> None:
 
 def test_ctrl_c_while_connecting_stops_an_unresponsive_server(tmp_path: Path) -> None:
     with signpost(tmp_path / "started") as post:
-        deaf = f"import os, signal; {post.told}; signal.pause()"
+        deaf = f"import os, signal; {post.report}; signal.pause()"
         command = ("--", sys.executable, "-c", deaf)
         assert interrupt(post, "call", "hang", *command) == (130, "")
 
@@ -345,7 +365,7 @@ MEDIA = """
 """
 
 
-def test_save_option_writes_images_and_audio_without_replacing_files(tmp_path: Path) -> None:
+def test_the_save_option_writes_images_and_audio_without_replacing_files(tmp_path: Path) -> None:
     server = run_by(server_file(tmp_path, MEDIA))
     folder = tmp_path / "new" / "media"
     for _ in range(2):
@@ -364,7 +384,7 @@ def test_save_option_writes_images_and_audio_without_replacing_files(tmp_path: P
     ]
 
 
-def test_names_of_saved_files_contain_no_text_of_the_server(tmp_path: Path) -> None:
+def test_names_of_saved_files_contain_no_text_from_the_server(tmp_path: Path) -> None:
     server = run_by(server_file(tmp_path, MEDIA))
     done = fairlead("call", "odd", "--json", "--save", str(tmp_path / "media"), *server)
     assert done.returncode == 0
@@ -373,7 +393,7 @@ def test_names_of_saved_files_contain_no_text_of_the_server(tmp_path: Path) -> N
     assert json.loads(done.stdout)["content"][0]["type"] == "image"
 
 
-def test_folder_that_cannot_be_created_is_an_error_before_the_call(tmp_path: Path) -> None:
+def test_a_save_folder_that_cannot_be_created_is_an_error_before_the_call(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     server = run_by(server_file(tmp_path, MEDIA))
     done = fairlead("call", "odd", "--save", str(tmp_path / "file" / "x"), *server)
@@ -381,7 +401,7 @@ def test_folder_that_cannot_be_created_is_an_error_before_the_call(tmp_path: Pat
     assert "Cannot write to" in done.stderr
 
 
-def test_era_option_limits_the_connection_to_an_era() -> None:
+def test_the_era_option_selects_the_era_of_the_connection() -> None:
     for era, version in (("handshake", "2025-11-25"), ("stateless", "2026-07-28")):
         done = fairlead("ping", "--era", era, "--json", *DEMO)
         assert json.loads(done.stdout)["protocolVersion"] == version

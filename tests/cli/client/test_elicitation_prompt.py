@@ -15,21 +15,21 @@ QUESTIONS = str(Path(__file__).parents[3] / "examples" / "questions.py")
 SERVER = ("--", sys.executable, QUESTIONS)
 
 
-def test_without_a_terminal_a_question_is_an_error_that_names_the_options() -> None:
+def test_without_a_terminal_an_elicitation_is_an_error_that_names_the_options() -> None:
     done = fairlead("call", "book", "train=IC 5", *SERVER)
     assert (done.returncode, done.stdout) == (5, "")
     assert "error: The server asks: Which seats on IC 5?" in done.stderr
     assert "hint: pass --answer seats=INTEGER, or --decline" in done.stderr
 
 
-def test_answers_are_converted_to_the_types_of_the_form() -> None:
+def test_answer_values_are_converted_to_the_types_of_the_form() -> None:
     answers = ("--answer", "seats=2", "--answer", "where=aisle", "--answer", "value=yes")
     done = fairlead("call", "book", "train=IC 5", *answers, *SERVER)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("2 at the aisle on IC 5\n")
 
 
-def test_defaults_of_the_form_apply_without_an_answer_and_unused_answers_are_reported() -> None:
+def test_form_defaults_apply_without_an_answer_and_unused_answers_are_reported() -> None:
     answers = ("--answer", "seats=2", "--answer", "value=true", "--answer", "seat=3")
     done = fairlead("call", "book", "train=IC 5", *answers, *SERVER)
     assert done.stdout.endswith("2 at the window on IC 5\n")
@@ -49,13 +49,13 @@ def test_an_answer_that_the_form_does_not_allow_is_invalid_usage(answer: str, er
     assert error in done.stderr
 
 
-def test_required_field_without_an_answer_is_an_error() -> None:
+def test_a_required_form_field_without_an_answer_is_an_error() -> None:
     done = fairlead("call", "book", "train=IC 5", "--answer", "where=aisle", *SERVER)
     assert done.returncode == 5
     assert "hint: pass --answer seats=INTEGER, or --decline" in done.stderr
 
 
-def test_decline_option_declines_all_questions() -> None:
+def test_the_decline_option_declines_all_elicitations() -> None:
     done = fairlead("call", "book", "train=IC 5", "--decline", *SERVER)
     assert done.returncode == 0
     assert done.stdout.endswith("no seats were booked\n")
@@ -65,7 +65,7 @@ def test_decline_option_declines_all_questions() -> None:
     assert "cannot be combined" in both.stderr
 
 
-def test_on_a_terminal_each_field_is_prompted() -> None:
+def test_on_a_terminal_the_user_is_prompted_for_each_field() -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "fairlead", "call", "book", "train=IC 5", *SERVER]
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Tests of the conversion of texts to the types of a JSON Schema, and of the names of types."""
+"""Tests of converting text to the types in a JSON Schema, and of type descriptions."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ ROOT: dict[str, Any] = {
         ("5", {"allOf": [{"type": "integer"}]}, 5),
     ],
 )
-def test_an_argument_text_is_converted_to_the_type_in_the_schema(
+def test_argument_text_is_converted_to_the_type_in_the_schema(
     text: str, schema: Any, value: Any
 ) -> None:
     read = read_value(text, schema, ROOT)
@@ -73,7 +73,7 @@ def test_an_argument_text_is_converted_to_the_type_in_the_schema(
         ("nil", "null"),
     ],
 )
-def test_an_argument_text_that_cannot_be_converted_is_a_mismatch(text: str, kind: str) -> None:
+def test_argument_text_that_cannot_be_converted_is_a_mismatch(text: str, kind: str) -> None:
     with pytest.raises(SchemaMismatch, match=kind):
         read_value(text, {"type": kind}, {})
 
@@ -98,7 +98,7 @@ def test_an_argument_text_that_cannot_be_converted_is_a_mismatch(text: str, kind
         ({"type": 5}, "any"),
     ],
 )
-def test_schema_type_has_a_short_name(schema: Any, name: str) -> None:
+def test_each_schema_type_is_described_in_a_few_words(schema: Any, name: str) -> None:
     assert name_type(schema, ROOT) == name
 
 
@@ -110,5 +110,5 @@ def test_a_boolean_accepts_yes_no_and_their_first_letters(text: str, value: bool
     assert read_value(text, {"type": "boolean"}, {}) is value
 
 
-def test_first_letters_of_yes_and_no_stay_strings_where_strings_are_allowed() -> None:
+def test_the_letters_y_and_n_stay_strings_if_the_schema_allows_strings() -> None:
     assert read_value("y", {"type": ["boolean", "string"]}, {}) == "y"

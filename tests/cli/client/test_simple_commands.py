@@ -71,7 +71,7 @@ def test_a_server_command_in_quotes_causes_a_hint() -> None:
     assert "without quotes" in done.stderr
 
 
-def test_control_characters_of_a_server_are_escaped(tmp_path: Path) -> None:
+def test_control_characters_in_text_from_a_server_are_escaped(tmp_path: Path) -> None:
     file = server_file(
         tmp_path, r"@server.tool('t', 'evil \x1b]0;title\x07')" + "\ndef f() -> None: ...\n"
     )

@@ -22,7 +22,7 @@ from fairlead import MCPClient
 from tests.support.certificates import self_signed
 from tests.support.cli_process import LIMIT, fairlead, server_file
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 TOOLS = """
     @server.tool()
@@ -69,7 +69,7 @@ class Serving:
             stderr=subprocess.PIPE,
             env={**os.environ, **(env or {})},
             text=True,
-            # A shell that runs the tests in the background makes them ignore Ctrl-C.
+            # Tests that a shell runs in the background would ignore Ctrl-C.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads
         )
         self.said = ""
@@ -78,7 +78,7 @@ class Serving:
         self._reader.start()
 
     def wait_for(self, words: str) -> str:
-        """Return the next line that contains these words."""
+        """Return the next line that contains the given words."""
         until = time.monotonic() + LIMIT
         while True:
             try:
@@ -91,7 +91,7 @@ class Serving:
 
     @property
     def url(self) -> str:
-        """Return the URL in the command that is printed for pasting."""
+        """Return the URL in the printed command for clients."""
         return self.wait_for("connect: ").split("'")[1]
 
     @property
@@ -103,7 +103,7 @@ class Serving:
         """Send a signal; all processes must end within five seconds."""
         fds = [os.pidfd_open(pid) for pid in self.children]
         self.process.send_signal(number)
-        code = self.process.wait(8)  # five, and a margin for slow machines
+        code = self.process.wait(8)  # five seconds, plus a margin for slow machines
         for fd in fds:
             assert select.select([fd], [], [], 5)[0], "a worker is still running"
             os.close(fd)
@@ -142,7 +142,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def called(*args: str, env: Mapping[str, str] | None = None) -> str:
-    """Return the output of a command that must succeed."""
+    """Run a command that must succeed, and return its output."""
     done = fairlead(*args, env=env)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
@@ -159,7 +159,7 @@ def eventually(what: Any, expected: Any) -> None:
 
 
 @pytest.mark.covers("CMD-01", "CMD-02")
-def test_every_client_command_works_over_http(file: Path) -> None:
+def test_every_client_command_can_use_a_server_over_http(file: Path) -> None:
     with serving(file, "--http", "0") as served:
         first = served.wait_for("serving: ")
         url = served.url
@@ -199,7 +199,9 @@ def test_the_websocket_url_is_shown_first_and_needs_no_path(file: Path) -> None:
         assert (wrong.returncode, wrong.stdout) == (2, "")
 
 
-def test_the_file_of_a_unix_socket_is_removed(file: Path, tmp_path: Path) -> None:
+def test_the_file_of_a_unix_socket_is_removed_when_the_server_stops(
+    file: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "a socket"
     with serving(file, "--unix", path) as served:
         url = served.url
@@ -209,7 +211,7 @@ def test_the_file_of_a_unix_socket_is_removed(file: Path, tmp_path: Path) -> Non
         assert not path.exists()
 
 
-def test_a_file_that_runs_its_server_itself_is_served(tmp_path: Path) -> None:
+def test_a_file_that_calls_run_itself_is_served(tmp_path: Path) -> None:
     file = server_file(tmp_path, TOOLS, "server.run()")
     with serving(file, "--http", "0") as served:
         assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
@@ -220,7 +222,7 @@ def test_a_file_that_runs_its_server_itself_is_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("SRV-47")
-def test_token_is_required_and_the_error_names_the_token_option(file: Path) -> None:
+def test_an_error_about_a_missing_token_names_the_token_option(file: Path) -> None:
     with serving(file, "--http", "0", "--token", "open-sesame") as served:
         url = served.url
         for address in (url, url.replace("http", "ws").replace("/mcp", "/ws")):
@@ -241,20 +243,22 @@ def test_token_is_required_and_the_error_names_the_token_option(file: Path) -> N
 
 
 @pytest.mark.parametrize("option", [(), ("--workers", "2"), ("--reload",)])
-def test_token_in_the_environment_is_required_from_clients(
+def test_the_token_in_the_environment_is_required_from_clients(
     file: Path, option: tuple[str, ...]
 ) -> None:
     env = {"FAIRLEAD_AUTH_TOKEN": "open-sesame"}
     with serving(file, "--http", "0.0.0.0:0", *option, env=env) as served:
         url = served.url
-        assert url.startswith("http://127.0.0.1:")  # 0.0.0.0 is not an address to connect to
+        assert url.startswith("http://127.0.0.1:")  # clients cannot connect to 0.0.0.0
         assert fairlead("tools", url).returncode == 1
         assert called("call", "add", "a=1", "b=2", url, "--token", "open-sesame") == "3\n"
 
 
 @pytest.mark.covers("SRV-45")
 @pytest.mark.parametrize("option", [(), ("--workers", "2"), ("--reload",)])
-def test_a_public_address_requires_a_token_or_insecure(file: Path, option: tuple[str, ...]) -> None:
+def test_a_public_address_requires_a_token_or_the_insecure_option(
+    file: Path, option: tuple[str, ...]
+) -> None:
     done = fairlead("serve", str(file), "--http", "0.0.0.0:0", *option)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: 0.0.0.0 can be reached from other machines")
@@ -264,7 +268,7 @@ def test_a_public_address_requires_a_token_or_insecure(file: Path, option: tuple
 
 
 @pytest.mark.parametrize("option", [(), ("--workers", "2"), ("--reload",)])
-def test_token_in_the_code_of_the_server_is_required_from_clients(
+def test_a_token_set_in_the_server_code_is_required_from_clients(
     tmp_path: Path, option: tuple[str, ...]
 ) -> None:
     file = server_file(tmp_path, "server = MCPServer('test', auth_token='open-sesame')", TOOLS)
@@ -317,7 +321,7 @@ def test_a_port_in_use_is_an_error(file: Path, option: tuple[str, ...]) -> None:
         done = fairlead("serve", str(file), "--http", port, *option)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"error: Port {port} is in use by process {os.getpid()} (" in done.stderr
-    assert "hint: choose another port; --http 0 selects a free one\n" in done.stderr
+    assert "hint: choose another port; --http 0 selects a free port\n" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -397,7 +401,7 @@ def test_a_server_that_cannot_start_is_an_error(tmp_path: Path, option: tuple[st
         (("http://[nonsense",), "Invalid server URL: "),
     ],
 )
-def test_options_that_do_not_apply_to_a_server_are_rejected(
+def test_options_that_do_not_apply_to_the_given_server_are_rejected(
     args: tuple[str, ...], words: str
 ) -> None:
     done = fairlead("tools", *args)
@@ -406,7 +410,7 @@ def test_options_that_do_not_apply_to_a_server_are_rejected(
     assert "two words" not in done.stderr
 
 
-def test_error_for_a_refused_connection_does_not_contain_the_password() -> None:
+def test_the_error_for_a_refused_connection_does_not_contain_the_password() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     for scheme in ("http", "ws"):
@@ -419,7 +423,7 @@ def test_error_for_a_refused_connection_does_not_contain_the_password() -> None:
 # Reloading
 
 
-def test_reload_follows_the_code_and_survives_an_error(tmp_path: Path) -> None:
+def test_reload_serves_changed_code_and_continues_after_an_error(tmp_path: Path) -> None:
     file = server_file(tmp_path, TOOLS)
     with serving(file, "--http", "0", "--reload") as served:
         url = served.url
@@ -436,7 +440,7 @@ def test_reload_follows_the_code_and_survives_an_error(tmp_path: Path) -> None:
         served.wait_for("SyntaxError")
         served.wait_for("waiting for the next change; the previous version keeps serving")
         assert called("call", "more", url) == "41\n"
-        (tmp_path / "sibling.py").write_text("MORE = 42\n")  # the new file has the same size
+        (tmp_path / "sibling.py").write_text("MORE = 42\n")  # the new version has the same size
         served.wait_for("waiting for the next change")
         server_file(tmp_path, TOOLS, more)
         served.wait_for("serving the new version of")
@@ -482,7 +486,7 @@ def test_reload_waits_for_a_change_if_the_first_version_fails(tmp_path: Path) ->
         assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
 
 
-def test_reload_follows_changes_of_a_module(
+def test_reload_serves_changes_of_an_imported_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -513,12 +517,12 @@ def test_a_call_can_be_continued_by_another_worker_on_the_same_port(file: Path) 
             second = post(url, "ask", **answer(first, yes=True))
         with stopped(one):
             assert text_of(post(url, "ask", **answer(second, yes=False))) == "True False"
-            # Processes that tools start inherit neither the token nor the descriptors.
+            # Child processes of tools do not inherit the token or the descriptors.
             assert text_of(post(url, "environment")) == '["FAIRLEAD_STATE_KEYS"]'
         assert served.end() == 0
 
 
-async def test_workers_serve_clients_of_both_eras(file: Path) -> None:
+async def test_several_workers_serve_clients_of_both_eras(file: Path) -> None:
     from fairlead import MCPClientConfig
 
     with serving(file, "--http", "0", "--workers", "2") as served:
@@ -573,7 +577,7 @@ def test_a_hanging_tool_does_not_delay_the_shutdown(tmp_path: Path) -> None:
         served.wait_for("stuck")
         began = time.monotonic()
         assert served.end() == 0
-        assert time.monotonic() - began < 6  # five, and a margin for slow machines
+        assert time.monotonic() - began < 6  # five seconds, plus a margin for slow machines
         caller.kill()
         caller.wait(LIMIT)
 
@@ -583,7 +587,7 @@ def test_a_hanging_tool_does_not_delay_the_shutdown(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Stop a worker, so that the other one gets all connections."""
+    """Suspend a worker so that the other worker gets all connections."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield

@@ -1,11 +1,6 @@
 """Tests of remedies for failures of configured servers."""
 
-import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -18,6 +13,7 @@ from fairlead.errors import ConfigError
 from fairlead.transport.stdio.start_error import StartFailed, StartProblem
 from tests.support.certificates import self_signed
 from tests.support.cli_user import Person, person
+from tests.support.web_page_server import web_server
 
 __all__ = ["person"]
 
@@ -48,7 +44,7 @@ def server(command: str = "notes-server") -> FoundServer:
         ("./notes", StartProblem.NOT_EXECUTABLE, "run `chmod +x ./notes`"),
     ],
 )
-def test_remedy_depends_on_the_problem_attribute_of_the_error(
+def test_the_remedy_depends_on_the_problem_attribute_of_the_error(
     command: str, problem: StartProblem, hint: str
 ) -> None:
     failed = diagnose(StartFailed("any text", public="", problem=problem), server(command))
@@ -56,7 +52,7 @@ def test_remedy_depends_on_the_problem_attribute_of_the_error(
     assert failed.hint.startswith(hint)
 
 
-def test_error_without_a_problem_attribute_has_a_general_remedy() -> None:
+def test_an_error_without_a_problem_attribute_has_a_general_remedy() -> None:
     error = StartFailed("there is no program 'x'", public="", problem=None)
     assert diagnose(error, server()).hint == "the server failed: see its own log"
 
@@ -74,32 +70,8 @@ def test_the_remedy_names_the_missing_input(input_id: str, hint: str) -> None:
     assert (failed.code, failed.hint) == (FAILED, hint)
 
 
-def test_remedy_for_an_invalid_entry_names_its_file_and_line() -> None:
+def test_the_remedy_for_an_invalid_entry_names_its_file_and_line() -> None:
     assert diagnose(ConfigError("x"), server()).hint == "correct the entry: /c/mcp.json:3"
-
-
-class _Web(BaseHTTPRequestHandler):
-    """A web server that is not an MCP server: it requires OAuth at one path."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        body = b"<!doctype html><title>Welcome</title>"
-        self.send_response(401 if self.path == "/oauth" else 200)
-        metadata = "https://auth.example/.well-known/oauth-protected-resource"
-        if self.path == "/oauth":
-            self.send_header("WWW-Authenticate", f'Bearer resource_metadata="{metadata}"')
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-class _Quiet(ThreadingHTTPServer):
-    def handle_error(self, *args: object) -> None:
-        pass  # failed handshakes are expected
 
 
 @pytest.fixture
@@ -107,32 +79,15 @@ def certificate_files(tmp_path: Path) -> tuple[Path, Path]:
     return self_signed(tmp_path)
 
 
-@contextmanager
-def web_server(tls: tuple[Path, Path] | None = None) -> Iterator[str]:
-    """Yield the HOST:PORT of a web server; `tls` are the files of its certificate and key."""
-    with _Quiet(("127.0.0.1", 0), _Web) as web:
-        if tls is not None:
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(*tls)
-            web.socket = context.wrap_socket(web.socket, server_side=True)
-        thread = Thread(target=web.serve_forever)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{web.server_port}"
-        finally:
-            web.shutdown()
-            thread.join()
-
-
 def hints(person: Person, url: str) -> tuple[str, str]:
-    """Return the hints for a server by its URL and by the name of an entry."""
+    """Return the hints for a server given by its URL and by an entry name."""
     entry = {"type": "ws" if url.startswith("ws") else "http", "url": url}
     person.has("ours/mcp.json", {"web": entry})
     by_url, by_name = person.runs("tools", url).err, person.runs("mcp", "test", "web").err
     return by_url.rpartition("hint: ")[2], by_name.rpartition("hint: ")[2]
 
 
-def test_hint_for_a_self_signed_certificate_names_the_variable(
+def test_the_hint_for_a_self_signed_certificate_names_the_variable_to_set(
     person: Person, certificate_files: tuple[Path, Path]
 ) -> None:
     with web_server(certificate_files) as address:
@@ -144,7 +99,7 @@ def test_hint_for_a_self_signed_certificate_names_the_variable(
 
 
 @pytest.mark.parametrize("scheme", ["http", "ws"])
-def test_hint_for_a_wrong_scheme_contains_the_other_one(
+def test_the_hint_for_a_wrong_url_scheme_contains_the_correct_url(
     person: Person, certificate_files: tuple[Path, Path], scheme: str
 ) -> None:
     with web_server(certificate_files) as address:
@@ -155,19 +110,21 @@ def test_hint_for_a_wrong_scheme_contains_the_other_one(
             assert f"the server does not use TLS: write {scheme}://{address}/x" in hint
 
 
-def test_hint_for_a_web_page_is_the_path_of_the_endpoint(person: Person) -> None:
+def test_the_hint_for_a_web_page_is_to_check_the_path(person: Person) -> None:
     with web_server() as address:
         for hint in hints(person, f"http://{address}/welcome"):
             assert f"http://{address}/welcome is a web page: check the path" in hint
 
 
-def test_hint_for_a_challenge_with_resource_metadata_is_oauth(person: Person) -> None:
+def test_the_hint_for_a_protected_server_mentions_oauth_and_the_token_option(
+    person: Person,
+) -> None:
     with web_server() as address:
         by_url, by_name = hints(person, f"http://{address}/oauth")
     assert "the server requires OAuth authorization, described at https://auth.example/" in by_url
     assert "pass an access token with --token or FAIRLEAD_TOKEN" in by_url
     assert "the server requires OAuth authorization, described at https://auth.example/" in by_name
-    assert '"Authorization": "Bearer ${YOUR_TOKEN}"' in by_name
+    assert "fairlead login" in by_name
 
 
 @pytest.mark.parametrize(
@@ -178,7 +135,7 @@ def test_hint_for_a_challenge_with_resource_metadata_is_oauth(person: Person) ->
         ("example.com/mcp", "https://example.com/mcp"),
     ],
 )
-def test_address_without_a_scheme_is_an_error_that_shows_the_url(
+def test_the_error_for_an_address_without_a_scheme_shows_the_complete_url(
     person: Person, address: str, url: str
 ) -> None:
     for command in (["tools", address], ["proxy", address], ["mcp", "add", "x", address]):

@@ -1,4 +1,4 @@
-"""Tests of client commands with the name of a configured server."""
+"""Tests of client commands that get the name of a configured server."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ def test_every_client_command_accepts_the_name_of_a_server(person: Person) -> No
     assert person.runs("mcp", "prompts", "notes").out.startswith("greet")
 
 
-def test_read_takes_a_url_after_a_server_name_as_the_resource(person: Person) -> None:
+def test_read_uses_a_url_after_a_server_name_as_the_resource(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": person.server()})
     assert person.runs("read", "notes", "https://example.com/page").out == "A page.\n"
 
@@ -43,7 +43,7 @@ def test_server_commands_and_server_names_are_distinguished(person: Person) -> N
     assert "Missing server: pass a configured name, a URL, or a command after `--`" in alone.err
 
 
-def test_an_unknown_name_suggests_similar_names(person: Person) -> None:
+def test_the_error_for_an_unknown_name_suggests_similar_names(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("call", "note", "add")
     assert (done.code, done.out) == (2, "")
@@ -55,7 +55,7 @@ def test_an_unknown_name_suggests_similar_names(person: Person) -> None:
     assert "`fairlead tools -- python server.py`" in person.does("tools", "python", "server.py").err
 
 
-def test_an_unknown_name_shows_unreadable_files(person: Person) -> None:
+def test_the_error_for_an_unknown_name_mentions_unreadable_files(person: Person) -> None:
     file = person.has("ours/mcp.json", {})
     file.write_text('{"mcpServers": {')
     for command in (("call", "notes", "add"), ("mcp", "why", "notes"), ("mcp", "disable", "notes")):
@@ -69,7 +69,7 @@ def test_a_call_without_a_tool_name_causes_a_hint(person: Person) -> None:
     done = person.does("call", "notes")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(
-        "error: Missing the name of a tool of notes\nhint: `fairlead tools notes`"
+        "error: Missing tool name for server notes\nhint: `fairlead tools notes`"
     )
     assert (
         "Missing server: pass a configured name, a URL, or a command after `--`"
@@ -99,7 +99,7 @@ def test_a_project_server_is_not_started_before_approval(person: Person) -> None
     assert not witness.exists()
 
 
-def test_variables_are_resolved_and_never_shown(person: Person) -> None:
+def test_variables_are_resolved_and_their_values_are_never_shown(person: Person) -> None:
     entry = {**person.server(), "env": {"TOKEN": "${FROM_OUTSIDE}", "ASKED": "!echo asked"}}
     person.has("ours/mcp.json", {"notes": entry})
     env = {"FROM_OUTSIDE": "very-secret"}
@@ -116,7 +116,7 @@ def test_variables_are_resolved_and_never_shown(person: Person) -> None:
     assert "the entry uses variables that are not set: FROM_OUTSIDE" in unset.err
 
 
-def test_inputs_are_passed_by_an_option(person: Person) -> None:
+def test_inputs_can_be_passed_with_an_option(person: Person) -> None:
     entry = {"type": "stdio", **person.server(TOOLS), "env": {"WHO": "${input:who}"}}
     file = person.home / ".config/Code/User/mcp.json"
     file.parent.mkdir(parents=True)
@@ -128,7 +128,7 @@ def test_inputs_are_passed_by_an_option(person: Person) -> None:
     assert given.out == "Ada\n"
 
 
-def test_inputs_are_prompted_on_a_terminal(person: Person) -> None:
+def test_the_user_is_prompted_for_inputs_on_a_terminal(person: Person) -> None:
     entry = {**person.server(TOOLS), "env": {"WHO": "${input:who}-${input:key}"}}
     asked = [
         {"id": "who", "description": "Your name", "default": "Ada"},
@@ -141,10 +141,10 @@ def test_inputs_are_prompted_on_a_terminal(person: Person) -> None:
     done = person.at_terminal("call", "v", "variable", "name=WHO", replies=replies)
     assert done.code == 0
     assert done.out.endswith("\nAda-sesame\n")
-    assert done.out.count("sesame") == 1  # not echoed while typing
+    assert done.out.count("sesame") == 1  # the input is not echoed
 
 
-def test_a_duplicate_server_is_found_by_both_names(person: Person) -> None:
+def test_a_server_configured_with_two_names_is_found_by_both(person: Person) -> None:
     entry = person.server()
     person.has("ours/mcp.json", {"mine": entry})
     person.has("home/.cursor/mcp.json", {"theirs": entry})

@@ -27,7 +27,7 @@ def hints(*, has_token: bool = False, name: str = "notes", url: str = URL) -> di
     return dict(connect_hints(url, has_token=has_token, name=name, all_hosts=True))
 
 
-def test_every_program_has_a_hint_that_contains_the_url_or_a_requirement() -> None:
+def test_connect_hints_exist_for_every_supported_program() -> None:
     found = hints()
     assert list(found) == HOSTS
     assert found["Claude Code"] == f"claude mcp add --scope user --transport http notes {URL}"
@@ -38,7 +38,7 @@ def test_every_program_has_a_hint_that_contains_the_url_or_a_requirement() -> No
     assert common == ["Claude Code", "VS Code", "Fairlead"]
 
 
-def test_links_contain_the_encoded_entry() -> None:
+def test_install_links_contain_the_encoded_server_entry() -> None:
     found = hints(name="my notes")
     for host in ("Cursor", "LM Studio"):
         query = parse_qs(urlsplit(found[host]).query)
@@ -52,26 +52,28 @@ def test_links_contain_the_encoded_entry() -> None:
     assert [value for key, value in goose if key == "arg"][-2:] == ["proxy", URL]
 
 
-def test_names_and_urls_are_quoted_for_a_shell() -> None:
+def test_connect_hints_quote_names_and_urls_for_a_shell() -> None:
     found = hints(name="-$(id);'x", url=f"{URL}?a=$(id)&b")
     words = shlex.split(found["Claude Code"])
     assert words[-3:] == ["--", "-$(id);'x", f"{URL}?a=$(id)&b"]
     assert shlex.split(found["Gemini CLI"])[-2:] == words[-2:]
 
 
-def test_tokens_are_variables_or_placeholders() -> None:
+def test_connect_hints_contain_a_variable_instead_of_the_token() -> None:
     found = hints(has_token=True)
     assert "--header 'Authorization: Bearer ${FAIRLEAD_TOKEN}'" in found["Claude Code"]
     assert 'bearer_token_env_var = "FAIRLEAD_TOKEN"' in found["Codex"]
     assert "Bearer ${env:FAIRLEAD_TOKEN}" in found["VS Code"]
-    assert found["Goose"].startswith("~/.config/goose/config.yaml:")  # a link has no variables
+    assert found["Goose"].startswith(
+        "~/.config/goose/config.yaml:"
+    )  # links cannot contain variables
     assert all("FAIRLEAD_TOKEN" in found[host] for host in HOSTS if host not in _SERVICES)
 
 
 _SERVICES = ("ChatGPT", "claude.ai")
 
 
-def test_command_prints_all_hints(tmp_path: Path) -> None:
+def test_the_connect_hints_command_prints_all_hints(tmp_path: Path) -> None:
     done = fairlead("connect-hints", URL, "--name", "notes")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Claude Code:\n  claude mcp add ")
@@ -79,7 +81,7 @@ def test_command_prints_all_hints(tmp_path: Path) -> None:
     assert fairlead("connect-hints", "localhost:1").returncode == 2
 
 
-def test_program_is_named_as_it_was_started(
+def test_connect_hints_use_the_command_that_started_fairlead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "bin" / "fairlead"
@@ -98,7 +100,7 @@ def test_program_is_named_as_it_was_started(
     assert started_command() == ["uvx", "fairlead"]
 
 
-def test_module_is_named_as_a_module() -> None:
+def test_connect_hints_use_python_m_if_fairlead_was_started_as_a_module() -> None:
     command = [sys.executable, "-m", "fairlead", "connect-hints", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     words = shlex.split(json.loads(done.stdout)["Fairlead"])

@@ -1,4 +1,4 @@
-"""Tests of `fairlead gateway FILE`: servers, clients and views of a file."""
+"""Tests of `fairlead gateway FILE`: servers, clients and views in a gateway file."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.support.cli_process import LIMIT, signpost
 from tests.support.cli_user import Person, person
 from tests.support.running_gateway import connected, get, names_of, post, running, text_of
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 __all__ = ["person"]
 
@@ -36,7 +36,7 @@ TOOLS = """
 
 
 def gateway_file(person: Person, text: str, name: str = "gateway.toml") -> str:
-    """Write a file in which PYTHON and SERVER are replaced by a test server."""
+    """Write a gateway file; PYTHON and SERVER are replaced with a test server's command."""
     entry = person.server(TOOLS)
     text = text.replace("PYTHON", json.dumps(entry["command"]))
     (person.project / name).write_text(text.replace("SERVER", json.dumps(entry["args"][0])))
@@ -58,7 +58,9 @@ command = "/nowhere/at-all"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_servers_of_a_file_are_served_on_one_endpoint(person: Person, version: str) -> None:
+async def test_servers_in_a_gateway_file_are_served_at_one_endpoint(
+    person: Person, version: str
+) -> None:
     file = gateway_file(person, TWO)
     with running(person, "gateway", file, env={"WORD": "ahoy"}) as gateway:
         gateway.wait_for("gateway: harbour at http://127.0.0.1:")
@@ -131,7 +133,7 @@ token_env = "BOB"
 """
 
 
-async def test_each_client_has_a_token_and_a_view(person: Person) -> None:
+async def test_each_client_gets_the_tools_in_its_view(person: Person) -> None:
     file = gateway_file(person, GUARDED)
     with running(person, "gateway", file, env={"ADMIN": "adm1n", "BOB": "b-token"}) as gateway:
         gateway.wait_for("first: connected")
@@ -177,7 +179,7 @@ async def test_calls_to_a_server_are_distributed_among_its_replicas(person: Pers
         assert gateway.ends() == 0
 
 
-async def test_gateway_connects_and_disconnects_servers_when_its_file_changes(
+async def test_a_gateway_connects_and_disconnects_servers_when_its_file_changes(
     person: Person,
 ) -> None:
     file = gateway_file(person, TWO)
@@ -203,11 +205,13 @@ def test_changed_settings_that_need_a_restart_are_reported(person: Person) -> No
 
 
 @pytest.mark.parametrize("where", ["option", "file"])
-async def test_running_calls_may_finish_within_the_drain_time(person: Person, where: str) -> None:
+async def test_calls_in_progress_may_finish_within_the_drain_time(
+    person: Person, where: str
+) -> None:
     with signpost(person.folder / "pipe") as post:
-        # The call takes longer than the default of one second.
+        # The call takes longer than the default drain time of one second.
         slow = "await asyncio.sleep(2.5)\n    return 'finished'"
-        tool = f"@server.tool()\nasync def slow() -> str:\n    {post.told}\n    {slow}\n"
+        tool = f"@server.tool()\nasync def slow() -> str:\n    {post.report}\n    {slow}\n"
         entry = person.server(tool)
         text = f"[servers.s]\ncommand = {entry['command']!r}\nargs = {entry['args']!r}\n"
         file = person.project / "gateway.toml"
@@ -223,7 +227,7 @@ async def test_running_calls_may_finish_within_the_drain_time(person: Person, wh
             assert gateway.process.wait(LIMIT) == 0
 
 
-def test_invalid_drain_in_the_file_is_an_error(person: Person) -> None:
+def test_an_invalid_drain_setting_in_the_file_is_an_error(person: Person) -> None:
     file = gateway_file(person, f"drain = 0\n{TWO}")
     done = person.runs("gateway", file)
     assert done.code == 2
@@ -263,7 +267,7 @@ async def test_a_gateway_file_can_include_discovered_servers(person: Person) -> 
             gateway.wait_for(words)
 
 
-async def test_gateway_listens_on_a_unix_socket(person: Person, tmp_path: Path) -> None:
+async def test_a_gateway_listens_on_a_unix_socket(person: Person, tmp_path: Path) -> None:
     file = gateway_file(person, TWO)
     place = tmp_path / "s.sock"
     with running(person, "gateway", file, "--listen", f"unix:{place}") as gateway:
@@ -278,9 +282,11 @@ async def test_servers_that_ignore_signals_are_killed(person: Person, tmp_path: 
     with signpost(tmp_path / "stubborn") as deaf, signpost(tmp_path / "busy") as called:
         stubborn = (
             "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-            f"{deaf.told}\nwhile True: time.sleep(3600)"
+            f"{deaf.report}\nwhile True: time.sleep(3600)"
         )
-        busy = f"@server.tool()\nasync def hold():\n    {called.told}\n    await asyncio.sleep(99)"
+        busy = (
+            f"@server.tool()\nasync def hold():\n    {called.report}\n    await asyncio.sleep(99)"
+        )
         servers = {
             "stubborn": person.server(stubborn, name="stubborn.py"),
             "busy": person.server(busy, name="busy.py"),
@@ -298,7 +304,7 @@ async def test_servers_that_ignore_signals_are_killed(person: Person, tmp_path: 
                     await call
 
 
-def test_gateway_without_a_file_uses_the_gateway_file_of_the_user(person: Person) -> None:
+def test_a_gateway_without_a_file_uses_the_gateway_file_of_the_user(person: Person) -> None:
     done = person.runs("gateway")
     assert done.code == 2
     assert str(person.ours / "gateway.toml") in done.err
@@ -335,6 +341,29 @@ def test_invalid_options_of_the_gateway_command_are_rejected(
     assert words in done.err
 
 
-def test_gateway_command_fails_if_its_file_is_missing(person: Person) -> None:
+def test_the_gateway_command_fails_if_its_file_is_missing(person: Person) -> None:
     done = person.runs("gateway", "none.toml")
     assert (done.code, done.err) == (2, "error: none.toml: file not found\n")
+
+
+def test_the_era_option_applies_to_servers_whose_entry_sets_no_era(person: Person) -> None:
+    servers = """
+[servers.first]
+command = PYTHON
+args = [SERVER]
+
+[servers.second]
+command = PYTHON
+args = [SERVER]
+era = "stateless"
+"""
+    name = gateway_file(person, servers)
+    eras = {"first": "handshake", "second": "stateless"}
+    with running(person, "gateway", name, "--port", "0", "--era", "handshake", "--json") as it:
+        assert {one["name"]: one["era"] for one in it.report()["servers"]} == eras
+    # Use another file because `up` does not wait for servers with remembered tools.
+    entry = person.server(TOOLS, name="other.py")
+    config = {"first": entry, "second": {**entry, "era": "stateless"}}
+    (person.home / ".claude.json").write_text(json.dumps({"mcpServers": config}))
+    with running(person, "up", "--port", "0", "--era", "handshake", "--json") as it:
+        assert {one["name"]: one["era"] for one in it.report()["servers"]} == eras

@@ -21,7 +21,7 @@ from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from tests.support.cli_process import LIMIT, fairlead, run_by, server_file, talk
 from tests.support.cli_user import Person, person
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 __all__ = ["person"]
 
@@ -53,7 +53,7 @@ def file(tmp_path: Path) -> Path:
 
 
 class Proxy:
-    """A running `fairlead proxy --listen ...`; its stdout must stay empty."""
+    """A running `fairlead proxy --listen ...` whose stdout must stay empty."""
 
     def __init__(self, *args: str, env: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
@@ -62,13 +62,13 @@ class Proxy:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, **(env or {})},
-            # A shell that runs the tests in the background makes them ignore Ctrl-C.
+            # Tests that a shell runs in the background would ignore Ctrl-C.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads
         )
         self.said = ""
 
     def wait_for(self, words: str) -> str:
-        """Return the first line that contains these words."""
+        """Return the first line that contains the given words."""
         assert self.process.stderr is not None
         while not (found := [line for line in self.said.splitlines() if words in line]):
             assert select.select([self.process.stderr], [], [], LIMIT)[0], self.said
@@ -135,7 +135,7 @@ async def confirm(_: Any) -> dict[str, Any]:
 @pytest.mark.covers("GTW-02")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("era", ["auto", "handshake", "stateless"])
-async def test_stdio_client_uses_a_stdio_server_in_any_era(
+async def test_a_stdio_client_uses_a_stdio_server_in_any_era(
     file: Path, version: str, era: str
 ) -> None:
     command = [sys.executable, "-m", "fairlead", "proxy", "--era", era, *run_by(file)]
@@ -153,7 +153,7 @@ async def test_stdio_client_uses_a_stdio_server_in_any_era(
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_official_client_works_with_a_proxy_over_stdio(file: Path, mode: Any) -> None:
+async def test_the_official_sdk_client_can_use_a_proxy_over_stdio(file: Path, mode: Any) -> None:
     args = ["-m", "fairlead", "proxy", *run_by(file)]
     program = StdioServerParameters(command=sys.executable, args=args)
     async with (
@@ -202,7 +202,7 @@ def test_a_signal_during_a_call_stops_the_proxy_and_its_server(tmp_path: Path, n
     assert [line for line in out.splitlines() if "result" in json.loads(line)] == []
 
 
-def test_a_server_that_cannot_be_started_is_an_error_response(tmp_path: Path) -> None:
+def test_calls_get_an_error_response_if_the_server_cannot_be_started(tmp_path: Path) -> None:
     (tmp_path / "no-program").write_text("not executable")
     done = fairlead("proxy", "--", str(tmp_path / "no-program"), input=talk())
     [message] = [json.loads(line) for line in done.stdout.splitlines()]
@@ -231,7 +231,7 @@ async def test_http_and_websocket_clients_use_a_stdio_server(file: Path, version
             running.end()
 
 
-async def test_the_official_client_works_with_a_proxy_over_http(file: Path) -> None:
+async def test_the_official_sdk_client_can_use_a_proxy_over_http(file: Path) -> None:
     with proxy("--listen", ANYWHERE, *run_by(file)) as running:
         for mode in ("auto", "legacy"):
             async with asyncio.timeout(LIMIT), Client(running.url, mode=mode) as client:
@@ -258,11 +258,11 @@ def test_the_listen_option_accepts_a_port_without_a_host(file: Path) -> None:
         assert running.url.startswith("http://127.0.0.1:")
 
 
-async def test_proxy_listens_on_a_unix_socket(file: Path, tmp_path: Path) -> None:
+async def test_a_proxy_listens_on_a_unix_socket(file: Path, tmp_path: Path) -> None:
     path = tmp_path / "proxy.sock"
     with proxy("--listen", f"unix:{path}", *run_by(file)) as running:
         assert running.url == f"unix://{path}#/mcp"
-        # the same form as in --listen
+        # the same syntax as for --listen
         assert "(protocol 20" in fairlead("ping", f"unix:{path}").stdout
         async with connected(running.url) as client:
             pid = await pid_of(client)
@@ -273,7 +273,7 @@ async def test_proxy_listens_on_a_unix_socket(file: Path, tmp_path: Path) -> Non
 
 @pytest.mark.covers("GTW-02")
 @pytest.mark.parametrize("way", ["http", "sse", "ws"])
-async def test_stdio_client_uses_a_remote_server_that_requires_a_token(
+async def test_a_stdio_client_uses_a_remote_server_that_requires_a_token(
     file: Path, way: str
 ) -> None:
     listen = f"{'ws' if way == 'ws' else 'http'}://127.0.0.1:0"
@@ -295,7 +295,7 @@ async def test_stdio_client_uses_a_remote_server_that_requires_a_token(
         assert json.loads(refused.stdout)["error"]["data"]["source"] == "proxy"
 
 
-async def test_share_decides_whether_sessions_share_a_process(file: Path) -> None:
+async def test_the_share_option_decides_whether_sessions_share_a_process(file: Path) -> None:
     for upstream, processes in (("shared", 1), ("per-session", 2)):
         with proxy("--listen", ANYWHERE, "--upstream", upstream, *run_by(file)) as running:
             async with (
@@ -308,7 +308,7 @@ async def test_share_decides_whether_sessions_share_a_process(file: Path) -> Non
 # Configured servers, and invalid command lines
 
 
-def test_proxy_connects_to_a_configured_server_by_name(person: Person) -> None:
+def test_a_proxy_connects_to_a_configured_server_by_name(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {**person.server(), "env": {"WHO": "${OUTSIDE}"}}})
     call = {"method": "tools/call", "params": {"name": "variable", "arguments": {"name": "WHO"}}}
     env = {**person.env, "OUTSIDE": "Ada"}
@@ -354,26 +354,35 @@ def test_invalid_command_lines_of_proxy_are_rejected(
 
 @pytest.mark.parametrize("command", ["/nowhere/at-all", "no-such-program", "./nothing"])
 @pytest.mark.parametrize("listen", ["stdio", ANYWHERE])
-def test_a_missing_program_is_reported_at_start(command: str, listen: str) -> None:
+def test_the_proxy_command_reports_a_missing_program(command: str, listen: str) -> None:
     done = fairlead("proxy", "--listen", listen, "--", command)
     assert (done.returncode, done.stdout) == (3, "")
     assert f"Program not found: {command!r}" in done.stderr
 
 
-def test_proxy_reports_that_stdin_closed_before_any_request() -> None:
+def test_a_proxy_reports_that_stdin_closed_before_any_request() -> None:
     done = fairlead("proxy", "--", "false")
     assert (done.returncode, done.stdout) == (0, "")
     assert "stdin closed before any request; false was not used" in done.stderr
 
 
-def test_server_that_exits_at_once_is_reported_to_the_client_and_on_stderr() -> None:
+def test_a_server_that_exits_at_once_is_reported_to_the_client_and_on_stderr() -> None:
     done = fairlead("proxy", "--", "false", input=talk())
     assert "exited with code 1" in json.loads(done.stdout.splitlines()[0])["error"]["message"]
     assert "exited with code 1" in done.stderr
     assert "was not used" not in done.stderr
 
 
-def test_a_key_in_the_url_is_not_revealed() -> None:
+def test_the_stderr_of_a_server_that_cannot_start_is_shown_once_behind_a_proxy() -> None:
+    broken = (sys.executable, "-c", "import nosuchmodule")
+    done = fairlead("tools", "--", sys.executable, "-m", "fairlead", "proxy", "--", *broken)
+    assert done.returncode == 3
+    assert done.stderr.count("ModuleNotFoundError: No module named 'nosuchmodule'") == 1
+    done = fairlead("proxy", "--", *broken, input=talk())
+    assert done.stderr.count("ModuleNotFoundError: No module named 'nosuchmodule'") == 1
+
+
+def test_proxy_output_does_not_contain_credentials_in_the_url() -> None:
     url = "http://me:pass@127.0.0.1:9/mcp?api_key=hush#hush"
     done = fairlead("proxy", url, input=talk())
     error = json.loads(done.stdout.splitlines()[0])["error"]

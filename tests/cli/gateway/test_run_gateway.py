@@ -1,10 +1,13 @@
-"""Tests of warnings on the terminal of a gateway: errors in files, changed tools."""
+"""Tests of gateway options and warnings: idle sessions, invalid files, and changed tools."""
 
 import asyncio
 import sys
 
 import pytest
 
+from fairlead.cli.framework.command_errors import UsageError
+from fairlead.cli.framework.parser import Parser
+from fairlead.cli.gateway.run_gateway import add_gateway_options, endpoint_of
 from fairlead.errors import RpcError
 from tests.support.cli_process import LIMIT, server_file
 from tests.support.cli_user import Person, person
@@ -28,7 +31,7 @@ def files(person: Person, more: str) -> None:
     )
 
 
-async def test_invalid_rules_are_reported_and_ignored(person: Person) -> None:
+async def test_a_changed_rules_file_with_errors_is_reported_and_ignored(person: Person) -> None:
     files(person, 'rules = "rules.toml"')
     rules = person.project / "rules.toml"
     rules.write_text('[[rules]]\nwhen = { tool = "*erase" }\ndo = "block"\n')
@@ -36,7 +39,7 @@ async def test_invalid_rules_are_reported_and_ignored(person: Person) -> None:
         async with asyncio.timeout(LIMIT), connected(it.url) as client:
             rules.write_text('[[rules]]\nwhn = { tool = "*erase" }\ndo = "block"\n')
             said = asyncio.ensure_future(asyncio.to_thread(it.wait_for, "did you mean 'when'?"))
-            while not said.done():  # the file is checked when a message arrives
+            while not said.done():  # the rules file is checked when a message arrives
                 with pytest.raises(RpcError, match="Not allowed here"):
                     await client.call_tool("notes_erase", {"title": "x"})
                 await asyncio.wait((said,), timeout=0.1)
@@ -59,7 +62,27 @@ async def test_a_changed_tool_is_reported_with_lock_policy_warn(
     with running(person, "gateway", "gateway.toml", "--port", "0") as it:
         it.wait_for(
             "notes: connected"
-        )  # wait, because the list may lack the tools of a starting server
+        )  # wait: the list may not contain the tools of a starting server yet
         async with asyncio.timeout(LIMIT), connected(it.url) as client:
             await client.list_tools()
         assert "notes: erase has changed since it was approved" in it.wait_for("has changed")
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [([], 1800.0), (["--session-idle", "60"], 60.0), (["--session-idle=0.5"], 0.5)],
+)
+def test_the_option_session_idle_sets_the_lifetime_of_unused_sessions(
+    given: list[str], seconds: float
+) -> None:
+    parser = Parser("gateway", "")
+    add_gateway_options(parser)
+    assert endpoint_of(parser.parse_args(given)).settings().session_idle == seconds
+
+
+@pytest.mark.parametrize("wrong", ["0", "-1", "soon", "inf"])
+def test_the_option_session_idle_must_be_a_positive_number(wrong: str) -> None:
+    parser = Parser("gateway", "")
+    add_gateway_options(parser)
+    with pytest.raises(UsageError, match="is not a number of seconds greater than 0"):
+        parser.parse_args([f"--session-idle={wrong}"])

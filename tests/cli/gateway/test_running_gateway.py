@@ -75,7 +75,7 @@ def test_servers_resources_and_prompts_of_a_gateway_are_listed(person: Person) -
         assert person.runs("mcp", "reload", "--url", scene.url.removesuffix("/mcp")).code == 1
 
 
-def test_error_names_the_missing_admin_or_client_token(person: Person) -> None:
+def test_the_error_names_the_missing_admin_or_client_token(person: Person) -> None:
     file = person.folder / "gateway.json"
     file.write_text(json.dumps({"admin_token": "open-sesame", "token": "for-all", "servers": {}}))
     with running(person, "gateway", str(file), "--port", "0", "--json") as gateway:
@@ -91,7 +91,7 @@ def test_error_names_the_missing_admin_or_client_token(person: Person) -> None:
         assert person.runs("mcp", "reload", *url, env={**ENV, **token}).code == 0
 
 
-def test_url_of_a_server_that_is_not_a_gateway_is_an_error(person: Person) -> None:
+def test_the_url_of_a_server_that_is_not_a_gateway_is_an_error(person: Person) -> None:
     class Other(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.send_response(200)
@@ -109,7 +109,7 @@ def test_url_of_a_server_that_is_not_a_gateway_is_an_error(person: Person) -> No
     assert "is not a Fairlead gateway" in done.err
 
 
-async def test_reconnect_command_restarts_a_server(person: Person) -> None:
+async def test_the_reconnect_command_restarts_a_server(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS), dead={"command": "/nowhere/at-all"})
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
         scene = Scene(person, gateway)
@@ -130,7 +130,7 @@ async def test_reconnect_command_restarts_a_server(person: Person) -> None:
         assert "unknown server 'nobody'" in unknown.err
 
 
-def test_reload_command_connects_new_servers_of_the_file(person: Person) -> None:
+def test_the_reload_command_connects_new_servers_in_the_file(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS))
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
         scene = Scene(person, gateway)

@@ -1,4 +1,4 @@
-"""Tests of `--record` of gateways, and of `fairlead session`."""
+"""Tests of the gateway option `--record`, and of `fairlead session`."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from tests.support.cli_process import LIMIT
 from tests.support.cli_user import Person, person
 from tests.support.running_gateway import Running, connected, get, running
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 __all__ = ["person"]
 
@@ -31,7 +31,7 @@ def gateway_file(person: Person, **settings: Any) -> str:
 
 
 async def visit(url: str) -> None:
-    """Call tools as two clients, one of each era; a server prints a secret."""
+    """Call tools with one client of each era; one server prints a secret."""
     async with connected(url) as one, connected(url, HANDSHAKE) as two:
         assert (await one.call("notes_add", {"a": 1, "b": 2})).text == "3"
         assert (await two.call("more_add", {"a": 2, "b": 2})).text == "4"
@@ -54,7 +54,7 @@ def check(tape: Path) -> list[TapeEntry]:
 
 
 def ready(it: Running) -> str:
-    """Return the URL once all servers are listed."""
+    """Wait until all servers are listed, and return the URL."""
     limit = time.monotonic() + LIMIT
     while get(it.url, "/ready")[0] != 200:
         assert time.monotonic() < limit, it.said
@@ -89,7 +89,9 @@ def test_a_gateway_records_the_messages_of_all_clients(person: Person) -> None:
 
 
 @pytest.mark.covers("GTW-10")
-def test_record_in_a_gateway_file_records_each_run_on_a_new_tape(person: Person) -> None:
+def test_the_record_setting_in_a_gateway_file_records_each_run_on_a_new_tape(
+    person: Person,
+) -> None:
     file = gateway_file(person, record="harbour")
     record(person, "gateway", file)
     record(person, "gateway", file)  # a new tape each time
@@ -103,7 +105,7 @@ def test_record_in_a_gateway_file_records_each_run_on_a_new_tape(person: Person)
 
 
 @pytest.mark.covers("GTW-10")
-def test_record_option_without_a_name_creates_a_tape_named_up(person: Person) -> None:
+def test_up_with_the_record_option_creates_a_tape_named_up(person: Person) -> None:
     entry = {**person.server(), "env": {"NOTES_TOKEN": SECRET}}
     person.has("ours/mcp.json", {"notes": entry, "more": person.server(name="more.py")})
     record(person, "up", "--port", "0", "--record")
@@ -122,7 +124,7 @@ CHANGED = "notifications/tools/list_changed"
 
 @pytest.mark.covers("GTW-10")
 @pytest.mark.parametrize("version", ["auto", HANDSHAKE])
-def test_notifications_of_the_gateway_itself_are_recorded(person: Person, version: str) -> None:
+def test_notifications_from_the_gateway_itself_are_recorded(person: Person, version: str) -> None:
     file = person.project / "gateway.json"
     servers = {"notes": person.server(GROWS), "more": person.server(name="more.py")}
     file.write_text(json.dumps({"listen": "127.0.0.1:0", "servers": servers}))
@@ -161,7 +163,7 @@ LISTENS = {"auto": ("subscriptions/listen",), HANDSHAKE: ("initialize",)}
 
 
 @pytest.mark.covers("CMD-04")
-def test_sessions_are_listed_and_ended_by_command(person: Person) -> None:
+def test_sessions_can_be_listed_and_ended_with_commands(person: Person) -> None:
     file = gateway_file(person, admin_token="open-sesame")
 
     async def scene(url: str) -> None:
@@ -174,7 +176,7 @@ def test_sessions_are_listed_and_ended_by_command(person: Person) -> None:
                 env={"FAIRLEAD_ADMIN_TOKEN": token},
             )
 
-        assert "no sessions; stateless clients do not have any" in (await session("list"))[2]
+        assert "no sessions; stateless clients do not have sessions" in (await session("list"))[2]
         async with connected(url, HANDSHAKE) as one, connected(url, HANDSHAKE) as two:
             await one.call("notes_add", {"a": 1, "b": 2})
             _, said, _ = await session("list", "--json")

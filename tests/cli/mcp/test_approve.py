@@ -42,7 +42,7 @@ def test_approval_without_a_terminal_requires_the_yes_option(person: Person) -> 
     assert "p is already approved" in person.does("mcp", "approve", "p").out
 
 
-def test_control_characters_in_an_entry_are_escaped(person: Person) -> None:
+def test_approve_escapes_control_characters_in_an_entry(person: Person) -> None:
     args = ["safe\n  runs      /bin/true", "\x1b[2K", "\u202egnp.exe"]
     person.has("project/.mcp.json", {"p": {"command": "evil", "args": args}})
     shown = person.does("mcp", "approve", "p", "--yes").out
@@ -71,7 +71,9 @@ def test_revoke_removes_the_approval_of_an_entry(person: Person) -> None:
 
 
 @pytest.mark.covers("CFG-13")
-def test_approvals_are_a_private_file_and_survive_concurrent_changes(person: Person) -> None:
+def test_approvals_are_stored_in_a_private_file_and_survive_concurrent_changes(
+    person: Person,
+) -> None:
     names = [f"s{n}" for n in range(6)]
     person.has("project/.mcp.json", {name: {"command": name} for name in names})
     approving = [person.begins("mcp", "approve", name, "--yes") for name in names]

@@ -1,4 +1,4 @@
-"""Tests of `fairlead doctor` and `fairlead mcp test`: each kind of problem and its remedy."""
+"""Tests of `fairlead doctor` and `fairlead mcp test`: problems and remedies."""
 
 import json
 import os
@@ -56,13 +56,13 @@ def python(code: str) -> dict[str, Any]:
 
 
 def examine(person: Person, *args: str) -> tuple[int, dict[str, Any], Any]:
-    """Return the exit code, the servers by name, and the whole report."""
+    """Return the exit code, the servers by name, and the complete report."""
     done = person.runs("doctor", "--json", *args)
     told = json.loads(done.out)
     return done.code, {server["name"]: server for server in told["servers"]}, told
 
 
-def test_a_server_that_works_is_shown_step_by_step(person: Person) -> None:
+def test_the_report_for_a_working_server_lists_the_steps_of_its_check(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": person.server()})
     code, servers, told = examine(person)
     assert (code, told["ok"]) == (0, True)
@@ -125,7 +125,7 @@ def test_doctor_reports_invalid_files_and_missing_programs(person: Person) -> No
     assert "0 of 1 servers work, 3 problems to fix" in done.out
 
 
-def test_unusual_server_name_is_noted_but_not_an_error(person: Person) -> None:
+def test_an_unusual_server_name_causes_a_note_but_no_error(person: Person) -> None:
     tool = person.server()
     person.has("home/.cursor/mcp.json", {"my notes": tool})
     code, servers, told = examine(person)
@@ -133,7 +133,7 @@ def test_unusual_server_name_is_noted_but_not_an_error(person: Person) -> None:
     assert "  ! " in person.runs("doctor").out
 
 
-def test_an_unknown_problem_has_a_general_remedy(person: Person) -> None:
+def test_the_report_for_an_unknown_problem_has_a_general_remedy(person: Person) -> None:
     refuses = """
 import json, sys
 for line in sys.stdin:
@@ -172,7 +172,7 @@ def test_doctor_checks_only_the_named_servers(person: Person) -> None:
 def test_doctor_shows_the_stderr_of_an_unresponsive_server_and_stops_it(person: Person) -> None:
     with signpost(person.folder / "pipe") as post:
         said = "print('waiting for a lock', file=sys.stderr)"
-        code = f"import os, signal, sys; {said}; {post.told}; signal.pause()"
+        code = f"import os, signal, sys; {said}; {post.report}; signal.pause()"
         person.has("ours/mcp.json", {"silent": {**python(code), "timeout": 1500}})
         done = person.runs("doctor")
         assert done.code == 1
@@ -183,12 +183,12 @@ def test_doctor_shows_the_stderr_of_an_unresponsive_server_and_stops_it(person: 
 
 def test_interrupting_doctor_stops_the_servers_it_started(person: Person) -> None:
     with signpost(person.folder / "pipe") as post:
-        code = f"import os, sys; {post.told}; sys.stdin.read()"
+        code = f"import os, sys; {post.report}; sys.stdin.read()"
         person.has("ours/mcp.json", {"silent": python(code)})
         assert interrupt(post, "doctor")[0] == 130
 
 
-def test_exit_code_of_mcp_test_is_that_of_the_failure(person: Person) -> None:
+def test_the_exit_code_of_mcp_test_depends_on_the_failure(person: Person) -> None:
     person.has(
         "ours/mcp.json",
         {
@@ -213,7 +213,7 @@ def test_exit_code_of_mcp_test_is_that_of_the_failure(person: Person) -> None:
     assert (facts["status"], facts["tools"]) == ("ok", 2)
 
 
-def test_servers_that_hang_do_not_delay_the_report_beyond_its_limit(person: Person) -> None:
+def test_doctor_limits_the_time_for_servers_that_hang(person: Person) -> None:
     hangs = "import signal, time; signal.signal(15, signal.SIG_IGN)\nwhile True: time.sleep(60)"
     entries = {f"h{n}": {**python(hangs), "env": {"N": str(n)}} for n in range(6)}
     person.has("ours/mcp.json", {**entries, "good": person.server()})
@@ -226,7 +226,21 @@ def test_servers_that_hang_do_not_delay_the_report_beyond_its_limit(person: Pers
     assert "`fairlead mcp test h0`" in servers["h0"]["hint"]
 
 
-def test_timeout_of_an_entry_limits_its_check_as_a_whole(person: Person) -> None:
+def test_doctor_checks_twenty_servers_of_which_one_hangs_within_ten_seconds(
+    person: Person,
+) -> None:
+    hangs = "import signal, time; signal.signal(15, signal.SIG_IGN)\nwhile True: time.sleep(60)"
+    entries = {f"s{n}": {**person.server(), "env": {"N": str(n)}} for n in range(19)}
+    person.has("ours/mcp.json", {**entries, "hangs": python(hangs)})
+    began = time.monotonic()
+    _, servers, _ = examine(person)
+    assert time.monotonic() - began < 10
+    assert servers["hangs"]["status"] == "failed"
+    # On a busy machine, some of the other servers may not start in time.
+    assert servers["s0"]["status"] == "ok"
+
+
+def test_the_timeout_of_an_entry_limits_the_duration_of_its_whole_check(person: Person) -> None:
     slow = """
 import json, sys
 for line in sys.stdin:
@@ -246,7 +260,7 @@ for line in sys.stdin:
     assert '"timeout" (milliseconds) in the entry' in servers["slow"]["hint"]
 
 
-def test_report_of_each_server_is_shown_when_its_check_ends(person: Person) -> None:
+def test_doctor_shows_the_report_of_each_server_as_soon_as_its_check_ends(person: Person) -> None:
     silent = {**python("import sys; sys.stdin.read()"), "timeout": 2500}
     person.has("ours/mcp.json", {"a": silent, "b": person.server()})
     shown = person.runs("doctor").out
@@ -254,7 +268,7 @@ def test_report_of_each_server_is_shown_when_its_check_ends(person: Person) -> N
     assert [one["name"] for one in examine(person)[2]["servers"]] == ["a", "b"]
 
 
-def test_control_characters_of_a_server_are_escaped(person: Person) -> None:
+def test_control_characters_in_a_servers_stderr_are_escaped(person: Person) -> None:
     code = r"import sys; sys.exit('\x1b]0;title\x07')"
     person.has("ours/mcp.json", {"evil": python(code)})
     done = person.runs("doctor")

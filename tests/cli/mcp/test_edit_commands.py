@@ -9,7 +9,7 @@ from tests.support.cli_user import Person, person
 __all__ = ["person"]
 
 
-def test_a_command_is_added_to_the_users_file(person: Person) -> None:
+def test_a_command_is_added_to_the_configuration_file_of_the_user(person: Person) -> None:
     options = ("--env", "A=1", "--env", "B=${B}=", "--cwd", "/tmp", "--timeout", "5000", "--lazy")
     done = person.does("mcp", "add", "files", *options, "--", "uvx", "files", "--", "-x")
     assert (done.code, done.out) == (0, f"added files to {person.ours}/mcp.json\n")
@@ -35,7 +35,7 @@ def test_a_relative_working_directory_is_stored_as_an_absolute_path(person: Pers
         assert person.read("ours/mcp.json")["mcpServers"][name]["cwd"] == stored
 
 
-def test_add_notes_a_file_that_is_relative_to_the_current_folder(person: Person) -> None:
+def test_add_warns_about_a_script_path_relative_to_the_current_folder(person: Person) -> None:
     (person.project / "server.py").write_text("")
     run = ("--", "python", "server.py")
     warned = person.runs("mcp", "add", "here", *run)
@@ -48,7 +48,7 @@ def test_add_notes_a_file_that_is_relative_to_the_current_folder(person: Person)
         ("tool", "--", "uvx", "files"),
     ):
         assert "--cwd" not in person.runs("mcp", "add", *sure).err
-    (person.project / "server.py").unlink()  # like a run in another folder
+    (person.project / "server.py").unlink()  # simulate another working directory
     lost = person.runs("mcp", "test", "here")
     assert lost.code == 3
     assert "hint: use an absolute path, or set `cwd` of the entry" in lost.err
@@ -107,7 +107,7 @@ def test_add_rejects_invalid_entries_without_writing_them(
     assert not (person.ours / "mcp.json").exists()
 
 
-def test_project_option_selects_the_nearest_project_file(
+def test_the_project_option_selects_the_nearest_project_file(
     person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (person.project / ".git").mkdir()
@@ -123,13 +123,13 @@ def test_project_option_selects_the_nearest_project_file(
     assert sorted(person.read("project/.fairlead/mcp.json")["mcpServers"]) == ["p"]
 
 
-def test_add_notes_an_entry_of_another_program_with_the_same_name(person: Person) -> None:
+def test_add_mentions_an_entry_of_another_program_with_the_same_name(person: Person) -> None:
     theirs = person.has("home/.cursor/mcp.json", {"a": {"command": "theirs"}})
     done = person.does("mcp", "add", "a", "--", "mine")
     assert f"takes precedence over the entry in {theirs}:" in done.err
 
 
-def test_remove_deletes_only_entries_of_fairleads_files(person: Person) -> None:
+def test_remove_deletes_only_entries_in_fairlead_files(person: Person) -> None:
     theirs = person.has("home/.cursor/mcp.json", {"their": {"command": "x"}})
     before = theirs.read_bytes()
     done = person.does("mcp", "remove", "their")
@@ -144,7 +144,9 @@ def test_remove_deletes_only_entries_of_fairleads_files(person: Person) -> None:
     assert "`fairlead mcp remove --project p`" in person.does("mcp", "remove", "p").err
 
 
-def test_servers_of_other_programs_are_disabled_in_the_own_file(person: Person) -> None:
+def test_disabling_a_server_of_another_program_changes_only_the_fairlead_file(
+    person: Person,
+) -> None:
     theirs = person.has("home/.cursor/mcp.json", {"their": {"command": "x"}})
     before = theirs.read_bytes()
     done = person.does("mcp", "disable", "their")
@@ -160,7 +162,7 @@ def test_servers_of_other_programs_are_disabled_in_the_own_file(person: Person) 
     assert theirs.read_bytes() == before
 
 
-def test_an_own_entry_is_disabled_in_place(person: Person) -> None:
+def test_disabling_an_entry_in_a_fairlead_file_sets_its_enabled_field(person: Person) -> None:
     person.does("mcp", "add", "mine", "--", "x")
     person.does("mcp", "disable", "mine")
     assert person.read("ours/mcp.json")["mcpServers"]["mine"] == {"command": "x", "enabled": False}
@@ -178,7 +180,7 @@ def test_enable_and_disable_report_that_they_have_no_effect(person: Person) -> N
     assert "a project file cannot enable" in refused.err
 
 
-def test_a_file_with_comments_stays_unchanged(person: Person) -> None:
+def test_add_refuses_to_change_a_file_with_comments(person: Person) -> None:
     person.ours.mkdir()
     (person.ours / "mcp.json").write_text('{"mcpServers": {}, // mine\n}')
     done = person.does("mcp", "add", "a", "--", "x")
@@ -211,3 +213,15 @@ def test_each_mcp_subcommand_has_a_help_text(person: Person) -> None:
         assert (done.code, done.err) == (0, "")
         assert done.out.startswith("usage: fairlead ")
         assert name in done.out.splitlines()[0]
+
+
+def test_add_stores_the_era_of_a_server(person: Person) -> None:
+    entry = person.server()
+    done = person.does(
+        "mcp", "add", "notes", "--era", "handshake", "--", entry["command"], *entry["args"]
+    )
+    assert done.code == 0
+    assert person.read("ours/mcp.json")["mcpServers"]["notes"]["era"] == "handshake"
+    assert json.loads(person.runs("ping", "notes", "--json").out)["protocolVersion"] == "2025-11-25"
+    again = person.runs("ping", "notes", "--era", "stateless", "--json").out
+    assert json.loads(again)["protocolVersion"] == "2026-07-28"

@@ -11,7 +11,7 @@ from tests.support.cli_user import Person, person
 __all__ = ["person"]
 
 
-def test_import_converts_entries_and_copies_them_to_fairleads_file(person: Person) -> None:
+def test_import_converts_entries_and_copies_them_to_the_fairlead_file(person: Person) -> None:
     stdio = {
         "command": "npx",
         "args": ["-y", "${userHome}/x", "${env:PLACE}"],
@@ -68,7 +68,7 @@ def test_import_converts_an_input_to_an_environment_variable(person: Person) -> 
     assert person.read("ours/mcp.json")["mcpServers"]["v"]["headers"] == {"K": "${API_KEY}"}
 
 
-def test_entries_that_cannot_be_converted_are_skipped(person: Person) -> None:
+def test_import_skips_entries_that_cannot_be_converted(person: Person) -> None:
     person.has(
         "home/.cursor/mcp.json",
         {
@@ -101,7 +101,7 @@ def test_an_unapproved_project_entry_is_not_imported(person: Person) -> None:
     assert person.read("ours/mcp.json")["mcpServers"]["p"]["command"] == "x"
 
 
-def test_unknown_names_and_programs_are_errors(person: Person) -> None:
+def test_import_and_export_of_unknown_names_and_programs_are_errors(person: Person) -> None:
     assert "expected one of claude-code, " in person.does("mcp", "import", "emacs").err
     assert "No servers are configured in cursor" in person.does("mcp", "import", "cursor").err
     person.has("home/.cursor/mcp.json", {"notes": {"command": "x"}})
@@ -132,7 +132,7 @@ def test_several_servers_are_exported_as_one_text(person: Person, program: str) 
             assert servers["b"]["uri"] == "https://b.example/mcp"
 
 
-def test_unsupported_servers_are_skipped_or_rejected(person: Person) -> None:
+def test_export_skips_or_rejects_servers_that_a_program_does_not_support(person: Person) -> None:
     person.has(
         "ours/mcp.json",
         {

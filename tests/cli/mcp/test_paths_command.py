@@ -12,7 +12,7 @@ __all__ = ["person"]
 
 
 @pytest.mark.covers("CFG-13")
-def test_fairlead_home_sets_the_folder_of_all_paths(person: Person) -> None:
+def test_all_paths_are_inside_the_folder_named_by_fairlead_home(person: Person) -> None:
     places = json.loads(person.does("paths", "--json").out)
     ours, project = str(person.ours), str(person.project)
     assert places == {
@@ -32,7 +32,9 @@ def test_fairlead_home_sets_the_folder_of_all_paths(person: Person) -> None:
 
 
 @pytest.mark.covers("CFG-13")
-def test_default_paths_follow_the_platform(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_paths_depend_on_the_platform(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("FAIRLEAD_HOME")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     places = json.loads(person.does("paths", "--json").out)
@@ -42,7 +44,7 @@ def test_default_paths_follow_the_platform(person: Person, monkeypatch: pytest.M
     assert places["FAIRLEAD_HOME"] is None
 
 
-def test_paths_that_do_not_exist_are_marked(person: Person) -> None:
+def test_the_paths_command_marks_paths_that_do_not_exist(person: Person) -> None:
     person.does("mcp", "add", "a", "--", "x")
     lines = person.does("paths").out.splitlines()
     assert f"servers    {person.ours}/mcp.json" in lines
@@ -50,7 +52,7 @@ def test_paths_that_do_not_exist_are_marked(person: Person) -> None:
 
 
 @pytest.mark.covers("CFG-13")
-def test_files_are_written_to_the_printed_paths(person: Person) -> None:
+def test_fairlead_writes_its_files_to_the_printed_paths(person: Person) -> None:
     person.has("project/.mcp.json", {"p": person.server()})
     person.does("mcp", "approve", "p", "--yes")
     assert person.runs("list", "--connect").code == 0

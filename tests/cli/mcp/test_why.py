@@ -41,13 +41,13 @@ def test_why_names_other_entries_for_the_same_server(person: Person) -> None:
     assert (facts["sameServerAs"], facts["used"]) == ("mine", False)
 
 
-def test_status_shows_disabled_and_unapproved_servers(person: Person) -> None:
+def test_why_reports_whether_a_server_is_disabled_or_not_approved(person: Person) -> None:
     person.has("ours/mcp.json", {"off": {"command": "x", "enabled": False}})
     person.has("home/.cursor/mcp.json", {"exa": {"command": "y"}})
     file = person.has("project/.cursor/mcp.json", {"p": {"command": "x"}})
     off, exa, p = (why(person, name) for name in ("off", "exa", "p"))
     assert (off["enabled"], off["used"]) == (False, False)
-    assert exa["used"] is True  # the command line does not replace Exa servers
+    assert exa["used"] is True  # this command does not replace Exa servers
     assert (p["approved"], p["used"]) == (False, False)
     assert "is not approved; run `fairlead mcp approve p`" in person.does("mcp", "why", "p").out
     person.does("mcp", "approve", "p", "--yes")
@@ -56,7 +56,7 @@ def test_status_shows_disabled_and_unapproved_servers(person: Person) -> None:
     assert why(person, "p")["changedSinceApproval"] is True
 
 
-def test_requirements_of_an_entry_are_shown_without_literal_values(
+def test_why_shows_the_requirements_of_an_entry_without_literal_values(
     person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IS_SET", "value-of-it")
@@ -91,7 +91,9 @@ def test_requirements_of_an_entry_are_shown_without_literal_values(
     assert "value-of-it" not in shown
 
 
-def test_variables_of_other_programs_are_shown_as_requirements(person: Person) -> None:
+def test_why_shows_required_variables_in_the_syntax_of_the_entrys_program(
+    person: Person,
+) -> None:
     entry = {
         "type": "http",
         "url": "https://x.example/${env:PLACE}",
@@ -107,7 +109,7 @@ def test_variables_of_other_programs_are_shown_as_requirements(person: Person) -
     assert "--input key=... (Your key)" in person.does("mcp", "why", "web").out
 
 
-def test_an_unknown_name_is_an_error(person: Person) -> None:
+def test_why_fails_for_an_unknown_name(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("mcp", "why", "note")
     assert (done.code, done.out) == (2, "")

@@ -18,7 +18,7 @@ __all__ = ["person"]
 TOOLS = """
     @server.tool()
     def read(path: str) -> str:
-        return f"what {path} says"
+        return f"content of {path}"
 
     @server.tool()
     def erase(path: str) -> str:
@@ -120,7 +120,7 @@ def test_a_proxy_applies_rules_and_a_tape_shows_their_effect(
     )
     ruled = fairlead("proxy", "--rules", str(file), *run_by(server), input=said)
     told = answers(ruled.stdout)
-    assert told[1]["content"][0]["text"] == "what /home/a says", ruled.stderr
+    assert told[1]["content"][0]["text"] == "content of /home/a", ruled.stderr
     assert told[2]["message"] == "erasing is disabled"
     assert told[2]["data"]["source"] == "proxy"
     assert told[3]["content"][0]["text"] == "nothing to see"
@@ -167,7 +167,7 @@ def test_a_proxy_applies_rules_and_a_tape_shows_their_effect(
 
 @pytest.mark.covers("GTW-09")
 @pytest.mark.parametrize("version", [NEWEST.value, NEWEST_HANDSHAKE.value])
-async def test_a_gateway_follows_changes_of_its_rules(person: Person, version: str) -> None:
+async def test_a_gateway_applies_changes_of_its_rules_file(person: Person, version: str) -> None:
     entry = person.server(TOOLS)
     (person.project / "gateway.json").write_text(
         json.dumps({"listen": "127.0.0.1:0", "rules": "rules.yaml", "servers": {"files": entry}})
@@ -180,9 +180,9 @@ async def test_a_gateway_follows_changes_of_its_rules(person: Person, version: s
         async with asyncio.timeout(LIMIT), connected(gateway.url, version) as client:
             with pytest.raises(RpcError, match="Not allowed here"):
                 await client.call_tool("files_erase", {"path": "x"})
-            assert text_of(await client.call_tool("files_read", {"path": "x"})) == "what x says"
+            assert text_of(await client.call_tool("files_read", {"path": "x"})) == "content of x"
             rules.write_text(block.replace("_erase", "_read") + "\n")
-            while True:  # the file is checked with a message, after half a second
+            while True:  # a message causes a check of the file after half a second
                 try:
                     assert text_of(await client.call_tool("files_erase", {"path": "x"}))
                     break

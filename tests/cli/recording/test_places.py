@@ -1,4 +1,4 @@
-"""Tests of the output files of `fairlead tape`, replaced only with --force and never in part."""
+"""Tests of the output files of `fairlead tape`, which are replaced only with --force."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def test_a_trimmed_tape_replaces_another_only_with_force(folder: Path, there: st
     assert (again.returncode, len(read_tape(folder / "two"))) == (0, 2), again.stderr
 
 
-def test_help_describes_the_force_option(folder: Path) -> None:
+def test_the_help_text_describes_the_force_option(folder: Path) -> None:
     for command in ("trim", "export"):
         assert "replace an existing file" in fairlead("tape", command, "--help").stdout
 
@@ -88,7 +88,9 @@ def test_trimming_replaces_all_files_of_a_tape(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [(*EXPORT, "out.tape.jsonl"), (*TRIM, "./out")])
-def test_a_full_disk_leaves_the_old_file(folder: Path, command: tuple[str, ...]) -> None:
+def test_an_output_file_stays_unchanged_if_the_disk_is_full(
+    folder: Path, command: tuple[str, ...]
+) -> None:
     old = {name: (folder / name) for name in ("out.tape.json", "out.tape.jsonl")}
     for place in old.values():
         place.write_text("{}")
@@ -100,7 +102,7 @@ def test_a_full_disk_leaves_the_old_file(folder: Path, command: tuple[str, ...])
         text=True,
         timeout=LIMIT,
         check=False,
-        # A larger file fails to grow, as on a full disk.
+        # Larger files cannot be written, as on a full disk.
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600)),
     )
     assert done.returncode == 1
@@ -109,7 +111,7 @@ def test_a_full_disk_leaves_the_old_file(folder: Path, command: tuple[str, ...])
     assert names(folder) == ["one.tape.json", "one.tape.jsonl", *old]
 
 
-def test_export_writes_through_links_and_into_pipes(folder: Path) -> None:
+def test_export_writes_through_symbolic_links_and_into_pipes(folder: Path) -> None:
     (folder / "real.har").write_text("old")
     (folder / "link.har").symlink_to("real.har")
     assert fairlead(*EXPORT, "link.har", cwd=folder).returncode == 1

@@ -24,7 +24,7 @@ TOOLS = """
 
 @pytest.fixture
 def tape(tmp_path: Path) -> Path:
-    """Return a tape of the server in `server.py` beside it."""
+    """Record a tape of the server in `server.py`, and return its path."""
     file = server_file(tmp_path, TOOLS)
     place = tmp_path / "one.tape.jsonl"
     assert visit("record", str(place), *run_by(file), texts=["hello"]) == ["HELLO"]
@@ -32,7 +32,7 @@ def tape(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("version", ["auto", "2025-11-25"])
-def test_a_tape_is_served_on_stdio(tape: Path, version: str) -> None:
+def test_replay_serves_a_tape_on_stdio(tape: Path, version: str) -> None:
     (tape.parent / "server.py").unlink()
     said = visit("replay", str(tape), texts=["hello", "bye", "hello"], version=version)
     assert said[0] == said[2] == "HELLO"
@@ -41,7 +41,7 @@ def test_a_tape_is_served_on_stdio(tape: Path, version: str) -> None:
     assert 'differences: text: "hello" -> "bye"' in said[1]
 
 
-def test_strict_matching_requires_the_order_of_the_tape(tape: Path) -> None:
+def test_strict_replay_requires_the_recorded_order_of_requests(tape: Path) -> None:
     said = visit("replay", str(tape), "--match", "strict", texts=["bye", "hello", "hello"])
     assert "is not on the tape; expected tools/call" in said[0]
     assert said[1] == "HELLO"
@@ -49,7 +49,7 @@ def test_strict_matching_requires_the_order_of_the_tape(tape: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["auto", "2025-11-25"])
-def test_pressed_keys_control_a_stepped_replay(tape: Path, version: str) -> None:
+def test_key_presses_control_a_stepped_replay(tape: Path, version: str) -> None:
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "fairlead", "replay", str(tape)),
@@ -102,7 +102,7 @@ def test_invalid_options_of_replay_are_rejected(tape: Path) -> None:
 
 
 @pytest.mark.covers("GTW-11")
-def test_exit_code_of_a_replay_shows_whether_responses_differ(tape: Path) -> None:
+def test_the_exit_code_of_a_replay_shows_whether_responses_differ(tape: Path) -> None:
     file = tape.parent / "server.py"
     done = fairlead("replay", str(tape), "--against", *run_by(file))
     assert (done.returncode, done.stdout) == (0, "3 compared, 0 differ\n")
@@ -143,7 +143,7 @@ def test_exit_code_of_a_replay_shows_whether_responses_differ(tape: Path) -> Non
         ),
     ],
 )
-def test_an_unreachable_server_is_reported_once(
+def test_replay_reports_an_unreachable_server_once(
     tape: Path, target: list[str], why: str, what_to_do: str
 ) -> None:
     done = fairlead("replay", str(tape), "--against", *target)
@@ -155,7 +155,7 @@ def test_an_unreachable_server_is_reported_once(
         assert done.stderr.splitlines()[0] == "no disk"
 
 
-def test_start_message_names_the_served_tape(tape: Path) -> None:
+def test_the_start_message_of_a_replay_names_its_tape(tape: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", "replay", str(tape), "--listen", "http://127.0.0.1:0"],
         stdin=subprocess.DEVNULL,
@@ -169,3 +169,20 @@ def test_start_message_names_the_served_tape(tape: Path) -> None:
     finally:
         process.kill()
         process.communicate(timeout=LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("era", "version"), [("handshake", "2025-11-25"), ("stateless", "2026-07-28")]
+)
+def test_the_era_option_of_replay_selects_the_era_of_the_server(
+    tape: Path, era: str, version: str
+) -> None:
+    tool = """
+        @server.tool()
+        def shout(text: str, ctx: Context) -> str:
+            return ctx.protocol_version
+    """
+    file = server_file(tape.parent, tool)
+    done = fairlead("replay", str(tape), "--against", "--era", era, "--json", *run_by(file))
+    [*_, call] = json.loads(done.stdout)["compared"]
+    assert call["differences"][0]["given"] == version

@@ -45,7 +45,7 @@ def run(home: dict[str, str], *args: str, code: int = 0) -> str:
 
 
 @pytest.mark.covers("GTW-10")
-def test_tapes_are_recorded_listed_and_shown(
+def test_tapes_can_be_recorded_listed_and_shown_with_commands(
     tmp_path: Path, home: dict[str, str], file: Path
 ) -> None:
     assert "no tapes in" in run(home, "tape", "list")
@@ -69,7 +69,9 @@ def test_tapes_are_recorded_listed_and_shown(
     assert [json.loads(line)["seq"] for line in lines] == [6, 7]
 
 
-def test_a_tape_is_not_overwritten_by_accident(home: dict[str, str], file: Path) -> None:
+def test_recording_does_not_overwrite_an_existing_tape_without_the_overwrite_option(
+    home: dict[str, str], file: Path
+) -> None:
     record("monday", file, home)
     done = fairlead("record", "monday", *run_by(file), input="", env=home)
     assert done.returncode == 1
@@ -78,7 +80,7 @@ def test_a_tape_is_not_overwritten_by_accident(home: dict[str, str], file: Path)
     assert len(run(home, "tape", "show", "monday").splitlines()) == 7
 
 
-def test_secrets_of_the_server_are_not_recorded(
+def test_secrets_in_server_results_are_not_recorded(
     tmp_path: Path, home: dict[str, str], file: Path
 ) -> None:
     record("monday", file, home, "Bearer abcdef123456")
@@ -112,7 +114,9 @@ def test_tape_diff_reports_the_differences_of_two_tapes(home: dict[str, str], fi
     assert "invalid path" in run(home, "tape", "diff", "one", "two", "--ignore", "a..b", code=2)
 
 
-def test_a_tape_is_trimmed_and_deleted(tmp_path: Path, home: dict[str, str], file: Path) -> None:
+def test_a_tape_can_be_trimmed_and_deleted(
+    tmp_path: Path, home: dict[str, str], file: Path
+) -> None:
     record("one", file, home, "a", "b")
     out = run(home, "tape", "trim", "one", "--from", "8", "-o", "short", "--json")
     assert json.loads(out)["entries"] == 5
@@ -153,7 +157,7 @@ def test_a_tape_is_exported_as_har(tmp_path: Path, home: dict[str, str], file: P
     last = log["entries"][-1]
     assert json.loads(last["request"]["postData"]["text"])["params"]["name"] == "shout"
     assert json.loads(last["response"]["content"]["text"])["result"]["content"][0]["text"] == "A"
-    # The members that HAR 1.2 requires in every entry.
+    # HAR 1.2 requires these members in every entry.
     for entry in log["entries"]:
         assert {"startedDateTime", "time", "request", "response", "cache", "timings"} <= set(entry)
         assert {"method", "url", "httpVersion", "cookies", "headers", "queryString"} <= set(
@@ -190,10 +194,10 @@ def test_a_tape_is_exported_as_a_pytest_test(
     assert "result.content.0.text: A -> a" in done.stdout
 
 
-def test_a_full_disk_does_not_stop_the_conversation(
+def test_recording_on_a_full_disk_does_not_interrupt_the_conversation(
     tmp_path: Path, home: dict[str, str], file: Path
 ) -> None:
-    """No file may exceed 8 kB, so the tape is soon full; the client must not notice."""
+    """Files are limited to 8 kB, so the tape becomes full; the client must not be affected."""
     command = [sys.executable, "-m", "fairlead", "record", "full", *run_by(file)]
     texts = [f"hello {n}" for n in range(60)]
     limited = ["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", *command]

@@ -1,4 +1,4 @@
-"""Tests of `fairlead serve`: files and modules, valid and invalid."""
+"""Tests of `fairlead serve` with valid and invalid files and modules."""
 
 import json
 import os
@@ -25,7 +25,7 @@ CALL_ADD = {
 
 
 def answers(stdout: str) -> dict[int, Any]:
-    """Return the results by id; every line of stdout must be a message."""
+    """Return the results by id; fail if a line of stdout is not a message."""
     messages = [json.loads(line) for line in stdout.splitlines()]
     return {message["id"]: message["result"] for message in messages}
 
@@ -38,14 +38,14 @@ def served(done: subprocess.CompletedProcess[str]) -> str:
     return str(results[0]["serverInfo"]["name"])
 
 
-def test_serve_command_serves_a_server_in_a_file(tmp_path: Path) -> None:
+def test_the_serve_command_serves_a_server_in_a_file(tmp_path: Path) -> None:
     file = server_file(tmp_path, ADD)
     done = fairlead("serve", str(file), input=talk(CALL_ADD))
     assert served(done) == "test"
     assert done.stderr == ""
 
 
-def test_serve_command_serves_a_named_object_of_a_file(tmp_path: Path) -> None:
+def test_the_serve_command_serves_a_named_object_in_a_file(tmp_path: Path) -> None:
     server_file(tmp_path, "other = MCPServer('other')", ADD.replace("@server", "@other"))
     done = fairlead("serve", "server.py:other", input=talk(CALL_ADD), cwd=tmp_path)
     assert served(done) == "other"
@@ -80,7 +80,7 @@ def test_a_file_with_the_name_of_a_loaded_module_is_served(tmp_path: Path) -> No
     assert served(fairlead("serve", str(file), input=talk(CALL_ADD))) == "test"
 
 
-def test_output_during_import_goes_to_stderr(tmp_path: Path) -> None:
+def test_output_printed_during_the_import_of_a_server_is_written_to_stderr(tmp_path: Path) -> None:
     body = """
     print("from Python")
     sys.stdout.write("without an end")
@@ -101,14 +101,14 @@ def test_a_file_that_runs_its_server_is_served_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mcp", "app", "whatever"])
-def test_server_is_found_by_a_default_name_or_as_the_only_one(tmp_path: Path, name: str) -> None:
+def test_a_server_is_found_by_a_default_name_or_as_the_only_one(tmp_path: Path, name: str) -> None:
     file = server_file(
         tmp_path, f"{name} = alias = server; del server", ADD.replace("server", name)
     )
     assert served(fairlead("serve", str(file), input=talk(CALL_ADD))) == "test"
 
 
-def test_error_lists_the_servers_of_a_file_with_several(tmp_path: Path) -> None:
+def test_the_error_for_a_file_with_several_servers_lists_them(tmp_path: Path) -> None:
     file = server_file(tmp_path, "one, two = MCPServer('1'), MCPServer('2'); del server")
     done = fairlead("serve", str(file))
     assert (done.returncode, done.stdout) == (2, "")
@@ -116,7 +116,7 @@ def test_error_lists_the_servers_of_a_file_with_several(tmp_path: Path) -> None:
     assert f"fairlead serve {file}:one" in done.stderr
 
 
-def test_file_without_a_server_is_an_error_with_a_hint(tmp_path: Path) -> None:
+def test_a_file_without_a_server_is_an_error_with_a_hint(tmp_path: Path) -> None:
     file = server_file(tmp_path, "del server")
     done = fairlead("serve", str(file))
     assert (done.returncode, done.stdout) == (1, "")
@@ -155,7 +155,7 @@ def test_files_and_modules_that_do_not_exist_are_errors(
     assert "Traceback" not in done.stderr
 
 
-def test_a_failing_import_shows_only_frames_of_the_file(tmp_path: Path) -> None:
+def test_the_traceback_of_a_failing_import_shows_only_frames_of_user_code(tmp_path: Path) -> None:
     (tmp_path / "sibling.py").write_text("def fail():\n    return 1 / 0\n")
     file = server_file(tmp_path, "import sibling\nsibling.fail()")
     done = fairlead("serve", str(file))
@@ -184,7 +184,7 @@ def test_serve_shows_the_line_of_a_syntax_error(tmp_path: Path) -> None:
     assert "SyntaxError" in done.stderr
 
 
-def test_import_error_inside_a_module_names_the_missing_import(tmp_path: Path) -> None:
+def test_an_import_error_inside_a_module_names_the_missing_import(tmp_path: Path) -> None:
     server_file(tmp_path, "import no_such_thing", name="weather.py")
     done = fairlead("serve", "weather", cwd=tmp_path)
     assert done.returncode == 1
@@ -228,8 +228,8 @@ def test_ctrl_c_ends_a_server_without_a_traceback(tmp_path: Path) -> None:
 
 def test_ctrl_c_during_the_import_causes_exit_code_130(tmp_path: Path) -> None:
     with signpost(tmp_path / "importing") as post:
-        # Closed by a `with`: a finalizer that closes it would swallow the interrupt.
-        opened = post.told.partition(".write")[0]
+        # Close it with `with`: an interrupt in a finalizer would be ignored.
+        opened = post.report.partition(".write")[0]
         file = server_file(
             tmp_path,
             f"with {opened} as post: post.write(str(os.getpid()))",
@@ -238,7 +238,7 @@ def test_ctrl_c_during_the_import_causes_exit_code_130(tmp_path: Path) -> None:
         assert interrupt(post, "serve", str(file)) == (130, "")
 
 
-def test_a_target_or_module_is_required() -> None:
+def test_serve_requires_a_target_or_a_module_option() -> None:
     done = fairlead("serve")
     assert done.returncode == 2
     assert "FILE_OR_MODULE or --module is required" in done.stderr
@@ -266,7 +266,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.covers("SRV-51", "SRV-52")
-def test_modules_of_tools_need_no_server_and_broken_ones_are_skipped(folder: Path) -> None:
+def test_tool_modules_are_served_without_a_server_file_and_invalid_ones_are_skipped(
+    folder: Path,
+) -> None:
     modules = ("--module", "broken", "--module", "package.adding")
     done = fairlead("serve", *modules, input=talk(CALL_ADD), cwd=folder)
     assert served(done) == "fairlead-mcp-server"
@@ -276,7 +278,7 @@ def test_modules_of_tools_need_no_server_and_broken_ones_are_skipped(folder: Pat
 
 
 @pytest.mark.covers("SRV-51")
-def test_modules_of_tools_are_added_to_a_server(folder: Path) -> None:
+def test_tool_modules_are_added_to_a_server(folder: Path) -> None:
     done = fairlead("serve", "server.py", "--module", "package.adding", "--list-tools", cwd=folder)
     assert (done.returncode, done.stdout) == (0, "own\nadd  Add two numbers.\n")
     done = fairlead(
@@ -286,7 +288,7 @@ def test_modules_of_tools_are_added_to_a_server(folder: Path) -> None:
 
 
 @pytest.mark.covers("SRV-51")
-def test_modules_of_tools_are_found_by_the_entry_points_of_installed_packages(folder: Path) -> None:
+def test_tool_modules_are_found_through_entry_points_of_installed_packages(folder: Path) -> None:
     info = folder / "adding-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: adding\nVersion: 1.0\n")
@@ -296,7 +298,7 @@ def test_modules_of_tools_are_found_by_the_entry_points_of_installed_packages(fo
     assert served(done) == "fairlead-mcp-server"
 
 
-def test_modules_for_a_file_that_runs_its_server_itself_are_an_error(folder: Path) -> None:
+def test_tool_modules_for_a_file_that_runs_its_own_server_are_an_error(folder: Path) -> None:
     file = server_file(folder, "server.run()", name="eager.py")
     done = fairlead("serve", str(file), "--module", "package.adding", input=talk(), cwd=folder)
     assert done.returncode == 1

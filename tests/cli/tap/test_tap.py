@@ -1,6 +1,4 @@
-"""Tests of `fairlead tap`: a command behaves as it does without a tap, and its messages are
-recorded.
-"""
+"""Tests of `fairlead tap`: unchanged behaviour of the command, and recorded messages."""
 
 import asyncio
 import contextlib
@@ -44,7 +42,7 @@ def tap(file: Path, *options: str, args: tuple[str, ...] = ()) -> list[str]:
 def tapped(
     person: Person, file: Path, *options: str, env: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    # Tests that run in the background of a shell ignore Ctrl-C, and a tap inherits that.
+    # Tests that a shell runs in the background ignore Ctrl-C, and a tap inherits that.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen(
@@ -107,7 +105,7 @@ def test_a_tap_forwards_every_byte_unchanged(person: Person) -> None:
     assert done.stderr == b"err \xff\n"
 
 
-def test_a_large_response_is_forwarded_in_time(person: Person) -> None:
+def test_a_large_response_is_forwarded_within_the_time_limit(person: Person) -> None:
     file = script(person.folder, "sys.stdout.buffer.write(b'0123456789' * 10_000_000)")
     done = subprocess.run(
         tap(file, "--tape", str(person.folder / "big")),
@@ -132,7 +130,7 @@ def test_the_exit_code_of_the_command_is_forwarded(person: Person, code: int) ->
     assert (done.returncode, done.stderr) == (code, b"")
 
 
-def test_a_signal_that_ends_the_command_ends_the_tap(person: Person) -> None:
+def test_a_tap_is_ended_by_the_same_signal_as_its_command(person: Person) -> None:
     file = script(person.folder, "os.kill(os.getpid(), signal.SIGKILL)")
     with tapped(person, file, "--no-tape") as process:
         assert process.wait(LIMIT) == -signal.SIGKILL
@@ -157,7 +155,7 @@ def test_a_tap_forwards_signals_to_its_command(person: Person, number: signal.Si
 
 
 def test_signals_in_rapid_succession_are_all_forwarded(person: Person) -> None:
-    # Each signal arrives while the tap returns from the previous one, just before it waits again.
+    # Each signal arrives after the previous one was handled and before the tap waits again.
     file = script(
         person.folder,
         """
@@ -175,8 +173,8 @@ def test_signals_in_rapid_succession_are_all_forwarded(person: Person) -> None:
             assert read_until(process, b"\n") == b"heard\n"
 
 
-def test_the_exit_of_a_command_is_noticed_with_sigchld_blocked(person: Person) -> None:
-    """Some programs start their children with SIGCHLD blocked."""
+def test_a_tap_exits_with_its_command_although_sigchld_is_blocked(person: Person) -> None:
+    """Some programs start child processes with SIGCHLD blocked."""
     file = script(person.folder, 'print("ready", flush=True); sys.stdin.readline(); sys.exit(7)')
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     try:
@@ -234,11 +232,11 @@ def test_a_tap_command_without_two_dashes_causes_a_hint(
 ) -> None:
     done = person.does("tap", *words)
     assert done.code == 2
-    assert "The command of a server must follow `--`" in done.err
+    assert "A server command must follow `--`" in done.err
     assert f"hint: `fairlead tap {meant}`\n" in done.err
 
 
-def test_a_tape_is_found_by_the_name_of_its_tap(person: Person) -> None:
+def test_a_tape_is_found_by_the_name_given_to_its_tap(person: Person) -> None:
     folder = person.ours / "data" / "tapes"
     for name, method in (
         ("my-notes-20260102-101010-7", "old"),
@@ -249,7 +247,7 @@ def test_a_tape_is_found_by_the_name_of_its_tap(person: Person) -> None:
         with TapeWriter(folder / name) as tape:
             message = json.dumps({"jsonrpc": "2.0", "method": method}).encode()
             tape.write(message, Direction.CLIENT_TO_SERVER)
-    # a program of the same name must not be read as the tape
+    # a program with the same name must not be opened as the tape
     (person.project / "my-notes").write_text("#!/bin/sh\n")
     for name, newest in (("my notes", "20260103-101010-5"), ("my-notes-c", "20260104-101010-5")):
         done = person.does("tape", "show", name)
@@ -413,7 +411,7 @@ def test_a_killed_tap_leaves_a_readable_tape_and_no_child(person: Person) -> Non
             assert select.select([child], [], [], 10)[0], "the child is still running"
         finally:
             os.close(child)
-    # The listener writes the tape to its end and exits by itself.
+    # The listener completes the tape and exits by itself.
     wait_for_file(tape.with_name("killed.tape.json"), "complete")
     assert [message["method"] for _, message in lines_of(tape)] == ["pid"]
 
@@ -426,7 +424,7 @@ def wait_for_file(path: Path, words: str) -> None:
     raise AssertionError(f"{path} has no {words!r}")
 
 
-def test_forwarding_continues_if_the_listener_fails(person: Person) -> None:
+def test_a_tap_continues_forwarding_if_its_recorder_fails(person: Person) -> None:
     blocked = person.folder / "file"
     blocked.write_text("not a folder")
     file = script(person.folder, "print('hello'); sys.exit(4)")

@@ -1,4 +1,4 @@
-"""Tests that a tap records the times when bytes were forwarded, even if its listener is late."""
+"""Tests of recorded times when the listener of a tap is delayed."""
 
 import json
 import os
@@ -40,7 +40,9 @@ def listener_of(process: "subprocess.Popen[bytes]") -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs to find a child process")
-def test_a_late_listener_records_the_times_of_forwarding(person: Person) -> None:
+def test_a_delayed_listener_records_the_times_at_which_messages_were_forwarded(
+    person: Person,
+) -> None:
     tape = person.folder / "slow"
     # time of the request, time of the response, duration
     calls: list[tuple[float, float, float]] = []

@@ -87,7 +87,7 @@ def tapped(person: Person, *options: str) -> Iterator[Tapped]:
                 process.kill()
 
 
-def test_a_tap_applies_rules_and_follows_their_file(person: Person) -> None:
+def test_a_tap_applies_rules_and_changes_of_the_rules_file(person: Person) -> None:
     rules = person.project / "rules.toml"
     rules.write_text(BLOCKED)
     tape = person.folder / "one"
@@ -100,11 +100,11 @@ def test_a_tap_applies_rules_and_follows_their_file(person: Person) -> None:
         limit, number, answer = time.monotonic() + LIMIT, 2, refused
         while (
             "error" in answer and time.monotonic() < limit
-        ):  # wait until the file is checked again
+        ):  # wait until the rules file is checked again
             answer = it.ask(number, "tools/call", name="erase", arguments={"title": "old"})
             number += 1
         assert answer["result"]["content"][0]["text"] == "old is gone"
-        rules.write_text("[[rules]]\nwhen = 3\n")  # an invalid file is ignored
+        rules.write_text("[[rules]]\nwhen = 3\n")  # an invalid rules file is ignored
         again = it.ask(number, "tools/call", name="erase", arguments={"title": "new"})
         assert again["result"]["content"][0]["text"] == "new is gone"
         assert it.process.stdin is not None
@@ -120,7 +120,7 @@ def test_a_tap_applies_rules_and_follows_their_file(person: Person) -> None:
     assert stopped[0].did[0] == "rule: no-erasing"
 
 
-def test_a_hanging_request_is_flagged_with_rules(person: Person) -> None:
+def test_a_tap_with_rules_flags_a_request_that_hangs(person: Person) -> None:
     (person.project / "rules.toml").write_text(BLOCKED)
     options = ("--rules", "rules.toml", "--no-tape", "--hangs-after", "0.05")
     with tapped(person, *options) as it:
@@ -136,7 +136,7 @@ def test_a_hanging_request_is_flagged_with_rules(person: Person) -> None:
 @pytest.mark.parametrize(
     ("text", "said"), [("[[rules]]\nwhen = 3\n", "rules.toml"), (BLOCKED, "Program not found")]
 )
-def test_invalid_rules_or_a_missing_command_are_errors(
+def test_a_tap_with_invalid_rules_or_a_missing_command_fails(
     person: Person, text: str, said: str
 ) -> None:
     (person.project / "rules.toml").write_text(text)
@@ -148,7 +148,7 @@ def test_invalid_rules_or_a_missing_command_are_errors(
     assert said in done.err
 
 
-def test_the_tap_ends_with_the_exit_code_of_the_server(person: Person) -> None:
+def test_a_tap_with_rules_exits_with_the_exit_code_of_a_crashed_server(person: Person) -> None:
     (person.project / "rules.toml").write_text(BLOCKED)
     with tapped(person, "--rules", "rules.toml", "--no-tape") as it:
         it.say(talk())
@@ -159,7 +159,7 @@ def test_the_tap_ends_with_the_exit_code_of_the_server(person: Person) -> None:
         assert it.process.wait(LIMIT) == 9  # while stdin is still open
 
 
-def test_the_exit_code_of_the_command_is_forwarded_with_rules(person: Person) -> None:
+def test_a_tap_with_rules_forwards_the_exit_code_of_the_command(person: Person) -> None:
     (person.project / "rules.toml").write_text(BLOCKED)
     file = server_file(person.folder, "")
     program = "import atexit, os, runpy; atexit.register(lambda: os._exit(7)); "

@@ -23,7 +23,7 @@ from tests.support.cli_user import Person, person
 
 __all__ = ["person"]
 
-# A server whose responses are chosen by its requests.
+# A server that responds with the messages in the request.
 SERVER = """
     print("Starting up \\x1b[31m", flush=True)
     for line in sys.stdin:
@@ -46,7 +46,7 @@ class Talk:
         self._process = process
 
     def ask(self, number: Any, method: str, *answers: Any, **params: Any) -> None:
-        """Send a request that makes the server write these lines."""
+        """Send a request that makes the server write the given messages."""
         assert self._process.stdin is not None
         asked = {"id": number, "method": method, "params": {**params, "say": answers}}
         self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **asked}).encode() + b"\n")
@@ -93,7 +93,7 @@ def remembered(person: Person, last: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.splitlines() if line.endswith("}")]
 
 
-def test_each_exchange_is_shown_as_one_line(person: Person) -> None:
+def test_watch_shows_each_exchange_as_one_line(person: Person) -> None:
     with conversation(person) as talk:
         talk.ask(1, "tools/call", {"id": 1, "result": {}}, name="add", password=SECRET)
         talk.ask(2, "tools/call", {"id": 2, "result": {"isError": True}}, name="sub")
@@ -136,7 +136,7 @@ def test_watch_flags_unusual_exchanges(person: Person) -> None:
     assert sorted(map(str, flags[3:])) == sorted(map(str, [["hangs"], odd, odd]))
 
 
-def test_details_show_whole_messages_without_secrets(person: Person) -> None:
+def test_watch_details_show_whole_messages_without_secrets(person: Person) -> None:
     with conversation(person) as talk:
         talk.ask(1, "tools/call", {"id": 1, "result": {"n": 7}}, name="add", token=SECRET)
         remembered(person, 2)
@@ -163,6 +163,24 @@ def test_watch_waits_until_a_tap_starts(person: Person) -> None:
         with conversation(person) as talk:
             talk.ask(1, "ping", {"id": 1, "result": {}})
             watching.until("ping")
+
+
+def test_watch_shows_a_tap_that_exits_at_once(person: Person) -> None:
+    with Watching(person) as watching:
+        assert watching.process.stderr is not None
+        assert "waiting" in watching.process.stderr.readline()
+        with conversation(person) as talk:
+            talk.ask(1, "ping", {"id": 1, "result": {}})
+            talk.end()
+        watching.until("ping")
+        watching.process.communicate(timeout=LIMIT)
+        assert watching.process.returncode == 0
+    assert list((person.folder).rglob("*.waiting")) == []
+
+
+def test_tap_on_a_terminal_says_what_it_expects() -> None:
+    shown = on_terminal("tap", "--no-tape", "--", "true")
+    assert "tap expects MCP messages on stdin" in shown
 
 
 def test_watch_removes_the_socket_of_an_ended_process(person: Person) -> None:
@@ -217,7 +235,7 @@ def test_the_messages_of_a_proxy_can_be_watched(person: Person) -> None:
 
 
 class Terminal:
-    """A terminal with a program, started as by a shell."""
+    """A terminal with a program that is started like by a shell."""
 
     def __init__(self, person: Person, *args: str) -> None:
         self._ours, self._theirs = pty.openpty()
@@ -238,7 +256,7 @@ class Terminal:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def until(self, words: str) -> str:
-        """Return the visible text of the line that contains these words."""
+        """Return the visible text of the line that contains the given words."""
         while not (found := [line for line in self.lines() if words in line]):
             assert select.select([self._ours], [], [], LIMIT)[0], self.shown
             self.shown += os.read(self._ours, 65536).decode()
@@ -271,7 +289,7 @@ def terminal(person: Person, *args: str) -> Iterator[Terminal]:
 
 
 def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches this program
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C must reach this program
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -299,4 +317,4 @@ def test_ctrl_c_ends_watch_and_leaves_the_terminal_unchanged(person: Person) -> 
         assert it.process.wait(LIMIT) == 130
         assert it.settings() == it.before
         assert "Traceback" not in it.shown
-        assert not re.search(r"\x1b\[\?", it.shown)  # no terminal mode was changed
+        assert not re.search(r"\x1b\[\?", it.shown)  # the terminal modes are unchanged

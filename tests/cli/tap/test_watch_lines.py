@@ -1,4 +1,4 @@
-"""Tests of the lines that `fairlead watch` prints: times, durations, and terminal widths."""
+"""Tests of the output lines of `fairlead watch`: times, durations, and terminal widths."""
 
 import io
 import re
@@ -37,7 +37,7 @@ def call(at: float = 0.0, target: str = "add", error: str | None = None) -> Jour
     )
 
 
-def test_time_is_rounded_to_milliseconds_across_a_second() -> None:
+def test_the_time_of_a_watch_line_is_rounded_to_milliseconds() -> None:
     line = shown(call(at=1_700_000_000.9996), io.StringIO())
     assert line.startswith(time.strftime("%H:%M:%S.000", time.localtime(1_700_000_001)))
 
@@ -46,7 +46,7 @@ def test_time_is_rounded_to_milliseconds_across_a_second() -> None:
     ("seconds", "text"),
     [(0.0013, "1.3 ms"), (0.9993, "999 ms"), (0.9996, "1 s"), (30.0, "30 s"), (1234.5, "1234 s")],
 )
-def test_durations_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
+def test_durations_in_watch_lines_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
@@ -65,5 +65,5 @@ def test_a_watch_line_fits_into_a_narrow_terminal(
         assert "resources/read file:///" in line
         assert "1.3 ms ok" in line if error is None else "1.3 ms refused -32602 there is" in line
         assert line.endswith("[id in use]")
-    monkeypatch.setenv("COLUMNS", "20")  # too narrow: the line wraps, with its method intact
+    monkeypatch.setenv("COLUMNS", "20")  # too narrow: the line wraps, but the method is shown
     assert "resources/read" in shown(record, Screen())

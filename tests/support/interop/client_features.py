@@ -1,4 +1,4 @@
-"""Checks of Fairlead's client against a server with every feature, of any implementation."""
+"""Checks of Fairlead's client with a full-featured server of any implementation."""
 
 import asyncio
 from typing import Any

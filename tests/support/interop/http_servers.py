@@ -1,4 +1,4 @@
-"""The servers of `server_processes` over HTTP."""
+"""The servers of `server_processes`, served over HTTP."""
 
 import asyncio
 import contextlib
@@ -13,11 +13,11 @@ from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from tests.support.interop.server_processes import LIMIT, Host, Stage, answering, command
 
 ERAS = (NEWEST_HANDSHAKE, NEWEST)
-# Connections of clients to our server: JSON where possible ("auto"), always event streams, or
-# HTTP+SSE.
+# Kinds of connections to our server: JSON responses where possible ("auto"), only event
+# streams ("events"), or HTTP+SSE ("sse").
 OURS = [("auto", era) for era in ERAS] + [("events", era) for era in ERAS]
 OURS += [("sse", NEWEST_HANDSHAKE)]
-# Connections of our client: with and without messages from the server during a call.
+# Kinds of connections of our client: with and without server messages during a call.
 TALKATIVE = [("events", era) for era in ERAS] + [("sse", NEWEST_HANDSHAKE)]
 TERSE = [("json", era) for era in ERAS] + [("stateless", NEWEST_HANDSHAKE)]
 
@@ -69,7 +69,7 @@ def our_addresses() -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def our_network_visit(url: str, revision: Revision) -> Iterator[Stage[MCPClient]]:
-    """Connect our client, with a host that answers every request, and yield the stage."""
+    """Connect our client and yield it with a host that answers every server request."""
     host = Host()
     mode: Literal["http", "sse"] = "sse" if url.endswith("/sse") else "http"
     settings = answering(host)

@@ -8,9 +8,7 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
-from tests.support.interop.node_packages import CACHE, run
+from tests.support.interop.node_packages import CACHE, alone, run, unavailable
 
 CONFIG = """
 daemon off;
@@ -26,7 +24,7 @@ http {{
     uwsgi_temp_path {home}/uwsgi;
     scgi_temp_path {home}/scgi;
     server {{
-        listen 127.0.0.1:{port};
+        listen 127.0.0.1:{port}{tls};
         location / {{
             proxy_pass {upstream};
             {settings}
@@ -42,28 +40,37 @@ def program() -> str:
         return found
     home = CACHE / "nginx"
     unpacked = home / "usr" / "sbin" / "nginx"
-    if not unpacked.exists():
-        if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-            pytest.skip("nginx is not installed, and apt-get is not available")
-        home.mkdir(parents=True, exist_ok=True)
-        run(["apt-get", "download", "nginx"], home)
-        (package,) = home.glob("nginx_*.deb")
-        run(["dpkg-deb", "-x", str(package), str(home)], home)
+    with alone("nginx"):
+        if not unpacked.exists():
+            if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+                unavailable("nginx is not installed, and apt-get is not available")
+            home.mkdir(parents=True, exist_ok=True)
+            run(["apt-get", "download", "nginx"], home)
+            (package,) = home.glob("nginx_*.deb")
+            run(["dpkg-deb", "-x", str(package), str(home)], home)
     try:
         subprocess.run([str(unpacked), "-v"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as exc:
-        pytest.skip(f"Debian's nginx does not run here: {exc}")
+        unavailable(f"Debian's nginx does not run here: {exc}")
     return str(unpacked)
 
 
 @contextlib.asynccontextmanager
-async def proxied(upstream: str, home: Path, *settings: str) -> AsyncIterator[str]:
-    """Run nginx as a proxy for a server, with these lines in its `location`, and yield its URL."""
+async def proxied(
+    upstream: str, home: Path, *settings: str, tls: tuple[Path, Path] | None = None
+) -> AsyncIterator[str]:
+    """Run nginx as a proxy for a server, with these lines in its `location`, and yield its URL.
+
+    `tls` is a certificate with its key.
+    """
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     lines = "\n".join(f"{line};" for line in settings)
     place = home / "nginx.conf"
-    place.write_text(CONFIG.format(home=home, port=port, upstream=upstream, settings=lines))
+    secure = "" if tls is None else f" ssl; ssl_certificate {tls[0]}; ssl_certificate_key {tls[1]}"
+    place.write_text(
+        CONFIG.format(home=home, port=port, tls=secure, upstream=upstream, settings=lines)
+    )
     process = await asyncio.create_subprocess_exec(
         program(), "-p", str(home), "-c", str(place), "-e", str(home / "error.log")
     )
@@ -72,7 +79,7 @@ async def proxied(upstream: str, home: Path, *settings: str) -> AsyncIterator[st
             while not await _answers(port):
                 assert process.returncode is None, (home / "error.log").read_text()
                 await asyncio.sleep(0.02)
-        yield f"http://127.0.0.1:{port}/mcp"
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{port}/mcp"
     finally:
         if process.returncode is None:
             process.terminate()

@@ -1,4 +1,4 @@
-"""Node and its packages, for the tests that use programs written in JavaScript."""
+"""Node.js and npm packages, for tests that run JavaScript programs."""
 
 import contextlib
 import fcntl
@@ -16,14 +16,14 @@ CACHE = Path(__file__).parents[3] / ".venv"  # packages are installed here once
 
 
 def unavailable(why: str) -> NoReturn:
-    """Skip the test; on continuous integration machines, which have everything, fail it instead."""
+    """Skip the test, or fail it in CI, where all tools are installed."""
     if os.environ.get("CI") == "true":
         pytest.fail(why)
     pytest.skip(why)
 
 
 def packages(folder: str, versions: Mapping[str, str]) -> Path:
-    """Return the `node_modules` with exactly these versions, and install them if necessary."""
+    """Return a `node_modules` folder with exactly these versions; install them if necessary."""
     npm = shutil.which("npm")
     if shutil.which("node") is None or npm is None:
         unavailable("node and npm are not installed")
@@ -40,7 +40,7 @@ def packages(folder: str, versions: Mapping[str, str]) -> Path:
 
 @contextlib.contextmanager
 def alone(what: str) -> Iterator[None]:
-    """Hold a lock, because only one of the test processes may install something."""
+    """Hold a lock, so that only one test process installs packages."""
     CACHE.mkdir(exist_ok=True)
     with open(CACHE / f".{what.replace('/', '-')}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Servers of the official SDK on uvicorn, each in its own thread."""
+"""Servers of the official SDK on uvicorn, each in a thread."""
 
 import contextlib
 import socket
@@ -49,9 +49,9 @@ class _Threaded(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def on_uvicorn(app: Any) -> Iterator[str]:
+def on_uvicorn(app: Any, listening: socket.socket | None = None) -> Iterator[str]:
     """Serve an ASGI application and yield its URL without a path."""
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = listening or socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app, log_level="critical", timeout_graceful_shutdown=1, lifespan="on", ws="none"
     )

@@ -1,4 +1,4 @@
-"""Third-party clients behind one interface, so that the same test can run with each."""
+"""Third-party clients with a common interface, so that each can run the same tests."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ ADA = {"name": "Ada", "age": 36}
 
 
 class Refusal(Exception):
-    """A request was answered with an error, or the client gave up."""
+    """An error response to a request, or a failure of the client."""
 
     def __init__(self, code: Any, message: str) -> None:
         self.code = code
@@ -220,7 +220,7 @@ async def fastmcp_guest(
 
 
 async def _want_logs(asking: Awaitable[Any]) -> None:
-    """Set the log level, although the official server does not declare that it logs."""
+    """Set the log level, although the official server does not declare the logging capability."""
     with contextlib.suppress(MCPError):
         await asking
 

@@ -1,4 +1,4 @@
-"""The server programs of the interoperability tests, and how to connect to them."""
+"""The server programs of the interoperability tests, and connections to them."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from fairlead.client import Question
 from fairlead.protocol.revisions import Revision
 
 SERVERS = Path(__file__).parents[2] / "interop" / "servers"
-LIMIT = 20.0  # seconds for everything that is done with one process
+LIMIT = 20.0  # time limit in seconds for all requests to one process
 PIXEL = "iVBORw0KGgoAAAANSUhEUg=="
 PAGE = "https://example.com/sign-in?a=1&b=2"  # the page that `open_page` asks users to open
 FOLDER = "file:///home/ada/project"  # the root that the host returns
@@ -52,7 +52,7 @@ async def official_session(
 ) -> AsyncIterator[ClientSession]:
     """Open a session of the official SDK with exactly this revision.
 
-    Its own `initialize()` only proposes the newest one, so the other handshakes are sent here.
+    The SDK's `initialize()` proposes only the newest revision, so the handshake is sent here.
     """
     async with (
         asyncio.timeout(limit),
@@ -96,17 +96,17 @@ async def our_client(
 
 
 class Refused(Exception):
-    """The host refuses to answer."""
+    """Raised if the host refuses to answer a server request."""
 
 
 class Host:
-    """The host around a client: how its user answers, and the messages that it received."""
+    """The host of a client: the responses of its user, and the messages it received."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        self.action = "accept"  # or "decline", "cancel", "refuse", "think"
+        self.action = "accept"  # or "decline", "cancel", "refuse" (raise an error), "think" (wait)
         self.folder = FOLDER
         self.asked: list[Any] = []
         self.heard: list[Any] = []
@@ -120,8 +120,7 @@ class Host:
         return {"action": self.action, "content": {"name": "Ada", "age": 36}}
 
     async def decide(self) -> None:
-        """Refuse if the action is "refuse", and wait for the server's cancellation if it is
-        "think".
+        """Apply the actions "refuse" and "think", which wait or raise instead of answering.
 
         Raises:
             Refused: The action is "refuse".
@@ -147,9 +146,9 @@ class Host:
 
 
 class Stage(Generic[T]):
-    """One connection for all tests of a module, kept open in its own event loop.
+    """A connection shared by all tests of a module, kept open in its own event loop.
 
-    Starting a program takes longer than everything that a test does with it.
+    Starting a server program takes longer than a test.
     """
 
     def __init__(self, revision: Revision, host: Host) -> None:
@@ -195,7 +194,7 @@ async def _hold(
     opened: "asyncio.Future[T]",
     closing: asyncio.Event,
 ) -> None:
-    """Open and close the connection in one task, as cancel scopes require."""
+    """Open and close the connection in the same task, because cancel scopes require it."""
     async with connecting as client:
         opened.set_result(client)
         await closing.wait()
@@ -203,7 +202,7 @@ async def _hold(
 
 @contextlib.contextmanager
 def our_visit(name: str, revision: Revision) -> Iterator[Stage[MCPClient]]:
-    """Connect our client, with a host that answers every request, and yield the stage."""
+    """Connect our client and yield it with a host that answers every server request."""
     host = Host()
     connecting = our_client(name, revision.value, limit=None, **answering(host))
     with Stage[MCPClient](revision, host).connected(connecting) as stage:

@@ -1,1 +1,1 @@
-"""Dialogues in files, and the server for which they were written."""
+"""Recorded dialogues in files, and the server for which they were written."""

@@ -1,4 +1,4 @@
-"""Connections to the transcript server: each yields a client end that sends and receives lines."""
+"""Connections to the transcript server; each yields an end that sends and receives lines."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ class Streams:
 
 
 class Memory:
-    """Lines over one end of a memory pair."""
+    """Lines over one end of a pair of memory channels."""
 
     def __init__(self, channel: LineChannel) -> None:
         self._channel = channel
@@ -129,7 +129,8 @@ async def _closing(
     try:
         yield Streams(reader, writer)
         writer.write_eof()
-        assert await reader.read() == b""  # the server closes its side without another message
+        # The server closes its side without sending another message.
+        assert await reader.read() == b""
     finally:
         writer.close()
         await writer.wait_closed()

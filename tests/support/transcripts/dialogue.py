@@ -22,9 +22,9 @@ __all__ = ["Step", "matches", "pair", "read_dialogue"]
 
 @dataclass
 class Step:
-    """Lines to send, and the messages that follow."""
+    """Consecutive sent lines, and the messages expected in response."""
 
-    line: int  # where the step begins in the file
+    line: int  # line of the file in which the step begins
     sent: list[str] = field(default_factory=list)
     expected: list[Any] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""The server of the transcripts; run as a program, it serves stdin and stdout."""
+"""The server of the transcripts, also a program that serves stdin and stdout."""
 
 import asyncio
 

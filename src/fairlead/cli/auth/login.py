@@ -4,63 +4,102 @@ import asyncio
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from getpass import getpass
 from typing import Any
 
 import msgspec
 
-from ...auth.client.interactive_login import AuthorizationRequest, DeviceCode, LoginPrompt
+from ...auth.client.api_key import ApiKeyAuthorizer
+from ...auth.client.interactive_login import (
+    LOGIN_TIMEOUT,
+    AuthorizationRequest,
+    DeviceCode,
+    LoginPrompt,
+)
 from ...auth.client.interactive_login import open_browser as open_page
 from ...auth.client.oauth_authorizer import OAuthAuthorizer
 from ...auth.client.oauth_settings import OAuthSettings, settings_of_entry
+from ...auth.metadata import plain_url, server_resource
 from ...auth.storage.credential_store import StoredLogin
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
-from ...config.stored_logins import authorizer_for, own_credential_store
-from ...errors import AuthorizationError
+from ...config.stored_logins import authorizer_for, login_url, own_credential_store
+from ...errors import AuthorizationError, ConfigError
 from ..framework.client_connection import run_async, silence_warnings
-from ..framework.command_errors import CommandError, UsageError, print_message
+from ..framework.command_errors import CommandError, UsageError, print_message, unknown_name_error
 from ..framework.connect_target import split_target
-from ..framework.output import as_json, can_ask, columns, visible, write
+from ..framework.output import as_json, can_ask, columns, pluralize, visible, write
 from ..framework.parser import INPUT, JSON, Parser, flag, option, repeated
-from ..framework.server_lookup import named_server
+from ..framework.server_lookup import every_server, named_server
+from ..framework.suggested_commands import suggest
 
-__all__ = ["run_auth", "run_login", "run_logout"]
+__all__ = ["run_auth", "run_login", "run_logout", "run_reauth", "run_unauth"]
+
+PROGRESS = 60.0  # seconds between two status lines while the command waits for the user
 
 _SERVER = option("server", metavar="SERVER", help="a configured name, or the URL of a server")
+_GATEWAY = option("--gateway", metavar="FILE", help="look up the name in this file")
 
 
 def run_login(argv: Sequence[str]) -> int:
+    return _run_login("login", argv)
+
+
+def run_reauth(argv: Sequence[str]) -> int:
+    return _run_login("mcp reauth", argv)
+
+
+def run_logout(argv: Sequence[str]) -> int:
+    return _run_logout("logout", argv)
+
+
+def run_unauth(argv: Sequence[str]) -> int:
+    return _run_logout("mcp unauth", argv)
+
+
+def _run_login(command: str, argv: Sequence[str]) -> int:
     parser = Parser(
-        "login",
-        "Log in to a server that requires OAuth. The login is stored in sealed files and renewed "
-        "by every program of Fairlead that uses the server.",
+        command,
+        "Log in to a server that requires OAuth, replacing a stored login. The login is stored in "
+        "sealed files and renewed by every program of Fairlead that uses the server. A server "
+        'with `"auth": {"type": "apikey"}` gets a key, which is read from the terminal or from '
+        "stdin.",
         _SERVER,
         flag("--device", help="log in with a code on another device"),
         flag("--no-browser", help="print the page instead of opening a browser"),
-        repeated("--scope", metavar="SCOPE", help="request this scope instead of the usual ones"),
+        repeated(
+            "--scope", metavar="SCOPE", help="request this scope instead of the default scopes"
+        ),
+        flag(
+            "--new-client",
+            help="register this program again, if the login page rejects its client id",
+        ),
+        _GATEWAY,
         INPUT,
-        examples="  fairlead login notes\n  fairlead login https://mcp.example.com/mcp --device\n",
+        examples=f"  fairlead {command} notes\n  fairlead {command} notes --device\n",
     )
     options = parser.parse_args(argv)
     return run_async(_login(options))
 
 
-def run_logout(argv: Sequence[str]) -> int:
+def _run_logout(command: str, argv: Sequence[str]) -> int:
     parser = Parser(
-        "logout",
+        command,
         "Delete the stored login of a server and revoke its tokens.",
         _SERVER,
+        _GATEWAY,
         INPUT,
-        examples="  fairlead logout notes\n",
+        examples=f"  fairlead {command} notes\n",
     )
     return run_async(_logout(parser.parse_args(argv)))
 
 
 def run_auth(argv: Sequence[str]) -> int:
-    """Show the stored logins. Nothing is sent, and no login changes."""
+    """Show the stored logins. No request is sent, and the logins are not changed."""
     parser = Parser(
         "auth",
-        "Show the stored logins: server, issuer, scopes and expiry.",
+        "Show the stored logins: configured name, server, issuer, scopes and expiry.",
         option("action", choices=("status",), nargs="?", default="status", help="show the logins"),
         JSON,
         examples="  fairlead auth status\n  fairlead auth status --json\n",
@@ -70,12 +109,13 @@ def run_auth(argv: Sequence[str]) -> int:
         logins = own_credential_store().logins()
     except AuthorizationError as exc:
         raise CommandError(str(exc)) from exc
-    if as_json(options, [_facts(login) for login in logins]):
+    names = _configured_names() if logins else {}
+    if as_json(options, [_facts(login, names) for login in logins]):
         return 0
     if not logins:
-        write("No logins are stored. `fairlead login SERVER` logs in to a server.")
+        write(f"No logins are stored. {suggest('login', 'SERVER')} logs in to a server.")
         return 0
-    for line in columns([_row(login) for login in logins]):
+    for line in columns([_row(login, names) for login in logins]):
         write(line)
     return 0
 
@@ -86,12 +126,31 @@ async def _login(options: Namespace) -> int:
     settings = _settings(entry, options)
     prompt = TerminalPrompt(browser=not options.no_browser)
     authorizer = _authorizer(entry, options, settings=settings, prompt=prompt)
+    if isinstance(authorizer, ApiKeyAuthorizer):
+        return await _store_key(authorizer, options)
     try:
-        login = await authorizer.log_in(options.scope or None)
+        if options.new_client:
+            authorizer.register_again()
+        with prompt.progress():
+            login = await authorizer.log_in(options.scope or None)
     except AuthorizationError as exc:
         raise _failure(exc) from exc
-    write(f"Logged in to {visible(options.server)} at {visible(login.issuer)}.")
+    write(f"Logged in to {_shown(options)} at {visible(login.issuer)}.")
     write(f"Scopes: {visible(' '.join(login.tokens.scopes)) or 'none'}; {_expiry(login)}.")
+    return 0
+
+
+async def _store_key(authorizer: ApiKeyAuthorizer, options: Namespace) -> int:
+    name = _shown(options)
+    text = getpass(f"API key for {name}: ") if can_ask() else sys.stdin.readline()
+    key = text.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise UsageError("invalid API key: expected one line of printable ASCII characters")
+    try:
+        await authorizer.log_in(key)
+    except AuthorizationError as exc:
+        raise _failure(exc) from exc
+    write(f"Stored the API key for {name}.")
     return 0
 
 
@@ -102,7 +161,7 @@ async def _logout(options: Namespace) -> int:
         removed = await authorizer.log_out()
     except AuthorizationError as exc:
         raise _failure(exc) from exc
-    name = visible(options.server)
+    name = _shown(options)
     write(f"Logged out of {name}." if removed else f"No login is stored for {name}.")
     return 0
 
@@ -111,13 +170,26 @@ async def _entry(options: Namespace) -> MCPServerEntry:
     _, target = split_target([options.server])
     if target.url:
         return target.entry({}, sse=False)
-    entry = (await named_server(options.server, options)).resolved.entry
-    if isinstance(entry, MCPStdioServerConfig):
+    if options.gateway is not None:
+        entry = await _gateway_entry(options)
+    else:
+        entry = (await named_server(options.server, options)).resolved.entry
+    if isinstance(entry, MCPStdioServerConfig) and entry.auth is None:
         raise UsageError(
-            f"{visible(options.server)} is a local program, which needs no login",
-            hint="credentials of local programs belong into `env` of their entry",
+            f"{_shown(options)} is a local program, which needs no login",
+            hint="credentials of local programs belong in `env` of their entry",
         )
     return entry
+
+
+async def _gateway_entry(options: Namespace) -> MCPServerEntry:
+    from ...gateway.gateway_file import read_gateway_file
+
+    servers = read_gateway_file(options.gateway).servers
+    if options.server not in servers:
+        raise unknown_name_error("server", options.server, sorted(servers), place=options.gateway)
+    [spec, *_] = servers[options.server]
+    return spec.entry if spec.resolve is None else await spec.resolve()
 
 
 def _settings(entry: MCPServerEntry, options: Namespace) -> OAuthSettings:
@@ -125,24 +197,50 @@ def _settings(entry: MCPServerEntry, options: Namespace) -> OAuthSettings:
     return msgspec.structs.replace(settings, grant="device_code") if options.device else settings
 
 
-def _authorizer(entry: MCPServerEntry, options: Namespace, **more: Any) -> OAuthAuthorizer:
+def _authorizer(
+    entry: MCPServerEntry, options: Namespace, **more: Any
+) -> OAuthAuthorizer | ApiKeyAuthorizer:
     found = authorizer_for(entry, name=options.server, store=own_credential_store(), **more)
-    if found is None:
+    if not isinstance(found, OAuthAuthorizer | ApiKeyAuthorizer):
         raise UsageError(
-            f"{visible(options.server)} has a configured Authorization header, which is used "
-            "instead of a login",
-            hint="remove the header from its entry to log in",
+            f"{_shown(options)} has a configured Authorization header, or credentials in its "
+            "URL, which are used instead of a login",
+            hint="remove them from its entry to log in",
         )
     return found
 
 
+def _shown(options: Namespace) -> str:
+    """Return the name or URL that the user entered, without the parts that may be secret."""
+    return visible(plain_url(options.server) if "://" in options.server else options.server)
+
+
 class TerminalPrompt(LoginPrompt):
-    """Shows the page of a login in the terminal, and accepts a pasted redirect."""
+    """Shows the login page's address in the terminal, and accepts a pasted redirect URL."""
 
     def __init__(self, *, browser: bool) -> None:
         self._browser = browser
+        # Time at which waiting for the user ends; None until waiting has started.
+        self._until: float | None = None
+
+    @contextmanager
+    def progress(self) -> Iterator[None]:
+        """Report every minute how much time is left to complete the login."""
+        task = asyncio.get_running_loop().create_task(self._report())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS)
+            if self._until is not None and (left := self._until - time.monotonic()) > 0:
+                minutes = pluralize(max(round(left / 60), 1), "minute")
+                print_message("login", f"still waiting for the login; {minutes} left")
 
     def visit(self, request: AuthorizationRequest) -> None:
+        self._until = time.monotonic() + LOGIN_TIMEOUT
         opened = self._browser and open_page(request.url)
         about = "Continue in your browser" if opened else "Open this page in a browser"
         print_message("login", f"{about}, and log in at {visible(request.issuer)}:")
@@ -166,6 +264,7 @@ class TerminalPrompt(LoginPrompt):
             loop.remove_reader(sys.stdin.fileno())
 
     def show_code(self, code: DeviceCode) -> None:
+        self._until = time.monotonic() + min(code.expires_in, LOGIN_TIMEOUT)
         print_message("login", f"Open {visible(code.url)} and enter the code:")
         sys.stderr.write(f"\n  {visible(code.user_code)}\n\n")
         if code.complete_url is not None:
@@ -179,10 +278,22 @@ def _take_line(line: "asyncio.Future[str]") -> None:
         line.set_result(text)
 
 
-def _facts(login: StoredLogin) -> dict[str, Any]:
-    """Return what may be shown of a login: no token and no secret."""
+def _configured_names() -> dict[str, str]:
+    """Return the names of configured servers by the URL that their login is for."""
+    names: dict[str, str] = {}
+    for name, found in every_server().found.items():
+        with suppress(ConfigError, ValueError):
+            names.setdefault(server_resource(login_url(found.entry)), name)
+    return names
+
+
+def _facts(login: StoredLogin, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the facts about a login that may be displayed: no tokens and secrets."""
     return {
+        "name": names.get(login.url),
         "server": login.server,
+        "url": login.url,
+        "kind": login.kind,
         "issuer": login.issuer,
         "client": login.client.client_id,
         "scopes": list(login.tokens.scopes),
@@ -192,12 +303,15 @@ def _facts(login: StoredLogin) -> dict[str, Any]:
     }
 
 
-def _row(login: StoredLogin) -> list[str]:
-    return [visible(login.server), visible(login.issuer), _expiry(login)]
+def _row(login: StoredLogin, names: Mapping[str, str]) -> list[str]:
+    issuer = "API key" if login.kind == "apikey" else login.issuer
+    scopes = " ".join(login.tokens.scopes)
+    name = names.get(login.url, "")
+    return [*map(visible, (name, login.server, issuer, scopes)), _expiry(login)]
 
 
 def _expiry(login: StoredLogin) -> str:
-    """Describe how long a login lasts."""
+    """Describe how long a login remains valid."""
     if login.ended:
         return "ended: log in again"
     if login.tokens.refresh_token is not None:
@@ -211,4 +325,6 @@ def _expiry(login: StoredLogin) -> str:
 
 def _failure(exc: AuthorizationError) -> CommandError:
     hint = "try again later" if exc.temporary else ""
+    if exc.issuer and exc.step == "discovery":
+        hint = f"check the issuer that the server names: {visible(exc.issuer)}"
     return CommandError(f"Login failed: {visible(str(exc))}", hint=hint)

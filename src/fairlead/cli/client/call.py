@@ -1,4 +1,4 @@
-"""`fairlead call`: calls one tool of a server."""
+"""`fairlead call`: calls a tool of a server."""
 
 import sys
 from argparse import Namespace
@@ -50,7 +50,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _require_tool(options: Namespace, target: ConnectTarget) -> None:
-    """Raise `UsageError` if the only word is the name of a server and the tool is missing."""
+    """Raise `UsageError` if the only argument is a server's name, so that the tool is missing."""
     if target != ConnectTarget() or options.arguments or options.args:
         return
     from ..framework.server_lookup import every_server
@@ -58,7 +58,7 @@ def _require_tool(options: Namespace, target: ConnectTarget) -> None:
     name = options.tool
     if name in every_server().places:
         hint = f"{suggest('tools', name)} lists the tools; then {suggest('call', name, 'TOOL')}"
-        raise UsageError(f"Missing the name of a tool of {visible(name)}", hint=hint)
+        raise UsageError(f"Missing tool name for server {visible(name)}", hint=hint)
 
 
 def _parser() -> Parser:
@@ -81,10 +81,10 @@ def _parser() -> Parser:
         repeated(
             "--answer",
             "key=value",
-            "the value of a field, if the server asks a question; converted to the type in the "
-            "form",
+            "the value of a form field, if the server asks a question; converted to the field's "
+            "type",
         ),
-        flag("--decline", help="decline all questions of the server"),
+        flag("--decline", help="decline all questions from the server"),
         option(
             "--save",
             metavar="DIR",
@@ -92,6 +92,7 @@ def _parser() -> Parser:
         ),
         usage=server_command_usage("call", "TOOL [key=value ...] [--args JSON|@FILE|-]"),
         examples="  fairlead call notes add a=1 b=2\n"
+        "  fairlead call server.py add a=1 b=2\n"
         "  fairlead call add a=1 b=2 -- python server.py\n"
         "  fairlead call add a=1 b=2 http://127.0.0.1:8080\n"
         '  fairlead call note text=@today.md tags:=\'["a", "b"]\' -- python server.py\n'
@@ -124,7 +125,7 @@ async def _call(
             arguments = given.fit(_schema(options.tool, tools))
             result = await _ask(client, options, arguments, tools, watching)
     except CommandError as exc:
-        # The tool may have failed because its question had no answer.
+        # The tool may have failed because its question was not answered.
         raise questions.failed or exc from None
     finally:
         watching.line.clear()
@@ -135,7 +136,7 @@ async def _call(
 
 
 class _Watch:
-    """Log messages and progress of a running call, shown on stderr."""
+    """Log messages and progress of a running call, written to stderr."""
 
     def __init__(self) -> None:
         self.line = StatusLine()
@@ -156,7 +157,7 @@ class _Watch:
 
 
 async def _prepare(client: MCPClient) -> Tools:
-    """Enable log messages and return the tools of the server.
+    """Enable log messages and return the server's tools.
 
     Errors are ignored, because a server need not support logging or tools.
     """
@@ -175,7 +176,12 @@ async def _ask(
             options.tool, arguments, options.timeout, on_progress=watching.progress
         )
     except RpcError as exc:
-        raise _with_suggestion(describe_failure(exc), options.tool, tools) from exc
+        failed = _with_suggestion(describe_failure(exc), options.tool, tools)
+        # A gateway adds why a server of it has no tools.
+        _, _, reason = exc.message.partition(f"{options.tool}; ")
+        if failed.sentence.startswith("Unknown tool") and _is_proxy(exc) and reason:
+            failed = CommandError(f"{failed.sentence}: {safe(reason)}", hint=failed.hint)
+        raise failed from exc
 
 
 def _show(
@@ -194,7 +200,7 @@ def _show(
 
 
 def _tool_failure(result: Mapping[str, Any]) -> CommandError:
-    """Return the error in a failed tool result, structured or not."""
+    """Return the error message in a failed tool result, from its structured content or its text."""
     error = MCPClient.tool_error(result)
     if error is not None:
         return CommandError(safe(error.message), hint=safe(error.suggestion or ""))
@@ -209,13 +215,17 @@ def _with_suggestion(failed: CommandError, name: str, tools: Tools) -> CommandEr
     names = [str(tool.get("name")) for tool in tools]
     if not names or name in names:
         return failed
-    # The server decides how many tools it lists, and each comparison takes time.
+    # Limited, because a server may list any number of tools and each comparison takes time.
     near = close_matches(name, names[:2000], most=3)
     hint = did_you_mean(visible(shortened(one, 100)) for one in near)
     if not near:
         shown = ", ".join(visible(shortened(one, 100)) for one in names[:10])
         hint = f"the tools of the server are {shown}{', ...' if len(names) > 10 else ''}"
     return CommandError(f"Unknown tool {name!r}", hint=hint)
+
+
+def _is_proxy(exc: RpcError) -> bool:
+    return isinstance(exc.data, Mapping) and exc.data.get("source") == "proxy"
 
 
 def _schema(name: str, tools: Tools) -> Mapping[str, Any]:

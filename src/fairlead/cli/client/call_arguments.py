@@ -1,7 +1,7 @@
 """Tool arguments on the command line.
 
-`key=value` is converted to the type in the tool's schema, `key:=JSON` is JSON, and `key=@file` is
-the text of a file.
+The value in `key=value` is converted to the type in the tool's schema. `key:=JSON` passes JSON, and
+`key=@file` passes the text of a file.
 """
 
 import sys
@@ -19,7 +19,7 @@ __all__ = ["CallArguments", "parse"]
 
 
 class CallArguments:
-    """Tool arguments from the command line, converted once the schema of the tool is known."""
+    """Tool arguments from the command line; they are converted once the tool's schema is known."""
 
     def __init__(self, values: dict[str, Any], texts: dict[str, str]) -> None:
         self._values = values
@@ -33,11 +33,11 @@ class CallArguments:
     def fit(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments for a tool with this input schema.
 
-        The value of a key that is not in the schema stays a string. The server decides whether to
-        accept the key.
+        A key that is not in the schema is passed as a string; the server decides whether to accept
+        it.
 
         Raises:
-            CommandError: A text cannot be converted to the type in the schema.
+            CommandError: A value cannot be converted to the type in the schema.
         """
         properties = schema.get("properties")
         known = properties if isinstance(properties, Mapping) else {}
@@ -56,7 +56,7 @@ class CallArguments:
 def parse(
     words: Sequence[str], whole: str | None = None, what: str = "tool argument"
 ) -> CallArguments:
-    """Parse `key=value` words and the value of `--args`; a word overrides the same key in `--args`.
+    """Parse `key=value` arguments and the value of `--args`, whose keys they override.
 
     Raises:
         CommandError: An argument is invalid.
@@ -71,7 +71,7 @@ def parse(
         if not equals or not key:
             raise UsageError(
                 f"Invalid {what} {word!r}: expected key=value, key:=JSON or key=@file",
-                hint="the command of a server must follow `--`",
+                hint="a server command must follow `--`",
             )
         if key in seen:
             raise UsageError(f"Duplicate argument {key}", hint=f"pass a list as {key}:='[1, 2]'")

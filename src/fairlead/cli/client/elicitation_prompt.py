@@ -1,4 +1,4 @@
-"""Answers to questions of a server: from the command line, or entered at the terminal."""
+"""Answers to a server's questions: from the command line, or entered at the terminal."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,21 +15,24 @@ __all__ = ["Questions"]
 
 
 class Questions:
-    """The questions of a server during one call, and the answers of the user.
+    """A server's questions during one call, and the user's answers.
 
-    `failed` is the error of the first question without a valid answer. The answer to the server is
-    then `cancel`: the user made no decision.
+    `failed` is the error for the first question that was not answered validly. The server then
+    receives `cancel`, because the user made no decision.
     """
 
     def __init__(self, answers: CallArguments, *, decline: bool) -> None:
-        """`answers` are those of `--answer`; `decline` declines all questions."""
+        """Set the values of `--answer`, and whether `--decline` declines all questions."""
         self.failed: CommandError | None = None
         self._answers = answers
         self._decline = decline
         self._used: set[str] = set()
 
     async def answer(self, question: Question) -> dict[str, Any]:
-        """Return the answer to a question. At a terminal, ask for fields without an answer."""
+        """Return the answer to a question.
+
+        At a terminal, prompt for the fields that have no value.
+        """
         if self._decline:
             print_message("declined", safe(question.message), "33")
             return decline()
@@ -43,16 +46,19 @@ class Questions:
             return cancel()
         if not missing:
             return accept({**question.defaults, **given})
-        # In a thread, so that the event loop keeps the connection alive during the prompt.
+        # The prompt runs in a thread, so that the event loop keeps the connection alive meanwhile.
         return await asyncio.to_thread(_ask, question, given)
 
     def warn_unused(self) -> None:
-        """Report answers to fields that no question had."""
+        """Report values of `--answer` whose field did not occur in any form."""
         for key in sorted(self._answers.keys - self._used):
             print_message("warning", f"no question has the field {visible(key)} of --answer")
 
     def _given(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answers for the fields of a form. Raises `UsageError` for an invalid one."""
+        """Return the values for a form's fields. Raises `UsageError` for an invalid value.
+
+        Raises `UsageError` for an invalid answer.
+        """
         fields = schema.get("properties") or {}
         given = {k: v for k, v in self._answers.fit(schema).items() if k in fields}
         self._used |= given.keys()
@@ -65,7 +71,7 @@ class Questions:
 
 
 def _missing(question: Question, given: Mapping[str, Any]) -> list[str]:
-    """Return the fields that need an answer; a page to open needs the agreement of the user."""
+    """Return the fields that need an answer; for a page to open, the user's consent is needed."""
     if question.mode == "url":
         return [""]
     schema = question.schema or {}
@@ -73,7 +79,7 @@ def _missing(question: Question, given: Mapping[str, Any]) -> list[str]:
     if given or not can_ask():
         required = schema.get("required") or ()
         return [name for name in required if name not in {*given, *question.defaults}]
-    return list(fields)  # a person at the terminal is also asked about optional fields
+    return list(fields)  # at a terminal, the user is also asked about optional fields
 
 
 def _unanswered(question: Question, missing: list[str]) -> CommandError:

@@ -1,4 +1,4 @@
-"""Files with the binary content of a tool result, in a folder that the user names."""
+"""Saving of a tool result's binary content to files, in a folder that the user names."""
 
 import base64
 import binascii
@@ -11,7 +11,7 @@ from ..framework.command_errors import CommandError, UsageError, print_message
 
 __all__ = ["MediaFolder"]
 
-# Extensions of types that programs open as images and sound; text of a server is never used.
+# File extensions for image and audio types. Text from a server is never used as an extension.
 _EXTENSIONS = {
     "application/pdf": "pdf",
     "audio/mp4": "m4a",
@@ -27,11 +27,11 @@ _EXTENSIONS = {
     "image/svg+xml": "svg",
     "image/webp": "webp",
 }
-_MOST = 100_000  # files with the same beginning
+_MOST = 100_000  # maximum number of files with the same name prefix
 
 
 class MediaFolder:
-    """A folder in which the content of results is saved; existing files are never replaced."""
+    """A folder for the binary content of results; existing files are never replaced."""
 
     def __init__(self, path: str, tool: str) -> None:
         """Create the folder if it is missing. Files are named after the tool.
@@ -50,7 +50,7 @@ class MediaFolder:
         self._number = 0
 
     def save(self, result: Mapping[str, Any]) -> dict[int, str]:
-        """Write each binary block to a file; return the paths by the position of the block.
+        """Write each binary block to a file; return the paths by block position.
 
         Raises:
             CommandError: A file cannot be written.
@@ -91,7 +91,7 @@ class MediaFolder:
 
 
 def _binary(block: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Return the encoded data of a block and its type; None for a block without binary data."""
+    """Return a block's encoded data and media type; None for a block without binary data."""
     held = block.get("resource") if block.get("type") == "resource" else block
     if not isinstance(held, Mapping):
         return None, ""

@@ -1,4 +1,4 @@
-"""Types of a JSON Schema on the command line: short names, and conversion of texts to values."""
+"""JSON Schema types on the command line: short names, and conversion of strings to values."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ __all__ = ["SchemaMismatch", "name_type", "read_value"]
 
 Schema = Mapping[str, Any]
 
-# Limit of nested references and unions, which also ends a schema that refers to itself.
+# Limit for nested references and unions, which also stops at a schema that refers to itself.
 _NESTING = 20
 _KINDS = {
     type(None): "null",
@@ -21,15 +21,15 @@ _KINDS = {
     dict: "object",
 }
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_LETTERS = {"y": True, "n": False}  # only where a string is not allowed
+_LETTERS = {"y": True, "n": False}  # accepted only if the schema does not allow a string
 
 
 class SchemaMismatch(ValueError):
-    """A text does not match a schema. The message names the expected type."""
+    """A string does not match a schema. The message names the expected type."""
 
 
 def name_type(schema: Any, root: Schema) -> str:
-    """Return a short name of a type: "integer 1..50", "array of string", "a | b"."""
+    """Return a short name for a schema's type: "integer 1..50", "array of string", "a | b"."""
     names: list[str] = []
     for option in _options(schema, root):
         name = _name_one(option, root)
@@ -39,13 +39,13 @@ def name_type(schema: Any, root: Schema) -> str:
 
 
 def read_value(text: str, schema: Any, root: Schema) -> Any:
-    """Convert a text to a type that the schema allows.
+    """Convert a string to a type that the schema allows.
 
-    In a union, narrow types have precedence: for `integer or string`, "5" is a number. Without a
-    schema or a known type the text stays a string.
+    In a union, narrower types take precedence: for `integer or string`, "5" becomes a number.
+    Without a schema or a known type, the value stays a string.
 
     Raises:
-        SchemaMismatch: The text matches none of the types.
+        SchemaMismatch: The string matches none of the types.
     """
     kinds: set[str] = set()
     for option in _options(schema, root):
@@ -84,7 +84,9 @@ def _options(schema: Any, root: Schema, depth: int = 0) -> Iterator[Schema]:
 
 
 def _follow(reference: str, root: Schema) -> Any:
-    """Resolve a reference into the same document; return None for references to other documents."""
+    """Resolve a reference within the same document;
+    return None for references to other documents.
+    """
     found: Any = root
     if not reference.startswith("#"):
         return None
@@ -131,10 +133,10 @@ def _range(schema: Schema) -> str:
 
 
 def _read(text: str, kinds: set[str]) -> Any:
-    """Decode JSON to a value of one of the types `kinds`; a boolean may also be a word like `yes`.
+    """Decode JSON to a value whose type is in `kinds`; a boolean may also be a word like `yes`.
 
     Raises:
-        ValueError: The text is not JSON, or the type of its value is not one of `kinds`.
+        ValueError: The string is not JSON, or the type of its value is not in `kinds`.
     """
     if "boolean" in kinds and text.lower() in _WORDS:
         return _WORDS[text.lower()]

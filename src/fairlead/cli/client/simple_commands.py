@@ -42,7 +42,7 @@ __all__ = [
 
 CommandAction = Callable[[MCPClient, Namespace], Awaitable[int]]
 
-# Words of a server command without `--`, accepted only to report them with a hint.
+# Words of a server command that lacks `--`; they are parsed only to report the mistake.
 _STRAY = option("stray", nargs="*", help=SUPPRESS)
 
 
@@ -58,11 +58,10 @@ def run_command(
     needs: int = 0,
     more: Sequence[str] = (),
 ) -> int:
-    """Parse the arguments, connect, and run the action of a command.
+    """Parse the arguments, connect, and run a command's action.
 
-    `words` are the positional arguments besides the server. At least `needs` of them are required.
-    In the examples of the help text, `sample` stands for these arguments; `more` are further
-    examples.
+    `words` are the positional arguments besides the server; at least `needs` of them are required.
+    The examples in the help text use `sample` for these arguments; `more` are further examples.
     """
     own, target = split_target(argv, needs, reads=name == "read")
     lines = [f"notes {sample}", f"{sample} -- python server.py", f"{sample} http://127.0.0.1:8080"]
@@ -135,7 +134,7 @@ async def _tools(client: MCPClient, options: Namespace) -> int:
 
 
 def arguments_of(tool: Mapping[str, Any]) -> Iterator[tuple[str, bool, str, str]]:
-    """Yield name, required flag, type with default, and description of each argument."""
+    """Yield the name, required flag, type with default, and description of each argument."""
     schema = tool.get("inputSchema")
     root: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
     properties = root.get("properties")
@@ -212,7 +211,7 @@ async def _complete(client: MCPClient, options: Namespace) -> int:
 
 
 def _texts(words: Sequence[str]) -> dict[str, str]:
-    """Return the arguments of a prompt, which are all strings."""
+    """Return the arguments for a prompt, all of which are strings."""
     return {key: str(value) for key, value in parse(words, None).fit({}).items()}
 
 
@@ -223,7 +222,7 @@ def show_list(
     key: str,
     facts: Callable[[Mapping[str, Any]], Iterable[object]],
 ) -> int:
-    """Print one line for each item: the value of `key`, followed by the `facts` about the item."""
+    """Print one line per item: the value of `key`, followed by the item's `facts`."""
     if as_json(options, list(items)):
         return 0
     rows = [

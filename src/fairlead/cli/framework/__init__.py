@@ -1,1 +1,1 @@
-"""Code shared by all commands: options, output, errors and connections."""
+"""Code that all commands share: options, output, errors and connections."""

@@ -15,8 +15,12 @@ ACCESS = (
         "variable FAIRLEAD_AUTH_TOKEN, which process lists do not show; `auto` generates and "
         "prints a token",
     ),
-    repeated("--allow-host", "NAME", "accept this host name in requests"),
-    repeated("--allow-origin", "ORIGIN", "accept web pages of this origin (https://example.com)"),
+    repeated("--allow-host", "NAME", "accept requests for this host name"),
+    repeated(
+        "--allow-origin",
+        "ORIGIN",
+        "accept requests from web pages of this origin (https://example.com)",
+    ),
     option("--tls-cert", metavar="FILE", help="serve https and wss with this certificate chain"),
     option("--tls-key", metavar="FILE", help="the private key, if it is in a separate file"),
     flag(

@@ -1,4 +1,4 @@
-"""Requests of commands to the admin API of a gateway."""
+"""Requests that commands send to a gateway's admin API."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def ask_admin(
     if answer.status == 404 and answer.getheader("x-admin-api") == "off":
         hint = f"set {TOKEN} when starting `fairlead up`, or `admin_token` in the file of "
         hint += "`fairlead gateway`"
-    # The HTTP endpoint checks the client's token before the admin API sees the request.
+    # The HTTP endpoint checks the client token before the admin API receives the request.
     if answer.status == 401 and answer.getheader("www-authenticate") is not None:
         text = "The gateway requires a client token as well"
         hint = f"set {AUTH} in the environment"

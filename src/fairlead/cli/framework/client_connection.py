@@ -1,4 +1,4 @@
-"""Connections of commands to a server."""
+"""Connections from commands to a server."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def run_async(main: Coroutine[Any, Any, int], *, loop_factory: LoopFactory | None = None) -> int:
-    """Run a command's coroutine. Ctrl-C cancels it, so that it stops its server before exiting."""
+    """Run a command's coroutine. Ctrl-C cancels it, and it stops its server before it exits."""
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(main)
 
@@ -43,10 +43,11 @@ async def connected(
     on_log: OnLog | None = None,
     on_elicit: OnElicit | None = None,
 ) -> AsyncIterator[MCPClient]:
-    """Connect to a server and yield the client. A server process is stopped when the block ends.
+    """Connect to a server and yield the client. A server process is stopped at the end of the
+    `with` block.
 
     Raises:
-        CommandError: Connecting or a request in the block failed.
+        CommandError: The connection or a request inside the `with` block failed.
     """
     silence_warnings()
     headers = target.headers(options) if target.url else {}
@@ -59,7 +60,8 @@ async def connected(
         else:
             server, entry = None, target.entry(headers, sse=options.sse)
         try:
-            client = await _connecting(entry, options, {"on_log": on_log, "on_elicit": on_elicit})
+            listeners: Callbacks = {"on_log": on_log, "on_elicit": on_elicit}
+            client = await _connecting(entry, options, listeners, server)
         except FairleadError as exc:
             if server is None:
                 raise
@@ -83,8 +85,8 @@ async def _named(name: str, options: Namespace) -> "NamedServer":
 
 
 def keep_known_eras() -> None:
-    """Use the eras of servers that earlier runs found, and keep those of this run."""
-    # Imported here, because a command with a URL or a `--` command needs none of these modules.
+    """Use the server eras that earlier runs detected, and store those that this run detects."""
+    # Imported here, because commands for a URL or a `--` command do not need these modules.
     from ...client.connection.era_cache import known_eras
     from ...upstream.memory.server_memory import CachedEraStore
     from ...upstream.memory.tool_cache import FileStore, own_folder
@@ -93,8 +95,9 @@ def keep_known_eras() -> None:
 
 
 def _connecting(
-    entry: MCPServerEntry, options: Namespace, listeners: Callbacks
+    entry: MCPServerEntry, options: Namespace, listeners: Callbacks, server: "NamedServer | None"
 ) -> "ConnectionAttempt[MCPClient]":
+    login = authorizer_for(entry) if server is None else server.credentials()
     seconds = options.timeout or (entry.timeout / 1000 if entry.timeout else None)
     config = MCPClientConfig(protocol_version=version_for_era(options.era))
     if seconds is not None:
@@ -108,19 +111,19 @@ def _connecting(
         context.verify_mode = ssl.CERT_NONE
         headers = entry.headers
         return MCPClient.connect_websocket(
-            entry.url, config, headers=headers, ssl=context, **listeners
+            entry.url, config, headers=headers, ssl=context, auth=login, **listeners
         )
     return MCPClient.connect_entry(
         entry,
         config,
-        http={"verify": not insecure, "authorizer": authorizer_for(entry)},
+        http={"verify": not insecure, "authorizer": login},
         on_stderr=_show_stderr if options.verbose else None,
         **listeners,
     )
 
 
 def silence_warnings() -> None:
-    """Disable the log output of warnings, which commands print themselves."""
+    """Disable logging of warnings, which commands print themselves."""
     logging.getLogger("fairlead").addHandler(logging.NullHandler())
 
 

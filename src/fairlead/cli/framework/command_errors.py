@@ -1,4 +1,4 @@
-"""Errors that end a command: a sentence, a hint and an exit code."""
+"""Errors that end a command: a message, a hint and an exit code."""
 
 import os
 import sys
@@ -26,8 +26,8 @@ FAILED = 1  # the server returned an error, or the tool failed
 USAGE = 2  # the command line is invalid
 NO_CONNECTION = 3  # the server could not be reached, or the connection was lost
 TIMEOUT = 4  # no response in time
-INPUT_NEEDED = 5  # the server asks a question, and the command line has no answer
-INTERRUPTED = 130  # exit code of shells for a program that Ctrl-C ended
+INPUT_NEEDED = 5  # the server asks a question that the command line does not answer
+INTERRUPTED = 130  # exit code that shells use for a program ended by Ctrl-C
 
 
 class CommandError(Exception):
@@ -43,7 +43,7 @@ class CommandError(Exception):
         self.code = code
 
     def without(self, secrets: Sequence[str]) -> "CommandError":
-        """Return a copy in which the secrets are replaced."""
+        """Return a copy in which secrets are masked."""
 
         def hidden(text: str) -> str:
             for secret in secrets:
@@ -74,7 +74,7 @@ class UsageError(CommandError):
 def unknown_name_error(
     kind: str, name: str, known: Iterable[str], *, place: str = ""
 ) -> UsageError:
-    """Return the error for a name that does not exist in `place`, with the closest names."""
+    """Build the error for a name that does not exist in `place`, with the closest names."""
     names = list(known)
     near = close_matches(name, names, most=3)
     hint = did_you_mean(map(visible, near))
@@ -88,9 +88,9 @@ _COLOURS = {"error": "31", "hint": "36", "skipped": "33", "serving": "32", "warn
 
 
 def print_message(label: str, text: str, colour: str = "") -> None:
-    """Write a labelled line to stderr.
+    """Write a labelled message to stderr.
 
-    Further lines of the text are indented, so that untrusted text cannot imitate a label.
+    Its further lines are indented, so that untrusted text cannot imitate a label.
     """
     colour = colour or _COLOURS.get(label, "2")
     first, *more = safe(text).split("\n")
@@ -100,9 +100,9 @@ def print_message(label: str, text: str, colour: str = "") -> None:
 
 
 def styled(text: str, code: str, stream: TextIO | None = None) -> str:
-    """Return the text in a colour if the stream (default: stdout) is a terminal with colours.
+    """Return coloured text if the stream (default: stdout) is a terminal that supports colours.
 
-    Importing a rendering library would delay every command.
+    No rendering library is used, because importing it would delay every command.
     """
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     if plain or not code or not (stream or sys.stdout).isatty():

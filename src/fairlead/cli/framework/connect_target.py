@@ -1,7 +1,8 @@
-"""Servers named on a command line: a configured name, a URL, or a command to start."""
+"""The server given on a command line: a configured name, a script, a URL, or a command to start."""
 
 import os
 import re
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ TOKEN_VARIABLE = "FAIRLEAD_TOKEN"
 HOME_VARIABLE = "FAIRLEAD_HOME"
 
 _URL = re.compile(r"(?i)(?:https?|wss?)://|unix:/")
-# An address without its scheme. The names of most files match neither form.
+# An address without its scheme. Most file names match neither form.
 _LOCAL = re.compile(r"(?i)(?:localhost|\d+(?:\.\d+){3}|\[[\da-f:.]+\])(?::\d+)?(?:/\S*)?")
 _REMOTE = re.compile(r"(?i)[a-z\d-]+(?:\.[a-z\d-]+)*\.[a-z]{2,}(?::\d+(?:/\S*)?|/\S*)")
 _TAKE_A_VALUE = (
@@ -41,6 +42,8 @@ _TAKE_A_VALUE = (
     "--timeout",
     "--token",
 )
+# Programs that run a script, by file extension.
+_INTERPRETERS = {".py": sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
 _FIELD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # name of an HTTP header
 _HARMLESS = ("accept", "host", "origin", "user-agent")
 _BAD_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
@@ -48,7 +51,7 @@ _BAD_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 
 @dataclass(frozen=True)
 class ConnectTarget:
-    """A server: the command that starts it, its URL, or its configured name."""
+    """A server: given by the command that starts it, its URL, or its configured name."""
 
     command: tuple[str, ...] = ()
     url: str = ""
@@ -60,7 +63,7 @@ class ConnectTarget:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return variables to pass to the command in addition to those that servers inherit.
+        """Return environment variables for the command in addition to those that servers inherit.
 
         The command may itself be a Fairlead command (`-- fairlead tap ...`), which must use the
         same FAIRLEAD_HOME.
@@ -119,7 +122,7 @@ class ConnectTarget:
                 "More than one server is given", hint="pass one URL, or a command after `--`"
             )
         raise UsageError(
-            "The command of a server must follow `--`", hint=suggest(*name.split(), "--", *words)
+            "A server command must follow `--`", hint=suggest(*name.split(), "--", *words)
         )
 
     def headers(self, options: Namespace) -> dict[str, str]:
@@ -140,7 +143,7 @@ class ConnectTarget:
         return found
 
     def secrets(self, headers: dict[str, str]) -> list[str]:
-        """Return the values that must not be shown, longest first."""
+        """Return the values that must not be displayed, longest first."""
         sent = [value for name, value in headers.items() if name.lower() not in _HARMLESS]
         values = [*sent, *(value.partition(" ")[2] for value in sent)]
         try:
@@ -148,19 +151,19 @@ class ConnectTarget:
         except ValueError:
             password = ""
         values += [password, unquote(password)]
-        # Longest first, so that a secret that contains another one is replaced as a whole.
+        # Longest first, so that a secret that contains another secret is replaced as a whole.
         return sorted({value for value in values if len(value) > 3}, key=len, reverse=True)
 
 
 def url_of_address(text: str) -> str | None:
-    """Return the probable URL of an address without a scheme; None if the text is not one."""
+    """Return the probable URL for an address without a scheme; None for any other string."""
     if _LOCAL.fullmatch(text):
         return f"http://{text}"
     return f"https://{text}" if _REMOTE.fullmatch(text) else None
 
 
 def read_headers(texts: Sequence[str]) -> dict[str, str]:
-    """Parse the values of `--header`. Raises `UsageError` for an invalid one."""
+    """Parse the values of `--header`. Raises `UsageError` for an invalid value."""
     found: dict[str, str] = {}
     for text in texts:
         name, colon, value = text.partition(":")
@@ -173,11 +176,12 @@ def read_headers(texts: Sequence[str]) -> dict[str, str]:
 def split_target(
     argv: Sequence[str], needs: int = 0, *, reads: bool = False
 ) -> tuple[list[str], ConnectTarget]:
-    """Split arguments into those of the command itself and the server.
+    """Separate the command's own arguments from those that specify the server.
 
-    The server is a command after `--`, the last URL, or the first word. `needs` is the minimum
-    number of words that the command itself takes, so the first word names a server only if more
-    words are given. With `reads`, a URL after a name is the resource to read, not the server.
+    The server is a command after `--`, the last URL, or the first word: a script that exists, or a
+    configured name. `needs` is the minimum number of the command's own words; the first word names
+    a server only if more words are given. With `reads`, a URL after a name is the resource to read,
+    not the server.
     """
     if "--" in argv:
         index = argv.index("--")
@@ -193,7 +197,7 @@ def split_target(
     while heads < len(words) and ("=" not in own[words[heads]] or reads):
         heads += 1
     if heads > needs:
-        return own[: words[0]] + own[words[0] + 1 :], ConnectTarget(name=own[words[0]])
+        return own[: words[0]] + own[words[0] + 1 :], _named(own[words[0]])
     return own, ConnectTarget()
 
 
@@ -213,14 +217,22 @@ def parse_with_server(
         if len(options.server) > 1:
             target.require_no_extra_arguments(options.server, command)
         _, target = split_target(options.server)
-    # In these commands --token is for clients of the endpoint, not for the server.
+    # In these commands, `--token` is the token that clients must send, not a token for the server.
     about = Namespace(**{**vars(options), "token": None, "insecure_tls": False})
     target.require(about, f"fairlead {command}")
     return options, target
 
 
+def _named(word: str) -> ConnectTarget:
+    """Return the target for an existing script, as `MCPClient.connect` does, or for a name."""
+    program = _INTERPRETERS.get(os.path.splitext(word)[1].lower())
+    if program is not None and os.path.isfile(word):
+        return ConnectTarget(command=(program, os.path.abspath(word)))
+    return ConnectTarget(name=word)
+
+
 def _with_path(url: str) -> str:
-    """Return a WebSocket URL with the default path of `fairlead serve` if it has none."""
+    """Return a WebSocket URL; if it has no path, add the default path of `fairlead serve`."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -229,7 +241,7 @@ def _with_path(url: str) -> str:
 
 
 def _spelled(url: str) -> str:
-    """Return `unix:/path`, as written for listening, as the URL `unix:///path`."""
+    """Convert `unix:/path`, the form used for listening, to the URL `unix:///path`."""
     return re.sub(r"(?i)^unix:/(?!/)", "unix:///", url)
 
 

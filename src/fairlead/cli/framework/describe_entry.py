@@ -1,4 +1,4 @@
-"""Descriptions of entries: what they run or connect to, and what they need."""
+"""Descriptions of configuration entries: what they run or connect to, and what they need."""
 
 import os
 import shlex
@@ -12,11 +12,11 @@ from ...redaction.redact_text import REDACTED, redact
 
 __all__ = ["Need", "describe", "needs_of", "source_of"]
 
-Need = dict[str, Any]  # keys: kind, name, whether it is set, and the field that uses it
+Need = dict[str, Any]  # keys: kind, name, whether it is set, and the field in which it is used
 
 
 def describe(found: FoundServer) -> dict[str, Any]:
-    """Return a description of an entry as labelled values in display order. Literals are hidden."""
+    """Describe an entry as labelled values in display order. Literal values are hidden."""
     entry = found.entry
     facts: dict[str, Any]
     if isinstance(entry, MCPStdioServerConfig):
@@ -48,7 +48,9 @@ def describe(found: FoundServer) -> dict[str, Any]:
 
 
 def source_of(title: str, level: str) -> str:
-    """Return the title of a host program, followed by the level unless the title contains it."""
+    """Return a host program's title, followed by the configuration level unless the title contains
+    it.
+    """
     return title if title.endswith(f"({level})") else f"{title} ({level})"
 
 
@@ -75,7 +77,7 @@ def needs_of(found: FoundServer) -> list[Need]:
 def _named(
     found: FoundServer, place: str, text: str, env: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str | None]]:
-    """Yield kind, name and default of each reference in a text."""
+    """Yield the kind, name and default of each reference in a string."""
     rules = DIALECTS[found.dialect]
     field = place.partition(".")[0]
     if rules.runs_commands and field in ("env", "headers"):
@@ -99,7 +101,7 @@ def _named(
 
 
 def _texts(found: FoundServer) -> Iterator[tuple[str, str]]:
-    """Yield every string of an entry that may contain variables, with its field."""
+    """Yield every string in an entry that may contain variables, with its field."""
     entry = found.entry
     if isinstance(entry, MCPStdioServerConfig):
         yield "command", entry.command

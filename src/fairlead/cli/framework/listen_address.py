@@ -1,4 +1,4 @@
-"""Listening addresses of commands: options, access checks and start-up messages."""
+"""Listening addresses: command-line options, access checks and start-up messages."""
 
 import errno
 import os
@@ -33,11 +33,11 @@ __all__ = [
 ]
 
 TOKEN_VARIABLE = "FAIRLEAD_AUTH_TOKEN"
-GENERATED = "auto"  # the value of --token that generates one
-STOPPING = 4.0  # seconds to stop servers and to exit, after running requests
-_NAMED = 3  # how many other users a warning names
-# Addresses for all interfaces, and the addresses to connect to instead. The host check of
-# `HttpSettings` accepts the latter.
+GENERATED = "auto"  # the value of `--token` that generates a token
+STOPPING = 4.0  # seconds for stopping servers and exiting, after running requests have ended
+_NAMED = 3  # maximum number of other users that a warning names
+# Addresses for all interfaces, and the addresses that clients connect to instead. The host
+# check of `HttpSettings` accepts the latter.
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -61,7 +61,7 @@ class ListenAddress:
     host: str = "127.0.0.1"
     port: int = 8080
     unix: str | None = None
-    websocket: bool = False  # show the WebSocket URL first
+    websocket: bool = False  # True if the WebSocket URL is shown first
     token: str | None = None
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
@@ -71,16 +71,16 @@ class ListenAddress:
     workers: int = 1
     sessions: str | None = None  # SQLite file for sessions
     session_idle: float | None = None  # seconds
-    is_generated: bool = False  # whether Fairlead generated the token and must show it
-    drain: float | None = None  # seconds for running requests after a signal; None: the default
-    port_option: str = "--port"  # the option that selects another port
+    is_generated: bool = False  # True if Fairlead generated the token, so that it must be shown
+    drain: float | None = None  # seconds for running requests after a signal; None for the default
+    port_option: str = "--port"  # name of the option that selects another port
 
     @classmethod
     def of(cls, options: Namespace, token: str | None = None) -> "ListenAddress":
         """Return the listening address that the options describe.
 
         Raises:
-            CommandError: An option is invalid or contradicts another one.
+            CommandError: An option is invalid or contradicts another option.
         """
         host, port = _address(options)
         token = token or options.token
@@ -91,7 +91,7 @@ class ListenAddress:
         if token is not None and not re.fullmatch(r"[!-~]+", token):
             raise UsageError("Invalid token: expected ASCII characters without spaces")
         if options.sessions is not None and options.workers > 1:
-            why = "--sessions and --workers cannot be combined: several workers keep no sessions"
+            why = "--sessions and --workers cannot be combined: workers do not share sessions"
             raise UsageError(why, hint="omit --sessions or --workers")
         if options.tls_key is not None and options.tls_cert is None:
             raise UsageError("--tls-key requires --tls-cert FILE")
@@ -131,7 +131,7 @@ class ListenAddress:
         settings.auth_token = self.token or settings.auth_token
         if self.session_idle is not None:
             settings.session_idle = self.session_idle
-        # Requests of one session may reach different workers, which share no sessions.
+        # Requests of one session may reach different workers, which do not share sessions.
         if self.workers > 1:
             settings.sessions = False
             settings.sse_path = None
@@ -196,11 +196,11 @@ class ListenAddress:
         return context
 
     def clean_up(self, listening: socket) -> None:
-        """Close the socket and remove the file of a unix socket."""
+        """Close the socket; for a unix socket, also remove its file."""
         listening.close()
         if self.unix is None:
             return
-        # Another process may have replaced the socket meanwhile, so the file is removed only if
+        # Another process may have replaced the socket's file meanwhile, so it is removed only if
         # connecting to it is refused.
         with socket(AF_UNIX) as probe, suppress(OSError):
             try:
@@ -237,23 +237,26 @@ class ListenAddress:
             others = suggest_any(*started_command(), *more)
             print_message("connect", f"other programs: {others}", "36")
         print_message("stop", "Ctrl-C or SIGTERM", "36")
-        if exposure := self.exposure(has_token=has_token, socket_option="--unix PATH"):
+        guarded = has_token or settings.auth is not None
+        if exposure := self.exposure(has_token=guarded, socket_option="--unix PATH"):
             exposure.show()
 
     @property
     def stop_limit(self) -> float | None:
-        """Return the seconds from a signal to the end of the process; None for the default."""
+        """Return the seconds between a signal and the process's exit; None for the default."""
         return None if self.drain is None else self.drain + STOPPING
 
     @property
     def shown_token(self) -> str:
-        """Return a generated token, which the user cannot know otherwise, or a placeholder."""
+        """Return the token if it was generated and must be shown to the user,
+        else a placeholder.
+        """
         return self.token if self.is_generated and self.token else "TOKEN"
 
     def exposure(self, *, has_token: bool, socket_option: str) -> NetworkExposure | None:
         """Return a warning if other users of this machine can use the server.
 
-        A loopback address excludes other machines, but not the users of this one.
+        A loopback address excludes other machines, but not other users of this machine.
         """
         if self.unix is not None:
             folder = os.path.dirname(self.unix)
@@ -279,7 +282,9 @@ class ListenAddress:
         )
 
     def reachable(self, url: str) -> str:
-        """Return a URL to connect to: with loopback instead of an address for all interfaces."""
+        """Return a URL to connect to; an address for all interfaces is replaced with a loopback
+        address.
+        """
         if self.host not in EVERYWHERE:
             return url
         shown, other = (f"[{h}]" if ":" in h else h for h in (self.host, EVERYWHERE[self.host]))
@@ -287,7 +292,7 @@ class ListenAddress:
 
 
 def _is_address_in_use(error: BaseException) -> bool:
-    """Return True if listening failed because another socket has the address."""
+    """Return True if listening failed because another socket uses the address."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
@@ -297,7 +302,7 @@ def _is_address_in_use(error: BaseException) -> bool:
 
 
 def _is_open_to_all(folder: str) -> bool:
-    """Return True if every user may rename and remove files in a folder."""
+    """Return True if every user may rename and remove files in the folder."""
     try:
         mode = os.stat(folder).st_mode
     except OSError:
@@ -343,7 +348,7 @@ def run_http(
             lambda: serve_http(app, listening, tls=tls, started=started, drain=endpoint.drain),
             stop_limit=endpoint.stop_limit,
         )
-    # uvicorn exits when a lifespan fails, after it has logged the reason.
+    # If a lifespan fails, uvicorn logs the reason and exits.
     except SystemExit as exc:
         raise CommandError(f"{server.name} could not start") from exc
 

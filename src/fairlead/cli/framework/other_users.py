@@ -11,7 +11,7 @@ NOBODY = 65534
 _NO_LOGIN = ("nologin", "false", "sync", "shutdown", "halt")
 
 _PROC = "/proc"
-_LOGGED_IN = "/run/systemd/users"  # one file per user, named by user id
+_LOGGED_IN = "/run/systemd/users"  # folder with one file per user, named after the user id
 
 
 def other_users() -> list[str]:
@@ -40,7 +40,7 @@ def other_users() -> list[str]:
 
 
 def _process_owners() -> Iterator[int]:
-    """Yield the user ids of processes, as far as the kernel shows them (Linux only)."""
+    """Yield the user ids of all processes that the kernel shows (Linux only)."""
     try:
         with os.scandir(_PROC) as entries:
             for entry in entries:

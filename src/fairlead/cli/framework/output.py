@@ -1,4 +1,4 @@
-"""Output of untrusted text: escaped for terminals, with binary content summarised."""
+"""Output of untrusted text: control characters are escaped, binary content is summarised."""
 
 import sys
 from argparse import Namespace
@@ -13,6 +13,7 @@ __all__ = [
     "as_json",
     "ask",
     "blocks",
+    "brief_error",
     "can_ask",
     "columns",
     "first_line",
@@ -27,13 +28,13 @@ __all__ = [
 ]
 
 _CLEAR = "\r\x1b[K"
-# A status line that wraps could not be erased.
+# A status line that wraps cannot be erased.
 _SHORT = 75
-_WIDEST = 40  # widest column of a table
+_WIDEST = 40  # maximum width of a table column
 
 
 def write(text: str) -> None:
-    """Write a text and a line end to stdout; control characters are escaped on a terminal."""
+    """Write a line to stdout; on a terminal, control characters are escaped."""
     shown = for_stream(text, sys.stdout)
     sys.stdout.write(shown if shown.endswith("\n") else f"{shown}\n")
 
@@ -56,7 +57,7 @@ def as_json(options: Namespace, value: Any) -> bool:
 
 
 def can_ask() -> bool:
-    """Return True if a person can be prompted at the terminal."""
+    """Return True if a user can be prompted at the terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -71,7 +72,7 @@ def ask(prompt: str) -> str:
 
 
 class StatusLine:
-    """A line on stderr that is overwritten on each update and erased at the end."""
+    """A status line on stderr that is overwritten on each update and erased at the end."""
 
     def __init__(self) -> None:
         self._dirty = False
@@ -89,15 +90,15 @@ class StatusLine:
 
 
 def write_styled(line: str) -> None:
-    """Write a line with colours; untrusted text in it must already be escaped."""
+    """Write a coloured line; untrusted text in it must already be escaped."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def columns(rows: Sequence[Sequence[str | tuple[str, str]]]) -> list[str]:
-    """Return table rows as aligned lines. A cell is a text, or a text and its colour.
+    """Return table rows as aligned lines. A cell is a string, or a string and its colour.
 
-    Empty columns are omitted. Very long cells exceed the width of their column.
+    Empty columns are omitted. Very long cells may exceed the column width.
     """
     table = [[(cell, "") if isinstance(cell, str) else cell for cell in row] for row in rows]
     table = [[(visible(text), colour) for text, colour in row] for row in table]
@@ -114,12 +115,12 @@ def columns(rows: Sequence[Sequence[str | tuple[str, str]]]) -> list[str]:
 
 
 def blocks(result: Mapping[str, Any], saved: Mapping[int, str] | None = None) -> Iterator[str]:
-    """Yield the content blocks of a tool result: text unchanged, other blocks as one line each.
+    """Yield the content of a tool result: text blocks unchanged, other blocks as one line each.
 
     `saved` are the paths of blocks that were written to files, by position.
     """
     content = [b for b in result.get("content") or () if isinstance(b, Mapping)]
-    # Without a text, the structured content is shown instead of empty text blocks.
+    # If no block contains text, the structured content is shown instead.
     structured = "structuredContent" in result and not any(b.get("text") for b in content)
     for position, block in enumerate(content):
         if block.get("type") != "text":
@@ -136,8 +137,18 @@ def pluralize(count: int, what: str) -> str:
 
 
 def first_line(error: str) -> str:
-    """Return the first line of an error, without the heading of the stderr lines that follow."""
+    """Return the first line of an error message,
+    without the heading for the stderr lines below it.
+    """
     return safe(error).strip().partition("\n")[0].removesuffix(". Last lines on stderr:")
+
+
+def brief_error(error: str) -> str:
+    """Return the first line of an error and the last line of the stderr that follows it."""
+    first = first_line(error)
+    rest = [line.strip().removeprefix("| ") for line in safe(error).strip().splitlines()[1:]]
+    last = next((line for line in reversed(rest) if line and not line.startswith("hint:")), "")
+    return f"{first}: {last}" if last and last not in first else first
 
 
 def format_size(count: int) -> str:

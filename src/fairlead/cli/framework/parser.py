@@ -1,7 +1,7 @@
 """Command-line parser and the options that several commands share.
 
-The parser uses `argparse` instead of a framework: hosts start servers with `fairlead serve`, so its
-start-up time is added to that of every server.
+The parser uses `argparse` instead of a framework, because its start-up time is added to the start
+of every server that a host runs with `fairlead serve`.
 """
 
 import argparse
@@ -37,8 +37,8 @@ __all__ = [
     "wait_option",
 ]
 
-_PROSE = 88  # width of descriptions with their own line breaks
-TARGET = "(URL | -- COMMAND...)"  # usage of commands that do not accept a configured name
+_PROSE = 88  # width of descriptions that contain their own line breaks
+TARGET = "(URL | -- COMMAND...)"  # usage text for commands that do not accept a configured name
 
 Option = tuple[tuple[str, ...], dict[str, Any]]
 
@@ -54,8 +54,9 @@ class Parser(argparse.ArgumentParser):
         usage: str | None = None,
         examples: str = "",
     ) -> None:
-        """Create a parser. `usage` is the text after the command name; argparse generates the
-        default.
+        """Create a parser.
+
+        `usage` is the text after the command name; by default argparse generates it.
         """
         super().__init__(
             prog=f"fairlead {command}",
@@ -132,7 +133,7 @@ def number(text: str, least: int, most: int) -> int:
 
 
 def option(*names: str, **facts: Any) -> Option:
-    """Return an option or positional argument with the keyword arguments of `add_argument`."""
+    """Return an option or positional argument, with its keyword arguments for `add_argument`."""
     return names, facts
 
 
@@ -156,31 +157,44 @@ ERA = option(
     default="auto",
     help="the protocol era used with the server (default: auto, which tries both)",
 )
+RELAY_ERA = option(
+    "--era",
+    choices=("auto", "handshake", "stateless"),
+    default="auto",
+    help="the protocol era used with the server; by default the client's era, if the server "
+    "supports it",
+)
+SERVERS_ERA = option(
+    "--era",
+    choices=("auto", "handshake", "stateless"),
+    help="the protocol era used with servers whose entry does not set one (default: the "
+    "client's era, if the server supports it)",
+)
 NAME = option("name", metavar="NAME")
 TAPE = option("tape", metavar="TAPE", help="name or path of a tape")
 INPUT = repeated("--input", "ID=VALUE", "value for an input of the entry (`${input:ID}`)")
 PROJECT = option("--project", metavar="FOLDER", default=".", help="read project files from here")
 JOURNAL = flag("--journal", help="show the messages in `fairlead watch`")
 HEADER = repeated("--header", "'NAME: VALUE'", "send this header with each request")
-SSE = flag("--sse", help="try HTTP+SSE of revision 2024-11-05 first, not last")
+SSE = flag("--sse", help="try HTTP+SSE (revision 2024-11-05) first instead of last")
 IGNORE = repeated(
-    "--ignore", "PATH", "ignore this path; `*` is any member, `**` any number of them"
+    "--ignore", "PATH", "ignore this path; `*` is any member, `**` any number of members"
 )
 RULES = option(
     "--rules",
     metavar="FILE",
-    help="apply the rules in this TOML, YAML or JSON file, and follow its changes "
+    help="apply the rules in this TOML, YAML or JSON file, and reload it when it changes "
     "(`fairlead rules check FILE` validates it)",
 )
 
 
 def add_connection_options(parser: Parser) -> None:
-    """Add the options of every command that connects to a server."""
+    """Add the options that all commands for connecting to a server share."""
     parser.add(
         wait_option("limit for connecting and for each response; progress notifications extend it"),
         JSON,
         ERA,
-        flag("-v", "--verbose", help="also show the stderr of the server"),
+        flag("-v", "--verbose", help="also show the server's stderr"),
     )
     parser.add_group(
         "a configured server",
@@ -204,7 +218,7 @@ def add_connection_options(parser: Parser) -> None:
 
 
 def add_url_options(parser: Parser) -> None:
-    """Add the options of commands that forward or compare messages of a server with a URL."""
+    """Add the options of commands that forward or compare messages and accept a server URL."""
     parser.add_group(
         "a server with a URL",
         "The token in the environment variable FAIRLEAD_TOKEN is sent to it.",
@@ -214,9 +228,9 @@ def add_url_options(parser: Parser) -> None:
 
 
 def add_record_options(parser: Parser, *, named: bool = True) -> None:
-    """Add the options for recording; `named` is True if the tape needs a name."""
+    """Add the recording options; `named` is True if the tape must be named."""
     text = "record all messages on a tape with this name or path"
-    more = "; without NAME, on a new tape, of which the last 20 are kept"
+    more = "; without NAME, on a new tape (the last 20 are kept)"
     facts = {"help": text} if named else {"help": text + more, "nargs": "?", "const": ""}
     parser.add_group(
         "recording",
@@ -229,14 +243,14 @@ def add_record_options(parser: Parser, *, named: bool = True) -> None:
 
 
 def server_command_usage(command: str, words: str) -> str:
-    """Return the usage of a command that connects to a server."""
+    """Return the usage text of a command that connects to a server."""
     first = " ".join(filter(None, ("SERVER", words, "[options]")))
     second = " ".join(filter(None, (words, "[options]", TARGET)))
     return f"{first}\n       fairlead {command} {second}"
 
 
 def read_pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    """Parse the `NAME=VALUE` values of an option. Raises `UsageError` for an invalid one."""
+    """Parse the `NAME=VALUE` values of an option. Raises `UsageError` for an invalid value."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""Remedies for failures of configured servers, as hints that a user can act on."""
+"""Remedies for failures of configured servers: hints that tell the user what to do."""
 
 import os
 import re
@@ -17,14 +17,15 @@ from ...errors import (
     ConnectFailed,
     FairleadError,
     HttpError,
+    LoginRequired,
     RequestTimeout,
 )
-from ...transport.stdio.child_process import child_environment
+from ...transport.address_hint import address_hint
+from ...transport.stdio.child_environment import child_environment
 from ...transport.stdio.start_error import StartFailed, StartProblem
 from .command_errors import FAILED, CommandError
 from .connect_target import ConnectTarget
 from .describe_failure import (
-    address_hint,
     describe_failure,
     http_error,
     oauth_hint,
@@ -35,8 +36,8 @@ from .suggested_commands import quoted, suggest, suggest_any
 __all__ = ["INSTALL", "diagnose", "find_program", "where_to_get"]
 
 # Installation hints for programs that often start servers.
-_NODE = "install Node.js (https://nodejs.org), which brings node, npm and npx"
-_UV = "install uv (https://docs.astral.sh/uv), which brings uv and uvx"
+_NODE = "install Node.js (https://nodejs.org), which includes node, npm and npx"
+_UV = "install uv (https://docs.astral.sh/uv), which includes uv and uvx"
 INSTALL = {
     **dict.fromkeys(("node", "npm", "npx"), _NODE),
     **dict.fromkeys(("uv", "uvx"), _UV),
@@ -61,12 +62,12 @@ def diagnose(exc: FairleadError, found: FoundServer, missing: Sequence[str] = ()
 
 
 def _program_of(command: str) -> str:
-    """Return the name of a program without its folder and extension."""
+    """Return a program's name without its folder and extension."""
     return os.path.basename(command).removesuffix(".exe").removesuffix(".cmd")
 
 
 def find_program(entry: MCPStdioServerConfig) -> str | None:
-    """Return the path of the program that an entry starts; None if it does not exist."""
+    """Return the path of the program that an entry starts; None if the program does not exist."""
     if os.path.dirname(entry.command):
         place = os.path.join(entry.cwd or "", entry.command)
         return place if os.path.lexists(place) else None
@@ -94,6 +95,8 @@ def _remedy(exc: FairleadError, found: FoundServer) -> str:
         )
     if isinstance(exc, ConfigError):
         return _for_config(exc, found)
+    if isinstance(exc, LoginRequired):
+        return f"{suggest('login', operands=[name])} logs in to the server"
     if (answer := http_error(exc)) is not None:
         return _for_status(answer, found)
     if isinstance(exc, ConnectFailed) and exc.output:
@@ -111,7 +114,7 @@ def _remedy(exc: FairleadError, found: FoundServer) -> str:
 
 
 def _otherwise(failed: CommandError, found: FoundServer) -> str:
-    """Return a general hint for a failure without a known remedy."""
+    """Return a general hint for a failure that has no specific remedy."""
     if failed.details:
         return f"see the output of the server above; its entry is {found.place}"
     return "the server failed: see its own log"
@@ -135,9 +138,11 @@ def _for_status(answer: HttpError, found: FoundServer) -> str:
             return f"the server rejected the token: check {', '.join(dict.fromkeys(used))}"
         if any(key.lower() == "authorization" for key in headers):
             return f"the server rejected the token in `headers`: {found.place}"
-        why = oauth_hint(answer) or "the server requires a token"
+        if status == 401 and (why := oauth_hint(answer)):
+            return f"{why}: {suggest('login', operands=[found.name])}"
         return (
-            f'{why}: add "headers": {{"Authorization": "Bearer ${{YOUR_TOKEN}}"}} to {found.place}'
+            'the server requires a token: add "headers": {"Authorization": "Bearer ${YOUR_TOKEN}"} '
+            f"to {found.place}"
         )
     if status in (404, 405):
         return f"check the path of the MCP endpoint, usually /mcp: {found.place}"

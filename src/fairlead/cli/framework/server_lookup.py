@@ -1,4 +1,4 @@
-"""Configured servers by name: lookup, inputs and resolution."""
+"""Lookup of configured servers by name, and resolution of their inputs and variables."""
 
 import asyncio
 import os
@@ -7,10 +7,13 @@ from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from getpass import getpass
+from typing import TYPE_CHECKING
 
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
+from ...config.configured_servers import headers_renewal
 from ...config.discovery import UNUSED, DiscoveredServers, load_all_mcp_configs
 from ...config.found_server import FoundServer, Input
+from ...config.stored_logins import authorizer_for
 from ...config.variables.resolve import Resolved, resolve_in_thread
 from ...config.variables.variable_syntax import MissingInput
 from ...errors import ConfigError, FairleadError
@@ -21,6 +24,9 @@ from .output import ask, can_ask, safe, visible
 from .parser import read_pairs
 from .remedies import diagnose
 from .suggested_commands import suggest
+
+if TYPE_CHECKING:
+    from ...transport.http.client.request_authorizer import RequestAuthorizer
 
 __all__ = [
     "NamedServer",
@@ -34,7 +40,7 @@ __all__ = [
     "values_to_hide",
 ]
 
-_SHORTEST = 6  # shorter values are not treated as secrets, as in the manager
+_SHORTEST = 6  # shorter values are not treated as secrets (the manager uses the same limit)
 
 
 def every_server(project: str = os.curdir) -> DiscoveredServers:
@@ -49,7 +55,8 @@ def require_project(options: Namespace) -> None:
 
 
 def find_server(name: str, loaded: DiscoveredServers, *, or_command: bool = False) -> FoundServer:
-    """Return the entry of a name; with `or_command`, the hint for an unknown name mentions `--`.
+    """Return the entry with this name; with `or_command`, the hint for an unknown name mentions
+    `--`.
 
     Raises:
         CommandError: The name is unknown or the server is disabled.
@@ -67,7 +74,7 @@ def find_server(name: str, loaded: DiscoveredServers, *, or_command: bool = Fals
 
 
 def places_of(name: str, loaded: DiscoveredServers) -> list[tuple[FoundServer, str]]:
-    """Return all entries with this name, each with the reason why it is used or not.
+    """Return all entries with this name, each with the reason why it is or is not used.
 
     Raises:
         CommandError: No entry has this name.
@@ -80,7 +87,7 @@ def places_of(name: str, loaded: DiscoveredServers) -> list[tuple[FoundServer, s
 def unknown_server(
     name: str, loaded: DiscoveredServers, *, or_command: bool = False
 ) -> CommandError:
-    """Return the error for an unknown name, with similar names and a list of unreadable files."""
+    """Build the error for an unknown name, with similar names and a list of unreadable files."""
     if (url := url_of_address(name)) is not None:
         hint = f"an address needs its scheme: {visible(url)}"
         return UsageError(f"Unknown server {visible(name)!r}", hint=hint)
@@ -98,7 +105,7 @@ def unknown_server(
 
 @dataclass(frozen=True)
 class NamedServer:
-    """A configured server with resolved values, and the inputs that were entered for it."""
+    """A configured server with resolved values, and the input values that were entered for it."""
 
     found: FoundServer
     given: dict[str, str]
@@ -107,6 +114,12 @@ class NamedServer:
     @property
     def secrets(self) -> list[str]:
         return values_to_hide(self.resolved.entry)
+
+    def credentials(self, entry: MCPServerEntry | None = None) -> "RequestAuthorizer | None":
+        """Return the source of the server's credentials, which may resolve its entry again."""
+        renew = headers_renewal(self.found, inputs=self.given)
+        entry = entry or self.resolved.entry
+        return authorizer_for(entry, name=self.found.name, renew_headers=renew)
 
     def diagnose(self, exc: FairleadError) -> CommandError:
         return diagnose(exc, self.found, self.resolved.missing)
@@ -130,7 +143,9 @@ async def named_server(name: str, options: Namespace) -> NamedServer:
 
 
 async def ask_inputs(found: FoundServer, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the inputs of an entry: given ones, defaults, or values entered at the terminal."""
+    """Return values for an entry's inputs: given values, defaults,
+    or values entered at the terminal.
+    """
     defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
     known = {**defaults, **given}
     missing = [one for one in found.needs_input if one.id not in given]
@@ -157,9 +172,9 @@ def _ask(one: Input) -> str:
 
 
 def values_to_hide(entry: MCPServerEntry) -> list[str]:
-    """Return the values of a resolved entry that no message may contain, longest first."""
+    """Return the values in a resolved entry that messages must not contain, longest first."""
     held = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
-    # PATH is not a secret, and hiding it would remove the folders that an error is about.
+    # PATH is not a secret, and masking it would hide the folders that an error is about.
     sent = [value for name, value in held.items() if name != "PATH"]
     values = [*sent, *(value.partition(" ")[2] for value in sent)]
     return sorted({v for v in values if len(v) >= _SHORTEST}, key=len, reverse=True)

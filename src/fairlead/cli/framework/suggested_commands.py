@@ -1,4 +1,4 @@
-"""Command lines in hints, quoted so that pasting one runs exactly what is shown."""
+"""Command lines in hints, quoted so that the pasted command runs exactly as shown."""
 
 import os
 import shlex
@@ -11,23 +11,25 @@ __all__ = ["our_program", "quoted", "started_command", "suggest", "suggest_any"]
 
 
 def suggest(*words: str, operands: Iterable[str] = ()) -> str:
-    """Return a `fairlead` command line in backticks.
+    """Return a command line of Fairlead in backticks, with the program as the user started it.
 
-    `operands` are words that Fairlead did not choose, such as names and paths. If one of them looks
+    `operands` are words from outside Fairlead, such as names and paths. If one of them looks
     like an option, `--` is inserted before it.
     """
-    return f"`{suggest_any('fairlead', *words, operands=operands)}`"
+    return f"`{suggest_any(*started_command(), *words, operands=operands)}`"
 
 
 def suggest_any(*words: str, operands: Iterable[str] = ()) -> str:
-    """Return the command line of any program."""
+    """Return a command line for any program, quoted and in backticks."""
     given = list(operands)
     end = ["--"] if any(word.startswith("-") for word in given) else []
     return " ".join(map(quoted, [*words, *end, *given]))
 
 
 def our_program() -> str:
-    """Return the absolute path of `fairlead`: desktop programs do not have the PATH of a shell."""
+    """Return the absolute path of `fairlead`,
+    for desktop programs that do not have a shell's PATH.
+    """
     import shutil
     from pathlib import Path
 
@@ -36,9 +38,9 @@ def our_program() -> str:
 
 
 def started_command(*, absolute: bool = False) -> list[str]:
-    """Return the words that start this program again, as the user started it.
+    """Return the command words that start this program again, as the user started it.
 
-    `absolute` is for programs that do not have the PATH of a shell.
+    `absolute` is for programs that do not have a shell's PATH.
     """
     import shutil
 
@@ -47,11 +49,11 @@ def started_command(*, absolute: bool = False) -> list[str]:
         is_ours = found is not None and os.path.realpath(found) == os.path.realpath(path)
         return name if is_ours and not absolute else path
 
-    # uvx runs the script in an environment of its cache, which a later run may remove.
+    # uvx runs the script in an environment in its cache, which may be removed later.
     uv = os.environ.get("UV")
     if uv and f"{os.sep}archive-v" in sys.prefix:
         return [program("uvx", os.path.join(os.path.dirname(uv), "uvx")), "fairlead"]
-    # Not `sys.argv`, which `fairlead serve FILE` sets for the file.
+    # `sys.argv` cannot be used, because `fairlead serve FILE` replaces it for the file.
     script = sys.orig_argv[1] if len(sys.orig_argv) > 1 else ""
     if os.path.basename(script).startswith("fairlead") and os.path.isfile(script):
         return [program("fairlead", os.path.abspath(script))]
@@ -70,6 +72,6 @@ def _spelled(sign: str) -> str:
         return f"\\{sign}"
     if sign.isascii() and sign.isprintable():
         return sign
-    is_byte = "\udc80" <= sign <= "\udcff"  # a byte of a path that is not UTF-8
+    is_byte = "\udc80" <= sign <= "\udcff"  # a byte in a path that is not valid UTF-8
     encoded = sign.encode("utf-8", "surrogateescape" if is_byte else "surrogatepass")
     return "".join(f"\\x{byte:02x}" for byte in encoded)

@@ -1,4 +1,4 @@
-"""Selection of a gateway's servers, which excludes unapproved entries and the gateway itself."""
+"""Selection of a gateway's servers, without unapproved entries and the gateway itself."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ _DEMO = Source(provider="demo", provider_name="Fairlead's demo")
 
 
 class SkippedServer(Struct, frozen=True):
-    """A configured server that the gateway does not use."""
+    """A configured server that the gateway skips."""
 
     name: str
     reason: str
@@ -42,12 +42,12 @@ class SkippedServer(Struct, frozen=True):
 
 
 class ChosenServers(Struct, frozen=True, kw_only=True):
-    """The servers that the files of a gateway select, and the problems in these files."""
+    """The servers selected by a gateway's files, and the problems in these files."""
 
     servers: Mapping[str, list[ServerSpec]]
     left_out: Sequence[SkippedServer] = ()
     problems: Sequence[str] = ()
-    files: Sequence[str] = ()  # files to watch, including missing ones that may be created later
+    files: Sequence[str] = ()  # files to watch, including missing files that may be created later
     broken: frozenset[str] = frozenset()  # files that could not be read
     demo: bool = False
     file: GatewayFile | None = None  # the gateway file
@@ -57,14 +57,14 @@ ReadServers = Callable[[], ChosenServers]
 
 
 class OwnAddress(Struct, frozen=True):
-    """The address of the gateway itself, which must not become one of its own servers."""
+    """The gateway's own address, which must not become one of its servers."""
 
     host: str = ""
     port: int = 0
     unix: str | None = None
 
     def is_in(self, found: FoundServer) -> bool:
-        """Return True if the URL of an entry, or an argument of its command, is this address."""
+        """Return True if an entry's URL, or an argument of its command, is this address."""
         entry = found.entry
         texts = (
             [entry.command, *entry.args] if isinstance(entry, MCPStdioServerConfig) else [entry.url]
@@ -89,7 +89,9 @@ class OwnAddress(Struct, frozen=True):
 def discovered_servers(
     project: str, address: OwnAddress, inputs: Mapping[str, str], *, or_demo: bool = False
 ) -> ChosenServers:
-    """Return the approved servers of all programs on this machine, or the demo servers."""
+    """Return the approved servers configured on this machine,
+    or the demo servers if there are none.
+    """
     found = load_all_mcp_configs(project, filter_exa=False)
     trust = Trust()
     usable: dict[str, FoundServer] = {}
@@ -97,7 +99,7 @@ def discovered_servers(
     for name, one in sorted(found.found.items()):
         if address.is_in(one):
             left_out.append(SkippedServer(name, f"the entry is this gateway ({one.place})"))
-        # `#` separates the name of a server from the number of a replica.
+        # `#` separates a server's name from the replica number.
         elif "#" in name:
             left_out.append(SkippedServer(name, f"the name contains # ({one.place})"))
         elif not trust.trusts(one):
@@ -105,7 +107,7 @@ def discovered_servers(
             left_out.append(SkippedServer(name, f"{one.place} {trust.rejection_reason(one)}", hint))
         else:
             usable[name] = one
-    # Each entry keeps the defaults of its own inputs: a file must not set values for other files.
+    # Each entry keeps its own input defaults: a file must not set values for other files' entries.
     ready = configured_servers(DiscoveredServers(found=usable), trust=trust, inputs=inputs)
     return ChosenServers(
         servers={name: [one] for name, one in ready.items()} or (demo_servers() if or_demo else {}),

@@ -1,7 +1,7 @@
 """`fairlead connect-hints`: how other programs connect to a server at a URL.
 
-Each program is one row of a table. Values are quoted for a shell or encoded for a link, because
-names and URLs may come from files of a project. Tokens are never shown, only placeholders.
+Each program has a row in a table. Values are quoted for a shell or encoded for a link, because
+names and URLs may come from project files. Tokens are never shown, only placeholders.
 """
 
 import base64
@@ -29,7 +29,7 @@ _BEARER = f"Bearer ${{{_VARIABLE}}}"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A URL that programs connect to, and the name that they show."""
+    """A URL that programs connect to, and the server name that they display."""
 
     url: str
     name: str = "fairlead"
@@ -37,21 +37,23 @@ class Endpoint:
 
     @property
     def remote(self) -> MCPServerEntry:
-        """The entry of a program that supports HTTP."""
+        """Configuration entry for a program that supports HTTP."""
         headers = {"Authorization": _BEARER} if self.has_token else {}
         return MCPHttpServerConfig(url=self.url, headers=headers)
 
     @property
     def bridge(self) -> MCPStdioServerConfig:
-        """The entry of a program that supports only stdio: a proxy for the URL."""
+        """Configuration entry for a program that supports only stdio:
+        it starts a proxy for the URL.
+        """
         program, *args = started_command(absolute=True)
-        # Not a variable, because Claude Desktop does not expand any.
+        # A placeholder instead of a variable, because Claude Desktop does not expand variables.
         env = {_VARIABLE: "TOKEN"} if self.has_token else {}
         return MCPStdioServerConfig(command=program, args=[*args, "proxy", self.url], env=env)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The members of an entry, as most programs write them."""
+        """The members of an entry in the format that most programs use."""
         fields: dict[str, Any] = {"url": self.url}
         return {**fields, "headers": {"Authorization": _BEARER}} if self.has_token else fields
 
@@ -59,7 +61,7 @@ class Endpoint:
 def connect_hints(
     url: str, *, has_token: bool, name: str = "fairlead", all_hosts: bool = False
 ) -> list[tuple[str, str]]:
-    """Return pairs of a program and the command, link or entry that connects it.
+    """Return pairs: a program, and the command, link or entry that connects it.
 
     Without `all_hosts`, only the most common programs are included.
     """
@@ -101,7 +103,7 @@ def run(argv: Sequence[str]) -> int:
 def _claude_code(to: Endpoint) -> str:
     words = ["claude", "mcp", "add", "--scope", "user", "--transport", "http"]
     header = ["--header", f"Authorization: {_BEARER}"] if to.has_token else []
-    # `--header` takes several values, so it comes last.
+    # `--header` takes several values, so it must be the last option.
     return suggest_any(*words, *_operands(to.name, to.url), *header)
 
 
@@ -112,7 +114,7 @@ def _gemini(to: Endpoint) -> str:
 
 
 def _operands(*words: str) -> list[str]:
-    """Return operands after `--` if one of them looks like an option."""
+    """Return the operands, preceded by `--` if one of them looks like an option."""
     return ["--", *words] if any(word.startswith("-") for word in words) else list(words)
 
 
@@ -135,7 +137,7 @@ def _lm_studio(to: Endpoint) -> str:
 
 
 def _goose(to: Endpoint) -> str:
-    if to.has_token:  # a link cannot contain variables of the environment
+    if to.has_token:  # a link cannot contain environment variables
         return f"~/.config/goose/config.yaml:\n{export(to.bridge, 'goose', name=to.name)}"
     facts = [("cmd", to.bridge.command), *(("arg", arg) for arg in to.bridge.args)]
     facts += [("id", to.name), ("name", to.name), ("description", f"MCP server at {to.url}")]
@@ -160,7 +162,7 @@ def _is_local(url: str) -> bool:
 
 
 def _in_file(path: str, host: str) -> Callable[[Endpoint], str]:
-    """Return the hint for a program whose file format is known to `fairlead mcp export`."""
+    """Return the hint for a program whose file format `fairlead mcp export` supports."""
     return lambda to: f"{path}: {_line(to.remote, host, to.name)}"
 
 

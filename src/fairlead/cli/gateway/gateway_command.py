@@ -1,4 +1,4 @@
-"""`fairlead gateway` and `fairlead up`: many servers on one endpoint."""
+"""`fairlead gateway` and `fairlead up`: serve many servers on one endpoint."""
 
 import os
 from argparse import Namespace
@@ -25,7 +25,14 @@ from ..framework.parser import JOURNAL, Parser, option, read_pairs
 from ..framework.server_lookup import require_project
 from ..framework.suggested_commands import suggest
 from .choose_servers import ChosenServers, OwnAddress, discovered_servers, servers_of_file
-from .run_gateway import GatewayPlan, add_gateway_options, endpoint_of, log_to_stderr, serve_plan
+from .run_gateway import (
+    GatewayPlan,
+    add_gateway_options,
+    endpoint_of,
+    log_to_stderr,
+    serve_plan,
+    with_public_host,
+)
 from .tape_options import require_tape, tape_control_for, tape_place
 
 __all__ = ["run", "run_up"]
@@ -48,7 +55,11 @@ def run(argv: Sequence[str]) -> int:
     path = options.file or _usual()
 
     def read(address: OwnAddress) -> ChosenServers:
-        return servers_of_file(path, options.project, address, read_pairs(options.input, "--input"))
+        inputs = read_pairs(options.input, "--input")
+        chosen = servers_of_file(path, options.project, address, inputs)
+        assert chosen.file is not None
+        # Also applied on reload, because the file's settings then replace the gateway's.
+        return structs.replace(chosen, file=_with_era(chosen.file, options))
 
     file = read(OwnAddress()).file
     assert file is not None
@@ -60,7 +71,7 @@ def run_up(argv: Sequence[str]) -> int:
     parser = Parser(
         "up",
         "Serve all servers that are configured on this machine as one, at\n"
-        "http://127.0.0.1:8765/mcp, and follow changes of their files. Servers of project\n"
+        "http://127.0.0.1:8765/mcp, and apply changes to their files. Servers in project\n"
         "files must be approved first. Without any server, two demo servers are used.",
         option(
             "--admin-token",
@@ -83,8 +94,16 @@ def run_up(argv: Sequence[str]) -> int:
         inputs = read_pairs(options.input, "--input")
         return discovered_servers(options.project, address, inputs, or_demo=True)
 
-    file = GatewayFile(path="up", settings=settings, journal=options.journal)
+    file = _with_era(GatewayFile(path="up", settings=settings, journal=options.journal), options)
     return serve_plan(_plan(options, file, read, "up"))
+
+
+def _with_era(file: GatewayFile, options: Namespace) -> GatewayFile:
+    """Return the gateway file's settings with the era given on the command line."""
+    if options.era is None:
+        return file
+    relay = structs.replace(file.settings.relay, era=options.era)
+    return structs.replace(file, settings=structs.replace(file.settings, relay=relay))
 
 
 def _begin(options: Namespace) -> None:
@@ -95,7 +114,7 @@ def _begin(options: Namespace) -> None:
 def _plan(
     options: Namespace, file: GatewayFile, read: Callable[[OwnAddress], ChosenServers], tape: str
 ) -> GatewayPlan:
-    """Return the plan of a gateway. `tape` is the default name of its recordings."""
+    """Return the plan for running a gateway. `tape` is the default name for its recordings."""
     options.tls_cert = options.tls_cert or file.tls_cert
     options.tls_key = options.tls_key or file.tls_key
     options.drain = options.drain or file.drain
@@ -103,6 +122,8 @@ def _plan(
     options.allow_origin = [*file.allowed_origins, *options.allow_origin]
     endpoint = endpoint_of(options, file.listen)
     admission = ClientAccess(file, names_only=endpoint.token is not None)
+    if file.auth is not None:
+        endpoint = with_public_host(endpoint, file.auth.public_url)
     settings = file.settings
     if options.search:
         settings = structs.replace(settings, search=True)
@@ -111,11 +132,16 @@ def _plan(
     path = {} if file.endpoint is None else {"path": file.endpoint}
     return GatewayPlan(
         settings=settings,
-        http=endpoint.settings(verify_token=admission.verify if admission.guards else None, **path),
+        http=endpoint.settings(
+            verify_token=admission.verify if admission.has_tokens else None,
+            auth=admission.access(),
+            **path,
+        ),
         endpoint=endpoint,
         options=options,
         read=read,
         views=file.views,
+        roles=file.role_views,
         admission=admission,
         observing=observing,
         rules=_rules(file, observing),
@@ -125,17 +151,19 @@ def _plan(
 
 
 def _observing(file: GatewayFile, token: str | None, *, recording: bool) -> Observability:
-    """Return the observers of the traffic. The hold desk costs nothing while no message is held."""
+    """Return the interceptors that observe traffic.
+
+    The hold desk adds no cost while no message is held.
+    """
     admin = file.settings.admin_token
-    named = [admin, token, file.token, *(client.token for client in file.clients)]
-    secrets = [secret for secret in named if secret is not None]
+    secrets = file.secrets if token is None else [token, *file.secrets]
     redactor = Redactor(values=secrets)
     return Observability(
         journal=Journal(redactor=redactor) if file.journal else None,
         metrics=Metrics() if file.metrics else None,
         desk=HoldDesk(redactor=redactor),
         tapes=tape_control_for({"gateway": file.settings.name}, secrets)
-        if recording or admin
+        if recording or admin or (file.auth is not None and file.auth.has_admin)
         else None,
         lock=None if file.lock is None else _lock(file.lock, file.path),
         lock_policy=file.lock_policy,
@@ -175,7 +203,7 @@ def _parser() -> Parser:
     parser = Parser(
         "gateway",
         "Serve many servers as one, at http://127.0.0.1:8765/mcp. The file configures the\n"
-        "servers, the clients and their views. Changes of its servers are applied at once.",
+        "servers, the clients and their views. Changes to its servers are applied immediately.",
         option(
             "file",
             metavar="FILE",

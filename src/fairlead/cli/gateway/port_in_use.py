@@ -1,4 +1,4 @@
-"""Errors for a port in use: the process that holds it, and whether it is a Fairlead gateway."""
+"""Error messages for a port in use: the process that uses it, and whether it is a gateway."""
 
 import json
 import os
@@ -12,18 +12,18 @@ from ..framework.output import pluralize, safe
 
 __all__ = ["port_in_use_error"]
 
-_PROBE = 2.0  # seconds to wait for a response of the process on the port
-_LISTENING = "0A"  # state in the kernel's table
+_PROBE = 2.0  # seconds to wait for a response from the process on the port
+_LISTENING = "0A"  # "listening" state in the kernel's socket table
 
 
 def port_in_use_error(port: int, url: str, option: str) -> CommandError:
-    """Return the error for a port in use, which names the process that holds it if possible.
+    """Build the error for a port in use; it names the process that uses the port, if possible.
 
-    `url` is the address that was wanted, and `option` selects another port.
+    `url` is the requested address, and `option` is the option that selects another port.
     """
     holder = _holder(port)
     what = f"Port {port} is in use" + (f" by {holder}" if holder else "")
-    other = f"{option} 0 selects a free one"
+    other = f"{option} 0 selects a free port"
     servers = _servers_of_gateway(url)
     if servers is None:
         return CommandError(what, hint=f"choose another port; {other}")
@@ -34,9 +34,9 @@ def port_in_use_error(port: int, url: str, option: str) -> CommandError:
 
 
 def _servers_of_gateway(url: str) -> int | None:
-    """Return the number of servers of the gateway at a URL; None if it is not a gateway.
+    """Return how many servers the gateway at a URL has; None if there is no gateway.
 
-    The request has no token, because the port may belong to any process.
+    No token is sent, because any process may listen on the port.
     """
     connection = HTTPConnection(urlsplit(url).netloc, timeout=_PROBE)
     try:

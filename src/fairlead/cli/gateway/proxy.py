@@ -1,4 +1,4 @@
-"""`fairlead proxy`: one server for clients of another transport or revision."""
+"""`fairlead proxy`: serves one server to clients of another transport or revision."""
 
 import asyncio
 import os
@@ -17,6 +17,7 @@ from ..framework.connect_target import ConnectTarget, parse_with_server
 from ..framework.parser import (
     INPUT,
     JOURNAL,
+    RELAY_ERA,
     RULES,
     Parser,
     add_record_options,
@@ -80,7 +81,7 @@ def run_record(argv: Sequence[str]) -> int:
 
 
 def serve(options: Namespace, make: Callable[[], "Relay"]) -> int:
-    """Serve the relay that `make` returns at the address of `--listen`."""
+    """Serve the relay that `make` returns at the `--listen` address."""
     listen = ListenTarget.of(options.listen)
     if listen.kind == "stdio":
         who, hint = "a proxy on the network", "add --listen http://HOST:PORT"
@@ -91,7 +92,7 @@ def serve(options: Namespace, make: Callable[[], "Relay"]) -> int:
 
 @dataclass(frozen=True)
 class ListenTarget:
-    """The address where clients connect; by default the stdin and stdout of this process."""
+    """The address where clients connect; by default this process's stdin and stdout."""
 
     kind: str = "stdio"  # or http, https, ws, wss, unix
     place: str = ""  # HOST:PORT, or the path of a socket
@@ -118,7 +119,7 @@ class ListenTarget:
         raise UsageError(
             f"Invalid listen address {text!r}",
             hint="expected stdio, [HOST:]PORT, http://HOST:PORT[/path], ws://HOST:PORT[/path] or "
-            "unix:PATH; port 0 selects a free one",
+            "unix:PATH; port 0 selects a free port",
         )
 
 
@@ -166,8 +167,13 @@ def _relay(
     if options.upstream is not None:
         options.share = OLD_SHARE[options.upstream]
         print_message("warning", f"--upstream {options.upstream} is now --share {options.share}")
-    settings = RelaySettings(share=options.share, era=options.era, strict=options.strict, **limits)
     way, entry = target_of_options(options, target)
+    settings = RelaySettings(
+        share=options.share,
+        era=entry.era if options.era == "auto" else options.era,
+        strict=options.strict,
+        **limits,
+    )
     require_program(entry)
     rules = _rules(options.rules, entry)
     among = [*interceptors(entry), *rules]
@@ -191,7 +197,9 @@ def _watched(way: "ServerTarget", entry: "MCPServerEntry", **options: Any) -> "R
 
 
 def require_program(entry: "MCPServerEntry") -> None:
-    """Raise `CommandError` for a missing program now: the first client may connect much later."""
+    """Raise `CommandError` for a missing program at start-up,
+    because the first client may connect later.
+    """
     from ...client.server_entry import MCPStdioServerConfig
     from ..framework.output import visible
     from ..framework.remedies import find_program
@@ -219,9 +227,9 @@ def _rules(path: str | None, entry: "MCPServerEntry") -> "list[RuleSet]":
 def target_of_options(
     options: Namespace, target: ConnectTarget
 ) -> "tuple[ServerTarget, MCPServerEntry]":
-    """Return the server target that the command line specifies, and its current entry.
+    """Return the server target given on the command line, and a function for its current entry.
 
-    The variables of a configured server are resolved again for each connection.
+    A configured server's variables are resolved again for each connection.
     """
     from ...upstream.server_target import target_for
 
@@ -235,12 +243,19 @@ def target_of_options(
             return (await resolve_in_thread(server.found, inputs=server.given)).entry
 
         entry = server.resolved.entry
-        return target_for(entry, target.name, resolve=resolve, on_stderr=_show), entry
+        found = target_for(
+            entry,
+            target.name,
+            resolve=resolve,
+            on_stderr=_show,
+            credentials=server.credentials,
+        )
+        return found, entry
     headers = {}
     if target.url:
         _require_url(target)
         headers = target.headers(Namespace(header=options.header, token=None))
-        # Clients see this name, and any other part of the URL, even its path, may contain a key.
+        # Clients see this name. Other parts of the URL, even its path, may contain a key.
         parts = urlsplit(target.url)
         name = parts.netloc.rpartition("@")[2] or os.path.basename(parts.path) or "server"
     else:
@@ -250,7 +265,9 @@ def target_of_options(
 
 
 def _require_url(target: ConnectTarget) -> None:
-    """Raise `UsageError` for an invalid URL now: the first client may connect much later."""
+    """Raise `UsageError` for an invalid URL at start-up,
+    because the first client may connect later.
+    """
     from ...errors import ConfigError
     from ...transport.http.client.http1.url import EndpointUrl
 
@@ -264,7 +281,7 @@ def _require_url(target: ConnectTarget) -> None:
 
 
 def _show(line: str) -> None:
-    """Forward a line of the server's stderr, as a client would see it without the proxy."""
+    """Forward a line of the server's stderr unchanged, as if there were no proxy."""
     from ..framework.output import safe
 
     sys.stderr.write(f"{safe(line)}\n")
@@ -292,23 +309,17 @@ def _parser() -> Parser:
             "principal and capabilities (alike, default), or none (session)",
         ),
         option("--upstream", choices=tuple(OLD_SHARE), help=SUPPRESS),
-        option(
-            "--era",
-            choices=("auto", "handshake", "stateless"),
-            default="auto",
-            help="the protocol era used with the server; by default that of the client, if the "
-            "server supports it",
-        ),
+        RELAY_ERA,
         flag(
             "--strict",
-            help="drop notifications that the specification allows only in the other direction",
+            help="drop notifications sent in a direction that the specification does not allow",
         ),
         option(
             "--timeout",
             type=seconds,
             metavar="SECONDS",
-            help="limit for connecting to the server (default: 30) and for its silence during a "
-            "call (default: 3600)",
+            help="limit for connecting to the server (default: 30) and for a pause "
+            "between two messages of a call (default: 3600)",
         ),
         RULES,
         INPUT,

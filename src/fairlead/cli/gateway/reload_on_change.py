@@ -1,20 +1,25 @@
-"""Reloading of a gateway's servers when its files change."""
+"""Reloading a gateway's servers when its files change."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import structs
 
 from ...config.server_spec import ServerSpec
-from ...errors import ConfigError
+from ...config.stored_logins import login_folder
+from ...errors import ConfigError, FairleadError, LoginRequired
 from ...gateway import Gateway
 from ...gateway.clients.admission import ClientAccess
 from ...gateway.gateway_file import GatewayFile
 from ...manager.config_watch import follow_files
+from ...transport.stdio.child_environment import withhold
+from ...upstream.upstream import Upstream
+from ...upstream.upstream_registry import UpstreamRegistry
 from .choose_servers import ChosenServers, ReadServers
 
-__all__ = ["GatewayReloader"]
+__all__ = ["GatewayReloader", "follow_logins"]
 
 INTERVAL = 0.5  # seconds between checks of the files
 
@@ -33,8 +38,7 @@ class GatewayReloader:
     ) -> None:
         """Create a reloader for a gateway.
 
-        `changed` is called with the new servers, `failed` with the reason why files could not be
-        read.
+        `changed` is called with the new servers, `failed` with the reason if files cannot be read.
         """
         self._admission = admission
         self._gateway = gateway
@@ -42,20 +46,22 @@ class GatewayReloader:
         self._changed = changed
         self._failed = failed
         self._have: dict[str, list[ServerSpec]] = {}
-        self._fixed: dict[str, Any] | None = None  # settings that apply only at the start
+        self._fixed: dict[str, Any] | None = None  # settings that are applied only at start-up
         self._applying = asyncio.Lock()
         gateway.reload = self.reload
 
     async def apply(self, now: ChosenServers) -> bool:
         """Connect new servers and disconnect removed ones; return True if anything changed.
 
-        Servers of a file that cannot be read, perhaps because it is being written, are kept.
+        If a file cannot be read, perhaps because it is being written, its servers are kept.
 
         Raises:
-            ConfigError: A change needs a restart of the gateway; nothing is changed.
+            ConfigError: A change requires a restart of the gateway; no server is changed.
         """
         async with self._applying:
             admitted = False
+            if now.file is not None:
+                withhold(now.file.secrets)  # before servers are started
             if self._admission is not None and now.file is not None:
                 # Clients are updated first: a rejected file must leave the servers unchanged.
                 admitted = await self._admission.follow(now.file, self._gateway)
@@ -71,10 +77,9 @@ class GatewayReloader:
             for name in gone:
                 del have[name]
             have.update(new)
-            if now.file is not None:
-                self._gateway.upstreams.settings = now.file.settings.relay
             kept = [name for name in have if name not in new and name in wanted]
-            self._gateway.update_settings({name: list(wanted[name]) for name in kept})
+            relay = (self._gateway if now.file is None else now.file).settings.relay
+            self._gateway.update_settings(relay, {name: list(wanted[name]) for name in kept})
             await asyncio.gather(*(self._gateway.disconnect(name) for name in gone))
             if new:
                 await self._gateway.connect({name: [*entries] for name, entries in new.items()})
@@ -82,10 +87,12 @@ class GatewayReloader:
             return bool(gone or new or admitted)
 
     def _check_fixed(self, file: GatewayFile | None) -> None:
-        """Report changed settings that a running gateway does not apply."""
+        """Report changed settings that the gateway applies only after a restart."""
         if file is None:
             return
         fixed = {**structs.asdict(file.settings), **structs.asdict(file)}
+        if file.auth is not None:
+            fixed["auth"] = structs.replace(file.auth, rules=())  # rules are followed
         for name in _FOLLOWED:
             del fixed[name]
         before, self._fixed = self._fixed, fixed
@@ -95,7 +102,7 @@ class GatewayReloader:
             self._failed(f"restart the gateway to apply {names} of {file.path}")
 
     async def reload(self) -> None:
-        """Read the files now. Raises `ConfigError`."""
+        """Read the files immediately. Raises `ConfigError`."""
         wanted = await asyncio.to_thread(self._read)
         if await self.apply(wanted):
             self._changed(wanted)
@@ -115,8 +122,24 @@ class GatewayReloader:
         return files
 
 
-# Members of a file and its settings that are applied while the gateway runs, or that are no
-# settings.
+async def follow_logins(upstreams: UpstreamRegistry) -> None:
+    """Connect servers that require a login once one is stored, until cancelled."""
+
+    async def look(files: Sequence[str]) -> Sequence[str]:
+        waiting = [one for one in upstreams.values() if isinstance(one.error, LoginRequired)]
+        await asyncio.gather(*(_reconnect(one) for one in waiting))
+        return files
+
+    # Logins are replaced atomically, so their folder changes as well.
+    await follow_files([login_folder()], look, INTERVAL)
+
+
+async def _reconnect(upstream: Upstream) -> None:
+    with suppress(FairleadError):
+        await upstream.reconnect()
+
+
+# Members of the file that are applied while the gateway runs, or that are not settings.
 _FOLLOWED = (
     *("path", "settings", "servers", "named_views", "clients", "token", "discovered", "warnings"),
     *("view", "relay"),

@@ -1,4 +1,4 @@
-"""Running a gateway as a program: socket, servers, output and shutdown."""
+"""Running a gateway process: socket, servers, output and shutdown."""
 
 import asyncio
 import logging
@@ -10,13 +10,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from socket import socket
+from urllib.parse import urlsplit
 
 from ...gateway import Gateway, GatewaySettings, View
 from ...gateway.backends.gateway_servers import GatewayServers
 from ...gateway.clients.admission import ClientAccess
 from ...gateway.operations.observability import Observability
 from ...policy.rules.ruleset import RuleSet
-from ...server.http_app.uvicorn_runner import serve_http, url_of
+from ...protocol.caller import Principal
+from ...server.http_app.uvicorn_runner import is_exposed, serve_http, url_of
 from ...server.run_program import freeze_memory, run_program
 from ...transport.http.server.http_settings import HttpSettings
 from ...transport.stdio.descriptor_limit import raise_descriptor_limit
@@ -26,38 +28,54 @@ from ..framework.client_connection import silence_warnings
 from ..framework.command_errors import UsageError, print_message
 from ..framework.listen_address import ListenAddress
 from ..framework.output import safe
-from ..framework.parser import INPUT, PROJECT, Parser, add_record_options, flag, option, port
+from ..framework.parser import (
+    INPUT,
+    PROJECT,
+    SERVERS_ERA,
+    Parser,
+    add_record_options,
+    flag,
+    option,
+    port,
+)
 from ..tap.watched_relay import watchable
 from .choose_servers import ChosenServers, OwnAddress
-from .reload_on_change import GatewayReloader
+from .reload_on_change import GatewayReloader, follow_logins
 from .screen import Screen
 from .tape_options import record_while_running
 
-__all__ = ["GatewayPlan", "add_gateway_options", "endpoint_of", "log_to_stderr", "serve_plan"]
+__all__ = [
+    "GatewayPlan",
+    "add_gateway_options",
+    "endpoint_of",
+    "log_to_stderr",
+    "serve_plan",
+    "with_public_host",
+]
 
 PORT = 8765
 AGAIN = 30.0  # seconds before the same warning is shown again
-# Topics of warnings that are shown without --verbose: invalid changes of files, changed tools, and
-# lost data.
-_ABOUT = ("rules", "lock", "audit", "tape", "interceptors")
+# Warnings shown without --verbose: invalid file changes, changed tools, and lost data.
+_ABOUT = ("rules", "lock", "audit", "tape", "interceptors", "access")
 GRACE = 1.0  # seconds for running calls when the gateway stops
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayPlan:
-    """The parts and options of a gateway to run."""
+    """The components and options of a gateway to run."""
 
     settings: GatewaySettings
     http: HttpSettings
     endpoint: ListenAddress
     options: Namespace
-    read: Callable[[OwnAddress], ChosenServers]  # reads the servers from the files
+    read: Callable[[OwnAddress], ChosenServers]  # function that reads the servers from the files
     views: Mapping[str, View] = field(default_factory=dict)
+    roles: Mapping[str, View] = field(default_factory=dict)  # access tokens and their views
     admission: ClientAccess | None = None
     observing: Observability = field(default_factory=Observability)
     rules: RuleSet | None = None
-    tape: Path | None = None  # path of the tape that is recorded from the start
-    lazy: bool = False  # whether processes of unused servers are stopped
+    tape: Path | None = None  # path of the tape on which messages are recorded from the start
+    lazy: bool = False  # True if the processes of unused servers are stopped
 
 
 def serve_plan(plan: GatewayPlan) -> int:
@@ -97,11 +115,15 @@ async def _serve(
             servers,
             settings=plan.settings,
             views=plan.views,
+            roles=plan.roles,
+            is_admin=_admins(plan),
             observing=plan.observing,
             interceptors=() if plan.rules is None else (plan.rules,),
         ) as gateway,
         AsyncExitStack() as stack,
     ):
+        if plan.admission is not None:
+            plan.admission.refused = gateway.access_refused
         if plan.rules is not None:
             plan.rules.attach_to(gateway)
             stack.callback(plan.rules.close)
@@ -109,9 +131,11 @@ async def _serve(
             name = gateway.info["name"]
             await stack.enter_async_context(watchable(plan.observing.journal, name, "gateway"))
         token = plan.endpoint.shown_token if has_token else None
-        # In a thread, because user accounts may be looked up over the network.
+        # Runs in a thread, because user accounts may be looked up over the network.
         exposure = await asyncio.to_thread(
-            plan.endpoint.exposure, has_token=has_token, socket_option="--listen unix:PATH"
+            plan.endpoint.exposure,
+            has_token=has_token or plan.http.auth is not None,
+            socket_option="--listen unix:PATH",
         )
         screen = Screen(gateway, url, token=token, json=plan.options.json, exposure=exposure)
         following = GatewayReloader(
@@ -127,10 +151,10 @@ async def _serve(
             screen.opened(wanted)
             await following.apply(wanted)
             await screen.settle(wanted)
-            # Modules and lists are excluded from garbage collection: a full collection blocked all
-            # calls for 14 ms.
+            # Modules and tool lists are excluded from garbage collection: a full collection blocked
+            # all calls for 14 ms.
             freeze_memory()
-            await following.follow(wanted.files)
+            await asyncio.gather(following.follow(wanted.files), follow_logins(servers.upstreams))
 
         quiet = servers.upstreams.add_status_listener(screen.happened)
         app = gateway.create_http_app(plan.http)
@@ -146,14 +170,19 @@ async def _serve(
             screen.close()
             serving.cancel()
             attending.cancel()
-            # Running calls get `drain` seconds to finish. The rest of the shutdown time is left for
-            # servers that stop slowly.
+            # Running calls get `drain` seconds; the remaining time is for servers that stop slowly.
             await asyncio.wait((serving,), timeout=drain)
             await servers.close()
             await asyncio.wait((serving, attending))
         for task in (serving, attending):
             if not task.cancelled():
                 task.result()
+
+
+def _admins(plan: GatewayPlan) -> Callable[[Principal], bool] | None:
+    if plan.admission is None or plan.http.auth is None:
+        return None
+    return plan.admission.is_admin
 
 
 # The command line
@@ -168,12 +197,13 @@ def add_gateway_options(parser: Parser) -> None:
             "--port",
             type=port,
             metavar="PORT",
-            help=f"the port to listen on (default: {PORT}); 0 selects a free one",
+            help=f"the port to listen on (default: {PORT}); 0 selects a free port",
         ),
         flag(
             "--search",
-            help="list search tools instead of all tools, for models with too many tools",
+            help="list search tools instead of all tools, if there are too many tools for a model",
         ),
+        SERVERS_ERA,
         PROJECT,
         INPUT,
         flag(
@@ -205,6 +235,17 @@ def endpoint_of(options: Namespace, listen: str | None = None) -> ListenAddress:
     return replace(ListenAddress.of(Namespace(**chosen)), port_option="--port")
 
 
+def with_public_host(endpoint: ListenAddress, public_url: str) -> ListenAddress:
+    """Return an address that also accepts the public URL's host, which a proxy forwards.
+
+    A network address accepts every host unless hosts are listed.
+    """
+    host = urlsplit(public_url).hostname
+    if host is None or (not endpoint.hosts and is_exposed(endpoint.host, HttpSettings())):
+        return endpoint
+    return replace(endpoint, hosts=(*endpoint.hosts, host))
+
+
 def log_to_stderr(options: Namespace) -> None:
     if options.verbose:
         form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -217,7 +258,7 @@ def log_to_stderr(options: Namespace) -> None:
 
 
 class _Teller(logging.Handler):
-    """A log handler that prints warnings on stderr, without repetitions."""
+    """A log handler that prints warnings to stderr and suppresses repetitions."""
 
     def __init__(self, level: int) -> None:
         super().__init__(level)

@@ -1,7 +1,6 @@
-"""Commands that use the admin API of a running gateway.
-
-These are `fairlead session` and `fairlead intercept`, and the subcommands `reload`, `reconnect`,
-`resources`, `prompts` and `notifications` of `fairlead mcp`.
+"""Commands that use the admin API of a running gateway: `fairlead session` and `fairlead
+intercept`, and the subcommands `reload`, `reconnect`, `resources`, `prompts` and `notifications` of
+`fairlead mcp`.
 """
 
 import json
@@ -39,7 +38,10 @@ def _options(
     usage: str | None = None,
     examples: str = "",
 ) -> Namespace:
-    """Parse the options of an admin command. Default examples are used if none are given."""
+    """Parse the options of an admin command.
+
+    If no examples are given, default examples are used.
+    """
     named = " notes" if words else ""
     plain = f"  fairlead {command}{named}"
     shown = examples or f"{plain}\n{plain} --url http://127.0.0.1:9000 --json"
@@ -51,7 +53,7 @@ def _options(
 
 
 def run_session(argv: Sequence[str]) -> int:
-    """Run `fairlead session`: list the sessions of a gateway, or end some of them."""
+    """Run `fairlead session`: list a gateway's sessions, or end some of them."""
     options = _options(
         "session",
         "List the clients that are connected to a gateway, or end their sessions. A client can\n"
@@ -84,7 +86,7 @@ def run_session(argv: Sequence[str]) -> int:
             f"{one['transport']}{watches}"
         )
     if not found:
-        print_message("note", "no sessions; stateless clients do not have any")
+        print_message("note", "no sessions; stateless clients do not have sessions")
     return 0
 
 
@@ -99,11 +101,11 @@ def _which(command: str, action: str, what: str) -> CommandError:
 
 
 def run_intercept(argv: Sequence[str]) -> int:
-    """Run `fairlead intercept`: list held messages, or decide about one."""
+    """Run `fairlead intercept`: list held messages, or resume, change or block one of them."""
     options = _options(
         "intercept",
-        "List the messages that a gateway holds at a breakpoint, and resume one unchanged, change\n"
-        "its params or set its result, or block it.",
+        "List the messages that a gateway holds at a breakpoint; resume a message unchanged,\n"
+        "change its params, set its result, or block it.",
         argv,
         option("action", choices=("list", "resume", "change", "block"), metavar="ACTION"),
         option("number", metavar="ID", nargs="?", type=int, help="message id from `list`"),
@@ -195,7 +197,7 @@ def run_reload(argv: Sequence[str]) -> int:
 def run_reconnect(argv: Sequence[str]) -> int:
     options = _options(
         "mcp reconnect",
-        "Make a running gateway reconnect a server, also one it no longer retries.",
+        "Make a running gateway reconnect a server, even if the gateway no longer retries it.",
         argv,
         option("name", metavar="NAME", help="the name of the server in the gateway"),
     )
@@ -246,7 +248,7 @@ def _is_live(argv: Sequence[str]) -> bool:
 
 
 def _servers(options: Namespace, found: Sequence[Mapping[str, Any]]) -> int:
-    """Print the state and origin of each server."""
+    """Print the state of each server and the file that configures it."""
 
     def facts(one: Mapping[str, Any]) -> list[str | None]:
         return [one["status"], pluralize(one["tools"], "tool"), one["source"], one["path"]]

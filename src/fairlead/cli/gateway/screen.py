@@ -14,22 +14,22 @@ from ...transport.background_tasks import BackgroundTasks
 from ...upstream.status_events import StatusEvent
 from ..framework.command_errors import print_message, styled
 from ..framework.listen_address import NetworkExposure
-from ..framework.output import first_line, pluralize, pretty, safe, visible, write
-from ..framework.suggested_commands import started_command, suggest_any
+from ..framework.output import brief_error, first_line, pluralize, pretty, safe, visible, write
+from ..framework.suggested_commands import started_command, suggest, suggest_any
 from .choose_servers import ChosenServers, SkippedServer
 from .connect_hints import connect_hints
 
 __all__ = ["Screen"]
 
-# Seconds to wait for slow servers before the state of all servers is reported.
+# Seconds to wait for slow servers before the state of all servers is printed.
 READY_LIMIT = 10.0
-PLACEHOLDER = "TOKEN"  # shown instead of a token that the user chose
+PLACEHOLDER = "TOKEN"  # displayed instead of a token that the user chose
 
 Row = dict[str, Any]
 
 
 class Screen:
-    """Output of the initial state and of changes, as lines or as one JSON object."""
+    """Output of the initial state and of later changes, as lines or as one JSON object."""
 
     def __init__(
         self,
@@ -40,17 +40,18 @@ class Screen:
         json: bool,
         exposure: NetworkExposure | None = None,
     ) -> None:
-        """Create the output. `token` is shown in hints; None means that no token is required."""
+        """Create the output. `token` is shown in hints; None if no token is required."""
         self._gateway = gateway
         self._url = url
         self._token = token
         self._exposure = exposure
         self._json = json
         self._told: Sequence[SkippedServer] = ()
+        self._said: dict[str, str] = {}  # last line of each server
         self._waiting = BackgroundTasks()
 
     def opened(self, wanted: ChosenServers) -> None:
-        """Report that the endpoint is open; servers may still be connecting."""
+        """Report that the endpoint is listening; servers may still be connecting."""
         if self._json:
             return
         page = self._url.rpartition("/")[0] + "/" if self._url.startswith("http") else ""
@@ -60,7 +61,8 @@ class Screen:
         if wanted.demo:
             _tell("demo", "no server is configured, so two demo servers are used: notebook, which")
             _tell("", "is stateless, and harbour, which supports only the handshake era.")
-            _tell("", "`fairlead mcp add NAME -- COMMAND` adds your own, also while this runs")
+            add = suggest("mcp", "add", "NAME", "--", "COMMAND")
+            _tell("", f"{add} adds your own servers at any time")
         if self._token not in (None, PLACEHOLDER):
             _tell("token", f"{self._token} (generated; set FAIRLEAD_TOKEN to it for the following)")
         has_token = self._token is not None
@@ -77,7 +79,7 @@ class Screen:
         self._leave_out(wanted)
 
     async def settle(self, wanted: ChosenServers) -> None:
-        """Wait until every server is connected or has failed, up to a limit."""
+        """Wait until every server is connected or has failed, for a limited time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READY_LIMIT):
                 for member in list(self._gateway.members.values()):
@@ -85,11 +87,11 @@ class Screen:
         if self._json:
             write(pretty(self._report(wanted)))
         elif wanted.file is None and any(row["error"] for row in self._rows()):
-            _tell("help", "`fairlead doctor` suggests fixes for the servers that failed")
+            _tell("help", f"{suggest('doctor')} suggests fixes for the servers that failed")
         sys.stdout.flush()
 
     def happened(self, event: StatusEvent) -> None:
-        """Report a status event of servers."""
+        """Report a status change of a server."""
         if self._json or event.kind == "connecting":
             return
         for name in event.names:
@@ -105,14 +107,18 @@ class Screen:
         self._say(name, event)
 
     def _say(self, name: str, event: StatusEvent) -> None:
-        _tell(name, self._news(name, event), _COLOURS.get(event.kind, "2"))
+        news = self._news(name, event)
+        # A failed attempt is reported by the attempt and by the server's state.
+        if self._said.get(name) != news:
+            self._said[name] = news
+            _tell(name, news, _COLOURS.get(event.kind, "2"))
 
     def close(self) -> None:
         for task in self._waiting:
             task.cancel()
 
     def changed(self, wanted: ChosenServers) -> None:
-        """Report changes in the files."""
+        """Report changes to the configuration files."""
         if not self._json:
             self._leave_out(wanted)
 
@@ -129,7 +135,7 @@ class Screen:
     def _news(self, name: str, event: StatusEvent) -> str:
         upstream = self._gateway.upstreams.get(name)
         if event.kind != "connected" or upstream is None or upstream.client is None:
-            why = f": {first_line(redact(event.error))}" if event.error else ""
+            why = f": {brief_error(redact(event.error))}" if event.error else ""
             return f"{event.kind}{why}"
         tools = pluralize(len(upstream.lists.items.get(ListKind.TOOLS, ())), "tool")
         return f"connected ({upstream.client.protocol_version}, {tools})"

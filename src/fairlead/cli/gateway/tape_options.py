@@ -23,8 +23,8 @@ __all__ = ["record_while_running", "recording", "require_tape", "tape_control_fo
 def tape_place(options: Namespace, name: str, said: str | bool = False) -> Path | None:
     """Return the path of the tape to record from the start; None if no recording is requested.
 
-    A name in `--record` has precedence over the gateway file. The time is appended to names from
-    the file and to the default `name`.
+    A name given with `--record` takes precedence over the gateway file. The time is appended to
+    names from the file and to the default `name`.
     """
     if options.record:
         return tape_path(options.record)
@@ -36,7 +36,8 @@ def tape_place(options: Namespace, name: str, said: str | bool = False) -> Path 
 def require_tape(name: str | None) -> None:
     """Raise `UsageError` if the argument of `--record` is probably the gateway file.
 
-    `--record` takes an optional value, so a FILE that follows it would be taken for the tape.
+    `--record` takes an optional value, so a FILE directly after it would be parsed as the tape's
+    name.
     """
     endings = (".toml", ".yaml", ".yml", ".json")
     if name and name.endswith(endings) and not name.endswith(".tape.json"):
@@ -47,7 +48,7 @@ def require_tape(name: str | None) -> None:
 
 
 def tape_control_for(about: dict[str, Any], secrets: Iterable[str]) -> TapeControl:
-    """Return the control that starts and stops recordings."""
+    """Return the object that starts and stops recordings."""
     return TapeControl(tapes_folder(), secrets=secrets, about=about)
 
 
@@ -55,7 +56,7 @@ def tape_control_for(about: dict[str, Any], secrets: Iterable[str]) -> TapeContr
 def record_while_running(
     tapes: TapeControl | None, place: Path | None, options: Namespace
 ) -> Iterator[None]:
-    """Record if requested, and report the tape at the end."""
+    """Record if requested, and print the tape's path at the end."""
     if tapes is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""`fairlead mcp approve` and `revoke`: approvals of servers in project files."""
+"""`fairlead mcp approve` and `revoke`: manage approvals of servers in project files."""
 
 import shlex
 import sys
@@ -22,9 +22,9 @@ __all__ = ["run_approve", "run_revoke"]
 def run_approve(argv: Sequence[str]) -> int:
     options = Parser(
         "mcp approve",
-        "Approve a server of a project file. Shows what it would run or connect to, the origin of "
+        "Approve a server in a project file. Shows what it would run or connect to, the origin of "
         "each value and the changes since the last approval, and asks for confirmation. Any change "
-        "of the entry, its inputs or a file it refers to requires a new approval.",
+        "to the entry, its inputs or a file it refers to requires a new approval.",
         NAME,
         flag("--yes", help="approve without confirmation"),
         flag("--json", help="print JSON; approves only with --yes"),
@@ -51,7 +51,7 @@ def run_approve(argv: Sequence[str]) -> int:
 
 
 def run_revoke(argv: Sequence[str]) -> int:
-    about = "Revoke the approval of a server of a project file."
+    about = "Revoke the approval of a server in a project file."
     parser = Parser("mcp revoke", about, NAME, examples="  fairlead mcp revoke notes")
     options = parser.parse_args(argv)
     found, trust = _find(options.name), Trust()
@@ -68,12 +68,12 @@ def run_revoke(argv: Sequence[str]) -> int:
 
 
 def _find(name: str) -> FoundServer:
-    """Return the entry of a name with the highest precedence, enabled or not."""
+    """Return the entry with this name that has the highest precedence, enabled or not."""
     return places_of(name, every_server())[0][0]
 
 
 def _about(found: FoundServer, trust: Trust) -> dict[str, Any]:
-    """Return the facts to show before an approval."""
+    """Return the facts to display before an approval."""
     approval = trust.approval(found)
     before = trust.last(found) if approval == "changed" else None
     about: dict[str, Any] = {
@@ -113,7 +113,7 @@ def _show(about: dict[str, Any]) -> None:
             text = f"{field}: {text}"
             kind = ""
         lines.append(f"  {kind.ljust(9)} {text}")
-        # Values are escaped, so that no value can contain a line break and imitate this line.
+        # Values are escaped, so that no value can imitate this line with a line break.
         lines += [f"      from: {origin}" for origin in origins]
     lines += [f"  input     {_asked(need)}" for need in about["needs"] if need["kind"] == "input"]
     if about["approval"] == "changed":

@@ -50,8 +50,8 @@ def run(argv: Sequence[str]) -> int:
     options = Parser(
         "doctor",
         "Check configuration files, required programs and all servers, and suggest a fix for each "
-        "problem. The servers are checked at the same time, and those of project files only if "
-        "they are approved. The exit code is 1 if there is a problem.",
+        "problem. The servers are checked concurrently; servers in project files are checked only "
+        "if they are approved. The exit code is 1 if there is a problem.",
         option("names", metavar="NAME", nargs="*", help="servers to check (default: all)"),
         JSON,
         wait_option(
@@ -122,7 +122,7 @@ def _machine(loaded: DiscoveredServers, servers: list[FoundServer]) -> list[Doct
         findings.append(DoctorFinding(odd, text, hint, odd=odd))
     trust = Trust()
     for found in servers[:1]:
-        # Checking one server reads the file of approvals and collects its warnings.
+        # A server check reads the file of approvals and collects its warnings.
         trust.trusts(found)
     findings += [DoctorFinding(False, safe(warning)) for warning in trust.warnings]
     findings += _folders()
@@ -130,7 +130,7 @@ def _machine(loaded: DiscoveredServers, servers: list[FoundServer]) -> list[Doct
 
 
 def _folders() -> list[DoctorFinding]:
-    """Return findings for own folders that exist but are not writable."""
+    """Return findings for Fairlead's folders that exist but are not writable."""
     machine = local_host_paths()
     folders = (machine.own_config[0], machine.own_cache, machine.own_data)
     return [
@@ -145,7 +145,9 @@ def _folders() -> list[DoctorFinding]:
 
 
 def _programs(servers: list[FoundServer]) -> list[DoctorFinding]:
-    """Return findings for programs like npx and uvx, once for all entries that need them."""
+    """Return findings for programs such as npx and uvx,
+    one for all entries that need the program.
+    """
     needed: dict[str, list[str]] = {}
     for found in servers:
         entry = found.entry

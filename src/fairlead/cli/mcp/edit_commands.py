@@ -15,7 +15,7 @@ from ...errors import ConfigError
 from ..framework.command_errors import CommandError, UsageError, print_message
 from ..framework.connect_target import read_headers, url_of_address
 from ..framework.output import safe, visible, write
-from ..framework.parser import NAME, Parser, flag, milliseconds, option, read_pairs, repeated
+from ..framework.parser import ERA, NAME, Parser, flag, milliseconds, option, read_pairs, repeated
 from ..framework.server_lookup import every_server, places_of
 from ..framework.suggested_commands import quoted, suggest
 
@@ -30,7 +30,8 @@ __all__ = [
 ]
 
 OURS = flag("--project", help="change .fairlead/mcp.json of the project instead of your own file")
-_URL = re.compile(r"(?i)(https?|wss?|unix)://|\$\{")  # A URL may begin with a variable.
+# The scheme of a URL may be given by a variable.
+_URL = re.compile(r"(?i)(https?|wss?|unix)://|\$\{")
 
 
 def own_file(options: Namespace) -> ConfigFile:
@@ -40,7 +41,7 @@ def own_file(options: Namespace) -> ConfigFile:
 
 @contextmanager
 def report_edit_errors(path: Path) -> Iterator[None]:
-    """Convert errors of changing a file into `CommandError`."""
+    """Convert errors from editing a file to `CommandError`."""
     try:
         yield
     except ConfigError as exc:
@@ -75,7 +76,7 @@ def run_add(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     return Parser(
         "mcp add",
-        "Add a server to your own file, or to that of the project. Values may contain ${VARIABLE}, "
+        "Add a server to your own file, or to the project's file. Values may contain ${VARIABLE}, "
         "which is replaced when the server is connected. A value of --env or --header that begins "
         "with ! is a command that prints the value.",
         option("name", metavar="NAME", help="letters, digits, _ - . :"),
@@ -90,6 +91,7 @@ def _parser() -> Parser:
         ),
         option("--timeout", type=milliseconds, metavar="MS", help="milliseconds for a response"),
         flag("--lazy", help="start the server on first use"),
+        ERA,
         usage="NAME [options] (URL | -- COMMAND...)",
         examples="  fairlead mcp add time -- uvx mcp-server-time\n"
         "  fairlead mcp add files --env ROOT=/data -- python files.py\n"
@@ -109,7 +111,7 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
         _refuse("a server with a URL", header=options.header, type=options.type)
         entry: dict[str, Any] = {"command": command[0], "args": command[1:]}
         cwd = options.cwd
-        # The user's file applies in every folder, so a relative path would be ambiguous.
+        # The user's file applies in every folder, so a relative `cwd` would be ambiguous.
         if cwd is not None and not options.project and "${" not in cwd:
             cwd = os.path.abspath(cwd)
         entry |= {"env": read_pairs(options.env, "--env"), "cwd": cwd}
@@ -124,7 +126,8 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
             raise UsageError(f"Invalid URL {visible(options.url)!r}", hint=hint)
         kind = options.type or ("ws" if options.url[:2].lower() == "ws" else "http")
         entry = {"type": kind, "url": options.url, "headers": read_headers(options.header)}
-    entry |= {"timeout": options.timeout, "lazy": options.lazy or None}
+    era = None if options.era == "auto" else options.era
+    entry |= {"timeout": options.timeout, "lazy": options.lazy or None, "era": era}
     return {key: value for key, value in entry.items() if value not in (None, {}, [])}
 
 
@@ -137,7 +140,7 @@ def _refuse(whose: str, **given: Any) -> None:
 def _is_url(text: str) -> bool:
     if not _URL.match(text):
         return False
-    # The value of a variable is unknown here, so the rest of the URL is not checked.
+    # The variable's value is unknown here, so the URL is not checked further.
     if "${" in text:
         return True
     try:
@@ -155,7 +158,8 @@ def _example(name: str, *command: str) -> str:
 def _mention_folder(options: Namespace, command: list[str]) -> None:
     """Print a note if the command refers to a file in the current folder.
 
-    The user's own file applies in every folder, but a relative path is only found from here.
+    Entries in the user's own file apply in every folder, but a relative path works only in this
+    one.
     """
     here = [word for word in command if not os.path.isabs(word) and os.path.isfile(word)]
     if here and options.cwd is None:
@@ -168,7 +172,7 @@ def _mention_folder(options: Namespace, command: list[str]) -> None:
 
 
 def _mention(name: str, path: str) -> None:
-    """Print notes about other entries of the same name, and the next command to run."""
+    """Print notes about other entries with the same name, and the next command to run."""
     places = every_server().places.get(name, [])
     others = [found for found, _ in places if found.path != path]
     if places and places[0][0].path != path:
@@ -185,7 +189,7 @@ def _mention(name: str, path: str) -> None:
         print_message("next", suggest("mcp", "test", operands=[name]))
 
 
-# Disabling and removing servers
+# Enabling, disabling and removing servers
 
 
 def run_enable(argv: Sequence[str]) -> int:
@@ -195,7 +199,7 @@ def run_enable(argv: Sequence[str]) -> int:
 
 def run_disable(argv: Sequence[str]) -> int:
     about = (
-        "Disable a server, whichever file configures it. Files of other programs are not changed: "
+        "Disable a server, whichever file configures it. Other programs' files are not changed: "
         "the name is added to `disabledServers` in your own file."
     )
     return _switch(_options("disable", about, argv), on=False)
@@ -234,7 +238,7 @@ def _switch(options: Namespace, *, on: bool) -> int:
 
 def run_remove(argv: Sequence[str]) -> int:
     about = (
-        "Remove a server from your own file, or from that of the project. Files of other programs "
+        "Remove a server from your own file, or from the project's file. Other programs' files "
         "are never changed; `fairlead mcp disable` disables their servers."
     )
     options = _options("remove", about, argv)

@@ -1,4 +1,4 @@
-"""`fairlead mcp import` and `export`: conversion from and to the files of other programs."""
+"""`fairlead mcp import` and `export`: convert entries from and to other programs' files."""
 
 import sys
 from argparse import Namespace
@@ -28,8 +28,8 @@ _NAMES = option("names", metavar="NAME", nargs="*", help="names of servers (defa
 def run_import(argv: Sequence[str]) -> int:
     options = Parser(
         "mcp import",
-        "Copy servers of another program into your own file, or into that of the project. "
-        "Variables are converted, not resolved. The file of the program is not changed.",
+        "Copy servers from another program into your own file, or into the project's file. "
+        "Variables are converted, not resolved. The other program's file is not changed.",
         option("host", metavar="PROGRAM", help="cursor, claude-code, vscode, codex, ..."),
         _NAMES,
         flag("--force", help="replace existing entries"),
@@ -72,7 +72,7 @@ def _import(file: ConfigFile, name: str, found: FoundServer, options: Namespace)
         return False
     try:
         if not options.project:
-            # An entry of an unapproved project file would become trusted in the user's own file.
+            # An unapproved entry from a project file would become trusted in the user's own file.
             Trust().require(found)
         adopted = import_entry(found, anchored=not options.project)
         (file.update if there else file.add)(name, adopted.fields)
@@ -107,7 +107,7 @@ def run_export(argv: Sequence[str]) -> int:
         found = find_server(name, loaded)
         try:
             entry = import_entry(found).entry
-            # Checked one by one: programs do not support every kind of server.
+            # Entries are checked one by one, because programs do not support every kind of server.
             export(entry, options.host, name=name)
         except ConfigError as exc:
             if options.names:

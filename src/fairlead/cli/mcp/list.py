@@ -1,4 +1,4 @@
-"""`fairlead list`: all servers configured on this machine, and their last known state."""
+"""`fairlead list`: lists all servers configured on this machine, with their last known state."""
 
 import shutil
 import sys
@@ -14,9 +14,10 @@ from ...protocol.revisions import Revision
 from ...upstream.memory.tool_cache import MCPToolCache
 from ..framework.command_errors import UsageError, styled
 from ..framework.describe_entry import source_of
-from ..framework.output import as_json, columns, first_line, pluralize, visible, write_styled
+from ..framework.output import as_json, brief_error, columns, pluralize, visible, write_styled
 from ..framework.parser import ERA, JSON, PROJECT, Parser, flag, option, wait_option
 from ..framework.server_lookup import every_server, require_project
+from ..framework.suggested_commands import suggest
 
 if TYPE_CHECKING:
     from .server_check import ServerCheck
@@ -31,10 +32,11 @@ def run(argv: Sequence[str]) -> int:
     options = Parser(
         "list",
         "List the MCP servers that are configured on this machine, with their tools and protocol "
-        "as the last run found them. Nothing is started, unless --connect is given; servers of "
+        "as seen in the last run. No server is started unless --connect is given; servers in "
         "project files are then started only if they are approved.",
         flag("--connect", help="connect to all servers at the same time, and show their state"),
-        option("--no-connect", action="store_true", help=SUPPRESS),  # the default since --connect
+        # Accepted for compatibility; it became the default when --connect was added.
+        option("--no-connect", action="store_true", help=SUPPRESS),
         wait_option("limit for --connect, including the time to stop servers", 10),
         ERA,
         JSON,
@@ -81,7 +83,7 @@ def _connect(options: Namespace, found: DiscoveredServers, trust: Trust) -> Chec
 def _rows(
     found: DiscoveredServers, trust: Trust, checks: Checks, waiting: Sequence[str] | set[str] = ()
 ) -> list[Row]:
-    """Return a row for every name, including disabled servers and duplicates."""
+    """Return a row for every name, including disabled servers and duplicate names."""
     rows = []
     cache = MCPToolCache()
     for name in sorted({*found.found, *found.disabled, *found.duplicates}):
@@ -112,7 +114,7 @@ def _rows(
 
 
 def _state(checkup: "ServerCheck") -> Row:
-    """Return the members of a row for a server that was connected, or could not be."""
+    """Return the row members for a server that was connected or could not be reached."""
     failed = checkup.failed
     row: Row = {"status": "connected" if failed is None else "failed"}
     if version := checkup.facts.get("protocolVersion"):
@@ -136,9 +138,9 @@ def _protocol(version: str) -> Row:
 
 @contextmanager
 def _progress(rows: Callable[[], list[Row]]) -> Iterator[Callable[[], None]]:
-    """Yield a function that shows the table while it fills; it is erased at the end.
+    """Yield a function that displays the table while it fills; the table is erased at the end.
 
-    Without a terminal nothing is shown.
+    If stderr is not a terminal, nothing is displayed.
     """
     if not (sys.stderr.isatty() and sys.stdout.isatty()):
         yield lambda: None
@@ -149,7 +151,8 @@ def _progress(rows: Callable[[], list[Row]]) -> Iterator[Callable[[], None]]:
         nonlocal drawn
         width = shutil.get_terminal_size().columns
         fresh = "".join(f"{line[:width]}\n" for line in lines)
-        sys.stderr.write("\x1b[1A\x1b[2K" * drawn + fresh)  # move up over the lines drawn before
+        # Move up over the lines that were drawn before.
+        sys.stderr.write("\x1b[1A\x1b[2K" * drawn + fresh)
         sys.stderr.flush()
         drawn = len(lines)
 
@@ -165,18 +168,18 @@ def _progress(rows: Callable[[], list[Row]]) -> Iterator[Callable[[], None]]:
 
 def _show(rows: list[Row], found: DiscoveredServers) -> None:
     if not rows:
-        write_styled("No servers are configured; add one with `fairlead mcp add`.")
+        write_styled(f"No servers are configured; add one with {suggest('mcp', 'add')}.")
     for line in columns(_table(rows)):
         write_styled(line)
     for row in rows:
         if row.get("error"):
-            text = f"{visible(row['name'])}: {first_line(row['error'])}"
+            text = f"{visible(row['name'])}: {brief_error(row['error'])}"
             write_styled(styled(text, "31"))
     for problem in found.warnings:
         write_styled(styled(visible(str(problem)), "33"))
     well = ("connected", "configured", "disabled", "duplicate")
     if any(row["status"] not in well or row.get("lastStatus") == "failed" for row in rows):
-        write_styled(styled("Run `fairlead doctor` for suggested fixes.", "2"))
+        write_styled(styled(f"Run {suggest('doctor')} for suggested fixes.", "2"))
 
 
 def _table(rows: list[Row]) -> list[list[tuple[str, str]]]:

@@ -1,4 +1,4 @@
-"""`fairlead paths`: paths of Fairlead's files on this machine."""
+"""`fairlead paths`: shows the paths of Fairlead's files on this machine."""
 
 import os
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ __all__ = ["run"]
 def run(argv: Sequence[str]) -> int:
     options = Parser(
         "paths",
-        "Show the paths of Fairlead's files: your settings, those of the project, caches and "
-        "private data. FAIRLEAD_HOME moves all of them except those of the project.",
+        "Show the paths of Fairlead's files: your settings, the project's settings, caches and "
+        "private data. FAIRLEAD_HOME moves all of them except the project's settings.",
         JSON,
         examples="  fairlead paths\n  FAIRLEAD_HOME=/tmp/try fairlead paths",
     ).parse_args(argv)

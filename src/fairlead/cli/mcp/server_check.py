@@ -1,4 +1,4 @@
-"""Step-by-step checks of configured servers, one alone or many at once within a time limit."""
+"""Step-by-step checks of one configured server, or of many servers within a time limit."""
 
 import asyncio
 import math
@@ -6,19 +6,21 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...client import MCPClient, MCPClientConfig
 from ...client.client_config import version_for_era
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
+from ...config.configured_servers import headers_renewal
 from ...config.found_server import FoundServer
+from ...config.stored_logins import authorizer_for
 from ...config.trust import NotApproved, Trust
 from ...config.variables.resolve import resolve_in_thread
 from ...errors import ConfigError, FairleadError
 from ...redaction.redact_text import redact
-from ...transport.stdio.child_process import KILL_GRACE, STDIN_GRACE, TERM_GRACE
+from ...transport.stdio.child_process import CLOSE_TIME, kill_child_processes
 from ...upstream.memory.tool_cache import MCPToolCache
 from ...upstream.starts.start_limiter import StartLimiter
 from ..framework.client_connection import keep_known_eras
@@ -31,15 +33,25 @@ from ..framework.suggested_commands import suggest
 __all__ = ["ALL_LIMIT", "CheckStep", "ServerCheck", "check_server", "check_servers"]
 
 LIMIT = 30.0  # seconds, unless the entry or the caller sets a limit
-ALL_LIMIT = 10  # seconds for all servers, including the time to stop those that do not respond
-# Time to stop a server that does not exit by itself, and to print the result.
-_CLOSE_TIME = STDIN_GRACE + TERM_GRACE + KILL_GRACE + 0.5
+ALL_LIMIT = 10  # seconds for all servers, including the time to stop unresponsive ones
+_SPARE = 0.5  # seconds of the limit for the start of this program and the output of the results
+_REAP_TIME = 0.3  # seconds for killed processes to end
 _LAST_WORDS = 10  # lines of stderr
 
 
 @dataclass(frozen=True)
+class CheckLimits:
+    """The limits of a check, as times of the event loop: for the last response of the server, and
+    for the end of the connection.
+    """
+
+    response: float = math.inf
+    end: float = math.inf
+
+
+@dataclass(frozen=True)
 class CheckStep:
-    """The result of one step of a check."""
+    """The result of one step in a check."""
 
     name: str
     ok: bool
@@ -49,7 +61,7 @@ class CheckStep:
 
 @dataclass
 class ServerCheck:
-    """The result of a check; `failed` is the reason why it stopped early."""
+    """The result of checking a server; `failed` is the reason why the check stopped early."""
 
     found: FoundServer
     steps: list[CheckStep] = field(default_factory=list)
@@ -60,12 +72,13 @@ class ServerCheck:
     missing: tuple[str, ...] = ()  # variables that are not set
     secrets: list[str] = field(default_factory=list)
     stderr: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_WORDS))
-    shortened: bool = False  # whether the time for all servers was shorter than that of this one
+    # True if the limit for all servers was shorter than this server's limit.
+    shortened: bool = False
     tell: Callable[[CheckStep], None] = lambda step: None  # called after each step
 
     @contextmanager
     def step(self, name: str) -> Iterator[Callable[[str], None]]:
-        """Record the duration and outcome of a step, including one that raises an exception."""
+        """Record the duration and outcome of a step, even if it raises an exception."""
         began = time.monotonic()
         said: list[str] = []
         ok = False
@@ -111,16 +124,20 @@ async def check_servers(
 ) -> list[ServerCheck]:
     """Check servers concurrently within `seconds`, and return the results in the given order.
 
-    `done` is called after each check. Servers that hang do not delay the start of others for long.
+    `done` is called after each check. A server that does not respond delays other checks only
+    briefly. At the end of the limit, server processes that have not exited are killed.
     """
     keep_known_eras()
-    seconds = seconds or ALL_LIMIT
-    deadline = asyncio.get_running_loop().time() + max(seconds - _CLOSE_TIME, seconds / 2)
+    seconds, loop = seconds or ALL_LIMIT, asyncio.get_running_loop()
+    end = loop.time() + seconds - min(_SPARE, seconds / 4)
+    closing = min(CLOSE_TIME + _REAP_TIME, seconds / 3)
+    limits = CheckLimits(end - closing, end)
+    killing = loop.call_at(end - min(_REAP_TIME, closing / 2), kill_child_processes)
     starts, trust = StartLimiter(), Trust()
 
     async def one(found: FoundServer) -> ServerCheck:
         checkup = await check_server(
-            found, inputs=inputs, trust=trust, era=era, deadline=deadline, starts=starts
+            found, inputs=inputs, trust=trust, era=era, limits=limits, starts=starts
         )
         done(checkup)
         return checkup
@@ -133,6 +150,7 @@ async def check_servers(
             task.cancel()
         # each cancelled check stops its server
         await asyncio.gather(*tasks, return_exceptions=True)
+        killing.cancel()
 
 
 async def check_server(
@@ -142,31 +160,32 @@ async def check_server(
     timeout: float | None = None,
     era: str = "auto",
     trust: Trust | None = None,
-    deadline: float = math.inf,
+    limits: CheckLimits = CheckLimits(),
     starts: StartLimiter | None = None,
     tell: Callable[[CheckStep], None] = lambda step: None,
 ) -> ServerCheck:
-    """Check approval, variables and program, connect, and list the tools, up to the first failure.
+    """Check approval, variables and program, connect, and list the tools; stop at the first
+    failure.
 
-    The server is stopped at the end. `timeout` replaces the limit of the entry; `deadline` is a
-    time of the event loop. `tell` is called after each step.
+    The server is stopped at the end. `timeout` replaces the entry's limit. `tell` is called after
+    each step.
     """
     checkup = ServerCheck(found, tell=tell)
     try:
-        entry = await _prepare(checkup, inputs, trust, deadline)
+        entry = await _prepare(checkup, inputs, trust, limits.response)
         said = found.startup_timeout or entry.timeout
         limit = timeout or (said / 1000 if said else LIMIT)
         async with AsyncExitStack() as stack:
             if starts is not None and isinstance(entry, MCPStdioServerConfig):
-                await stack.enter_async_context(starts.starting())
-            left = deadline - asyncio.get_running_loop().time()
+                await _wait_for_start(stack, starts, limits.response)
+            left = limits.response - asyncio.get_running_loop().time()
             checkup.shortened = left < limit
             config = MCPClientConfig(
                 timeout_seconds=max(round(left, 1), 0.1) if left < limit else limit,
                 max_retries=0,
                 protocol_version=version_for_era(era),
             )
-            await _connect(entry, config, checkup)
+            await _connect(entry, config, checkup, limits.end)
     except NotApproved as exc:
         checkup.approved = False
         checkup.failed = diagnose(exc, found)
@@ -194,7 +213,7 @@ async def _prepare(
         say("not needed" if found.level != "project" else "approved")
     with checkup.step("resolve") as say:
         try:
-            async with asyncio.timeout_at(None if deadline == math.inf else deadline):
+            async with _until(deadline):
                 resolved = await resolve_in_thread(found, inputs=inputs, trust=trust)
         except TimeoutError:
             raise CommandError("The variables were not resolved in time", code=TIMEOUT) from None
@@ -209,17 +228,43 @@ async def _prepare(
     return resolved.entry
 
 
-async def _connect(entry: MCPServerEntry, config: MCPClientConfig, checkup: ServerCheck) -> None:
+def _until(deadline: float) -> asyncio.Timeout:
+    return asyncio.timeout_at(None if deadline == math.inf else deadline)
+
+
+async def _wait_for_start(stack: AsyncExitStack, starts: StartLimiter, deadline: float) -> None:
+    try:
+        async with _until(deadline):
+            await stack.enter_async_context(starts.starting())
+    except TimeoutError:
+        raise CommandError(
+            "The server was not started in time, because other servers were starting", code=TIMEOUT
+        ) from None
+
+
+async def _connect(
+    entry: MCPServerEntry, config: MCPClientConfig, checkup: ServerCheck, end: float
+) -> None:
     found, facts = checkup.found, checkup.facts
     began = time.monotonic()
     with checkup.step("connect") as say:
-        client = await MCPClient.connect_entry(entry, config, on_stderr=checkup.stderr.append)
+        login = authorizer_for(entry, name=found.name, renew_headers=headers_renewal(found))
+        connecting = MCPClient.connect_entry(
+            entry, config, http={"authorizer": login}, on_stderr=checkup.stderr.append
+        )
+        try:
+            async with _until(end):
+                client = await connecting
+        except TimeoutError:
+            limit = f"{config.timeout_seconds * 1000:.0f}ms"
+            text = f"No connection within {limit}, and closing it took too long"
+            raise CommandError(text, code=TIMEOUT) from None
         info = client.server.get("serverInfo") or {}
         name = f"{info.get('name') or 'unnamed server'} {info.get('version') or ''}"
         version = facts["protocolVersion"] = client.protocol_version
         facts["server"] = visible(name.strip())
         say(f"{facts['server']}, protocol {version}")
-    # The limit applies to connecting and listing together.
+    # One limit applies to connecting and listing together.
     client.transport.timeout = max(config.timeout_seconds - (time.monotonic() - began), 0.1)
     tools: list[dict[str, Any]] = []
     try:
@@ -230,18 +275,20 @@ async def _connect(entry: MCPServerEntry, config: MCPClientConfig, checkup: Serv
                 say(pluralize(len(tools), "tool"))
         MCPToolCache().set(found.name, found.entry, tools, version or "")
     finally:
-        await client.close()
+        with suppress(TimeoutError):
+            async with _until(end):
+                await client.close()
 
 
 def _remember_failure(found: FoundServer) -> None:
-    """Record that a server did not start, unless its tools are known from an earlier run."""
+    """Store that a server did not start, unless its tools are known from an earlier run."""
     cache = MCPToolCache()
     if cache.get(found.name, found.entry) is None:
         cache.set(found.name, found.entry, None)
 
 
 def _showable(checkup: ServerCheck, failed: CommandError) -> CommandError:
-    """Return the failure with the last lines of stderr, and without secrets."""
+    """Return the failure with the last lines of stderr and with secrets masked."""
     details = failed.details or tuple(map(safe, checkup.stderr))
     hint = failed.hint
     if failed.code == TIMEOUT and checkup.shortened:

@@ -1,4 +1,4 @@
-"""`fairlead mcp why`: the origin of a server, its outcome, and what it needs."""
+"""`fairlead mcp why`: shows the origin of a server, whether it is used, and what it needs."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""`fairlead lock`: records the definitions of tools and detects changes."""
+"""`fairlead lock`: records tool definitions and detects changes."""
 
 import asyncio
 import os
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from ...errors import ConfigError, FairleadError
 from ...policy.tool_lock.lock_file import FILE, ToolLockData, lock_tools, read_lock, write_lock
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-AT_ONCE = 4  # servers that are queried concurrently
+AT_ONCE = 4  # maximum number of servers that are queried concurrently
 
 Tools = list[dict[str, Any]]
 
@@ -65,10 +66,10 @@ def _write(options: Namespace, targets: Mapping[str, ConnectTarget]) -> int:
     known: dict[str, Any] = {}
     if options.names or failed or targets.keys() != tools.keys() or _is_alone(targets):
         try:
-            known = dict(read_lock(options.output).servers)  # keeps the locks of other servers
+            # Keeps the recorded tools of other servers.
+            known = dict(read_lock(options.output).servers)
         except ConfigError as exc:
-            # A missing lock file is created. An invalid one is reported, because it would be
-            # overwritten.
+            # Only a missing file is created; an invalid file is reported instead of overwritten.
             if not isinstance(exc.__cause__, OSError):
                 raise UsageError(safe(str(exc))) from exc
     servers = {**known, **{name: lock_tools(listed) for name, listed in tools.items()}}
@@ -115,14 +116,14 @@ def _check(options: Namespace, targets: Mapping[str, ConnectTarget]) -> int:
 
 
 def _is_alone(targets: Mapping[str, ConnectTarget]) -> bool:
-    """Return True for a single server that is given by URL or command."""
+    """Return True if a single server is given by URL or command."""
     return any(not target.name for target in targets.values())
 
 
 def _named(options: Namespace, target: ConnectTarget) -> dict[str, ConnectTarget]:
     if target.command:
         if options.names:
-            raise UsageError("More than one server is given", hint="pass only one of them")
+            raise UsageError("A command cannot be combined with other servers")
         return {options.name or "server": target}
     urls = [name for name in options.names if re.match(r"(?i)(https?|wss?|unix)://", name)]
     if urls:
@@ -148,7 +149,7 @@ def _named(options: Namespace, target: ConnectTarget) -> dict[str, ConnectTarget
 def _collect(
     targets: Mapping[str, ConnectTarget], options: Namespace
 ) -> tuple[dict[str, Tools], dict[str, str]]:
-    """Return the tools of the servers that responded and the errors of those that did not."""
+    """Return the tools of the servers that responded, and the errors of the other servers."""
     tools: dict[str, Tools] = {}
     failed: dict[str, str] = {}
 
@@ -182,7 +183,7 @@ def _gateway(path: str) -> "ChosenServers":
 
 
 async def _ask_gateway(options: Namespace, tools: dict[str, Tools], failed: dict[str, str]) -> None:
-    """Collect the tools of a gateway's servers, as the servers themselves list them."""
+    """Collect the tools of a gateway's servers, as listed by the servers themselves."""
     from ...manager.manager import MCPManager
 
     silence_warnings()
@@ -190,7 +191,11 @@ async def _ask_gateway(options: Namespace, tools: dict[str, Tools], failed: dict
     if unknown := [name for name in names if name not in servers]:
         raise unknown_name_error("server", unknown[0], sorted(servers), place=options.gateway)
     # Replicas share a name and have the same tools, so one of them is enough.
-    wanted = {name: several[0] for name, several in servers.items() if not names or name in names}
+    wanted = {
+        name: structs.replace(several[0], settings={"era": options.era, **several[0].own_settings})
+        for name, several in servers.items()
+        if not names or name in names
+    }
     async with MCPManager(os.curdir, on_roots=None) as manager:
         await manager.connect_servers(wanted, startup="wait")
         for name in wanted:
@@ -238,7 +243,7 @@ def _show_odd(odd: Sequence[Mapping[str, str]]) -> None:
         print_message("suspicious", f"{where}: {visible(one['what'])}", "33")
     if odd:
         print_message(
-            "note", "this check is heuristic: it has false alarms and misses some attacks"
+            "note", "this check is heuristic: it reports false positives and misses some attacks"
         )
 
 

@@ -81,7 +81,7 @@ def run_check(argv: Sequence[str]) -> int:
 
 
 def _mistakes_of_proxy(path: str) -> list[str]:
-    """Return the errors that a proxy reports for a file which a gateway accepts."""
+    """Return the errors in a file that is valid for a gateway but not for a proxy."""
     from ...policy.actions import ACTIONS
     from ...policy.rules import RulesError, read_rules
     from ...policy.rules.build_actions import WRITING, ActionContext
@@ -114,7 +114,7 @@ def run_test(argv: Sequence[str]) -> int:
     options = Parser(
         "rules test",
         "Show the effect of a rules file on the messages of a tape. Actions that would send, wait "
-        "or write are only listed.",
+        "or write are listed but not run.",
         _FILE,
         TAPE,
         flag("--all", help="also show messages that match no rule"),
@@ -152,7 +152,7 @@ def _show(one: "DryRunResult", *, as_json: bool) -> None:
 
 
 class _Nobody:
-    """A stand-in for the tools of a gateway: a rules test has no servers to list them."""
+    """A substitute for a gateway's tools, because a rules test has no servers that list them."""
 
     def find_tool(self, exchange: object, name: str) -> None:
         return None

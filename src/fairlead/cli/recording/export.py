@@ -1,4 +1,4 @@
-"""`fairlead tape export`: conversion of a tape to HAR or a pytest test."""
+"""`fairlead tape export`: converts a tape to HAR or a pytest test."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,7 +56,7 @@ def run_export(argv: Sequence[str]) -> int:
 
 
 def _opened(place: Path, *, force: bool) -> AbstractContextManager[BinaryIO]:
-    # A pipe or a device is written directly: replacing it would not deliver the output.
+    # A pipe or device is written to directly, because it cannot be replaced like a file.
     if place.exists() and not place.is_file() and not place.is_dir():
         return place.open("wb")
     return open_output(place, overwrite=force)

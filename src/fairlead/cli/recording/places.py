@@ -1,4 +1,4 @@
-"""Tapes on disk: paths, opening, reading and replacement."""
+"""Tapes on disk: finding, opening, reading and replacing them."""
 
 import contextlib
 import os
@@ -30,15 +30,15 @@ __all__ = [
     "tapes_folder",
 ]
 
-KEPT = 20  # automatically named tapes that are kept per name
-LOOKED_AT = 1 << 20  # bytes of a file that are checked for tape entries
-NAMED = 5  # tapes that a hint names
-QUIET: Final = 1.0  # seconds of reading before progress is shown
+KEPT = 20  # number of automatically named tapes that are kept per name
+LOOKED_AT = 1 << 20  # number of bytes in which tape entries are searched for
+NAMED = 5  # maximum number of tapes that a hint names
+QUIET: Final = 1.0  # seconds of reading before progress is displayed
 AGAIN: Final = 0.2
 # Commands that record name this option `--overwrite`, so both names are accepted.
 FORCE = flag("--force", "--overwrite", help="replace an existing file")
 _ENDINGS = (".tape.jsonl", ".tape.json")
-_WHEN = re.compile(r"-(\d{8}-\d{6})(?:-\d+)?$")  # suffix of automatic names
+_WHEN = re.compile(r"-(\d{8}-\d{6})(?:-\d+)?$")  # suffix of automatically chosen names
 
 
 def tapes_folder() -> Path:
@@ -58,9 +58,10 @@ def tape_path(name: str) -> Path:
 
 
 def new_tape_path(name: str, pid: int | None = None) -> Path:
-    """Return the path of a new automatically named tape, and delete the oldest ones of that name.
+    """Return the path for a new automatically named tape, and delete the oldest tapes with that
+    name.
 
-    Commands that run every day must not fill the disk.
+    Otherwise commands that run every day would fill the disk.
     """
     folder = tapes_folder()
     bare = _in_names(name)
@@ -69,7 +70,7 @@ def new_tape_path(name: str, pid: int | None = None) -> Path:
 
 
 def _in_names(name: str) -> str:
-    """Return a name with only the characters that names of tapes may have."""
+    """Return a name without the characters that are not allowed in tape names."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:50]
 
 
@@ -85,7 +86,7 @@ def _drop_old(folder: Path, name: str) -> None:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Convert errors of reading a tape into `CommandError`."""
+    """Convert errors from reading a tape to `CommandError`."""
     from ...errors import ConfigError, FairleadError
 
     try:
@@ -107,7 +108,7 @@ def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
     from ...recording.tape import TapeReader
 
     place, others = tape_path(name), []
-    # After one large allocation, glibc reuses the memory of a long line for the next one.
+    # After one large allocation, glibc reuses the memory of one long line for the next.
     bytes(16 << 20)
     with reading():
         if place.with_name(f"{place.name}.tape.jsonl").is_file():
@@ -130,7 +131,7 @@ def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
 
 
 def _meant_by(name: str) -> list[str]:
-    """Return tapes with that name, or else with a longer one, newest first."""
+    """Return tapes with that name, or else tapes whose names start with it, newest first."""
     from ...recording.tape.tape_files import tapes_in
 
     dated = []
@@ -138,7 +139,7 @@ def _meant_by(name: str) -> list[str]:
         bare = lines.name.removesuffix(_ENDINGS[0])
         if bare.startswith(_in_names(name)):
             when = _WHEN.search(bare)
-            with contextlib.suppress(OSError):  # the tape was deleted meanwhile
+            with contextlib.suppress(OSError):  # another process deleted the tape in the meantime
                 dated.append((when[1] if when else "", lines.stat().st_mtime, bare))
     found = [bare for _, _, bare in sorted(dated, reverse=True)]
     return [bare for bare in found if _WHEN.sub("", bare) == _in_names(name)] or found
@@ -165,7 +166,7 @@ def _looks_like_one(path: str) -> bool:
 
 
 def already_exists(exc: FileExistsError) -> CommandError:
-    """Return the error for an output file that already exists."""
+    """Build the error for an output file that already exists."""
     return CommandError(
         f"File exists: {visible(str(exc.filename))}",
         hint="choose another name, or replace the file with --force",
@@ -176,7 +177,7 @@ def already_exists(exc: FileExistsError) -> CommandError:
 
 
 def print_integrity_warnings(*readers: "TapeReader") -> None:
-    """Print warnings about damaged or incomplete tapes to stderr, after they were read."""
+    """Print warnings about damaged or incomplete tapes to stderr, after the tapes were read."""
     from ...recording.tape.integrity import integrity_warnings
 
     for reader in {one.base: one for one in readers}.values():
@@ -187,7 +188,7 @@ def print_integrity_warnings(*readers: "TapeReader") -> None:
 
 @contextmanager
 def progress(*readers: "TapeReader") -> Iterator[None]:
-    """Show the progress of reading tapes on a terminal."""
+    """Display the progress of reading tapes on a terminal."""
     if not sys.stderr.isatty():
         yield
         return

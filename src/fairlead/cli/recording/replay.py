@@ -24,6 +24,7 @@ from ..framework.parser import (
     IGNORE,
     INPUT,
     JSON,
+    RELAY_ERA,
     TAPE,
     Parser,
     add_url_options,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ...gateway import Relay
     from ...recording.replay import ComparedCall, Pace, TapeServer
     from ...recording.tape import TapeReader
+    from ...upstream.server_target import ServerTarget
 
 __all__ = ["run"]
 
@@ -52,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
     keyed = options.timing == "stepped"
     if keyed and proxy.ListenTarget.of(options.listen).kind == "stdio":
         raise UsageError(
-            "--timing stepped reads keys from stdin, which belongs to the client here",
+            "--timing stepped reads keys from stdin, but stdin is used by the client",
             hint="add --listen http://HOST:PORT",
         )
     reader = open_tape(options.tape)
@@ -95,7 +97,7 @@ def _pace(timing: str) -> "Pace":
 
 
 def _listen_to_keys(player: "TapeServer") -> None:
-    """Control the replay by keys: Enter steps, p pauses, r resumes, s N seeks."""
+    """Control the replay with keys: Enter steps, p pauses, r resumes, s N seeks."""
     keys = "Enter: one step, N: N steps, p: pause, r: resume, s N: go to message N"
     print_message("keys", keys, "36")
 
@@ -153,7 +155,7 @@ def _against(argv: Sequence[str]) -> int:
 
     options, target = parse_with_server(_against_parser(), argv, "replay TAPE --against")
     reader = open_tape(options.tape)
-    way, _ = proxy.target_of_options(options, target)
+    way = _way(options, target)
     try:
         with reading(), progress(reader):
             report = asyncio.run(
@@ -177,8 +179,22 @@ def _against(argv: Sequence[str]) -> int:
     return 0 if report.same else FAILED
 
 
+def _way(options: Namespace, target: ConnectTarget) -> "ServerTarget":
+    """Return the destination for the requests: the server,
+    or a relay that converts them to its era.
+    """
+    way, entry = proxy.target_of_options(options, target)
+    era = entry.era if options.era == "auto" else options.era
+    if era == "auto":
+        return way
+    from ...gateway import Relay, RelaySettings
+    from ...upstream.server_target import target_for
+
+    return target_for(Relay(way, settings=RelaySettings(era=era)), way.name)
+
+
 def _nobody_there(exc: "FairleadError", options: Namespace, target: ConnectTarget) -> CommandError:
-    """Return the error for a server that cannot be reached. Its stderr was already shown."""
+    """Build the error for a server that cannot be reached. Its stderr was already shown."""
     from ...errors import ChannelClosed, ConnectFailed, HttpError
     from ..framework.describe_failure import describe_failure
 
@@ -215,8 +231,9 @@ def _against_parser() -> Parser:
         option("server", nargs="*", help="a configured server, or a URL"),
         flag("--against", help="replay the tape to a server"),
         IGNORE,
-        flag("--notifications", help="also compare the notifications of the server"),
+        flag("--notifications", help="also compare the server's notifications"),
         wait_option("limit for each response"),
+        RELAY_ERA,
         JSON,
         INPUT,
         usage="TAPE --against [options] (SERVER | URL | -- COMMAND...)",

@@ -37,13 +37,13 @@ from .places import (
 
 __all__ = ["run", "run_delete", "run_list", "run_show", "run_trim"]
 
-# Description, and the module with the function `run_NAME`.
+# For each command: its description, and the module that contains `run_NAME`.
 _COMMANDS = {
     "list": ("list tapes", "recording.tape"),
     "show": ("show the messages on a tape, one line each", "recording.tape"),
     "export": ("convert a tape to an HTTP archive (HAR) or a pytest test", "recording.export"),
     "diff": ("show differences between two tapes, except for times and ids", "recording.tape_diff"),
-    "trim": ("keep a part of a tape", "recording.tape"),
+    "trim": ("keep only selected messages of a tape", "recording.tape"),
     "delete": ("delete tapes", "recording.tape"),
 }
 
@@ -70,7 +70,7 @@ _CHOOSING = (
 def run_list(argv: Sequence[str]) -> int:
     options = Parser(
         "tape list",
-        "List the tapes in the default folder, or in another one.",
+        "List the tapes in the default folder, or in another folder.",
         option("folder", metavar="FOLDER", nargs="?", help="the folder to list"),
         option("--tag", metavar="TAG", help="only tapes with this tag"),
         JSON,
@@ -159,8 +159,8 @@ def run_show(argv: Sequence[str]) -> int:
 
 
 def _selected(options: Any, *, opening: bool = False) -> EntrySelection:
-    """Return the selection that the options describe; `opening` adds the first messages of
-    sessions.
+    """Return the selection described by the options;
+    `opening` adds the first messages of sessions.
     """
     pattern = options.method
     return EntrySelection(

@@ -1,4 +1,4 @@
-"""`fairlead tape diff`: differences between two tapes."""
+"""`fairlead tape diff`: shows differences between two tapes."""
 
 import sys
 import textwrap

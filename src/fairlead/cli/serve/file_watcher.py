@@ -10,9 +10,9 @@ from pathlib import Path
 __all__ = ["CodeFiles", "folders_of"]
 
 EVERY = 0.4  # seconds between two checks
-# Editors write a file in several steps, so the files must be stable for this time.
+# Editors write a file in several steps, so files must be unchanged for this many seconds.
 SETTLE = 0.1
-# Limit of watched files, for a server that runs in a large folder such as the home folder.
+# Maximum number of watched files, for a server that runs in a large folder such as the home folder.
 MOST = 5_000
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
@@ -70,7 +70,7 @@ def _python_files(top: str) -> Iterator[str]:
 
 
 def folders_of(target: str | None, modules: Sequence[str]) -> list[str]:
-    """Return the folders with the code of a server and its modules, without importing them."""
+    """Return the folders that contain a server's code and its modules, without importing them."""
     found = [_folder_of_module(name) for name in modules]
     if target is not None:
         place = target if os.path.exists(target) else target.rpartition(":")[0] or target

@@ -1,4 +1,4 @@
-"""Import of the file or module that contains a server, without output to stdout."""
+"""Import of the file or module that contains a server; its output is kept off stdout."""
 
 import os
 import sys
@@ -43,7 +43,7 @@ def load(target: str, serve: Serve = MCPServer.run) -> MCPServer | None:
 
 
 def _split(target: str) -> tuple[str, str]:
-    """Split `weather.py:server` into file and object; an existing file of that name wins."""
+    """Split `weather.py:server` into file and object, unless a file with the whole name exists."""
     place, colon, name = target.rpartition(":")
     if not colon or os.path.exists(target):
         return target, ""
@@ -67,7 +67,7 @@ def _is_dotted_name(text: str) -> bool:
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[int]:
-    """Redirect file descriptor 1 to stderr during the import: stdout belongs to the protocol.
+    """Redirect file descriptor 1 to stderr during the import, because stdout is used for messages.
 
     Yields a descriptor of the real stdout.
     """
@@ -83,7 +83,7 @@ def _stdout_to_stderr() -> Iterator[int]:
 
 @contextmanager
 def _run_allowed(stdout: int, serve: Serve) -> Iterator[list[MCPServer]]:
-    """Let a file run its server with a bare `server.run()`, as a script would.
+    """Allow a file to run its server with `server.run()` at the top level, like a script.
 
     Yields the list of servers that were run.
     """
@@ -119,7 +119,7 @@ def _guarded_import(place: str, *, is_file: bool) -> ModuleType:
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Import a file like `python FILE` runs it, but not as `__main__`."""
+    """Import a file in the same way as `python FILE`, but not as `__main__`."""
     sys.path.insert(0, str(path.resolve().parent))
     sys.argv = [str(path)]
     # A file must not replace an imported module of the same name, such as `json.py`.
@@ -142,7 +142,7 @@ def _import_module(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as exc:
         if exc.name is None or not f"{name}.".startswith(f"{exc.name}."):
-            raise  # the module exists, and one of its own imports is missing
+            raise  # the module exists, but one of its own imports is missing
         raise UsageError(
             f"Module not found: {exc.name!r}",
             hint=f"a file needs its extension: {suggest('serve', operands=[f'{name}.py'])}",
@@ -150,7 +150,7 @@ def _import_module(name: str) -> ModuleType:
 
 
 def _traceback(error: Exception) -> list[str]:
-    """Return the traceback without the frames of Fairlead and of the import system."""
+    """Return the traceback without the frames of Fairlead and the import system."""
     from traceback import TracebackException
 
     shown = TracebackException.from_exception(error)
@@ -159,7 +159,7 @@ def _traceback(error: Exception) -> list[str]:
 
 
 def _without_our_frames(shown: "TracebackException") -> None:
-    """Remove the frames before the imported code, and those inside Fairlead after it."""
+    """Remove the frames before the imported code, and the frames inside Fairlead after it."""
     cli = str(Path(__file__).parents[1]) + os.sep
     fairlead = str(Path(__file__).parents[2]) + os.sep
     frames = [f for f in shown.stack if not f.filename.startswith((cli, "<frozen importlib"))]
@@ -169,7 +169,7 @@ def _without_our_frames(shown: "TracebackException") -> None:
         if earlier is None:
             continue
         _without_our_frames(earlier)
-        # A chained exception without frames of user code is internal to Fairlead and not useful.
+        # A chained exception without user-code frames is internal to Fairlead and not useful.
         if not earlier.stack:
             setattr(shown, chained, None)
 

@@ -70,7 +70,8 @@ def _run_configured(server: MCPServer, options: Namespace) -> None:
 def _serve_here(server: MCPServer, endpoint: "ListenAddress") -> None:
     from ..framework.listen_address import serve_at
 
-    serve_at(server, endpoint, endpoint.settings(auth_token=server.config.auth_token))
+    settings = endpoint.settings(auth_token=server.config.auth_token, auth=server.auth)
+    serve_at(server, endpoint, settings)
 
 
 def _serve_for_parent(
@@ -78,13 +79,13 @@ def _serve_for_parent(
 ) -> None:
     from ..framework.listen_address import run_http
 
-    settings = endpoint.settings(auth_token=server.config.auth_token)
+    settings = endpoint.settings(auth_token=server.config.auth_token, auth=server.auth)
     worker.loaded(server.name, has_token=settings.auth_token is not None)
     run_http(server, endpoint, worker.listening, settings, worker.ready)
 
 
 def _is_on_network(options: Namespace) -> bool:
-    """Return True if the options select the network.
+    """Return True if the options select a network transport.
 
     Raises:
         CommandError: Options contradict each other, or apply only to servers on the network.
@@ -99,7 +100,7 @@ def _is_on_network(options: Namespace) -> bool:
         return True
     if options.reload:
         raise UsageError(
-            "--reload only applies to servers on the network: a stdio server belongs to its client",
+            "--reload only applies to servers on the network: its client starts a stdio server",
             hint="add --http PORT, or restart the server from the client",
         )
     more = ["--host", "--port", *(["--workers"] if options.workers > 1 else [])]
@@ -146,7 +147,7 @@ def _parser() -> Parser:
     )
     places = network.add_mutually_exclusive_group()
     places.add_argument(
-        "--http", metavar="[HOST:]PORT", help="listen on this address; port 0 selects a free one"
+        "--http", metavar="[HOST:]PORT", help="listen on this address; port 0 selects a free port"
     )
     places.add_argument(
         "--ws", metavar="[HOST:]PORT", help="the same as --http, but show the WebSocket URL first"
@@ -167,7 +168,8 @@ _NETWORK = (
         type=lambda text: number(text, 1, 256),
         default=1,
         metavar="N",
-        help="the number of processes, without sessions; a process that exits is replaced",
+        help="the number of worker processes, which do not share sessions; a process that exits "
+        "is replaced",
     ),
 )
 
@@ -181,7 +183,7 @@ def _require_something(options: Namespace) -> None:
 
 
 def _server(options: Namespace, serve: Serve) -> MCPServer | None:
-    """Return the server; modules are imported when it starts. None if it already ran."""
+    """Return the server; modules are imported when it starts. None if the file already ran it."""
     _require_something(options)
     target, modules, entry_points = options.target, options.module, options.entry_points
     server = MCPServer() if target is None else load(target, serve)

@@ -1,6 +1,6 @@
-"""A worker process of a supervisor, which inherits the socket and ends with its parent.
+"""A supervisor's worker process, which inherits the listening socket and exits with its parent.
 
-Over a socket pair the worker reports that its code is loaded, waits for permission to begin, and
+Over a socket pair, the worker reports that its code is loaded, waits for permission to start, and
 reports that it serves. When the parent exits for any reason, its end of the pair closes.
 """
 
@@ -20,7 +20,7 @@ BEGIN, READY = b"b", b"ready\n"
 
 @dataclass(frozen=True)
 class WorkerHandoff:
-    """The listening socket, token and control connection that a worker inherits from its parent."""
+    """The listening socket, token and control connection that a worker inherits."""
 
     listening: socket.socket
     token: str | None
@@ -55,7 +55,10 @@ class WorkerHandoff:
 def worker_variable(
     listening: socket.socket, line: socket.socket, token: str | None, *, changing: bool
 ) -> str:
-    """Return the value of `VARIABLE` for a worker. `changing` disables bytecode files."""
+    """Return the value of the environment variable `VARIABLE` for a worker.
+
+    `changing` disables bytecode files.
+    """
     return json.dumps(
         {
             "listening": listening.fileno(),
@@ -67,10 +70,9 @@ def worker_variable(
 
 
 def read_worker_variable() -> WorkerHandoff:
-    """Read the handoff of the parent, and remove it from the environment of child processes."""
+    """Read the data passed by the parent, and remove it from the environment of child processes."""
     facts = json.loads(os.environ.pop(VARIABLE))
-    # Bytecode is keyed by seconds and size: a change within a second that keeps the size would not
-    # be noticed.
+    # Bytecode files would hide a change within one second that keeps the file's size.
     sys.dont_write_bytecode |= facts["changing"]
     listening, line = (socket.socket(fileno=facts[key]) for key in ("listening", "line"))
     listening.set_inheritable(False)

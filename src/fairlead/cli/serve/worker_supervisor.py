@@ -1,12 +1,12 @@
-"""Supervisor of worker processes that serve one socket: several at once, or one that reloads.
+"""Supervisor of worker processes that share one socket: several at once, or one that is reloaded.
 
 The supervisor holds the listening socket, so that no connection is refused while a process is
-replaced: new connections wait in the queue of the socket. The supervisor never imports the served
+replaced: new connections wait in the socket's queue. The supervisor never imports the served
 code. Each worker is a new process that gets the socket and one end of a socket pair. Over the pair
-it reports that its code is loaded, waits until it may begin, and notices when the parent exits. A
-new version therefore takes over only after a successful import, two lifespans never overlap, and no
-worker outlives a killed parent. The keys that seal the state between rounds are created once here
-and shared by all workers.
+it reports that its code is loaded, waits until it may start, and detects when the parent exits. A
+new version of the code therefore serves only after a successful import, two lifespans never
+overlap, and no worker outlives a killed parent. The keys that seal the state between rounds are
+created once here and shared by all workers.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from .worker import BEGIN, READY, VARIABLE, worker_variable
 
 __all__ = ["supervise"]
 
-# Seconds before remaining workers are killed; workers exit by themselves after 4.5.
+# Seconds before remaining workers are killed; workers normally exit within 4.5 seconds.
 STOP_LIMIT = 4.7
 BACKOFF = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a worker is restarted
 STEADY = 10.0  # seconds of running after which the restart delay is reset
@@ -90,7 +90,7 @@ class _Process:
         writer: asyncio.StreamWriter,
     ) -> None:
         self.process = process
-        self.name = ""  # name of the server, known once its code is loaded
+        self.name = ""  # name of the server; known once its code is loaded
         self.has_token = False
         self.began = time.monotonic()
         self._reader = reader
@@ -104,7 +104,7 @@ class _Process:
         return bool(line)
 
     async def begin(self) -> bool:
-        """Let the worker serve; return False if it exited instead."""
+        """Allow the worker to serve; return False if it exited instead."""
         self._writer.write(BEGIN)
         return await self._hear() == READY
 
@@ -135,7 +135,7 @@ class _Supervisor:
         self._endpoint = endpoint
         self._listening = listening
         self._code = code
-        # One key ring for all workers, also for the next version of the code: a call that waits for
+        # One key ring for all workers, also for later versions of the code: a call that waits for
         # input can continue in another process.
         key = base64.b64encode(secrets.token_bytes(32)).decode()
         self._environment = {KEYS_VARIABLE: f"run:{key}", **os.environ}
@@ -144,7 +144,7 @@ class _Supervisor:
         self._announced = False
 
     async def run(self) -> int:
-        """Serve until cancelled. Return an exit code only if the server cannot start."""
+        """Serve until cancelled. Returns an exit code only if the server cannot start."""
         if self._code is None:
             return await self._serve_many()
         return await self._serve_changing(self._code)
@@ -196,7 +196,7 @@ class _Supervisor:
             process = None
             await asyncio.sleep(delay)
 
-    # One worker that reloads
+    # Reloading of a single worker
 
     async def _serve_changing(self, code: CodeFiles) -> int:
         keeper: asyncio.Task[None] | None = None
@@ -204,7 +204,7 @@ class _Supervisor:
         while True:
             fresh = await self._start()
             if await fresh.load():
-                # The previous version keeps serving until the new one is loaded.
+                # The previous version keeps serving until the new version is loaded.
                 if keeper is not None:
                     keeper.cancel()
                 await self._dismiss(self._processes - {fresh})
@@ -240,7 +240,7 @@ class _Supervisor:
                     process_group=0,  # Ctrl-C reaches only the supervisor, which stops the workers
                 )
             except BaseException:
-                writer.close()  # also ends a child that is just starting
+                writer.close()  # also ends a worker that is just starting
                 raise
         process = _Process(child, reader, writer)
         self._processes.add(process)
@@ -289,7 +289,7 @@ def _shown(path: str) -> str:
 
 
 def _without_token(argv: Sequence[str]) -> list[str]:
-    """Remove the token, which is passed in the environment: all users can see arguments."""
+    """Remove the token from the arguments, which all users can see; the environment contains it."""
     kept: list[str] = []
     words = iter(argv)
     for word in words:

@@ -3,11 +3,13 @@
 import os
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 
-from ..framework.command_errors import UsageError
+from ..framework.command_errors import UsageError, print_message
 from ..framework.connect_target import words_in
 from ..framework.parser import RULES, Parser, option, seconds
+from ..framework.suggested_commands import suggest
 
 __all__ = ["run"]
 
@@ -19,22 +21,25 @@ def run(argv: Sequence[str]) -> int:
     if "--" in own:
         index = own.index("--")
         own, command = own[:index], own[index + 1 :]
-    # `tap` has no positional arguments, so the first word begins a command without `--`.
+    # `tap` has no positional arguments, so the first word belongs to a command without `--`.
     first = next(iter(words_in(own, _TAKE_A_VALUE)), None)
     options = _parser().parse_args(own[:first])
     if first is not None:
         meant = shlex.join(["fairlead", "tap", *own[:first]])
         raise UsageError(
-            "The command of a server must follow `--`",
+            "A server command must follow `--`",
             hint=f"`{meant} -- {shlex.join(argv[first:])}`",
         )
     if not command:
         raise UsageError(
             "Missing command: it must follow `--`",
-            hint="for example `fairlead tap -- python server.py`",
+            hint=f"for example {suggest('tap', '--', 'python', 'server.py')}",
         )
     if os.name != "posix":
         raise UsageError("`fairlead tap` requires POSIX pipes and signals")
+    if sys.stdin is not None and sys.stdin.isatty():
+        note = "expects MCP messages on stdin, one JSON object per line, as a client sends them"
+        print_message("note", f"tap {note}; stop with Ctrl-D")
     name = options.name or _name_of(command)
     tape = None if options.tape is None else os.path.abspath(options.tape)
     about = {
@@ -56,7 +61,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _name_of(command: Sequence[str]) -> str:
-    """Return a name for the server: the script or package, or else the program."""
+    """Return a name for the server: the script or package, otherwise the program."""
     program = os.path.basename(command[0])
     words = [word for word in command[1:] if not word.startswith("-")]
     if words and re.fullmatch(r"(python|node|uv|uvx|npx|bunx?|deno|sh|bash)[\d.]*", program):

@@ -1,4 +1,6 @@
-"""The pipe from a tap to its listener process, which never blocks the forwarding threads."""
+"""The pipe from a tap to its listener process;
+writing to it never blocks the forwarding threads.
+"""
 
 import contextlib
 import json
@@ -17,19 +19,20 @@ from ..framework.command_errors import print_message
 __all__ = ["HEAD", "TapFeed"]
 
 # Header of each chunk: direction, length, and the times of `time.monotonic()` and `time.time()`.
-# The times are sent, because a listener that reads late would add its own delay to them.
+# The times are included, because a listener that reads late would otherwise record the delay.
 HEAD: Final = struct.Struct(">cIdd")
-MAX_WAITING: Final = 64 << 20  # bytes queued for the listener; further ones are dropped
+# Maximum number of bytes queued for the listener; further bytes are dropped.
+MAX_WAITING: Final = 64 << 20
 PIPE: Final = 1 << 20
 FLUSH_LIMIT: Final = 2.0  # seconds to flush the queue when the command ends
-# Seconds to wait for the listener, which continues in the background after that.
+# Seconds to wait for the listener to exit; after that it continues in the background.
 STOP_LIMIT: Final = 1.0
 
 _MAIN: Final = "from fairlead.cli.tap.tap_listener import main; main()"
 
 
 class TapFeed:
-    """Sender of forwarded bytes to a listener process that it starts."""
+    """Sends copies of forwarded bytes to a listener process that it starts."""
 
     def __init__(self, about: dict[str, Any]) -> None:
         theirs, ours = os.pipe()
@@ -48,12 +51,13 @@ class TapFeed:
         self._flushing = self._stopping = False
         self._process: subprocess.Popen[bytes] | None = None
         try:
-            # With `-P`, because modules in the current folder must not replace those of Fairlead.
+            # `-P` prevents modules in the current folder from replacing Fairlead's modules.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _MAIN],
                 stdin=theirs,
                 stdout=subprocess.DEVNULL,
-                start_new_session=True,  # survives a signal to the tap, to finish the tape
+                # A signal to the tap does not end the listener, so that it can finish the tape.
+                start_new_session=True,
             )
         except OSError as exc:
             print_message("warning", f"cannot start the listener: {exc}")
@@ -63,7 +67,7 @@ class TapFeed:
         self._send(b"i", json.dumps(about).encode())
 
     def receive_bytes(self, way: bytes, chunk: bytes) -> None:
-        with self._guard:  # Timestamps are taken under the lock, so that they are in order.
+        with self._guard:  # Timestamps are taken while the lock is held, so that they are in order.
             self._send(way, chunk)
 
     def stop(self) -> None:
@@ -79,11 +83,11 @@ class TapFeed:
             self._flushed.wait(FLUSH_LIMIT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_LIMIT)
-        # Marked as collected, so that the interpreter does not warn about a running child.
+        # Set, so that the interpreter does not warn about a running child process.
         self._process.returncode = 0
         self.unheard += self._size
         if self.unheard:
-            print_message("warning", f"{self.unheard} bytes were too fast to be recorded")
+            print_message("warning", f"{self.unheard} bytes arrived too fast and were not recorded")
 
     def _send(self, way: bytes, chunk: bytes) -> None:
         if self._pipe is None:

@@ -33,8 +33,7 @@ _WAYS = {b"u": Direction.CLIENT_TO_SERVER, b"d": Direction.SERVER_TO_CLIENT}
 
 def main() -> None:
     """Listen until the tap exits for any reason."""
-    # The listener ends when its pipe closes: a signal to the process group must not cut off the
-    # tape.
+    # The listener ends when its pipe closes: a signal to the process group must not end the tape.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
@@ -51,7 +50,7 @@ async def _main() -> None:
 
 
 class _About(msgspec.Struct):
-    """Name, command and options of a tap, which it sends as its first frame."""
+    """The name, command and options of a tap, which the tap sends as its first frame."""
 
     name: str
     pid: int
@@ -62,11 +61,11 @@ class _About(msgspec.Struct):
 
 
 class TapListener:
-    """Receiver of the bytes of both directions."""
+    """Processes the bytes of both directions and records the messages."""
 
     def __init__(self, about: _About, began: Timestamp) -> None:
         self._about = about
-        self._began = self._now = began  # `_now` is the time of the current chunk at the tap
+        self._began = self._now = began  # `_now`: time at which the current chunk arrived
         self._redactor = Redactor(values=secrets_in(about.command, os.environ))
         self._command = self._redactor.text(shlex.join(about.command))
         self._journal = Journal(hangs_after=about.hangs_after, redactor=self._redactor)
@@ -110,7 +109,7 @@ class TapListener:
         for direction, ear in self._ears.items():
             for line in ear.finish():
                 self._line(direction, line)
-        # No frame carries the time of the end, so the current time is used.
+        # No frame contains the time of the end, so the current time is used.
         self._overheard.when = None
         self._overheard.ended()
 
@@ -152,7 +151,7 @@ class _Frame(NamedTuple):
 
 
 class _Frames:
-    """Reader of frames from the tap."""
+    """Reads frames from the tap."""
 
     def __init__(self, pipe: int) -> None:
         os.set_blocking(pipe, False)
@@ -161,7 +160,9 @@ class _Frames:
         self._ended = False
 
     async def next(self) -> _Frame | None:
-        """Return the next frame, also an incomplete last one; None at the end of the pipe."""
+        """Return the next frame, even if it is incomplete at the end;
+        None if the pipe has ended.
+        """
         await self._until(HEAD.size)
         if len(self._held) < HEAD.size:
             return None
@@ -173,14 +174,13 @@ class _Frames:
         return _Frame(way, chunk, Timestamp(steady, wall))
 
     async def _until(self, size: int) -> None:
-        """Wait until enough bytes have arrived, or the end of the pipe."""
+        """Wait until enough bytes have arrived or the pipe ends."""
         while len(self._held) < size and not self._ended:
             try:
                 some = os.read(self._pipe, MUCH)
             except BlockingIOError:
                 await self._readable()
-                # Reading is delayed, because on a small machine it would take processor time from
-                # the peers.
+                # Reading is delayed, because it would take processor time away from the peers.
                 await asyncio.sleep(PAUSE)
                 continue
             self._held += some

@@ -1,7 +1,7 @@
 """Forwarding between a command and the standard streams: bytes, signals and the exit code.
 
-Two threads forward bytes as they arrive. The listener is another process that gets copies through a
-pipe, so its speed and its failures never delay the conversation.
+Two threads forward bytes as they arrive. The listener is a separate process that receives copies
+through a pipe, so it can never delay the conversation by being slow or failing.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DOWN", "UP", "run_command"]
 
-UP, DOWN = b"u", b"d"  # direction: to the server, to the client
+UP, DOWN = b"u", b"d"  # directions: to the server, to the client
 CHUNK = 256 << 10
-DRAIN = 1.0  # seconds for remaining output after the command exited
+DRAIN = 1.0  # seconds to wait for remaining output after the command has exited
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGWINCH", "SIGCONT")
 
 
@@ -36,7 +36,7 @@ def run_command(command: Sequence[str], start: Callable[[], "TapFeed"]) -> int:
         CommandError: The command cannot be started.
     """
     try:
-        # A process group of its own, so that all its processes can be killed if the tap is killed.
+        # The command gets its own process group, so that all its processes can be killed together.
         process = subprocess.Popen(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0, bufsize=0
         )
@@ -65,7 +65,7 @@ def _run(process: "subprocess.Popen[bytes]", listens: "TapFeed") -> int:
             # The parent may have left the shared descriptor non-blocking.
             os.set_blocking(ours, True)
     drop_stdin, drop_stdout = partial(_replace, 0, os.O_RDONLY), partial(_replace, 1, os.O_WRONLY)
-    # Daemon threads, because this one may be blocked in a read of stdin when the command ends.
+    # Daemon threads, because one of them may be blocked in reading stdin when the command ends.
     there = threading.Thread(
         target=_copy,
         args=(0, sink.fileno(), UP, listens.receive_bytes, drop_stdin, sink.close),
@@ -79,7 +79,7 @@ def _run(process: "subprocess.Popen[bytes]", listens: "TapFeed") -> int:
     there.start()
     back.start()
     code = _wait(process)
-    # With a timeout, because a grandchild may keep the pipe open.
+    # A timeout is needed, because a grandchild process may keep the pipe open.
     back.join(DRAIN)
     return code
 
@@ -87,9 +87,9 @@ def _run(process: "subprocess.Popen[bytes]", listens: "TapFeed") -> int:
 def _wait(process: "subprocess.Popen[bytes]") -> int:
     """Wait until the process ends, without missing a signal.
 
-    Python checks for signals before it blocks in a wait, so a signal in between would only be
-    handled at the end. Each signal therefore also writes a byte to a pipe, and the pipe is waited
-    for.
+    Python checks for signals before it blocks in a wait, so a signal that arrives in between would
+    be handled only after the wait. Therefore each signal also writes a byte to a pipe, and this
+    function waits for the pipe.
     """
     news, put = os.pipe()
     os.set_blocking(put, False)
@@ -116,10 +116,10 @@ def _copy(
     close_source: Callable[[], None],
     close_sink: Callable[[], None],
 ) -> None:
-    """Copy until the source ends or the sink closes, then close the other one, as a pipe would."""
+    """Copy until the source ends or the sink closes, then close the other, as a pipe would."""
     try:
         while chunk := os.read(source, CHUNK):
-            # Observed before it is forwarded, so that a request is recorded before its response.
+            # Observed before forwarding, so that a request is recorded before its response.
             hear(way, chunk)
             written = os.write(sink, chunk)
             while written < len(chunk):
@@ -132,7 +132,7 @@ def _copy(
 
 
 def _replace(descriptor: int, flags: int) -> None:
-    """Replace a descriptor by the null device, so that its number is not reused."""
+    """Replace a descriptor with the null device, so that its number is not reused."""
     null = os.open(os.devnull, flags)
     os.dup2(null, descriptor)
     os.close(null)
@@ -144,7 +144,7 @@ def _pass_signals_on(process: "subprocess.Popen[bytes]") -> None:
             process.send_signal(number)
 
     def interrupted(number: int, frame: object) -> None:
-        # Ctrl-C signals the foreground group of the terminal, which the command would be part of.
+        # Ctrl-C signals the terminal's foreground group, which would otherwise include the command.
         with contextlib.suppress(OSError):
             os.killpg(process.pid, number)
 
@@ -156,10 +156,12 @@ def _pass_signals_on(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _end_like(number: int) -> int:
-    """End this process by the signal that ended the command, so that the parent sees the same."""
+    """End this process with the signal that ended the command,
+    so that the parent sees the same status.
+    """
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
-        # A core dump of this process would replace or hide that of the command.
+        # A core dump of this process would replace or hide the command's core dump.
         with contextlib.suppress(ImportError, ValueError, OSError):
             import resource
 

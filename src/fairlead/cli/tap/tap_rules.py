@@ -1,4 +1,4 @@
-"""A tap with rules: a relay that applies them, instead of forwarding bytes unchanged."""
+"""A tap with rules: a relay that applies them instead of forwarding bytes unchanged."""
 
 import asyncio
 import os
@@ -67,7 +67,7 @@ class _Server:
     """The command that the tap runs. The tap exits when the command exits."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        # The parent of the tap set the whole environment for the server.
+        # The tap's parent has already set the complete environment for the server.
         self.entry = MCPStdioServerConfig(
             command=command[0],
             args=list(command[1:]),
@@ -129,5 +129,5 @@ def _tape(about: dict[str, Any], redactor: Redactor) -> TapeWriter | None:
 
 
 def _show(line: str) -> None:
-    """Forward a line of the server's stderr, as a client would see it without the tap."""
+    """Forward a line of the server's stderr unchanged, as if there were no tap."""
     os.write(2, f"{line}\n".encode())

@@ -1,9 +1,10 @@
-"""`fairlead watch`: live messages of a tap or a gateway, one line for each exchange."""
+"""`fairlead watch`: shows the messages of a tap or gateway live, one line for each exchange."""
 
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -16,23 +17,20 @@ from ...recording.journal.watch_socket import (
     WatchHello,
     find_journals,
     receive_records,
+    waiting_for_journal,
     watch_folder,
 )
 from ..framework.admin_client import ADMIN_TOKEN, ask_admin
 from ..framework.command_errors import CommandError, print_message
 from ..framework.output import as_json, safe, visible
 from ..framework.parser import Parser, flag, option
+from ..framework.suggested_commands import suggest
 from .watch_lines import RecordPrinter
 
 __all__ = ["run"]
 
 LOOK_EVERY = 0.25  # seconds between searches for a journal
 POLL = 20.0  # seconds of a long poll to a gateway
-
-_HOW = (
-    "start `fairlead tap -- COMMAND`, `fairlead up --journal`, or a gateway with `journal = true` "
-    "in its file"
-)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -46,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
     except FairleadError as exc:
         raise CommandError(safe(str(exc))) from exc
     except BrokenPipeError:
-        raise  # the reader of the output exited
+        raise  # the program that reads the output has exited
     except OSError as exc:
         raise CommandError(f"Cannot watch: {exc}") from exc
 
@@ -58,7 +56,7 @@ def _list(options: Namespace) -> int:
     for hello in found:
         print(f"{visible(hello.hello)}  {hello.kind} {hello.pid}  {visible(hello.about)}")
     if not found:
-        print_message("note", f"no tap or gateway found; {_HOW}")
+        print_message("note", f"no tap or gateway found; {_how()}")
     return 0
 
 
@@ -77,7 +75,7 @@ def _show(
             if options.id is not None:
                 return 0
         elif isinstance(event, RecordsLost):
-            print_message("warning", f"{event.lost} exchanges were too fast to be shown")
+            print_message("warning", f"{event.lost} exchanges arrived too fast and are not shown")
         elif isinstance(event, WatchHello) and not options.json:
             print_message("watching", f"{visible(event.hello)} ({event.kind} {event.pid})", "32")
         elif event is None:
@@ -89,15 +87,27 @@ def _show(
     return 0
 
 
+def _how() -> str:
+    return (
+        f"start {suggest('tap', '--', 'COMMAND')}, {suggest('up', '--journal')}, or a gateway with "
+        "`journal = true` in its file"
+    )
+
+
 # Sources of records
 
 
 def _of_socket(options: Namespace) -> Iterator[JournalRecord | RecordsLost | WatchHello | None]:
-    path = _path(options)
-    try:
-        yield from receive_records(path)
-    except OSError as exc:
-        raise CommandError(f"Cannot watch {path.name}: {exc.strerror or exc}") from exc
+    with ExitStack() as waiting:
+        if not options.once and options.id is None:
+            waiting.enter_context(waiting_for_journal(options.name or ""))
+        path = _path(options)
+        try:
+            for record in receive_records(path):
+                waiting.close()  # connected
+                yield record
+        except OSError as exc:
+            raise CommandError(f"Cannot watch {path.name}: {exc.strerror or exc}") from exc
     if not options.json:
         print_message("ended", f"{visible(options.name or path.stem)} has exited")
 
@@ -112,26 +122,26 @@ def _path(options: Namespace) -> Path:
         ]
         if found:
             if len(found) > 1:
-                others = len(found) - 1
-                print_message("note", f"{others} more match; `fairlead watch --list` shows them")
+                others, command = len(found) - 1, suggest("watch", "--list")
+                print_message("note", f"{others} more match; {command} shows them")
             return found[0][0]
         whom = "a tap or a gateway" if options.name is None else f"{options.name!r}"
         if options.once or options.id is not None:
-            raise CommandError(f"No journal found for {whom}", hint=_HOW)
+            raise CommandError(f"No journal found for {whom}", hint=_how())
         if not waits:
-            print_message("waiting", f"for {whom}, in {watch_folder(make=False)}; {_HOW}")
+            print_message("waiting", f"for {whom}, in {watch_folder(make=False)}; {_how()}")
             waits = True
         time.sleep(LOOK_EVERY)
 
 
 def _of_gateway(options: Namespace) -> Iterator[JournalRecord | None]:
-    """Poll the journal of a gateway; pending exchanges are requested until they are complete."""
+    """Poll a gateway's journal; pending exchanges are requested again until they are complete."""
     options.url = options.name
     shown: dict[int, object] = {}
     after, wait = 0, 0.0
     while True:
         answer = ask_admin(options, "GET", f"/admin/journal?after={after}&wait={wait:g}", wait=wait)
-        # `ask_admin` has decoded the whole response, but the records have fields of raw JSON.
+        # `ask_admin` has decoded the whole response, but the records have raw JSON fields.
         records = msgspec.json.decode(
             msgspec.json.encode(answer["records"]), type=list[JournalRecord]
         )

@@ -1,4 +1,4 @@
-"""Exchanges as lines: time, direction, method, duration and outcome."""
+"""Formatting of exchanges as lines: time, direction, method, duration and outcome."""
 
 import re
 import shutil
@@ -24,12 +24,12 @@ _COLOURS = {
     "cancelled": "33",
     "pending": "33",
 }
-TEXT = 200  # shown characters of an error or of stray text
-SHORTEST = 12  # the minimum on a narrow terminal
+TEXT = 200  # maximum length of an error, or of text that is not a message, in characters
+SHORTEST = 12  # minimum width on a narrow terminal
 
 
 class RecordPrinter:
-    """Printer of journal records, with colours on a terminal."""
+    """Prints journal records, with colours on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -41,7 +41,9 @@ class RecordPrinter:
                 self._stream.write("".join(f"    {line}\n" for line in part.splitlines()))
 
     def _fitted(self, record: JournalRecord) -> str:
-        """Return a line that fits the terminal, so that the outcome at its end stays visible."""
+        """Return a line that fits into the terminal,
+        so that the outcome at its end stays visible.
+        """
         error = len(visible(record.error or "")[:TEXT])
         what = len(visible(record.target or "") or visible(record.text or "")[:TEXT])
         line, width = self._line(record, what, error), self._width()
@@ -53,7 +55,7 @@ class RecordPrinter:
         return line
 
     def _width(self) -> int:
-        """Return the width of the terminal; 0 if the stream is not a terminal."""
+        """Return the terminal's width; 0 if the stream is not a terminal."""
         return shutil.get_terminal_size((0, 0)).columns if self._stream.isatty() else 0
 
     def _line(self, record: JournalRecord, what: int, error: int) -> str:

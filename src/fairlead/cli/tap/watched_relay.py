@@ -17,7 +17,7 @@ __all__ = ["WatchedRelay", "watchable"]
 
 @asynccontextmanager
 async def watchable(journal: Journal, *about: str, pid: int | None = None) -> AsyncIterator[None]:
-    """Announce a journal to `fairlead watch`; a failure is only a warning."""
+    """Announce a journal to `fairlead watch`; if that fails, only log a warning."""
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(announce_journal(journal, *about, pid=pid))
@@ -40,7 +40,8 @@ class WatchedRelay(Relay):
     ) -> None:
         """Create a relay; `kind` is shown by `fairlead watch`."""
         self._kind = kind
-        self._journal = Journal() if journal is None else journal  # an empty journal is falsy
+        # Compared with None, because an empty journal is falsy.
+        self._journal = Journal() if journal is None else journal
         super().__init__(target, interceptors=[Journaling(self._journal), *interceptors], **options)
 
     async def run_stdio(self) -> None:

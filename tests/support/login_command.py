@@ -1,0 +1,75 @@
+"""`fairlead` as a process with its own home folder, and a user who logs in."""
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+
+from tests.support.oidc_provider import confirm_code, visit
+
+__all__ = ["Fairlead", "fetch", "log_in", "log_in_with_code"]
+
+
+class Fairlead:
+    """The `fairlead` command with its own home folder."""
+
+    def __init__(self, home: Path, **env: str) -> None:
+        self._env = {**os.environ, **env, "FAIRLEAD_HOME": str(home), "BROWSER": "false"}
+        self._env.pop("DISPLAY", None)
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "fairlead", *arguments),
+            env=self._env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        process = await self.start(*arguments)
+        out, err = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, out.decode(), err.decode()
+
+
+async def log_in(fairlead: Fairlead, *arguments: str, command: str = "login") -> tuple[int, str]:
+    """Run `fairlead login` or an equal command, and visit the page that it prints."""
+    process = await fairlead.start(*command.split(), *arguments)
+    page = await _shown(process, r"^  (http\S+authorize\S*|http\S+/auth\?\S+)$")
+    [redirect_uri] = parse_qs(urlsplit(page).query)["redirect_uri"]
+    await fetch(await visit(page, redirect_uri, "alice"))
+    return await _ended(process)
+
+
+async def log_in_with_code(fairlead: Fairlead, *arguments: str) -> tuple[int, str]:
+    """Run `fairlead login --device` and confirm the code that it prints."""
+    process = await fairlead.start("login", "--device", *arguments)
+    await confirm_code(await _shown(process, r"^or open (http\S+)$"))
+    return await _ended(process)
+
+
+async def _shown(process: asyncio.subprocess.Process, pattern: str) -> str:
+    """Return the first match in the lines that a command shows."""
+    assert process.stderr is not None
+    shown = ""
+    while (found := re.search(pattern, shown, re.M)) is None:
+        line = await process.stderr.readline()
+        assert line, shown
+        shown += line.decode()
+    return found[1]
+
+
+async def _ended(process: asyncio.subprocess.Process) -> tuple[int, str]:
+    out, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+async def fetch(url: str) -> None:
+    async with aiohttp.ClientSession() as http, http.get(url) as reply:
+        assert reply.status == 200
