@@ -1,4 +1,4 @@
-"""How tests run here: coroutines in a loop of their own, and nothing left behind."""
+"""Hooks and fixtures of all tests: event loops, timeouts, and a check for leaked tasks."""
 
 import asyncio
 import gc
@@ -14,17 +14,17 @@ from hypothesis import settings
 
 from tests.support.virtual_time import VirtualTime
 
-# Examples are small; a slow one means that the machine is busy, not that we are.
+# No deadline: an example is slow only if the machine is busy.
 settings.register_profile("full", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=20)
 
 TESTS = Path(__file__).parent
 LIMIT = 60.0  # seconds for one asynchronous test
-SLOW = ("interop", "chaos", "matrix")  # folders whose tests are all slow
+SLOW = ("interop", "chaos", "matrix")  # all tests in these folders are marked as slow
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """`make test` tries fewer examples than `make test-all`, unless CI runs it."""
+    """Select the number of Hypothesis examples: few for `make test`, unless it runs in CI."""
     quick = "not slow" in config.getoption("markexpr", "") and "CI" not in os.environ
     settings.load_profile("quick" if quick else "full")
 
@@ -36,14 +36,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported so far stays: collecting garbage after a test need not look at it."""
+    """Exclude imported modules from garbage collection, which runs after each test."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def fresh_log_limits() -> None:
-    """Let every test log as if it were the first: lines of a kind are limited per second."""
+    """Reset the limits on log lines per second before each test."""
     if (module := sys.modules.get("fairlead.observe.log_filter")) is None:
         return
     for name in module.LOGGERS:
@@ -54,7 +54,7 @@ def fresh_log_limits() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run `async def` tests, each in a fresh loop and within a limit."""
+    """Run each `async def` test in a new event loop and with a timeout."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames
@@ -68,7 +68,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 async def _bounded(test, limit):  # type: ignore[no-untyped-def]
     async with asyncio.timeout(limit):
         await test
-    # Tasks that were told to stop may need a turn or two; whatever is left then has leaked.
+    # Cancelled tasks may need some loop iterations to end; remaining tasks count as leaked.
     for _ in range(20):
         left = asyncio.all_tasks() - {asyncio.current_task()}
         if not left:
@@ -78,7 +78,7 @@ async def _bounded(test, limit):  # type: ignore[no-untyped-def]
 
 
 def _loop_factory(item: pytest.Function):  # type: ignore[no-untyped-def]
-    """uvloop, unless the test asks for another one with `loop_kind` or `virtual_time`."""
+    """Return the factory of uvloop, or of the loop selected by `loop_kind` or `virtual_time`."""
     if isinstance(clock := item.funcargs.get("virtual_time"), VirtualTime):
         return clock.new_event_loop
     if item.funcargs.get("loop_kind") == "asyncio":
@@ -90,7 +90,7 @@ def _loop_factory(item: pytest.Function):  # type: ignore[no-untyped-def]
 
 @pytest.fixture(params=["uvloop", "asyncio"])
 def loop_kind(request: pytest.FixtureRequest) -> str:
-    """Ask for this to run a test on both kinds of event loop."""
+    """Run the test once with uvloop and once with asyncio."""
     return str(request.param)
 
 
@@ -98,18 +98,18 @@ def loop_kind(request: pytest.FixtureRequest) -> str:
 def _no_stray_settings(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Settings of the person who runs the tests do not count."""
+    """Remove Fairlead's environment variables, and collect garbage after coroutine tests."""
     for name in list(os.environ):
         if name.startswith("FAIRLEAD_"):
             monkeypatch.delenv(name)
     yield
     if inspect.iscoroutinefunction(request.function):
-        gc.collect()  # so that a resource warning hits the test that caused it
+        gc.collect()  # raises resource warnings in the test that caused them
 
 
 @pytest.fixture
 def virtual_time(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
-    """Ask for this to wait for time limits without waiting, see `tests/support/virtual_time.py`."""
+    """Replace the clock, so that timeouts expire without waiting; see `VirtualTime`."""
     clock = VirtualTime()
     monkeypatch.setattr("time.monotonic", clock)
     return clock

@@ -1,4 +1,4 @@
-"""Tests of the benchmarks: equal results of all runtimes, and the measured noise."""
+"""Tests of the benchmarks: comparison of results between runtimes, and measured noise."""
 
 import sys
 from pathlib import Path
@@ -27,7 +27,7 @@ _PLACED = (Serving, Posting, Relaying, GatewayCalls)
 _TEXT = {"content": [{"type": "text", "text": "hello"}]}
 _EFFORT = Effort(rounds=1, spawns=1, seconds=0.001, warm_up=0.001, idle=0)
 
-# The bare server, with structured content in every result.
+# The bare server, changed to return structured content in every result.
 _STRUCTURED = """
 import sys
 sys.path.insert(0, {servers!r})
@@ -41,7 +41,7 @@ def _answer(number: int, result: dict[str, object]) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "id": number, "result": result})
 
 
-def test_results_that_differ_in_optional_members_are_equal() -> None:
+def test_benchmark_results_that_differ_in_optional_members_are_equal() -> None:
     plain = _answer(1, _TEXT)
     full = _answer(2, {**_TEXT, "isError": False, "resultType": "complete", "_meta": {"a": 1}})
     assert difference({"one": plain, "two": full}) is None
@@ -65,7 +65,9 @@ def test_text_that_repeats_a_structured_result_may_be_indented() -> None:
         {**_TEXT, "extra": 1},
     ],
 )
-def test_results_that_differ_are_reported_with_their_runtimes(other: dict[str, object]) -> None:
+def test_benchmark_results_that_differ_are_reported_with_their_runtimes(
+    other: dict[str, object],
+) -> None:
     answers = {"one": _answer(1, _TEXT), "two": _answer(1, other), "three": _answer(3, _TEXT)}
     report = difference(answers)
     assert report is not None
@@ -74,12 +76,12 @@ def test_results_that_differ_are_reported_with_their_runtimes(other: dict[str, o
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"id":1,"error":{}}', b'{"result":{}}'])
-def test_response_without_a_result_fails(answer: bytes) -> None:
+def test_a_benchmark_response_without_a_result_fails(answer: bytes) -> None:
     with pytest.raises(Failed, match="not the result of a call"):
         essence(answer)
 
 
-def test_row_with_different_results_fails_for_all_runtimes() -> None:
+def test_a_benchmark_row_with_different_results_fails_for_all_runtimes() -> None:
     script = _STRUCTURED.format(servers=str(ROOT / "bench" / "servers"))
     runtimes = [
         Runtime(name="plain", version="", servers={Era.HANDSHAKE: BARE}),
@@ -93,7 +95,7 @@ def test_row_with_different_results_fails_for_all_runtimes() -> None:
     assert "answers to the same call differ" in row.failed["plain"]
 
 
-def test_row_with_equal_results_has_samples_of_all_runtimes() -> None:
+def test_a_benchmark_row_with_equal_results_has_samples_of_all_runtimes() -> None:
     runtimes = [Runtime(name=n, version="", servers={Era.HANDSHAKE: BARE}) for n in ("a", "b")]
     row = Row("case", "label", "calls/s")
     with Pool() as pool:
@@ -102,8 +104,8 @@ def test_row_with_equal_results_has_samples_of_all_runtimes() -> None:
     assert row.samples.keys() == {"a", "b"}
 
 
-def test_slow_first_call_does_not_reduce_the_burst_size() -> None:
-    rates = iter([2.0])  # calls per second: the process has to start first
+def test_a_slow_first_call_does_not_reduce_the_burst_size() -> None:
+    rates = iter([2.0])  # calls per second of the first burst, in which the process starts
     sizes: list[int] = []
 
     def burst(calls: int) -> float:
@@ -115,19 +117,19 @@ def test_slow_first_call_does_not_reduce_the_burst_size() -> None:
     assert sizes == [2, 2, 8, 32, 128, 512]
 
 
-def test_slow_runtime_has_the_smallest_burst_size() -> None:
+def test_a_slow_runtime_has_the_smallest_burst_size() -> None:
     effort = Effort(rounds=1, spawns=1, seconds=0.1, warm_up=0.01, idle=0)
     slow = Runtime(name="a", version="")
     assert warm_up(lambda _: 10.0, range(128, 50_000), effort, slow, 5_000) == 128
 
 
-def test_rounds_stop_when_the_time_of_a_row_is_over() -> None:
+def test_benchmark_rounds_stop_when_the_time_for_a_row_has_passed() -> None:
     row = Row("case", "label", "calls/s")
     take_turns(row, {"a": lambda: 1.0, "b": lambda: 2.0}, rounds=9, seconds=0)
     assert row.samples == {"a": [1.0] * 3, "b": [2.0] * 3}
 
 
-def test_noise_is_the_ratio_of_two_runs_of_the_same_build() -> None:
+def test_noise_is_the_ratio_between_two_benchmark_runs_of_one_build() -> None:
     row = Row("case", "label", "calls/s")
     row.samples = {OURS: [10.0] * 3, AGAIN: [8.0] * 3, "mcp": [5.0] * 3}
     facts = summarize([row], [Runtime(name=OURS, version="1")], {}, load=0, quick=False)
@@ -138,7 +140,7 @@ def test_noise_is_the_ratio_of_two_runs_of_the_same_build() -> None:
     assert facts["runtimes"] == {OURS: "1"}
 
 
-def test_noise_of_figures_near_zero_is_a_difference() -> None:
+def test_the_noise_of_values_near_zero_is_their_difference() -> None:
     row = Row("case", "label", "µs")
     row.samples = {OURS: [0.5, 1.0, -0.25], AGAIN: [-0.5, 1.5, -0.25]}
     facts = summarize([row], [], {}, load=0, quick=False)
@@ -146,7 +148,7 @@ def test_noise_of_figures_near_zero_is_a_difference() -> None:
     assert facts["noise"] is None
 
 
-def test_second_run_of_a_build_is_not_another_commit() -> None:
+def test_a_second_run_of_a_build_is_not_compared_as_another_commit() -> None:
     ours = Runtime(name=OURS, version="1", build=True)
     runtimes = with_noise([ours, Runtime(name="mcp", version="2"), Runtime(name="x", version="3")])
     assert [runtime.name for runtime in runtimes] == [OURS, "mcp", AGAIN, "x"]
@@ -154,13 +156,13 @@ def test_second_run_of_a_build_is_not_another_commit() -> None:
     assert comparing_commits([*runtimes, Runtime(name="abc123", version="", build=True)])
 
 
-def test_case_and_label_of_rows_are_unique() -> None:
+def test_benchmark_rows_have_unique_cases_and_labels() -> None:
     places = [(plan.case, plan.label) for plan in PLANS]
     assert places == list(dict.fromkeys(places))
 
 
 @pytest.mark.parametrize("case", ["stdio-server-1", "http-server-1", "relay", "gateway"])
-def test_servers_relays_and_gateway_are_measured_pinned_and_unpinned(case: str) -> None:
+def test_servers_relays_and_gateway_are_measured_with_and_without_pinned_cores(case: str) -> None:
     measures = [plan.measure for plan in PLANS if plan.case == case]
     kinds = {m.one_cpu for m in measures if isinstance(m, _PLACED) and m.window == 1}
     assert kinds == {True, False}

@@ -28,10 +28,8 @@ from fairlead.errors import (
     UrlElicitationRequired,
 )
 
-UNREADABLE = (
-    "x; the server wrote output that is not JSON-RPC:\n  | one\n"
-    "  hint: a server must write only messages to stdout, and other output to stderr"
-)
+UNREADABLE = "x; the server wrote output that is not JSON-RPC:\n  | one"
+HINT = "\n  hint: a server must write only messages to stdout, and other output to stderr"
 LAST_WORDS = "x. Last lines on stderr:\n  | one\n  | two"
 
 
@@ -43,10 +41,10 @@ LAST_WORDS = "x. Last lines on stderr:\n  | one\n  | two"
         (TransportError("x"), "x"),
         (ConnectFailed("x"), "x"),
         (ConnectFailed("x", stderr=["one", "two"]), LAST_WORDS),
-        (ConnectFailed("x", output=["one"]), UNREADABLE),
+        (ConnectFailed("x", output=["one"]), UNREADABLE + HINT),
         (
             ConnectFailed("x", output=["one"], stderr=["one", "two"]),
-            UNREADABLE + LAST_WORDS.replace("x. ", "\n"),
+            UNREADABLE + LAST_WORDS.replace("x. ", "\n") + HINT,
         ),
         (ServerBusy("x", public="is busy"), "x"),
         (HttpError(500), "HTTP 500: "),
@@ -83,7 +81,9 @@ LAST_WORDS = "x. Last lines on stderr:\n  | one\n  | two"
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_each_error_builds_its_message(error: FairleadError, text: str) -> None:
+def test_each_error_class_builds_its_message_from_its_attributes(
+    error: FairleadError, text: str
+) -> None:
     assert str(error) == text
 
 
@@ -103,13 +103,13 @@ def test_each_error_builds_its_message(error: FairleadError, text: str) -> None:
     ],
     ids=str,
 )
-def test_delivered_is_false_only_if_the_request_was_not_processed(
+def test_the_delivered_attribute_is_false_only_if_the_request_was_not_processed(
     error: TransportError, delivered: bool
 ) -> None:
     assert error.delivered is delivered
 
 
-def test_details_of_an_error_are_attributes() -> None:
+def test_error_classes_store_their_details_in_attributes() -> None:
     unreadable = RemoteProtocolError("x", code=-32700)
     assert (unreadable.code, unreadable.request_id, unreadable.answers) == (-32700, None, None)
     assert (unreadable.excerpt, unreadable.size, unreadable.frame) == ("", 0, b"")
@@ -134,7 +134,7 @@ def test_details_of_an_error_are_attributes() -> None:
 
 
 @pytest.mark.parametrize("make", [TransportError, ConnectFailed, ChannelClosed])
-def test_public_phrase_is_empty_by_default(make: Any) -> None:
+def test_the_public_phrase_of_an_error_is_empty_by_default(make: Any) -> None:
     assert make("x").public == ""
     assert make("x", public="is away").public == "is away"
 
@@ -149,7 +149,9 @@ def test_public_phrase_is_empty_by_default(make: Any) -> None:
         ({"retry-after": ""}, None),
     ],
 )
-def test_retry_after_must_be_a_number(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_retry_after_attribute_must_be_a_number(
+    headers: dict[str, str], seconds: float | None
+) -> None:
     assert HttpError(429, headers=headers).retry_after == seconds
 
 
@@ -161,7 +163,7 @@ def test_authentication_challenges_are_read_from_headers() -> None:
     assert (bare.www_authenticate, bare.mcp_auth_server, bare.headers) == (None, None, {})
 
 
-def test_data_of_an_error_is_decoded_on_access() -> None:
+def test_the_data_of_an_rpc_error_is_decoded_on_access() -> None:
     assert RpcError(1, "x").data is None
     assert RpcError(1, "x", {"a": 1}).data == {"a": 1}
     raw = b'{"code":1,"message":"x","data":[1]}'
@@ -207,7 +209,7 @@ FULL: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("facts", [FULL, {"code": "EXECUTION_ERROR", "message": "x"}])
-def test_tool_error_survives_encoding(facts: dict[str, Any]) -> None:
+def test_a_tool_error_can_be_encoded_and_decoded(facts: dict[str, Any]) -> None:
     error = MCPToolError.from_dict({**facts, "unknown": 1})
     assert error.to_dict() == facts
     assert json.loads(error.to_json()) == facts
@@ -217,7 +219,7 @@ def test_tool_error_survives_encoding(facts: dict[str, Any]) -> None:
     assert MCPToolError.from_mcp_response(response).to_dict() == facts
 
 
-def test_default_code_of_a_tool_error_is_execution_error() -> None:
+def test_the_default_code_of_a_tool_error_is_execution_error() -> None:
     error = MCPToolError("x")
     assert (error.code, error.field_errors) == (MCPErrorCode.EXECUTION_ERROR, None)
     assert MCPToolError("x", field_errors=[]).field_errors is None
@@ -237,6 +239,6 @@ def test_default_code_of_a_tool_error_is_execution_error() -> None:
         ({"isError": True, "content": [{"text": "{}"}]}, "not a tool error: 'message'"),
     ],
 )
-def test_tool_error_cannot_be_built_from_other_results(result: Any, text: str) -> None:
+def test_a_tool_error_cannot_be_built_from_other_results(result: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         MCPToolError.from_mcp_response(result)

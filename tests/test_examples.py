@@ -1,4 +1,4 @@
-"""Tests of the examples, as real servers with a real client."""
+"""Tests that run the examples as real servers with a real client."""
 
 import os
 import sqlite3
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import MCPClient
+from fairlead import MCPClient, MCPClientConfig
 from fairlead.errors import HttpError
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -22,7 +22,7 @@ def text_of(result: dict[str, Any]) -> str:
     return str(result["content"][0]["text"])
 
 
-async def test_files_example_gives_access_to_one_folder(tmp_path: Path) -> None:
+async def test_the_files_example_gives_access_to_one_folder(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     async with MCPClient.connect_stdio(command("files.py", str(tmp_path))) as client:
         await client.call_tool("write_file", {"path": "sub/b.txt", "content": "two too"})
@@ -35,7 +35,7 @@ async def test_files_example_gives_access_to_one_folder(tmp_path: Path) -> None:
         assert outside.code == "ACCESS_DENIED"
 
 
-async def test_sqlite_example_answers_queries_but_rejects_changes(tmp_path: Path) -> None:
+async def test_the_sqlite_example_answers_queries_and_rejects_changes(tmp_path: Path) -> None:
     file = tmp_path / "x.db"
     with sqlite3.connect(file) as db:
         db.execute("CREATE TABLE ship (name TEXT, masts INTEGER)")
@@ -51,7 +51,7 @@ async def test_sqlite_example_answers_queries_but_rejects_changes(tmp_path: Path
         assert "readonly" in wrong.message
 
 
-async def test_http_api_example_returns_json_or_the_http_status() -> None:
+async def test_the_http_api_example_returns_json_or_the_http_status() -> None:
     import asyncio
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -72,7 +72,7 @@ async def test_http_api_example_returns_json_or_the_http_status() -> None:
         assert "404 Not Found" in bad.message
 
 
-async def test_long_job_example_reports_progress() -> None:
+async def test_the_long_job_example_reports_progress() -> None:
     seen: list[float] = []
     async with MCPClient.connect_stdio(command("long_job.py")) as client:
         result = await client.call_tool(
@@ -84,7 +84,7 @@ async def test_long_job_example_reports_progress() -> None:
     assert seen == [1, 2, 3]
 
 
-async def test_http_server_example_requires_a_token() -> None:
+async def test_the_http_server_example_requires_a_token() -> None:
     import asyncio
 
     env = {**os.environ, "NOTES_TOKEN": "open-sesame"}
@@ -106,3 +106,34 @@ async def test_http_server_example_requires_a_token() -> None:
     finally:
         process.terminate()
         assert await process.wait() == 0
+
+
+@pytest.mark.covers("AUT-06")
+async def test_protected_server_example_accepts_users_of_its_issuer() -> None:
+    """Uses a real authorization server, our server and our client, in both eras, with a step-up."""
+    import asyncio
+
+    from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
+    from tests.support.oidc_provider import running_provider
+
+    async with asyncio.timeout(100), running_provider() as provider:
+        env = {**os.environ, "ISSUER": provider.issuer}
+        process = await asyncio.create_subprocess_exec(
+            *command("protected_server.py", "0"), stderr=asyncio.subprocess.PIPE, env=env
+        )
+        try:
+            assert process.stderr is not None
+            said = (await process.stderr.readline()).decode()
+            url = next(word for word in said.split() if word.startswith("http://"))
+            for user, version in (("alice", "auto"), ("bob", "2025-11-25")):
+                authorizer = OAuthAuthorizer(url, authorize=provider.user(user))
+                config = MCPClientConfig(protocol_version=version)
+                http: Any = {"authorizer": authorizer}
+                async with MCPClient.connect_http(url, config, http=http) as client:
+                    who = text_of(await client.call_tool("whoami"))
+                    assert who == f"{user} of {provider.issuer}"
+                    assert text_of(await client.call_tool("note", {"text": "hello"})) == "1"
+            assert len(provider.visits) == 4, "one login and one step-up for each user"
+        finally:
+            process.terminate()
+            assert await process.wait() == 0

@@ -1,4 +1,4 @@
-"""Tests of the exported names."""
+"""Tests of the names that packages export."""
 
 import ast
 import importlib
@@ -85,12 +85,12 @@ FROM_FOLDERS = {
 }
 
 
-def test_the_top_level_exports_exactly_these_names() -> None:
+def test_the_top_level_package_exports_exactly_the_expected_names() -> None:
     assert set(fairlead.__all__) == PUBLIC
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_every_exported_name_exists_and_is_documented(name: str) -> None:
+def test_every_exported_name_exists_and_has_a_docstring(name: str) -> None:
     value = getattr(fairlead, name)
     assert value.__doc__
     assert f"`{name}`" in (fairlead.__doc__ or "")
@@ -110,7 +110,29 @@ def test_dir_and_help_show_the_public_names() -> None:
     assert "def connect_inprocess" in text or "connect_inprocess(" in text
 
 
-def test_unknown_name_is_an_attribute_error() -> None:
+@pytest.mark.parametrize(
+    "package", ["auth", "client", "gateway", "interceptor", "manager", "server"]
+)
+def test_dir_of_a_package_shows_its_public_names_before_they_are_used(package: str) -> None:
+    program = f"import fairlead.{package} as p; print(set(p.__all__) - set(dir(p)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "set()"
+
+
+def test_entries_of_servers_are_read_without_importing_the_client() -> None:
+    """`fairlead list` must start fast, even before any module is compiled."""
+    program = (
+        "import sys, fairlead.config.discovery; print('fairlead.client.client' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_an_unknown_package_attribute_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'MCPNothing'"):
         _ = fairlead.MCPNothing  # type: ignore[attr-defined]
 
@@ -118,6 +140,6 @@ def test_unknown_name_is_an_attribute_error() -> None:
 @pytest.mark.parametrize(
     ("module", "name"), [(m, n) for m, names in FROM_FOLDERS.items() for n in names]
 )
-def test_packages_export_these_names(module: str, name: str) -> None:
+def test_each_package_exports_exactly_the_expected_names(module: str, name: str) -> None:
     assert name in importlib.import_module(module).__all__
     assert hasattr(importlib.import_module(module), name)

@@ -19,11 +19,11 @@ def test_generated_tables_are_up_to_date(page: Path) -> None:
     assert generate_docs.filled(text) == text, "run `make tables`"
 
 
-def test_plot_shows_the_latest_results() -> None:
+def test_the_benchmark_plot_shows_the_latest_results() -> None:
     assert generate_docs.PLOT.read_text() == generate_docs.plot(), "run `make tables`"
 
 
-def test_the_readme_has_a_generated_part() -> None:
+def test_the_readme_has_generated_sections() -> None:
     assert generate_docs.ROOT / "README.md" in generate_docs.pages()
 
 
@@ -49,7 +49,7 @@ def test_every_settings_class_has_a_table() -> None:
     assert found - {place.rpartition(":")[2] for place in places} == set()
 
 
-def test_every_settings_table_is_on_one_page() -> None:
+def test_every_settings_table_occurs_on_exactly_one_page() -> None:
     text = "".join(page.read_text() for page in generate_docs.pages())
     counts = {
         name: text.count(f"<!-- generated: {name} -->") for name in settings_tables.SETTINGS_TABLES
@@ -68,7 +68,7 @@ def test_every_settings_table_is_on_one_page() -> None:
         (50.0, "per second", "50 per second"),
     ],
 )
-def test_amounts_are_shown_with_their_unit(value: float, unit: str, shown: str) -> None:
+def test_setting_values_are_shown_with_their_unit(value: float, unit: str, shown: str) -> None:
     assert settings_tables.amount(value, unit) == shown
 
 
@@ -89,7 +89,7 @@ def test_amounts_are_shown_with_their_unit(value: float, unit: str, shown: str) 
         ("def f():\n    LIMIT = 1", None),
     ],
 )
-def test_numbers_with_upper_case_names_are_listed(
+def test_upper_case_number_constants_are_listed(
     source: str, shown: tuple[object, ...] | None
 ) -> None:
     found = [one[1:] for one in constants_table.constants_of("m.py", source)]

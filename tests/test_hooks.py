@@ -6,33 +6,34 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
-# Attributes of objects of other programs and libraries, which may be missing; "*" is a computed
+# Attributes that may be missing on objects of other programs and libraries; "*" is a computed
 # name. Hooks of our own classes are declared in a base class instead: `InterceptorBase`,
 # `ReplyPathBase`, `SharedStream` (channels), `EndpointHandler`.
 FOREIGN = {
-    # optional methods of interceptors without this base class
+    # optional methods of interceptors that are not derived from this class
     "interceptor/interceptor_base.py": {"*"},
-    "transport/channel.py": {"*"},  # optional methods of channels without this base class
-    "policy/load_interceptor.py": {"*"},  # names in a module of the user
-    "server/features/tool_modules.py": {"*"},  # functions in a module of the user
+    # Optional methods of channels that are not derived from this class.
+    "transport/channel.py": {"*"},
+    "policy/load_interceptor.py": {"*"},  # names in a user's module
+    "server/features/tool_modules.py": {"*"},  # functions in a user's module
     "server/features/text_arguments.py": {"description", "title"},  # annotations
     "server/schema/foreign_types.py": {"BaseModel"},  # pydantic
     "server/schema/output_schema_builder.py": {"_fields"},  # named tuples
-    "server/results/output_schema.py": {"*"},  # attributes of classes of the user
+    "server/results/output_schema.py": {"*"},  # attributes of user classes
     "server/schema/annotations.py": {"*", "metadata", "pattern"},  # annotations
-    "server/execution/handler_errors.py": {"*"},  # an attribute that marks an exception
+    "server/execution/handler_errors.py": {"*"},  # an attribute that marks logged exceptions
     "server/http_app/uvicorn_runner.py": {"servers"},  # uvicorn
     "transport/http/server/guarded_protocol.py": {"handshake_initiated"},  # uvicorn
     "client/mcp_transport/channel_transport.py": {"code"},  # exceptions raised by user code
-    "manager/tools/provider_adapters.py": {"*"},  # tool calls of the packages of providers
+    "manager/tools/provider_adapters.py": {"*"},  # tool calls from the packages of model providers
     "protocol/schema/schema_validator.py": {"name"},  # jsonschema-rs
     "protocol/schema/validation.py": {"errors"},  # pydantic
     "config/files/duplicate_keys.py": {"value"},  # pyyaml
     "config/files/formats.py": {"problem", "problem_mark"},  # pyyaml
     "config/files/source_locations.py": {"value"},  # pyyaml
     "cli/client/simple_commands.py": {"stray"},  # argparse
-    "cli/command_group.py": {"*"},  # a module of Fairlead, by the name of a command
-    "cli/serve/load_server.py": {"*"},  # names in a module of the user
+    "cli/command_group.py": {"*"},  # a Fairlead module, by the name of its command
+    "cli/serve/load_server.py": {"*"},  # names in a user's module
     "cli/tap/tap_pump.py": {"strerror"},  # exceptions
 }
 
@@ -63,7 +64,7 @@ def looked_for(file: Path) -> Iterator[str]:
             yield said
 
 
-def test_only_foreign_attributes_are_looked_up_with_a_default() -> None:
+def test_attributes_with_a_default_are_looked_up_only_on_foreign_objects() -> None:
     found = {
         file.relative_to(SOURCE).as_posix(): names
         for file in sorted(SOURCE.rglob("*.py"))
@@ -72,7 +73,7 @@ def test_only_foreign_attributes_are_looked_up_with_a_default() -> None:
     assert found == FOREIGN
 
 
-def test_check_finds_getattr_with_a_default_and_hasattr(tmp_path: Path) -> None:
+def test_the_hook_check_finds_getattr_with_a_default_and_hasattr(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text(
         "import os\n"

@@ -51,12 +51,12 @@ def changed(source: str, operator: str) -> list[str]:
         ("add-one", "__all__ = [1]", []),
     ],
 )
-def test_an_operator_makes_one_change(operator: str, before: str, after: list[str]) -> None:
+def test_a_mutation_operator_makes_one_change(operator: str, before: str, after: list[str]) -> None:
     assert operator in OPERATORS
     assert sorted(changed(before, operator)) == sorted(after)
 
 
-def test_mutant_names_the_lines_that_must_run_for_an_effect() -> None:
+def test_a_mutant_contains_the_lines_that_must_run_to_show_an_effect() -> None:
     source = b"LIMIT = 5\n\n\ndef f(a=1):\n    if a > 2:\n        return a\n    return 3\n"
     found = {(m.line, m.operator): m for m in mutants_of("m.py", source)}
     assert found[1, "add-one"].names == ("LIMIT",)

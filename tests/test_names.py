@@ -1,4 +1,4 @@
-"""Tests of the names and sizes of modules and packages, and of the places of tests."""
+"""Tests of the names and sizes of modules and packages, and of the locations of test files."""
 
 import ast
 from collections import defaultdict
@@ -13,13 +13,13 @@ PACKAGES = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
 
 MOST_MODULES = 14  # per package
 MOST_LINES = 500  # per file
-# Collections of similar modules, which have no size limit because a reader looks up one name.
+# Collections of similar modules have no size limit, because readers look up single modules.
 COLLECTIONS = {"config/hosts", "policy/actions", "protocol/types"}
 # Established nouns that end in "-ing".
 GERUNDS = {"framing", "logging", "routing", "sampling", "testing"}
 # Names of modules that exist on both the client and the server side of HTTP.
 HALVES = {"legacy_sse", "request_headers"}
-# Tests of several modules together, and of the repository itself.
+# Folders with tests of several modules together, or of the repository itself.
 ACROSS = {
     "attacks",
     "chaos",
@@ -54,26 +54,26 @@ def test_module_names_are_unique() -> None:
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
 
 
-def test_module_names_are_nouns() -> None:
+def test_module_names_do_not_end_in_ing() -> None:
     names = {path.stem for path in MODULES} - GERUNDS
     assert sorted(name for name in names if name.endswith("ing")) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
-def test_packages_are_documented_and_small(package: Path) -> None:
+def test_packages_have_a_docstring_and_a_limited_number_of_modules(package: Path) -> None:
     assert ast.get_docstring(ast.parse((package / "__init__.py").read_text()))
     modules = [path for path in package.glob("*.py") if path.stem != "__init__"]
     if relative(package) not in COLLECTIONS:
         assert len(modules) <= MOST_MODULES
 
 
-def test_files_are_short() -> None:
+def test_source_files_have_a_limited_number_of_lines() -> None:
     lengths = {relative(path): len(path.read_text().splitlines()) for path in MODULES}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
 def test_test_files_have_the_path_of_their_module() -> None:
-    """At least 85 % of the test files have the path of the module that they test."""
+    """At least 85 % of the test files have the same path as the module that they test."""
     files = [
         path.relative_to(TESTS)
         for path in TESTS.rglob("test_*.py")

@@ -1,4 +1,4 @@
-"""Tests of the wheel and the source distribution, installed and used as a user would."""
+"""Tests that install and use the wheel and the source distribution as a user would."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from tests.support.gateway_servers import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 240  # seconds for installing the dependencies
-LARGEST = 80 * 1024 * 1024  # bytes of an installation without extras, pip not counted
+LARGEST = 80 * 1024 * 1024  # maximum size in bytes of an installation without extras and pip
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT)]
 
@@ -108,7 +108,7 @@ def test_wheel_and_source_distribution_have_the_version_of_the_package(dist: Pat
     ]
 
 
-def test_the_wheel_has_the_package_with_its_type_information_and_nothing_else(dist: Path) -> None:
+def test_the_wheel_has_only_the_package_and_its_type_information(dist: Path) -> None:
     (wheel,) = dist.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
@@ -116,21 +116,21 @@ def test_the_wheel_has_the_package_with_its_type_information_and_nothing_else(di
     assert "fairlead/py.typed" in names
 
 
-def test_the_source_distribution_has_what_its_tests_need(dist: Path) -> None:
+def test_the_source_distribution_has_the_files_that_its_tests_need(dist: Path) -> None:
     (archive,) = dist.glob("*.tar.gz")
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
     assert {"pyproject.toml", "LICENSE", "src/fairlead/__init__.py", "tests/conftest.py"} <= names
 
 
-def test_the_command_prints_its_version(
+def test_the_installed_command_prints_its_version(
     installed: Path, tmp_path: Path, empty_home: dict[str, str]
 ) -> None:
     printed = run(installed / "fairlead", "--version", cwd=tmp_path, env=empty_home)
     assert fairlead.__version__ in printed
 
 
-def test_every_module_can_be_imported(
+def test_every_installed_module_can_be_imported(
     installed: Path, tmp_path: Path, empty_home: dict[str, str]
 ) -> None:
     python = installed / "python"
@@ -139,7 +139,7 @@ def test_every_module_can_be_imported(
     assert {"server", "client", "gateway", "cli", "testing"} <= packages
 
 
-def test_client_and_server_of_an_installation_work(
+def test_client_and_server_work_in_an_installation(
     installed: Path, tmp_path: Path, empty_home: dict[str, str]
 ) -> None:
     (tmp_path / "server.py").write_text(SERVER)
@@ -150,7 +150,7 @@ def test_client_and_server_of_an_installation_work(
     assert json.loads(printed)["content"][0]["text"] == "3"
 
 
-def test_up_serves_the_demo_servers(
+def test_the_up_command_of_an_installation_serves_the_demo_servers(
     installed: Path, tmp_path: Path, empty_home: dict[str, str]
 ) -> None:
     port = free_port()
@@ -176,7 +176,7 @@ def test_up_serves_the_demo_servers(
     assert gateway.returncode == 0
 
 
-def test_an_installation_without_extras_is_small(installed: Path) -> None:
+def test_the_size_of_an_installation_without_extras_is_limited(installed: Path) -> None:
     (packages,) = (installed.parent / "lib").glob("python3.*/site-packages")
     tools = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "wheel")
     size = sum(

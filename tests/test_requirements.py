@@ -11,7 +11,7 @@ MARKER = re.compile(r"\bmark\.covers\(([^)]+?),?\s*\)")
 
 
 def listed() -> dict[str, bool]:
-    """Return every id of the page, and whether it is ticked."""
+    """Return every requirement id on the page, and whether it is ticked."""
     return {name: tick == "x" for tick, name in LINE.findall(PAGE.read_text())}
 
 
@@ -20,7 +20,8 @@ def covered() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for file in sorted(TESTS.rglob("test_*.py")):
         for given in MARKER.findall(file.read_text()):
-            for name in ast.literal_eval(f"({given},)"):  # Raises for anything but literals.
+            # Raises an error unless all arguments are literals.
+            for name in ast.literal_eval(f"({given},)"):
                 found.setdefault(name, []).append(file.name)
     return found
 

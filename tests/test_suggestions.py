@@ -1,6 +1,7 @@
-"""Tests of messages about unknown names."""
+"""Tests of error messages for unknown names."""
 
 import time
+from itertools import islice, permutations
 
 import pytest
 
@@ -18,7 +19,7 @@ from fairlead.suggestions import close_matches, did_you_mean, unknown_name
         ("a\x1b[2Jb", [], r"unknown setting 'a\x1b[2Jb'"),
     ],
 )
-def test_unknown_name_shows_the_closest_name_or_all_names(
+def test_the_error_for_an_unknown_name_shows_the_closest_name_or_all_names(
     name: str, known: list[str], text: str
 ) -> None:
     assert unknown_name("setting", name, known) == text
@@ -31,11 +32,11 @@ def test_close_matches_returns_the_closest_name_first() -> None:
     assert close_matches("quite different", known) == []
 
 
-def test_names_that_differ_only_in_case_match_the_first_of_them() -> None:
+def test_only_the_first_of_several_names_that_differ_in_case_is_suggested() -> None:
     assert close_matches("NOTES", ["Notes", "notes"], most=3) == ["Notes"]
 
 
-def test_did_you_mean_joins_several_names() -> None:
+def test_a_did_you_mean_hint_joins_several_names() -> None:
     assert did_you_mean(["a", "b"]) == "did you mean 'a' or 'b'?"
     assert did_you_mean([]) == ""
 
@@ -44,3 +45,12 @@ def test_very_long_names_are_compared_in_bounded_time() -> None:
     started = time.monotonic()
     assert close_matches("ab" * 1_000_000, ["ab" * 999_999]) == ["ab" * 999_999]
     assert time.monotonic() - started < 1
+
+
+def test_an_unknown_name_is_compared_with_thousands_of_names_in_bounded_time() -> None:
+    words = ("create", "list", "get", "update", "delete", "search", "note", "issue", "branch")
+    known = ["server_" + "_".join(one) for one in islice(permutations(words, 8), 100_000)]
+    wanted = known[4321]
+    started = time.process_time()
+    assert close_matches(wanted.replace("search", "serch"), known) == [wanted]
+    assert time.process_time() - started < 0.5

@@ -28,7 +28,7 @@ from fairlead.transport.memory import memory_pair
 from fairlead.wire import encode
 from tests.support.gateway_servers import LIMIT
 
-SIZE = 60_000  # approximate bytes of a request
+SIZE = 60_000  # approximate size of a request in bytes
 TIMES = 50  # limit, as a multiple of the processor time of an echo
 LEAST = 0.0004  # lower bound in seconds for the time of an echo, because of the clock's resolution
 FACTOR, MORE = 16, 64 << 10  # allowed output: bytes per byte of input, and additional bytes
@@ -45,14 +45,14 @@ class Leaf(msgspec.Struct, tag="leaf"):
 
 
 class Pair(msgspec.Struct, tag="pair"):
-    """A pair of trees."""
+    """A node with two subtrees."""
 
     left: "Leaf | Pair"
     right: "Leaf | Pair"
 
 
 class Both(msgspec.Struct, tag="both"):
-    """Another pair of trees."""
+    """Another kind of node with two subtrees."""
 
     left: "Leaf | Pair | Both"
     right: "Leaf | Pair | Both"
@@ -165,7 +165,7 @@ def tree(levels: int) -> Any:
     return {"root": value}
 
 
-# Each function returns a frame and the number of messages that answer the frame.
+# Each function returns a frame and the expected number of responses to it.
 SHAPES: dict[str, Callable[[], tuple[bytes, int]]] = {
     "unknown arguments": lambda: (call("add", {f"x{n}": n for n in range(5000)}), 1),
     "unknown arguments, some": lambda: (call("add", {f"x{n}": n for n in range(900)}), 1),
@@ -213,7 +213,10 @@ SHAPES: dict[str, Callable[[], tuple[bytes, int]]] = {
         1,
     ),
     "a bad cursor": lambda: (request("tools/list", {"cursor": "x" * SIZE}), 1),
-    "a bad cursor of resources": lambda: (request("resources/list", {"cursor": "A" * SIZE}), 1),
+    "an invalid cursor for resources": lambda: (
+        request("resources/list", {"cursor": "A" * SIZE}),
+        1,
+    ),
     "an unknown prompt": lambda: (request("prompts/get", {"name": "x" * SIZE}), 1),
     "prompt arguments": lambda: (
         request("prompts/get", {"name": "greet", "arguments": {f"x{n}": "y" for n in range(4000)}}),
@@ -224,7 +227,7 @@ SHAPES: dict[str, Callable[[], tuple[bytes, int]]] = {
         1,
     ),
     "an unknown resource": lambda: (request("resources/read", {"uri": "x://" + "y" * SIZE}), 1),
-    "a resource of a template": lambda: (
+    "a resource that matches a template": lambda: (
         request("resources/read", {"uri": "db://a/b?" + "&" * 15_000 + "#"}),
         1,
     ),
@@ -234,7 +237,7 @@ SHAPES: dict[str, Callable[[], tuple[bytes, int]]] = {
     ),
     "a subscription": lambda: (request("resources/subscribe", {"uri": "x://" + "y" * SIZE}), 1),
     "an unknown level": lambda: (request("logging/setLevel", {"level": "x" * SIZE}), 1),
-    "a completion of nothing": lambda: (
+    "a completion without a reference": lambda: (
         request(
             "completion/complete",
             {
@@ -244,7 +247,7 @@ SHAPES: dict[str, Callable[[], tuple[bytes, int]]] = {
         ),
         1,
     ),
-    "a completion of a template": lambda: (
+    "a completion for a template": lambda: (
         request(
             "completion/complete",
             {
@@ -285,9 +288,9 @@ SHAPES: dict[str, Callable[[], tuple[bytes, int]]] = {
         128,
     ),
     "a batch of numbers": lambda: (batch([b"1"] * 128), 1),
-    "a batch of too much": lambda: (batch([b"1"] * 30_000), 1),
-    "a batch of too many": lambda: (batch([request("tools/list")] * 1000), 1),
-    # Last, because it begins a new conversation, which does not support batches.
+    "a batch with too many bytes": lambda: (batch([b"1"] * 30_000), 1),
+    "a batch with too many messages": lambda: (batch([request("tools/list")] * 1000), 1),
+    # This must be last: it starts a new session, which does not support batches.
     "a second initialize": lambda: (
         request(
             "initialize",
@@ -345,7 +348,7 @@ KINDS = ["server", "gateway", "guarded gateway"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-async def test_no_request_costs_much_more_than_an_echo(kind: str) -> None:
+async def test_no_request_costs_much_more_processor_time_or_output_than_an_echo(kind: str) -> None:
     prefix = "" if kind == "server" else "e_"
     worst = []
     async with opened(kind) as line:
@@ -353,7 +356,7 @@ async def test_no_request_costs_much_more_than_an_echo(kind: str) -> None:
             frame, answers = shape()
             frame = frame.replace(b'"name": "', f'"name": "{prefix}'.encode(), 1)
             echo = call(f"{prefix}echo", {"text": "x" * len(frame)})
-            await line.send(frame, answers)  # warm up: some work is only done once
+            await line.send(frame, answers)  # warm up: some caches are filled only once
             spent = min([await cost(line, frame, answers) for _ in range(3)])
             usual = max(median([await cost(line, echo, 1) for _ in range(5)]), LEAST)
             # a busy machine distorts measurements, so measure again before failing

@@ -1,4 +1,4 @@
-"""Approvals cover every part of a project that decides what runs; a change requires a new one."""
+"""Approvals cover everything in a project that affects the commands it runs."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ from tests.support.cli_user import Person, person
 from tests.support.examples import examples
 from tests.support.project_files import project_files, put, servers_in, written
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 __all__ = ["person"]
 
@@ -169,7 +169,7 @@ def places_in(value: Any) -> list[Any]:
 
 
 def change(draw: Callable[[Any], Any], document: dict[str, Any]) -> None:
-    """Change a document in one place: a value, a key, the order, or an added item."""
+    """Make one change to a document: a value, a key, the order, or an added item."""
     place = draw(st.sampled_from(places_in(document)))
     keys = list(place) if isinstance(place, dict) else list(range(len(place)))
     how = draw(st.sampled_from(["set", "remove", "add", "turn", "repeat", "nest"]))
@@ -295,7 +295,7 @@ def test_changed_inputs_that_an_entry_does_not_use_require_no_new_approval(tmp_p
     assert trust.trusts(vscode(tmp_path, entry, inputs=inputs))
 
 
-def test_changed_variables_and_inputs_of_the_user_require_no_new_approval(tmp_path: Path) -> None:
+def test_changed_user_variables_and_inputs_require_no_new_approval(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "approvals.json")
     entry = {"command": "${env:SET}", "args": ["${input:a}"]}
     found = vscode(tmp_path, entry, inputs=[{"id": "a", "default": "x"}])
@@ -305,7 +305,7 @@ def test_changed_variables_and_inputs_of_the_user_require_no_new_approval(tmp_pa
     assert (made.command, made.args) == ("another", ["answer"])
 
 
-def test_a_file_that_changes_after_it_was_read_is_not_used(tmp_path: Path) -> None:
+def test_an_env_file_that_changes_after_it_was_read_is_not_used(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "approvals.json")
     put(tmp_path, ".env", "A=approved")
     found = vscode(tmp_path, {"command": "x", "envFile": "${workspaceFolder}/.env"})
@@ -362,7 +362,7 @@ def test_references_to_too_many_files_are_rejected(tmp_path: Path) -> None:
     assert "more than 16 files" in loaded.warnings[0].reason
 
 
-def test_a_running_manager_notices_a_changed_file(tmp_path: Path) -> None:
+def test_a_changed_env_file_changes_the_digest_of_its_entry(tmp_path: Path) -> None:
     put(tmp_path, ".env", "A=1")
     vscode(tmp_path, {"command": "x", "envFile": ".env"})
     read = snapshot_reader(tmp_path, loading={"home": "/nowhere", "env": ENV})
@@ -375,7 +375,7 @@ def test_a_running_manager_notices_a_changed_file(tmp_path: Path) -> None:
 # Displayed values
 
 
-def test_approve_shows_resolved_values_and_where_they_come_from(person: Person) -> None:
+def test_approve_shows_resolved_values_and_their_origins(person: Person) -> None:
     put(person.project, ".env", "MODE=fast\nDB_PASSWORD=hunter22\n")
     entry = {
         "command": "./run.sh",
@@ -472,7 +472,9 @@ def test_a_relative_command_runs_in_the_folder_of_its_project(
     assert not (person.folder / "evil").exists()
 
 
-async def test_every_way_to_start_a_server_uses_the_same_folder(tmp_path: Path) -> None:
+async def test_all_commands_start_a_server_in_the_same_working_directory(
+    tmp_path: Path,
+) -> None:
     trust = Trust(tmp_path / "approvals.json")
     project = tmp_path / "project"
     entry = {"command": "bin/run", "args": ["./a"], "cwd": "sub"}
@@ -501,7 +503,7 @@ def test_an_imported_entry_keeps_the_folder_of_its_project(person: Person) -> No
     person.does("mcp", "approve", "p", "--yes")
     done = person.does("mcp", "import", "cursor", "p")
     assert done.code == 0
-    assert "is a file of the project and may change" in done.err
+    assert "is a project file and may change" in done.err
     copied = person.read("ours/mcp.json")["mcpServers"]["p"]
     project = str(person.project)
     assert copied["command"] == f"{project}/sub/run"

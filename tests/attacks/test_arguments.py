@@ -1,4 +1,4 @@
-"""Invalid arguments: the size of the error and the cost of finding it."""
+"""Invalid arguments: the size of the error and the time to produce it."""
 
 import json
 import time
@@ -64,7 +64,7 @@ async def call(tool: str, arguments: dict[str, Any]) -> tuple[str, float, int]:
     return text, took, len(json.dumps(answer)) - 16 * len(json.dumps(request))
 
 
-async def test_unknown_arguments_are_named_once_each() -> None:
+async def test_an_error_names_each_unknown_argument_only_once() -> None:
     text, took, excess = await call("add", {f"unknown_{n}": 1 for n in range(900)})
     problems = json.loads(text)["field_errors"]
     assert problems[2]["field"] == "unknown_0"
@@ -91,7 +91,7 @@ async def test_errors_about_arguments_are_limited_in_size(tool: str, arguments: 
     assert excess < 64 << 10
 
 
-async def test_a_deep_value_is_rejected_without_explaining_every_path() -> None:
+async def test_a_deeply_nested_argument_is_rejected_quickly() -> None:
     value: Any = "wrong"
     for _ in range(40):
         value = {"type": "sum", "left": value, "right": 1}
@@ -119,7 +119,7 @@ def deep(levels: int) -> Any:
     return value
 
 
-def test_problems_of_a_union_are_explained_only_to_a_limited_depth() -> None:
+def test_errors_in_a_union_are_explained_only_to_a_limited_depth() -> None:
     checker = Checker(union("add", "mul"))
     shallow = checker.problems(deep(3))
     assert "anyOf" in shallow[0].constraint
@@ -136,7 +136,7 @@ def test_problems_of_a_union_are_explained_only_to_a_limited_depth() -> None:
     assert checker.problems(fits) == []
 
 
-def test_problems_in_a_recursive_schema_with_one_matching_type_are_explained_at_any_depth() -> None:
+def test_errors_in_a_recursive_schema_with_one_matching_type_are_explained_at_any_depth() -> None:
     schema = {
         "$defs": {
             "json": {
@@ -158,7 +158,9 @@ def test_problems_in_a_recursive_schema_with_one_matching_type_are_explained_at_
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
 @pytest.mark.parametrize("deeper", [False, True])
-def test_a_schema_whose_references_multiply_is_rejected(keyword: str, deeper: bool) -> None:
+def test_a_schema_whose_references_expand_exponentially_is_rejected(
+    keyword: str, deeper: bool
+) -> None:
     schema: dict[str, Any] = {"$ref": "#/$defs/d0", "$defs": {"d40": {"type": "integer"}}}
     for n in range(40):
         following = {"$ref": f"#/$defs/d{n + 1}"}
@@ -172,7 +174,7 @@ def test_a_schema_whose_references_multiply_is_rejected(keyword: str, deeper: bo
 
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "(?=a)(a+)+$", r"(a*)*\1c", "(a|aa)+$"])
 @pytest.mark.parametrize("place", ["pattern", "patternProperties"])
-def test_patterns_of_a_foreign_schema_take_linear_time(pattern: str, place: str) -> None:
+def test_patterns_in_a_foreign_schema_are_matched_in_linear_time(pattern: str, place: str) -> None:
     text = "a" * 60_000 + "b"
     schema: dict[str, Any] = {"pattern": pattern}
     value: Any = text
@@ -198,7 +200,7 @@ def test_a_foreign_schema_is_limited_in_size_and_references(schema: dict[str, An
         SchemaValidator(schema, foreign=True)
 
 
-def test_an_error_is_truncated_when_it_is_encoded() -> None:
+def test_message_and_data_of_an_encoded_error_are_truncated() -> None:
     said = failure(1, -32602, "x" * 100_000, {"uri": "y" * 100_000})
     assert len(said.message) == ERROR_TEXT.value
     assert len(said.error) < ERROR_DATA.value

@@ -1,4 +1,4 @@
-"""Arguments of a call reach the server unchanged on every route."""
+"""Call arguments reach the server unchanged on every route."""
 
 import asyncio
 import contextlib
@@ -101,7 +101,7 @@ def text_of(result: Any) -> str:
 
 
 async def open_routes(stack: contextlib.AsyncExitStack, entry: dict[str, Any]) -> dict[str, Call]:
-    """Return one function per route to the tool; each returns the line that the server received."""
+    """Return one call function per route; each returns the line that the server received."""
     enter = stack.enter_async_context
     routes: dict[str, Call] = {}
 
@@ -206,7 +206,7 @@ class Running:
             self._opened.set()
 
     def call(self, route: str, arguments: dict[str, Any]) -> str:
-        """Return the line that the server received by this route."""
+        """Return the line that the server received on this route."""
         work = asyncio.wait_for(self.routes[route](arguments), LIMIT)
         return str(asyncio.run_coroutine_threadsafe(work, self.loop).result(LIMIT))
 
@@ -271,14 +271,16 @@ def test_a_null_is_omitted_where_the_schema_forbids_it(running: Running, route: 
 
 @settings(max_examples=examples(100))
 @given(arguments=objects)
-def test_the_command_line_parses_any_object_unchanged(arguments: dict[str, Any]) -> None:
+def test_json_arguments_on_the_command_line_are_parsed_unchanged(arguments: dict[str, Any]) -> None:
     assert spelled(parse([], json.dumps(arguments)).fit({})) == spelled(arguments)
     words = {key: value for key, value in arguments.items() if key and not set(key) & {"=", ":"}}
     given = parse([f"{key}:={json.dumps(value)}" for key, value in words.items()], None)
     assert spelled(given.fit({})) == spelled(words)
 
 
-def test_an_empty_string_on_the_command_line_is_a_value(running: Running) -> None:
+def test_an_argument_without_a_value_on_the_command_line_is_an_empty_string(
+    running: Running,
+) -> None:
     command = [sys.executable, "-m", "fairlead", "call", "echo", "title=", "note=null"]
     done = subprocess.run(
         [*command, "options:={}", "--", *[running.entry["command"], *running.entry["args"]]],  # type: ignore[list-item]

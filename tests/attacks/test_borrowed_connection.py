@@ -11,7 +11,7 @@ from fairlead import MCPClient
 from fairlead.client.client_config import MCPClientConfig
 from fairlead.gateway import Gateway
 
-# A server of the handshake era that notifies of the subscribed resources.
+# A handshake-era server that sends updates for subscribed resources.
 _SERVER = """
 import json, sys
 

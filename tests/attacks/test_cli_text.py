@@ -93,7 +93,7 @@ def test_every_hidden_character_is_escaped_between_letters() -> None:
         "→ ☎︎",
     ],
 )
-def test_ordinary_text_is_displayed_unchanged(text: str) -> None:
+def test_text_in_any_script_is_displayed_unchanged(text: str) -> None:
     assert (visible(text), safe(text), json_text(text)) == (text, text, f'"{text}"')
 
 
@@ -122,11 +122,11 @@ def test_a_long_text_of_hidden_characters_is_escaped_quickly(sign: str) -> None:
     assert time.process_time() - began < 5
 
 
-def test_displayed_prose_keeps_its_spaces() -> None:
+def test_wide_spaces_in_displayed_prose_are_kept() -> None:
     assert prose("\u3000日本\u00a0\u202e") == "\u3000日本\u00a0\\u202e"
 
 
-# The output of commands
+# Output of commands
 
 
 def is_clean(text: str) -> bool:
@@ -206,7 +206,7 @@ for evil in {EVIL!r}:
         assert is_clean(done.err), (words, done.err)
 
 
-def test_text_of_a_message_cannot_imitate_the_label_of_another_message() -> None:
+def test_text_in_a_message_cannot_imitate_the_label_of_another_message() -> None:
     err = io.StringIO()
     with redirect_stderr(err):
         print_message("warning", "first\nhint: `rm -r .`\n\x1b[2Jlast")
@@ -267,7 +267,7 @@ NAMES = ["a; rm -rf ~", "$(id)", "`id`", "a b", "-x", "--yes", "a'b", 'a"b', "a\
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_a_suggested_command_quotes_the_name(person: Person, name: str) -> None:
+def test_a_suggested_command_quotes_the_server_name_for_a_shell(person: Person, name: str) -> None:
     person.has("project/.mcp.json", {name: {"command": "x"}})
     done = person.does("mcp", "test", "--", name)
     [pasted] = re.findall(r"`(fairlead mcp approve .*?)` shows what", done.err)
@@ -291,19 +291,19 @@ def test_a_quoted_argument_is_one_word_without_hidden_characters(word: str) -> N
         assert shlex.split(text) == [word]
 
 
-def test_quoted_words_are_what_a_shell_reads() -> None:
+def test_a_shell_reads_quoted_words_as_the_original_words() -> None:
     words = [*NAMES, *EVIL, "a\\b\u200b'c", "", "é\u200b"]
     command = " ".join(["fairlead", *map(quoted, words)])
     assert words_of(command)[1:] == words
 
 
 def test_an_operand_that_looks_like_an_option_follows_two_dashes() -> None:
-    assert suggest("mcp", "approve", operands=["-x"]) == "`fairlead mcp approve -- -x`"
-    assert suggest("mcp", "approve", operands=["x"]) == "`fairlead mcp approve x`"
+    assert suggest("mcp", "approve", operands=["-x"]).endswith(" mcp approve -- -x`")
+    assert suggest("mcp", "approve", operands=["x"]).endswith(" mcp approve x`")
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_hints_of_all_commands_quote_names(person: Person, name: str) -> None:
+def test_hints_of_all_commands_quote_server_names(person: Person, name: str) -> None:
     person.has("project/.mcp.json", {name: {"command": "x"}})
     person.has("home/.cursor/mcp.json", {f"{name}2": {"command": "./y z"}})
     person.has("ours/mcp.json", {f"{name}3": {"command": "z", "enabled": False}})
@@ -328,7 +328,7 @@ def test_hints_of_all_commands_quote_names(person: Person, name: str) -> None:
             assert not any(one.startswith(name[:2]) for one in got[2:]), (words, pasted)
 
 
-def test_addresses_in_hints_are_quoted() -> None:
+def test_urls_in_hints_are_quoted() -> None:
     lines = dict(connect_hints("http://127.0.0.1:1/mcp?a=$(id)", has_token=False))
     assert "'http://127.0.0.1:1/mcp?a=$(id)'" in lines["Claude Code"]
     assert "'http://127.0.0.1:1/mcp?a=$(id)'" in lines["Fairlead"]
@@ -342,7 +342,7 @@ def test_pretty_json_escapes_hidden_characters() -> None:
     assert is_clean(out.getvalue())
 
 
-def test_our_configuration_file_is_written_even_with_hidden_characters_in_names(
+def test_fairlead_writes_its_configuration_file_despite_hidden_characters_in_names(
     person: Person,
 ) -> None:
     file = person.has("ours/mcp.json", {"a\ud800": {"command": "\u202e"}})

@@ -37,15 +37,17 @@ OPENING = {
     },
 }
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-# The rule for shares, compared with a model
+# Share limits, compared with a model
 
 
 class Model:
-    """Items of several clients, with the invariants of their shares."""
+    """A model of the items of several clients that checks their shares."""
 
     def __init__(self, total: int, per_client: int) -> None:
         self.total, self.per_client = total, per_client
-        self.held: dict[int, tuple[str, bool]] = {}  # by item: its owner, and whether it is idle
+        self.held: dict[
+            int, tuple[str, bool]
+        ] = {}  # maps each item to its owner and whether it is idle
         self.limit = Limit(total, "items", "client", "")
         self.shares: ClientShares[int] = ClientShares(
             total, per_client, self.limit, is_idle=lambda item: self.held[item][1], used=float
@@ -63,7 +65,7 @@ class Model:
             victim = self.shares.make_room(client)
         except NoShareLeft:
             assert full or own >= self.per_client
-            # refused below its share, so no client may have more than the fair share
+            # refusal below the share: no other client may exceed its share either
             if own < min(fair, self.per_client):
                 assert max(counts.values()) <= fair
             return
@@ -103,7 +105,7 @@ class Model:
         max_size=60,
     ),
 )
-def test_a_client_below_its_share_keeps_its_items_and_is_accepted(
+def test_a_client_below_its_share_can_add_items_and_keeps_them(
     total: int, per_client: int, steps: list[Any]
 ) -> None:
     model = Model(total, per_client)
@@ -115,7 +117,7 @@ def test_a_client_below_its_share_keeps_its_items_and_is_accepted(
         model.check()
 
 
-def test_an_idle_item_is_found_after_many_items_in_use() -> None:
+def test_an_idle_item_is_found_behind_many_items_in_use() -> None:
     model = Model(200, 200)
     for number in range(200):
         model.open("a", idle=number == 150)
@@ -256,7 +258,7 @@ async def test_active_sessions_of_one_client_do_not_exclude_other_clients(kind: 
 
 
 @KINDS
-async def test_streams_of_http_sse_are_shared_fairly(kind: str) -> None:
+async def test_http_sse_streams_are_shared_fairly_between_clients(kind: str) -> None:
     async with two_clients(kind, max_sessions=6) as (greedy, modest):
         streams = [await greedy.listen("/sse") for _ in range(8)]
         assert [stream.status for stream in streams] == [200] * 6 + [503] * 2
@@ -296,7 +298,7 @@ async def test_websockets_are_shared_fairly_between_clients(kind: str) -> None:
 # Stored events and sessions
 
 
-def test_events_of_one_client_do_not_evict_those_of_another() -> None:
+def test_stored_events_of_one_client_do_not_evict_events_of_another() -> None:
     owners = {"s": "modest"}
     store = MemoryEventStore(max_bytes=1000, max_total=4000, owner_of=lambda s: owners.get(s, "?"))
     store.append("s", "p1", 1, b"x" * 300)

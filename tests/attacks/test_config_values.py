@@ -29,7 +29,7 @@ from fairlead.policy.rules.load_rules import read_rules
 from tests.support.examples import examples
 from tests.support.project_files import put, written
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 ODD_YAML = {
     "int and str keys": "{1: a, b: c}",
@@ -133,7 +133,7 @@ def read_or_refuse(rules: Path, gateway: Path) -> None:
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("value", ODD_YAML.values(), ids=ODD_YAML)
-def test_odd_yaml_values_invalidate_only_their_entry(
+def test_an_unusual_yaml_value_invalidates_only_its_entry(
     tmp_path: Path, place: str, value: str
 ) -> None:
     for name in YAML_FILES:
@@ -144,7 +144,7 @@ def test_odd_yaml_values_invalidate_only_their_entry(
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("value", ODD_YAML.values(), ids=ODD_YAML)
-def test_odd_yaml_values_in_gateway_and_rules_files_raise_config_errors(
+def test_unusual_yaml_values_in_gateway_and_rules_files_raise_config_errors(
     tmp_path: Path, place: str, value: str
 ) -> None:
     text = place.format(value).replace("mcpServers", "rules").replace("command", "do")
@@ -153,13 +153,13 @@ def test_odd_yaml_values_in_gateway_and_rules_files_raise_config_errors(
     read_or_refuse(tmp_path / "rules.yaml", tmp_path / "gateway.yaml")
 
 
-def test_yaml_keys_keep_the_text_of_the_file() -> None:
+def test_yaml_keys_are_read_as_the_text_in_the_file() -> None:
     text = "on: 1\n1: 2\nnull: 3\n1.50: 4\n2024-01-01: 5\n0x1F: 6\n'on ': 7\n"
     document = parse("a.yaml", text.encode(), strict=False)
     assert list(document.data) == ["on", "1", "null", "1.50", "2024-01-01", "0x1F", "on "]
 
 
-def test_a_number_and_the_same_text_are_one_key_in_strict_files() -> None:
+def test_a_number_and_the_same_text_in_quotes_are_duplicate_keys_in_strict_files() -> None:
     with pytest.raises(ConfigError, match="duplicate key"):
         parse("a.yaml", b'1: a\n"1": b\n')
     assert parse("a.yaml", b'1: a\n"1": b\n', strict=False).data == {"1": "b"}
@@ -242,7 +242,9 @@ def files_of_all_hosts() -> list[str]:
 
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(DOCUMENTS)
-def test_no_document_in_any_file_breaks_discovery(document: dict[str, Any]) -> None:
+def test_discovery_raises_no_exception_for_any_document_in_any_configuration_file(
+    document: dict[str, Any],
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for name in files_of_all_hosts():
@@ -253,7 +255,9 @@ def test_no_document_in_any_file_breaks_discovery(document: dict[str, Any]) -> N
 
 @settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(DOCUMENTS)
-def test_no_document_breaks_the_list_command(document: dict[str, Any]) -> None:
+def test_the_list_command_succeeds_with_any_document_in_a_configuration_file(
+    document: dict[str, Any],
+) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         for name in ("HOME", "FAIRLEAD_HOME"):
             patch.setenv(name, f"{folder}/{name}")
@@ -269,7 +273,7 @@ def test_no_document_breaks_the_list_command(document: dict[str, Any]) -> None:
 
 @settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(DOCUMENTS.map(lambda document: {**document, "rules": document.get("mcp")}))
-def test_no_document_breaks_the_readers_of_gateway_and_rules_files(
+def test_gateway_and_rules_files_with_any_document_are_read_or_rejected(
     document: dict[str, Any],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Declared capabilities select a client's connection and cannot exhaust the processes of others."""
+"""Declared capabilities select connections and cannot exhaust those of other clients."""
 
 import asyncio
 import sys
@@ -28,7 +28,7 @@ from tests.support.virtual_time import VirtualTime
 LIMIT = 30.0
 
 
-# Each of these declarations needs another connection.
+# Each of these declarations needs its own connection.
 KINDS = [
     msgspec.json.encode({**elicitation, **sampling, **roots})
     for elicitation, sampling, roots in product(
@@ -45,7 +45,7 @@ def caller(principal: Principal, kind: int = 0) -> Caller:
 
 @asynccontextmanager
 async def connections(max_connections: int, **settings: Any) -> AsyncIterator[UpstreamPool]:
-    """Yield the connections to a server of the handshake era."""
+    """Yield the connection pool of a handshake-era server."""
     limits = {"max_connections": max_connections, **settings}
     found = UpstreamPool(target_for(MCPServer("s")), RelaySettings(era="handshake", **limits))
     try:
@@ -64,7 +64,7 @@ def held_by(place: UpstreamPool, principal: Principal) -> list[UpstreamConnectio
     "half of a server's connections per client",
     'the client gets a "busy" error; other clients still get connections',
 )
-async def test_a_client_has_at_most_half_of_the_connections() -> None:
+async def test_a_client_gets_at_most_half_of_the_connections_to_a_server() -> None:
     async with connections(8) as place:
         for kind in range(4):
             await place.for_caller(caller("greedy", kind))
@@ -81,7 +81,7 @@ async def test_a_client_has_at_most_half_of_the_connections() -> None:
     "unknown capabilities do not select a connection",
     "the client has one connection",
 )
-async def test_invented_capabilities_do_not_open_connections() -> None:
+async def test_unknown_capabilities_do_not_open_connections() -> None:
     async with connections(8) as place:
         for number in range(20):
             declared = b'{"experimental":{"kind%d":{}},"invented%d":{}}' % (number, number)
@@ -151,7 +151,7 @@ async def test_failed_attempts_of_one_principal_do_not_delay_another() -> None:
             with pytest.raises(ConnectFailed):
                 await place.for_caller(caller("breaks-it"))
             failing = False
-            # The principal that failed must wait for its backoff.
+            # The principal whose attempts failed must wait for its backoff.
             with pytest.raises(ConnectFailed, match="cannot be reached"):
                 await place.for_caller(caller("breaks-it"))
             assert (await place.for_caller(caller("other"))).alive
@@ -173,7 +173,7 @@ async def test_the_number_of_principals_with_remembered_failures_is_limited() ->
     await place.close()
 
 
-# A server of the handshake era that exits if the client declares sampling.
+# A handshake-era server that exits if the client declares sampling.
 _EXITS = """
 import json, sys
 
@@ -223,7 +223,7 @@ async def test_a_process_that_exits_for_one_client_does_not_affect_others(tmp_pa
         async with MCPClient.connect_inprocess(gateway) as client:
             assert (await client.call_tool("s_echo", {"text": "a"}))["content"][0]["text"] == "a"
             async with MCPClient.connect_inprocess(gateway, on_sample=sample) as attacker:
-                # the client's own process exits, so the first process serves it without sampling
+                # the client's own process exits, so it shares the first process, without sampling
                 for _ in range(10):
                     served = await attacker.call_tool("s_echo", {"text": "x"})
                     assert served["content"][0]["text"] == "x"

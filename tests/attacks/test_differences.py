@@ -12,7 +12,7 @@ from fairlead.policy.tool_lock.suspicious_text import find_suspicious_text
 from fairlead.policy.tool_lock.tool_diff import difference_of
 from fairlead.protocol.targets.unique_names import merge_names
 
-QUICK = 0.5  # seconds of processor time; a definition of 6 KB once took 12
+QUICK = 0.5  # seconds of processor time; an earlier version took 12 s for 6 KB
 
 
 def tool(**members: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_showing_a_changed_tool_takes_little_time_and_space(name: str) -> None:
+def test_comparing_hostile_tool_definitions_takes_limited_time_and_output(name: str) -> None:
     before, now = HOSTILE[name]
     approved = LockedTool(digest_of(before), before)
     began = time.process_time()
@@ -53,7 +53,7 @@ def test_showing_a_changed_tool_takes_little_time_and_space(name: str) -> None:
     assert max(map(len, difference.lines)) < DIFFERENCE_TEXT.value + 50
 
 
-def test_a_long_line_is_shown_from_its_first_difference() -> None:
+def test_a_long_line_in_a_tool_difference_is_shown_from_its_first_difference() -> None:
     before, now = tool(description="a" * 5000 + "before"), tool(description="a" * 5000 + "now")
     difference = difference_of(LockedTool(digest_of(before), before), now)
     assert difference is not None

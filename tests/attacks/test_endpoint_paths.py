@@ -1,4 +1,4 @@
-"""Rules on the path of an endpoint apply to every spelling of the path."""
+"""Rules on an endpoint path apply to every spelling of the path."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ from tests.support.http_server import serving
         ("/mcp/one/", "/mcp/one"),
     ],
 )
-async def test_every_spelling_of_a_path_is_the_path_of_the_endpoint(
+async def test_trailing_slashes_do_not_change_the_path_of_an_endpoint(
     written: str, path: str, stateless: bool
 ) -> None:
     seen: list[str | None] = []

@@ -1,4 +1,4 @@
-"""Error texts: clients see a server's name and a reason; only its owner sees details."""
+"""Error messages show clients a server's name and a reason, and details only to its owner."""
 
 import asyncio
 import contextlib
@@ -38,14 +38,14 @@ META = {
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 
-# None of these looks like a credential, so redaction patterns do not find them.
+# These do not look like credentials, so redaction patterns do not match them.
 PRINTED = "zebra crossing nineteen"
 ARGUMENT = "walrus-umbrella"
 VARIABLE = "velvet-typhoon"
 PLACE = "quartz-lantern"
 HIDDEN = (PRINTED, ARGUMENT, VARIABLE, PLACE, "Traceback", ".py")
 
-# A server with one fault.
+# A server with the fault named in its argument.
 FAULTY = f"""
 import json, sys, time
 fault = sys.argv[1]
@@ -60,7 +60,7 @@ if fault == "chats":
 for line in sys.stdin:
     message = json.loads(line)
     method = message.get("method")
-    if fault == "dies of a probe" and method != "notifications/initialized":
+    if fault == "exits on a probe" and method != "notifications/initialized":
         sys.exit(7)
     answer = {{"jsonrpc": "2.0", "id": message.get("id")}}
     if method == "initialize":
@@ -93,7 +93,7 @@ PROGRAMS = {
     "hangs": "did not answer within 1.5 s",
     "chats": "writes output that is not MCP messages",
     "refuses": "answered with error -32000",
-    "dies of a probe": "exited with code 7 during start-up",
+    "exits on a probe": "exited with code 7 during start-up",
     "crashes in a call": "exited with code 3",
     "hangs in a call": "did not answer within 1.5 s",
     "answers garbage": "sent a message that cannot be read",
@@ -172,7 +172,7 @@ class Visit:
         return [("tools/list", {}), ("tools/call", {"name": tool, "arguments": {}})]
 
     def check(self, reason: str) -> None:
-        """Assert that the client received the reason and no detail that is for the owner only."""
+        """Assert that the client received the reason and no private detail."""
         everything = "\n".join(self.heard)
         assert reason in everything, everything
         for hidden in (*HIDDEN, sys.executable, os.path.basename(sys.executable)):
@@ -230,7 +230,7 @@ async def test_clients_of_a_proxy_do_not_see_the_output_or_command(
         visit = Visit(web)
         await visit.in_a_session(url, "do")
         await visit.without_a_session(url, "do")
-        # a refusal has the server's own message, which is meant for its clients
+        # an error response has the server's own message, which clients may see
         if fault != "refuses":
             visit.check(f"server 'bad' {reason}")
         assert PRINTED not in "".join(visit.heard)
@@ -379,7 +379,7 @@ def test_the_command_line_shows_the_output_of_a_server(tmp_path: Path) -> None:
     assert PRINTED in run_fairlead(tmp_path, *call).stderr
 
 
-def test_the_proxy_command_sends_its_client_only_a_reason(tmp_path: Path) -> None:
+def test_the_proxy_command_sends_its_client_only_a_public_reason(tmp_path: Path) -> None:
     given = entry(tmp_path, "exits")
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
     params = {**hello, "clientInfo": {"name": "c", "version": "1"}}
@@ -391,7 +391,7 @@ def test_the_proxy_command_sends_its_client_only_a_reason(tmp_path: Path) -> Non
     assert PRINTED in done.stderr
 
 
-def test_the_proxy_command_names_a_server_by_its_host(tmp_path: Path) -> None:
+def test_the_proxy_command_identifies_a_remote_server_only_by_its_host(tmp_path: Path) -> None:
     url = f"http://me:{ARGUMENT}@127.0.0.1:9/{PLACE}/mcp?key={VARIABLE}"
     said = json.dumps(
         {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
@@ -461,7 +461,7 @@ async def test_a_failure_outside_of_tools_is_an_internal_error_without_details()
         (None, "could not be reached"),
     ],
 )
-def test_a_public_reason_has_no_details_even_if_the_error_is_wrapped(
+def test_the_public_reason_of_a_wrapped_error_has_no_details(
     error: BaseException | None, reason: str
 ) -> None:
     assert public_reason(error) == reason

@@ -1,4 +1,4 @@
-"""Floods of messages, log lines and output: queues and stored data are limited."""
+"""Floods of messages, log lines and output, which must be limited in queues and storage."""
 
 import asyncio
 import contextlib
@@ -67,8 +67,8 @@ async def test_unread_notifications_are_limited_in_bytes() -> None:
     await right.close()
 
 
-async def test_unread_responses_pause_reading_within_a_chunk() -> None:
-    """All requests may arrive in one chunk, and each response may be a thousand times as long."""
+async def test_a_server_pauses_reading_requests_within_a_chunk_if_responses_are_unread() -> None:
+    """All requests may arrive in one chunk, and responses may be a thousand times longer."""
     server = MCPServer("s", page_size=1000)
     for n in range(200):
         server.tool(name=f"tool_{n}", description="d" * 1000)(lambda: "x")
@@ -91,7 +91,7 @@ async def test_unread_responses_pause_reading_within_a_chunk() -> None:
     await reading
 
 
-async def test_only_a_part_of_a_flood_on_stderr_is_forwarded() -> None:
+async def test_only_part_of_a_flood_of_stderr_lines_is_forwarded() -> None:
     lines: list[str] = []
     source = "import sys\nfor n in range(20000): print('line', n, file=sys.stderr)"
     async with asyncio.timeout(LIMIT):
@@ -134,7 +134,7 @@ async def test_constant_change_notifications_cause_a_limited_number_of_list_requ
         made: Any = MCPManager() if kind == "manager" else Gateway()
         async with made:
             await (made.connect_servers if kind == "manager" else made.connect)(entry)
-            # wait for the server, because `connect` of a gateway does not
+            # `Gateway.connect` does not wait for the server
             await until((tmp_path / "log").exists)
             began = time.monotonic()
             await until(lambda: len(heard(tmp_path, "tools/list")) >= 4)
@@ -165,7 +165,9 @@ def logger(caplog: pytest.LogCaptureFixture) -> logging.Logger:
     return redacted_logger("fairlead.floods")
 
 
-def test_long_log_lines_are_cut(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+def test_long_log_lines_are_truncated(
+    logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
     logger.warning("said %s", "x" * 1_000_000)
     try:
         raise ValueError("y" * 1_000_000)
@@ -175,7 +177,7 @@ def test_long_log_lines_are_cut(logger: logging.Logger, caplog: pytest.LogCaptur
     assert "(1000005 characters)" in caplog.text
 
 
-def test_repeated_log_lines_of_one_kind_are_counted_instead_of_written(
+def test_repeated_similar_log_lines_are_counted_instead_of_written(
     logger: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
     hits = LOG_LINES.hits
@@ -212,7 +214,7 @@ def test_a_log_line_about_a_request_with_many_values_is_withheld(
     assert LOG_SEARCHED.hits == hits + 2
 
 
-def test_metrics_keep_no_long_names_and_count_hits_of_limits() -> None:
+def test_metrics_do_not_store_long_names() -> None:
     metrics = Metrics()
     for n in range(50):
         metrics.ended(metrics.began("up", "tools/call", str(n) + "x" * 1_000_000), 0.1)
@@ -224,7 +226,7 @@ def test_metrics_keep_no_long_names_and_count_hits_of_limits() -> None:
     assert metrics.snapshot()["limits"].keys() <= {limit.name for limit in all_limits()}
 
 
-async def test_a_cache_counts_the_size_of_requests() -> None:
+async def test_dropping_a_cached_result_releases_the_size_of_its_request() -> None:
     from fairlead.policy.actions import Cache
 
     cache = Cache(max_entries=1000, max_bytes=10_000)
@@ -234,7 +236,7 @@ async def test_a_cache_counts_the_size_of_requests() -> None:
     assert cache._size == 0
 
 
-async def test_a_huge_notification_does_not_end_a_connection(tmp_path: Path) -> None:
+async def test_a_huge_notification_does_not_close_the_connection(tmp_path: Path) -> None:
     source = """
     for n in range(30):
         tell("x" * 1_000_000, {})

@@ -1,4 +1,4 @@
-"""Requests of a client wait for its `initialize`, however slow or strict interceptors are."""
+"""Client requests wait for the `initialize` response, even if interceptors delay it."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ async def serving(target: Any) -> AsyncIterator[str]:
             await running
 
 
-async def test_requests_after_initialize_wait_for_it_but_a_ping_does_not() -> None:
+async def test_requests_after_initialize_wait_for_its_response_but_a_ping_does_not() -> None:
     opened, order = asyncio.Event(), list[str]()
 
     async def handler(exchange: Exchange) -> Answer:
@@ -113,7 +113,7 @@ async def test_tool_call_frames_wait_for_their_implicit_handshake() -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_a_rejected_handshake_rejects_every_tool_call_frame(first: bool) -> None:
+async def test_every_tool_call_frame_is_rejected_if_the_handshake_is_rejected(first: bool) -> None:
     strict = SlowStart(refuses=True)
     relay = Relay(make_server(), interceptors=[strict])
     async with asyncio.timeout(LIMIT), serving(relay) as url, connect(url) as socket:

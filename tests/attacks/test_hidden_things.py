@@ -20,7 +20,7 @@ WIDE = {"Authorization": "Bearer wide"}
 
 
 def marked(name: str) -> MCPServer:
-    """Return a server whose tools also have an argument in a header."""
+    """Return a server with tools that also send an argument in a header."""
     server = MCPServer(name, rate_limit_rate=0)
 
     def where(region: Annotated[str, "Where", Header("Region")] = "") -> str:
@@ -33,7 +33,7 @@ def marked(name: str) -> MCPServer:
 
 @asynccontextmanager
 async def scene() -> AsyncIterator[tuple[Gateway, Web]]:
-    """Run a gateway to two servers, where bob's view has a part of one."""
+    """Run a gateway with two servers; Bob's view permits some items of one server."""
     view = View(servers=("one",), deny=("*sealed",), rename={"one_open": "renamed"})
     async with (
         asyncio.timeout(LIMIT),
@@ -79,7 +79,8 @@ async def test_header_checks_do_not_reveal_tools_outside_of_the_view(
         answer = await web.stateless("tools/call", call, {**BOB, "Mcp-Param-Region": "south"})
         assert answer.error == code
         if code == INVALID_PARAMS:
-            assert answer.json["error"]["message"] == f"Unknown tool: {tool}"
+            message = f"Unknown tool: {tool}; tools/list returns the available tools"
+            assert answer.json["error"]["message"] == message
         wide = await web.stateless(
             "tools/call",
             {**call, "name": "sealed" if path else "one_sealed"},
@@ -89,7 +90,7 @@ async def test_header_checks_do_not_reveal_tools_outside_of_the_view(
 
 
 async def _answers(web: Web, path: str, token: dict[str, str]) -> list[Any]:
-    """Return the responses to all kinds of requests to a path."""
+    """Send requests with various HTTP methods and headers to a path; return the responses."""
     url, seen = f"{web.url}{path}", []
     body, headers = stateless("tools/list", None, token)
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -116,7 +117,7 @@ async def _answers(web: Web, path: str, token: dict[str, str]) -> list[Any]:
     "404, as for a server that does not exist; 401 without a token",
 )
 @pytest.mark.parametrize("token", [BOB, {}], ids=["with a narrow view", "without a token"])
-async def test_the_path_of_a_hidden_server_behaves_like_an_unknown_path(
+async def test_requests_to_the_path_of_a_hidden_server_are_answered_like_an_unknown_path(
     token: dict[str, str],
 ) -> None:
     async with scene() as (_, web):
@@ -131,7 +132,7 @@ async def test_the_path_of_a_hidden_server_behaves_like_an_unknown_path(
     "pages count the servers and tools of the view and the client's own connections",
     "pages show no other servers, clients or calls",
 )
-async def test_status_pages_count_nothing_outside_of_the_view() -> None:
+async def test_status_pages_count_only_servers_and_calls_in_the_view() -> None:
     async with scene() as (_, web):
         root = web.url.removesuffix("/mcp")
         web.http.headers.update(WIDE)

@@ -1,4 +1,4 @@
-"""Every entry point, kind of request and policy: a narrow client gets no item outside its view.
+"""Restricted clients get no items outside their view, at any entry point with any policy.
 
 The tables (`ENTRIES`, `KINDS`, `POLICIES`) are in `gateway_entry_points`. Each test takes one entry
 point
@@ -38,7 +38,7 @@ from tests.support.gateway_entry_points import (
     StatelessPost,
 )
 
-_runners: list[asyncio.Runner] = []  # contains one runner while `host` runs
+_runners: list[asyncio.Runner] = []  # contains the event loop runner while `host` is active
 
 
 def in_one_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -117,7 +117,7 @@ def sealed_at(kind: Kind, server: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("entry", "policy", "server"), COMBINATIONS)
 @in_one_loop
-async def test_a_policy_denies_sealed_items_at_every_entry_point(
+async def test_each_policy_denies_its_restricted_items_at_every_entry_point(
     host: Host, entry: str, policy: str, server: str
 ) -> None:
     kind_of, rules, place = ENTRIES[entry], POLICIES[policy], host.places[policy]
@@ -163,7 +163,7 @@ async def test_a_policy_denies_sealed_items_at_every_entry_point(
 
 
 async def spend(place: Place) -> None:
-    """Use up the one call that the rate limit grants the narrow client."""
+    """Make the only call that the rate limit allows the narrow client."""
     async with StatelessPost(place, NARROW) as client:
         await client.ask("tools/call", {"name": "notes_erase", "arguments": {}})
 
@@ -193,7 +193,7 @@ async def test_every_message_has_the_principal_of_its_client(
         assert succeeded(await client.ask("tools/call", asked))
     seen = spy.seen[before:]
     assert ("client_to_server", "tools/call", NARROW) in seen
-    # Notifications of the server itself go to all clients of a connection; those of a call do not.
+    # Notifications from a server go to all clients of a connection unless they belong to a call.
     own = {method for way, method, _ in seen if way == "server_to_client"} - {
         "notifications/progress",
         "notifications/message",
@@ -208,7 +208,7 @@ async def test_every_message_has_the_principal_of_its_client(
 @pytest.mark.parametrize("policy", ["view", "rule"])
 @pytest.mark.parametrize("entry", [name for name, one in ENTRIES.items() if one.hears])
 @in_one_loop
-async def test_updates_of_sealed_resources_are_not_sent(
+async def test_updates_of_restricted_resources_are_not_sent(
     host: Host, entry: str, policy: str
 ) -> None:
     kind_of, place = ENTRIES[entry], host.places[policy]
@@ -302,7 +302,7 @@ async def test_a_session_rejects_other_principals(host: Host) -> None:
 
 
 @in_one_loop
-async def test_the_stream_of_another_client_accepts_no_messages(host: Host) -> None:
+async def test_messages_posted_to_the_stream_of_another_client_are_rejected(host: Host) -> None:
     place = host.places["view"]
     async with asyncio.timeout(LIMIT), ENTRIES["HTTP+SSE"](place, WIDE) as owner:
         headers = {"Authorization": f"Bearer {NARROW}"}
@@ -332,7 +332,7 @@ async def test_another_client_cannot_cancel_a_call(host: Host, entry: str) -> No
 
 @pytest.mark.parametrize("entry", [name for name, one in ENTRIES.items() if not one.methods])
 @in_one_loop
-async def test_a_locked_tool_is_not_listed(host: Host, entry: str) -> None:
+async def test_a_tool_blocked_by_the_tool_lock_is_not_listed(host: Host, entry: str) -> None:
     async with (
         asyncio.timeout(LIMIT),
         ENTRIES[entry](host.places["tool lock"], WIDE) as client,
@@ -354,7 +354,9 @@ async def fetch(url: str, token: str, method: str = "GET", **headers: str) -> tu
 
 @pytest.mark.parametrize("path", ["/", "/status"])
 @in_one_loop
-async def test_a_page_shows_only_servers_in_the_view_of_its_reader(host: Host, path: str) -> None:
+async def test_a_status_page_shows_only_servers_in_the_view_of_the_client(
+    host: Host, path: str
+) -> None:
     base = host.places["view"].urls["tcp"].removesuffix("/mcp")
     status, narrow = await fetch(base + path, NARROW)
     assert (status, "notes" in narrow, "vault" in narrow) == (200, True, False)
@@ -387,7 +389,7 @@ async def test_metrics_require_an_unrestricted_view(host: Host) -> None:
     ],
 )
 @in_one_loop
-async def test_the_admin_api_needs_its_own_token(host: Host, method: str, path: str) -> None:
+async def test_the_admin_api_requires_the_admin_token(host: Host, method: str, path: str) -> None:
     url = host.places["view"].urls["tcp"].removesuffix("/mcp") + path
     for who in (NARROW, WIDE):
         assert (await fetch(url, who, method))[0] == 401
@@ -397,7 +399,7 @@ async def test_the_admin_api_needs_its_own_token(host: Host, method: str, path: 
         assert (await fetch(url, NARROW, method, **{"X-Admin-Token": "admin"}))[0] == 200
 
 
-# REST, which only a plain server serves
+# REST, which gateways do not serve
 
 
 @in_one_loop
@@ -418,7 +420,7 @@ async def test_rest_calls_have_the_principal_of_the_token(host: Host) -> None:
 
 
 @in_one_loop
-async def test_the_table_of_entry_points_contains_every_era() -> None:
+async def test_the_table_of_entry_points_covers_every_era() -> None:
     """Detect the removal of an entry point from the table."""
     assert {entry.era for entry in ENTRIES.values()} == {"handshake", "stateless", "none"}
     assert any(getattr(entry, "version", "") == HANDSHAKE for entry in ENTRIES.values())

@@ -1,4 +1,4 @@
-"""Lists of a hostile server: clients read a limited part, gateways keep the last good ones."""
+"""Lists of a hostile server: clients limit their size, gateways keep the last valid list."""
 
 import asyncio
 from pathlib import Path
@@ -34,7 +34,7 @@ for request in requests():
     elif "id" in request:
         refuse(request)
 """
-# Size and number of the items of a page. A "new" cursor on each page makes the list endless.
+# Item size and items per page. A "new" cursor on each page makes the list endless.
 SHAPES = {
     "bytes": "SIZE, COUNT, CURSOR_OF = 1_000_000, 1, 'new'",
     "items": "SIZE, COUNT, CURSOR_OF = 1, 5_000, 'new'",
@@ -74,7 +74,7 @@ async def test_the_list_limit_of_a_client_can_be_configured(tmp_path: Path) -> N
             await client.list_tools()
 
 
-async def test_a_repeated_cursor_ends_the_list(tmp_path: Path) -> None:
+async def test_reading_a_list_stops_at_a_repeated_cursor(tmp_path: Path) -> None:
     source = "SIZE, COUNT = 1, 1\n" + ENDLESS.replace("CURSOR}", "str(number % 3)}")
     command = program(tmp_path, source, stateless=False)
     async with asyncio.timeout(LIMIT), MCPClient.connect_stdio(command) as client:
@@ -88,7 +88,7 @@ def test_a_page_of_tiny_items_is_rejected_before_it_is_decoded() -> None:
 
 
 @pytest.mark.parametrize("shape", ["bytes", "items"])
-async def test_a_gateway_lists_the_other_servers_and_reports_the_error(
+async def test_a_gateway_reports_an_endless_list_and_lists_the_other_servers(
     tmp_path: Path, shape: str
 ) -> None:
     command, *arguments = endless(tmp_path, shape, stateless=False)
@@ -105,7 +105,7 @@ async def test_a_gateway_lists_the_other_servers_and_reports_the_error(
         assert LIST_BYTES.hits > hits
 
 
-async def test_a_gateway_keeps_the_last_good_list(tmp_path: Path) -> None:
+async def test_a_gateway_keeps_the_last_valid_list_of_a_server(tmp_path: Path) -> None:
     source = """
     CAPABILITIES = {"tools": {}}
     size = 1
@@ -136,7 +136,7 @@ def tool(name: str, size: int = 0) -> Raw:
     return Raw(to_json({"name": name, "description": "d" * size, "inputSchema": {}}))
 
 
-def test_all_lists_together_are_limited_in_bytes() -> None:
+def test_the_lists_of_all_servers_together_are_limited_in_bytes() -> None:
     catalog = MergedCatalog(GatewaySettings(max_server_bytes=3000, max_catalog_bytes=5000))
     assert catalog.put("a", ListKind.TOOLS, [tool("x", 2000)])
     with pytest.raises(ListTooLarge, match="its lists have more than 3000 bytes"):
@@ -150,14 +150,14 @@ def test_all_lists_together_are_limited_in_bytes() -> None:
     assert catalog.names(ListKind.TOOLS, View.everything()) == ["a_y", "c_x"]
 
 
-def test_an_item_that_is_too_large_is_omitted(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_list_item_over_the_size_limit_is_omitted(caplog: pytest.LogCaptureFixture) -> None:
     catalog = MergedCatalog()
     catalog.put("a", ListKind.TOOLS, [tool("x"), tool("y", ITEM_BYTES.value)])
     assert catalog.names(ListKind.TOOLS, View.everything()) == ["a_x"]
     assert caplog.messages == ["a: 1 invalid or duplicate tools left out"]
 
 
-def test_a_merged_list_is_split_before_a_message_becomes_too_large() -> None:
+def test_a_merged_list_is_split_into_pages_below_the_message_size_limit() -> None:
     catalog = MergedCatalog()
     size = ITEM_BYTES.value - 1000
     count = 2 * PAGE_BYTES.value // size

@@ -1,4 +1,4 @@
-"""Other users of the same machine: warnings mention them, and sockets and files exclude them."""
+"""Protection against other users of the machine: warnings, private sockets and files."""
 
 import io
 import json
@@ -38,7 +38,7 @@ PEOPLE = {
     1002: ("backup", "/usr/sbin/nologin"),
     1003: ("daemon2", "/bin/false"),
     65534: ("nobody", "/bin/sh"),
-    1_234_567: ("eve", "/bin/sh"),  # an account of a directory service
+    1_234_567: ("eve", "/bin/sh"),  # an account from a directory service
 }
 
 
@@ -126,7 +126,7 @@ def test_a_warning_names_a_socket_that_others_can_replace(people: Path) -> None:
     assert "warning" not in announced_by(inside)
 
 
-def test_fairlead_up_warns_of_other_users_of_the_machine(person: Person, tmp_path: Path) -> None:
+def test_fairlead_up_warns_about_other_users_of_the_machine(person: Person, tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(
@@ -146,7 +146,7 @@ def test_fairlead_up_warns_of_other_users_of_the_machine(person: Person, tmp_pat
 # Generated tokens
 
 
-def test_a_generated_token_is_new_each_time_and_shown() -> None:
+def test_a_generated_token_is_random_and_shown_to_the_user() -> None:
     one, two = endpoint(token="auto"), endpoint(token="auto")
     assert one.token != two.token
     assert len(one.token or "") >= 32

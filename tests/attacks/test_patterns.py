@@ -1,4 +1,4 @@
-"""Patterns of one peer matched against text of another take linear time."""
+"""Patterns from one peer are matched against text from another in linear time."""
 
 import importlib
 import json
@@ -27,7 +27,7 @@ from fairlead.redaction.redact_text import _OPENING as opening
 from fairlead.redaction.redact_text import redact
 from fairlead.wire.codec import _ANSWER as answer
 
-QUICK = 0.25  # seconds of processor time; the attacks below took minutes
+QUICK = 0.25  # seconds of processor time; these attacks once took minutes
 
 
 def seconds(work: Any, *arguments: Any) -> float:
@@ -78,7 +78,7 @@ STEPS = st.lists(
 def test_a_template_matches_like_the_equivalent_regular_expression(
     drawn: list[Any], text: str
 ) -> None:
-    """Compare with a regular expression of the same parts, including the text of each variable."""
+    """Compare the match and the variable values with an equivalent regular expression."""
     steps: list[TemplateStep] = []
     pattern = ""
     for number, one in enumerate(drawn):
@@ -101,7 +101,7 @@ def test_a_template_matches_like_the_equivalent_regular_expression(
 @pytest.mark.parametrize(
     "pattern", ["(a+)+$", "(a|aa)+$", "(.*)*x", "(x+x+)+y", "^(([a-z])+.)+[A-Z]"]
 )
-def test_matching_the_pattern_of_a_rule_takes_linear_time(pattern: str) -> None:
+def test_matching_a_rule_pattern_takes_linear_time(pattern: str) -> None:
     test = compare({"matches": pattern})
     assert seconds(test, ["a" * 1_000_000 + "!"]) < QUICK
     assert seconds(Redactor(patterns=[pattern]).text, "x" * 100_000 + "!") < 4 * QUICK
@@ -124,7 +124,7 @@ ALIKE = (
 
 @given(st.text(st.sampled_from("aAbéÉ٣ \n\u00a0/.,-_0[]^@\x08\x1c"), max_size=8))
 @pytest.mark.parametrize("pattern", ALIKE)
-def test_patterns_match_like_those_of_python(pattern: str, text: str) -> None:
+def test_rule_patterns_match_like_python_regular_expressions(pattern: str, text: str) -> None:
     expected = re.search(pattern, text) is not None
     if r"\B" in pattern and not text.isascii():
         return  # `\B` of our patterns considers ASCII letters only, as documented
@@ -174,7 +174,7 @@ EXPRESSIONS = [
     for name, value in vars(module).items()
     if isinstance(value, re.Pattern)
 ]
-AT_A_PLACE = (answer, opening, colon)  # these are only used with `match` at one position
+AT_A_PLACE = (answer, opening, colon)  # these patterns are only matched at one position
 PIECES = [
     *("a", " ", '"', "\\", "\\\\", "{", "[", "=", "&", "//", ":", "bearer ", "token=", "é", "-"),
     *('"a":', "password", "://a", "x@", "\n", "\r\n", "0", "1.", "\\u", "_", "/", "%41", "<", "aA"),
@@ -187,7 +187,9 @@ PIECES = [
     [value for *_, value in EXPRESSIONS],
     ids=[f"{m.__name__}.{n}" for m, n, _ in EXPRESSIONS],
 )
-def test_regular_expressions_of_the_source_take_linear_time(expression: re.Pattern[Any]) -> None:
+def test_regular_expressions_in_the_source_code_take_linear_time(
+    expression: re.Pattern[Any],
+) -> None:
     """Match repeated fragments of text that are long enough for quadratic time to take seconds."""
     for piece in PIECES:
         for start in ("", "token", '"', "a://"):

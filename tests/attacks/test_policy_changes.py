@@ -1,4 +1,4 @@
-"""Changes of clients, views and tokens while requests of clients are in progress."""
+"""Changes to clients, views and tokens while requests are in progress."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,13 +38,13 @@ class Hold:
 
 
 class Place:
-    """A gateway over HTTP that follows changes of its file."""
+    """A gateway served over HTTP that applies changes of its configuration file."""
 
     def __init__(self, path: Path, gateway: Gateway, admission: ClientAccess, url: str) -> None:
         self.path, self.gateway, self.admission, self.url = path, gateway, admission, url
 
     async def write(self, text: str) -> None:
-        """Change the file and apply it."""
+        """Change the gateway file and apply it."""
         self.path.write_text(text)
         await self.admission.follow(read_gateway_file(self.path), self.gateway)
 
@@ -109,7 +109,7 @@ async def test_a_removed_client_without_its_own_view_is_denied_everything(tmp_pa
 
 
 @PATHS
-async def test_a_stateless_call_at_a_server_ends_when_its_client_is_removed(
+async def test_a_stateless_call_in_progress_ends_when_its_client_is_removed(
     tmp_path: Path, path: str
 ) -> None:
     called, server = asyncio.Event(), MCPServer("one")
@@ -205,7 +205,7 @@ async def test_a_resource_cached_by_a_rule_is_not_served_after_a_view_denies_it(
                 await bob.read_resource("one://plan")
 
 
-async def test_a_result_of_a_request_sent_before_views_changed_is_not_cached(
+async def test_a_result_requested_before_a_change_of_views_is_not_cached(
     tmp_path: Path,
 ) -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()

@@ -24,7 +24,6 @@ from fairlead.protocol.conversation.conversation import Conversation, Conversati
 from fairlead.protocol.envelope import Direction, TransportContext
 from fairlead.protocol.revisions import NEWEST
 from fairlead.relay.bridge.parked_calls import ParkedCalls
-from fairlead.relay.relay_settings import RelaySettings
 from fairlead.transport.http.server.sessions.session_restore import SessionRestorer
 from fairlead.transport.http.server.sessions.session_store import (
     MemorySessionStore,
@@ -50,7 +49,7 @@ def exchange(principal: Principal, params: dict[str, Any], method: str = "tools/
     return Exchange(message, caller, head, up, context, NullReplyPath(principal))
 
 
-# Functions require a principal
+# Constructors require a principal
 
 
 def test_a_caller_cannot_be_made_without_a_principal() -> None:
@@ -70,7 +69,7 @@ async def test_a_channel_cannot_be_served_without_a_principal() -> None:
 
 
 @pytest.mark.parametrize("principal", ["ann", ANONYMOUS])
-def test_every_caller_of_a_conversation_has_its_principal(principal: Principal) -> None:
+def test_callers_have_the_principal_of_their_conversation(principal: Principal) -> None:
     ping = Conversation(ConversationRole.SERVER, principal=principal).receive(Request(1, "ping"))
     assert ping.caller.principal == principal  # type: ignore[union-attr]
     assumed = Conversation(ConversationRole.SERVER, assume=NEWEST, principal=principal)
@@ -88,7 +87,7 @@ def test_the_anonymous_principal_differs_from_every_name(name: str) -> None:
     assert principal_from(name) == name
 
 
-def test_the_anonymous_principal_is_written_as_null_and_read_back() -> None:
+def test_the_anonymous_principal_is_encoded_as_null() -> None:
     assert principal_name(ANONYMOUS) is None
     assert principal_from(None) is ANONYMOUS
     assert not ANONYMOUS
@@ -119,10 +118,10 @@ async def test_sealed_state_of_an_anonymous_call_is_rejected_from_named_clients(
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_parked_state_of_an_anonymous_call_is_rejected_from_named_clients(name: str) -> None:
-    parked = ParkedCalls(RelaySettings())
+    parked = ParkedCalls(64)
     members = {"name": Raw(b'"t"')}
     for owner, thief in ((ANONYMOUS, name), (name, ANONYMOUS)):
-        state = parked.retry_state(exchange(owner, {"name": "t"}), members)
+        state = parked.retry_state(exchange(owner, {"name": "t"}), members, 300.0)
         with pytest.raises(RpcError, match="requestState was issued to another client"):
             await parked.resume(exchange(thief, {"name": "t"}), members, state)
         assert await parked.resume(exchange(owner, {"name": "t"}), members, state) is None

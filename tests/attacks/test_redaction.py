@@ -45,7 +45,7 @@ def pem(kind: str, newline: str) -> str:
     return f"-----BEGIN {kind}-----{newline}{body}{newline}-----END {kind}-----"
 
 
-# Assembled here, so that scanners do not report this file.
+# Built from parts so that secret scanners do not report this file.
 TOKENS = {
     "GitHub": "ghp" + f"_{LETTERS}abcd",
     "GitHub OAuth": "gho" + f"_{LETTERS}abcd",
@@ -71,7 +71,7 @@ TOKENS = {
     "key with escaped line breaks": pem("EC PRIVATE KEY", "\\n"),
     "key that is cut off": pem("PRIVATE KEY", "\n").partition("-----END")[0],
 }
-# The part of each token that must not remain.
+# The part of each token that must be removed.
 PARTS = dict.fromkeys(TOKENS, LETTERS[:16]) | {
     "AWS": "IOSFODNN7EXAMPLE",
     "AWS session": "Y34FZKBOKMUTVV7A",
@@ -164,7 +164,7 @@ def test_redaction_leaves_ordinary_texts_unchanged(text: str) -> None:
     assert Redactor().message(raw) is raw
 
 
-def test_no_file_of_this_repository_looks_like_a_token() -> None:
+def test_files_of_this_repository_contain_nothing_that_looks_like_a_token() -> None:
     files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md")]
     assert len(files) > 100
     found = [str(file) for file in files if may_hold_token(file.read_bytes())]
@@ -172,7 +172,7 @@ def test_no_file_of_this_repository_looks_like_a_token() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TOKENS if "key" not in name])
-def test_each_token_is_found_by_the_quick_check(name: str) -> None:
+def test_the_quick_check_detects_tokens_of_every_format(name: str) -> None:
     token = TOKENS[name].encode()
     for before in (b"", b'"', b" ", b"\\n", b"%0A", b"=", b"\xc3\xa4"):
         assert may_hold_token(before + token)
@@ -240,10 +240,10 @@ FORMS: dict[str, Callable[[str, bytes, bytes], str]] = {
     "HEXADECIMAL": lambda value, *_: value.encode().hex().upper(),
     "percent": lambda value, *_: quote(value, safe=""),
     "percent, but slashes": lambda value, *_: quote(value),
-    "percent, as forms have it": lambda value, *_: quote_plus(value),
+    "percent-encoded form": lambda value, *_: quote_plus(value),
     "all percent": lambda value, *_: "".join(f"%{byte:02x}" for byte in value.encode()),
     "JSON": lambda value, *_: json.dumps(value),
-    "JSON as it reads best": lambda value, *_: json.dumps(value, ensure_ascii=False),
+    "JSON without escapes": lambda value, *_: json.dumps(value, ensure_ascii=False),
     "JSON in JSON": lambda value, *_: json.dumps(json.dumps({"a": value})),
     "all escaped": lambda value, *_: f'"{every_escape(value)}"',
 }
@@ -273,7 +273,7 @@ def test_a_known_value_is_removed_in_every_encoding_and_position(
     spelling: str,
 ) -> None:
     written = FORMS[form](value, before, behind)
-    # By chance, the surrounding text may continue the encoded value or contain the value.
+    # Random surrounding text may extend the encoded value or contain the value.
     text = f"{around[0]} {written} {around[1]}".encode("utf-8", "replace").decode()
     assume(value not in f"{around[0]} {around[1]}{REDACTED}")
     redactor = Redactor(values=[value])
@@ -298,7 +298,7 @@ def every_escape_or_plain(text: str) -> str:
 
 
 def holds(text: str, value: str) -> bool:
-    """Return True if an encoding of the value remains, also in decoded base64."""
+    """Return True if the text contains an encoding of the value, even within base64."""
     plain = value.encode()
     found = value in text or plain.hex() in text.lower()
     for piece in text.replace("-", "+").replace("_", "/").split():
@@ -312,7 +312,7 @@ def holds(text: str, value: str) -> bool:
     return found
 
 
-def test_a_single_line_of_a_known_key_is_removed() -> None:
+def test_a_single_line_of_a_known_multi_line_key_is_removed() -> None:
     key = pem("PRIVATE KEY", "\n").replace(LETTERS, LETTERS[::-1])
     line = key.splitlines()[2]
     redactor = Redactor(values=[key])
@@ -322,7 +322,7 @@ def test_a_single_line_of_a_known_key_is_removed() -> None:
 
 
 @pytest.mark.parametrize("size", [6, 7, 11, 14, 15, 16, 40])
-def test_short_and_long_values_are_found_at_every_offset(size: int) -> None:
+def test_known_values_of_any_length_are_found_at_every_offset(size: int) -> None:
     value = (LETTERS * 2)[:size]
     redactor = Redactor(values=[value])
     for before in range(40):

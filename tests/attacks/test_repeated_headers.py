@@ -17,7 +17,9 @@ from tests.support.http_server import serving
 @pytest.mark.parametrize(
     "name", ["Authorization", "Host", "Mcp-Session-Id", "MCP-Protocol-Version", "Origin"]
 )
-async def test_a_repeated_header_is_rejected_with_every_method(method: str, name: str) -> None:
+async def test_a_repeated_security_header_is_rejected_with_every_method(
+    method: str, name: str
+) -> None:
     async with (
         asyncio.timeout(LIMIT),
         serving(make("one"), verify_token=lambda token: token) as web,

@@ -33,7 +33,7 @@ CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "s
 
 
 class Place:
-    """A server on a real port and the number of calls of its tool."""
+    """A server on a real port, and the number of calls to its tool."""
 
     def __init__(self, url: str) -> None:
         self.port = int(url.split(":")[2].split("/")[0])
@@ -115,7 +115,7 @@ async def test_a_call_with_a_json_content_type_is_accepted(kind: str) -> None:
 @pytest.mark.covers("SRV-46")
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/tools/spend/call", "/tools", "/mcp", "/messages", "/sse", "/"])
-async def test_other_origins_hosts_and_sites_are_rejected_everywhere(
+async def test_requests_with_a_foreign_origin_host_or_site_are_rejected_on_every_path(
     method: str, path: str
 ) -> None:
     wrong: list[dict[str, str | None]] = [{"Origin": origin} for origin in FOREIGN]
@@ -128,7 +128,7 @@ async def test_other_origins_hosts_and_sites_are_rejected_everywhere(
     assert place.calls == 0
 
 
-async def test_a_page_can_be_opened_by_a_link_from_another_site() -> None:
+async def test_a_link_on_another_site_can_open_the_status_page() -> None:
     headers: dict[str, str | None] = {
         "Sec-Fetch-Site": "cross-site",
         "Sec-Fetch-Mode": "navigate",
@@ -179,7 +179,7 @@ async def test_bodies_of_the_admin_api_require_a_json_content_type(
         status, _ = await place.send("POST", "/admin/tapes", b'{"name": "one"}', headers)
         assert status == (200 if kind in JSON else 415)
         assert (observing.tapes.recording is not None) == (kind in JSON)  # type: ignore[union-attr]
-        # A page cannot send the token without a preflight, so requests without a body need no type.
+        # The admin token header causes a preflight, so requests without a body need no type.
         assert (await place.send("POST", "/admin/reload", b"", headers))[0] == 200
         for wrong in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
             status, _ = await place.send("POST", "/admin/reload", b"", {**headers, **wrong})

@@ -41,7 +41,7 @@ async def test_rejected_requests_of_one_client_do_not_affect_others() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
-def test_a_rejected_request_is_not_a_server_failure(status: int) -> None:
+def test_a_rejected_request_does_not_count_as_a_server_failure(status: int) -> None:
     assert not _is_failure(HttpError(status))
 
 
@@ -50,5 +50,5 @@ def test_http_statuses_401_404_and_5xx_count_as_server_failures(status: int) -> 
     assert _is_failure(HttpError(status))
 
 
-def test_a_busy_server_is_not_a_server_failure() -> None:
+def test_a_busy_error_does_not_count_as_a_server_failure() -> None:
     assert not _is_failure(ServerBusy("s is busy", public="is busy"))

@@ -44,7 +44,7 @@ class Entry(NamedTuple):
     path: str
     body: bytes
     headers: str = ""
-    only: str = ""  # "server" or "gateway" if only that one serves the path
+    only: str = ""  # "server" or "gateway" if only that kind serves the path
 
 
 ENTRIES = {
@@ -195,7 +195,7 @@ async def test_a_missing_body_is_answered_with_408(served: str, fast_path: bool)
 @LANES
 @SERVED
 async def test_a_trickling_body_is_answered_with_408(served: str, fast_path: bool) -> None:
-    """Each byte resets an idle timeout, so only a deadline ends the request."""
+    """Each byte would reset an idle timeout, so a deadline must end the request."""
     async with serving(served, fast_path=fast_path, body_timeout=0.3) as place:
 
         async def attack(entry: Entry, chunked: bool) -> Outcome:
@@ -233,7 +233,7 @@ async def test_a_large_body_at_a_sufficient_rate_gets_more_time(
 
 
 @LANES
-async def test_the_body_timeout_of_an_answered_request_causes_no_second_response(
+async def test_an_answered_request_gets_no_second_response_at_the_body_timeout(
     fast_path: bool,
 ) -> None:
     entry = ENTRIES["endpoint"]
@@ -249,7 +249,9 @@ async def test_the_body_timeout_of_an_answered_request_causes_no_second_response
 
 
 @LANES
-async def test_other_rejections_are_sent_before_the_body_is_received(fast_path: bool) -> None:
+async def test_a_wrong_path_host_or_content_type_is_rejected_before_the_body_is_received(
+    fast_path: bool,
+) -> None:
     entry = ENTRIES["endpoint"]
     async with serving("server", fast_path=fast_path, body_timeout=60) as place:
         for change, expected in (

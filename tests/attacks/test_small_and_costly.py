@@ -1,4 +1,4 @@
-"""Short inputs that must not take much more time or memory than their size justifies."""
+"""Short inputs that could cost much processor time or memory."""
 
 import logging
 import time
@@ -21,11 +21,11 @@ def seconds(work: object) -> float:
 
 
 @pytest.mark.attack(
-    "a tool description that is an angle bracket and thousands of blanks",
+    "a tool description with an angle bracket and thousands of spaces",
     "patterns with bounded repeats",
     "the check takes milliseconds",
 )
-def test_a_description_of_blanks_is_checked_quickly() -> None:
+def test_a_description_with_thousands_of_spaces_is_checked_quickly() -> None:
     tool = {"name": "x", "description": "<" + " " * 16_000}
     assert seconds(lambda: find_suspicious_text(tool)) < 1
 
@@ -35,7 +35,7 @@ def test_a_description_of_blanks_is_checked_quickly() -> None:
     "`schema_pattern_bytes`",
     "values are not checked against the pattern",
 )
-def test_a_pattern_that_is_large_when_compiled_is_not_compiled() -> None:
+def test_a_pattern_that_would_be_large_when_compiled_is_skipped() -> None:
     schema = {"type": "string", "pattern": "(a{1000}){300}"}
     assert seconds(lambda: SchemaValidator(schema, foreign=True)) < 1
     assert SchemaValidator(schema, foreign=True).is_valid("b")
@@ -45,7 +45,7 @@ def test_a_pattern_that_is_large_when_compiled_is_not_compiled() -> None:
 @pytest.mark.attack(
     "capabilities of megabytes", "`declaration_bytes`", "rejected with -32602 and not stored"
 )
-def test_a_client_with_too_large_declared_capabilities_is_rejected() -> None:
+def test_a_client_that_declares_too_large_capabilities_is_rejected() -> None:
     large = b'{"experimental":"' + b"x" * DECLARATION_BYTES.value + b'"}'
     meta = Meta(protocol_version="2026-07-28", client_capabilities=msgspec.Raw(large))
     with pytest.raises(RpcError, match="more than 65536 bytes"):

@@ -1,4 +1,4 @@
-"""Attacks with the request state of another client's elicitation."""
+"""Attacks with the request state of another client."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Limits for the subscriptions of one client, over all its sessions and listen streams."""
+"""Limits on subscriptions per client, across its sessions and listen streams."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ async def sessions(target: Any, count: int, principal: str | None) -> AsyncItera
 
 @contextlib.contextmanager
 def limited(target: Any, limit: Limit, value: int) -> Iterator[None]:
-    """Set a limit of one server or gateway, without changing its upstream servers."""
+    """Change a limit of one server or gateway, but not of its upstream servers."""
     quota = quota_of(target)
     for counts in (quota.uris, quota.streams):
         if counts.each is limit:
@@ -122,7 +122,7 @@ KINDS = ["server", "relay", "gateway"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_sessions_of_one_client_share_a_limit_of_subscriptions(kind: str) -> None:
+async def test_sessions_of_one_client_share_a_subscription_limit(kind: str) -> None:
     async with asyncio.timeout(LIMIT), served(kind) as target:
         with limited(target, CLIENT_SUBSCRIPTIONS, 10):
             async with sessions(target, 3, "ann") as wires, sessions(target, 1, "ben") as others:
@@ -137,7 +137,7 @@ async def test_sessions_of_one_client_share_a_limit_of_subscriptions(kind: str) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_subscriptions_of_an_ended_session_no_longer_count(kind: str) -> None:
+async def test_subscriptions_of_an_ended_session_do_not_count_towards_the_limit(kind: str) -> None:
     async with asyncio.timeout(LIMIT), served(kind) as target:
         with limited(target, CLIENT_SUBSCRIPTIONS, 10):
             for _ in range(3):
@@ -191,7 +191,7 @@ async def test_listen_streams_of_one_client_are_limited_together(kind: str) -> N
                 assert await listen(wires[1], 1) == ["No more than 5 subscriptions of one client"]
 
 
-async def test_streams_over_http_are_counted_by_address() -> None:
+async def test_http_listen_streams_are_counted_per_client_address() -> None:
     async with asyncio.timeout(LIMIT), serving(notes()) as url:
         with set_to(CLIENT_LISTENERS, 3):
             async with contextlib.AsyncExitStack() as stack:
@@ -230,7 +230,7 @@ def test_listen_streams_of_all_clients_together_are_limited() -> None:
 
 @pytest.mark.parametrize("count", [350])
 async def test_many_subscriptions_at_a_stateless_server_share_few_streams(count: int) -> None:
-    """Check that another subscription renews one part of the streams, not all."""
+    """A new subscription replaces only one of the streams."""
     server, opened = notes(), []
     listened = server.changes.listen
 
@@ -262,5 +262,5 @@ async def test_a_gateway_opens_few_streams_to_a_stateless_server() -> None:
             await wire.greet()
             assert await subscribe(wire, 0, 300) == []
             assert counted(gateway) == (300, 0)
-            # three streams for the subscriptions and two that follow the lists
+            # three streams for subscriptions and two for list changes
             assert counted(server)[1] <= 3 + 2

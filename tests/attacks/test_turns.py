@@ -1,4 +1,4 @@
-"""A batch or burst of frames from one client does not block the event loop for others."""
+"""Batches and bursts of frames, which must not block the event loop for other clients."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.limits import MESSAGES_PER_TURN
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.envelope import TransportContext
 from fairlead.transport.http.server.sessions.streamed_channel import StreamedChannel
 from fairlead.transport.websocket.websocket_channel import WebSocketChannel
@@ -16,7 +17,7 @@ MANY = 10 * MESSAGES_PER_TURN.value
 
 
 class TurnLock:
-    """Count the turns of the event loop that other callbacks get."""
+    """Count how often the event loop runs other callbacks."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -38,7 +39,7 @@ async def test_delivering_a_batch_yields_to_other_callbacks_of_the_event_loop() 
     turns = TurnLock()
     notes = [Notification(f"notifications/{n}") for n in range(MANY)]
     async with asyncio.timeout(5):
-        await channel.take_all(notes)
+        await channel.take_all(notes, ANONYMOUS)
     running.cancel()
     assert [item for _, item in taken] == notes
     assert len({turn for turn, _ in taken}) == MANY // MESSAGES_PER_TURN.value

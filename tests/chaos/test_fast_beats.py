@@ -1,4 +1,4 @@
-"""The single timer of a connection: heartbeats, head timeouts and keep-alive that coincide."""
+"""The single timer of a connection, when heartbeats and timeouts coincide."""
 
 import asyncio
 import contextlib
@@ -96,7 +96,7 @@ def punctual_server() -> MCPServer:
             await asyncio.sleep(0)
         done = loop.create_future()
         loop.call_later(BEAT * 0.75, done.set_result, None)
-        # blocks the loop until the tool and the heartbeat are both due
+        # blocks the event loop until the tool and the heartbeat are both due
         loop.call_later(BEAT * 0.5, time.sleep, BEAT)
         await done
         return "done"
@@ -105,7 +105,7 @@ def punctual_server() -> MCPServer:
 
 
 @pytest.mark.parametrize("chatty", [True, False], ids=["chatty", "plain"])
-async def test_no_data_follows_a_response_that_coincides_with_a_heartbeat(
+async def test_no_data_is_sent_after_a_response_that_coincides_with_a_heartbeat(
     lane: bool, era: str, chatty: bool, loop_kind: str
 ) -> None:
     async with (
@@ -126,7 +126,7 @@ async def test_no_data_follows_a_response_that_coincides_with_a_heartbeat(
 async def test_blank_lines_between_requests_do_not_cause_a_timeout(
     lane: bool, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blank lines start the timer of a head; the following request must stop it."""
+    """Blank lines start the head timeout; the following request must stop it."""
     monkeypatch.setattr(connection, "HEAD_TIME", 0.1)
     async with serving(make_server(), fast_path=lane) as web, line_to(web) as line:
         session = await begin(line, era)
@@ -143,7 +143,7 @@ async def test_blank_lines_between_requests_do_not_cause_a_timeout(
         assert (await line.answer()).text == "3"
 
 
-async def test_a_request_at_the_keep_alive_timeout_is_answered_or_not_read(
+async def test_a_request_sent_at_the_keep_alive_timeout_is_answered_or_ignored(
     lane: bool, era: str, monkeypatch: pytest.MonkeyPatch, loop_kind: str
 ) -> None:
     monkeypatch.setattr(run_http, "KEEP_ALIVE", 0.03)
@@ -173,7 +173,7 @@ async def test_a_request_at_the_keep_alive_timeout_is_answered_or_not_read(
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
-async def test_a_stopping_server_answers_or_closes_every_connection(
+async def test_a_stopping_server_answers_or_closes_every_connection_within_the_grace_period(
     lane: bool, era: str, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls in progress get a grace period; then their connections are closed."""
@@ -219,12 +219,12 @@ async def test_a_stopping_server_answers_or_closes_every_connection(
                 await running
 
 
-async def test_an_error_of_the_token_verifier_is_answered_with_500(lane: bool) -> None:
+async def test_an_exception_in_the_token_verifier_is_answered_with_500(lane: bool) -> None:
     fails = False
 
     def verify(token: str) -> str | None:
         if fails:
-            raise LookupError("the database is away")
+            raise LookupError("the database is unavailable")
         return token
 
     async with serving(make_server(), fast_path=lane, verify_token=verify) as web:

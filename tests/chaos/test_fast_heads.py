@@ -1,4 +1,4 @@
-"""Cached request heads, and heads that differ slightly: the fast path treats both like ASGI."""
+"""Cached request heads and similar heads, which the fast path must treat like ASGI."""
 
 import asyncio
 import contextlib
@@ -124,7 +124,7 @@ def nearly() -> dict[str, bytes]:
     }
 
 
-async def test_heads_that_differ_from_a_cached_head_are_parsed() -> None:
+async def test_a_head_that_differs_from_a_cached_head_is_parsed() -> None:
     async with both_ways() as webs:
         for what, data in nearly().items():
             await assert_same(webs, what, [data])
@@ -139,25 +139,25 @@ async def test_a_request_with_a_cached_head_may_arrive_in_two_chunks() -> None:
             assert await heard(webs[0], pieces) == [expected], cut
             if cut % 4:
                 continue
-            # The second chunk alone is not a request, although it completed one before.
+            # The second chunk alone is not a request, although it completed the request above.
             again = [*pieces, GOOD[cut:]]
             answers = await heard(webs[0], again)
             assert [status for status, _ in answers] == [200] or answers[1:] == [], (cut, answers)
 
 
-async def test_the_rest_of_a_head_is_not_accepted_as_a_head() -> None:
-    """A chunk from the middle of a request is invalid at the start of a request."""
+async def test_a_chunk_from_the_middle_of_a_head_is_not_accepted_as_a_request() -> None:
+    """Part of a request is not valid at the start of a request."""
     async with both_ways() as webs:
         for name in (b"Host", b"Mcp-Name", b"Content-Type", b"Accept", b"Content-Length"):
             cut = HEAD.index(name)
             rest = GOOD[cut:]
             answers = await assert_same(webs, name, [GOOD[:cut], rest, rest])
-            # the server rejected the repeated rest and closed the connection
+            # the server rejected the repeated second chunk and closed the connection
             assert [status for status, _ in answers] == [200], name
 
 
-async def test_the_end_of_a_body_is_not_part_of_the_next_head() -> None:
-    """Blank lines are allowed before a request, but here they are the end of the previous body."""
+async def test_line_breaks_at_the_end_of_a_body_are_not_part_of_the_next_head() -> None:
+    """Blank lines may precede a request, but here they belong to the previous body."""
     first = request(ADD, body=BODY + b"\r\n")
     wrong = request(ADD, body=BODY + b"  ").replace(b"Mcp-Name: add", b"Mcp-Name: sub")
     async with both_ways() as webs:
@@ -167,7 +167,7 @@ async def test_the_end_of_a_body_is_not_part_of_the_next_head() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_random_changes_have_the_same_outcome_on_both_paths(seed: int) -> None:
+async def test_a_mutated_request_has_the_same_outcome_on_both_http_paths(seed: int) -> None:
     dice = random.Random(seed)
     alphabet = [b"\r", b"\n", b"\0", b" ", b"\t", b":", b",", b"0", b"9", b"a", b"\xff", b"\r\n"]
     async with both_ways() as webs:

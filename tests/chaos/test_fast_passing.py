@@ -1,4 +1,4 @@
-"""Requests that a relay forwards without a task: they stay in order, with the right responses."""
+"""Order and responses of requests that a relay forwards without a task."""
 
 import asyncio
 import contextlib
@@ -102,7 +102,7 @@ async def test_an_interceptor_that_fails_on_disconnect_does_not_block_other_clie
 
 
 class Slow:
-    """A server that reads only when the test allows it."""
+    """A server that reads only when a test releases it."""
 
     def __init__(self) -> None:
         self.reads = asyncio.Event()
@@ -208,8 +208,8 @@ async def swallow(client: Client) -> None:
         pass
 
 
-async def test_requests_queued_behind_cancelled_ones_are_served() -> None:
-    """Send and cancel requests in one chunk; the requests queued behind them must still run."""
+async def test_requests_queued_after_cancelled_requests_are_served() -> None:
+    """Send and cancel requests in one chunk; later queued requests must still run."""
     server = MCPServer("turns", rate_limit_rate=0)
 
     @server.tool()

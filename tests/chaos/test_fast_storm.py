@@ -1,7 +1,7 @@
 """Many concurrent clients over HTTP that disconnect, cancel, pipeline and repeat requests.
 
-Every delivered request gets exactly one response, its own, after its notifications, and no state is
-left afterwards. Each scenario runs with and without the fast path.
+Every delivered request must get its own response exactly once, after its notifications, and leave
+no state. Each scenario runs with and without the fast path.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ CLIENTS, STEPS = 8, 25
 
 
 class Raw:
-    """A bare server that answers early, late, twice or never, and may close the connection."""
+    """A minimal server that answers early, late, twice or never, or closes the connection."""
 
     def __init__(self, era: str) -> None:
         self.era = era
@@ -278,7 +278,7 @@ class Client:
         told = {"method": "notifications/cancelled", "params": {"requestId": number}}
         await self.tell(told)
         if kind == "never":
-            # repeat it, because the first cancellation may have arrived before the request
+            # repeated because the first cancellation may have arrived before the request
             await self.tell(told)
         got = await self.line.answer()
         *_, last = messages(got)
@@ -393,7 +393,7 @@ async def storm(behind: str, looking: str, lane: bool) -> None:
 
 
 @pytest.mark.parametrize(("behind", "looking", "lane"), SCENES)
-async def test_every_client_gets_its_own_responses_and_no_call_is_left(
+async def test_every_client_gets_its_own_responses_and_no_call_object_is_leaked(
     behind: str, looking: str, lane: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, "fairlead")  # log records keep references to their origin

@@ -1,4 +1,4 @@
-"""Our client against servers that violate HTTP, server-sent events or the protocol."""
+"""A client with servers that violate HTTP, server-sent events or the protocol."""
 
 import asyncio
 import gzip
@@ -61,7 +61,7 @@ def first_bad(bad: Rest) -> Rest:
 async def fails_alone(
     era: str, bad: Rest, error: type[Exception], match: str | None = None
 ) -> RawServer:
-    """Check that the call fails in time, is sent only once, and that the next one succeeds."""
+    """Check that a call fails in time and is sent once, and that the next call succeeds."""
     async with raw_server(SERVERS[era](first_bad(bad))) as server:
         async with MCPClient.connect_http(server.url, QUICK) as client:
             began = time.monotonic()
@@ -112,7 +112,7 @@ async def test_a_stream_that_ends_within_a_character_fails_the_call(era: str) ->
 
 
 @ERAS
-async def test_a_character_may_be_split_between_chunks(era: str) -> None:
+async def test_a_multibyte_character_may_be_split_between_chunks(era: str) -> None:
     async def rest(call: Call) -> None:
         answer = {"jsonrpc": "2.0", "id": call.message["id"], "result": said("grün €")}
         event = f"data: {json.dumps(answer, ensure_ascii=False)}\n\n".encode()
@@ -336,7 +336,9 @@ async def test_secrets_are_not_sent_to_the_target_of_a_redirect(era: str, status
 @pytest.mark.parametrize(
     "session", ["\xe9t\xe9", "with blank", "tab\there", "\x7f", "", "x" * 20_000, "a, b", '"q"']
 )
-async def test_unusual_session_ids_are_ignored_or_sent_back_unchanged(session: str) -> None:
+async def test_invalid_session_ids_are_ignored_and_valid_ones_are_sent_back_unchanged(
+    session: str,
+) -> None:
     """Invalid ids are ignored; valid ones are sent back unchanged."""
 
     async def rest(call: Call) -> None:
@@ -369,7 +371,7 @@ async def test_unusual_session_ids_are_ignored_or_sent_back_unchanged(session: s
         assert sent == ({session} if proper else {None})
 
 
-async def test_a_listening_stream_that_keeps_ending_is_reopened_with_a_delay() -> None:
+async def test_a_get_stream_that_ends_repeatedly_is_reopened_with_a_delay() -> None:
     async def scene(how: str) -> None:
         async def rest(call: Call) -> None:
             if call.rpc != "GET":
@@ -434,7 +436,7 @@ async def test_a_client_can_call_tools_after_a_server_restart(era: str) -> None:
 
 
 @ERAS
-async def test_a_call_ends_after_any_mutated_response(
+async def test_a_call_ends_for_any_bytes_that_the_server_sends(
     era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Send valid responses with random changes."""

@@ -1,4 +1,4 @@
-"""Clients that violate or stretch the rules of HTTP, with the fast path and with ASGI."""
+"""Clients that violate HTTP or use unusual features, with the fast path and with ASGI."""
 
 import asyncio
 import contextlib
@@ -72,7 +72,7 @@ async def test_requests_with_ambiguous_framing_are_rejected(options: dict[str, A
 
 
 async def test_trailers_are_not_used_as_headers(options: dict[str, Any]) -> None:
-    """A proxy in front of the server does not inspect trailers."""
+    """Proxies do not check trailers, so they must not replace headers."""
     async with serving(make_server(), **options) as web:
         assert (await ask(web, chunked(request()))).text == "3"
         without = request(leave_out="Mcp-Name")
@@ -93,7 +93,7 @@ async def test_heads_and_trailers_are_limited_in_size(where: str, options: dict[
     }[where]
     async with serving(make_server(), **options) as web, line_to(web) as line:
         line.send(sent)
-        await asyncio.sleep(0.05)  # wait, so that the next part arrives separately
+        await asyncio.sleep(0.05)  # wait so that the next chunk arrives separately
         line.send(flood if where in ("headers", "trailers") else b"b" * 100_000)
         assert (await line.answer()).status == 431
         assert (await ask(web, request())).text == "3"
@@ -156,7 +156,7 @@ async def test_an_endpoint_is_reached_only_by_equivalent_spellings_of_its_path(
             assert (await ask(web, request(line=f"POST {target} HTTP/1.1"))).status == 404, target
 
 
-async def test_other_methods_are_answered_and_keep_the_connection_usable(
+async def test_unsupported_http_methods_are_answered_and_keep_the_connection_usable(
     options: dict[str, Any],
 ) -> None:
     async with serving(make_server(), **options) as web:
@@ -189,7 +189,9 @@ async def test_http_1_0_clients_get_no_chunked_responses(options: dict[str, Any]
 
 
 @pytest.mark.parametrize("offer", ["h2c", "websocket", "TLS/1.0"])
-async def test_an_upgrade_of_a_post_is_ignored(offer: str, options: dict[str, Any]) -> None:
+async def test_an_upgrade_header_in_a_post_request_is_ignored(
+    offer: str, options: dict[str, Any]
+) -> None:
     """Java's client offers h2c with every first request; the body must not be lost."""
     fields = ("Connection: Upgrade, HTTP2-Settings", f"Upgrade: {offer}", "HTTP2-Settings: AAMA")
     async with serving(make_server(), **options) as web, line_to(web) as line:
@@ -230,7 +232,7 @@ async def test_expect_100_continue_is_answered_before_the_body(options: dict[str
         line.send(body)
         assert (await line.answer()).text == "3"
         line.send(head.replace(b"application/json\r\n", b"text/plain\r\n", 1) + b"\r\n\r\n")
-        # sent before the body, because the request is rejected by its headers
+        # sent before the body because the headers are already invalid
         assert (await line.answer()).status == 415
 
 
@@ -294,7 +296,7 @@ async def test_a_malformed_request_does_not_affect_the_response_before_it(
             assert await line.closed()
 
 
-async def test_requests_after_a_rejected_one_are_not_executed(options: dict[str, Any]) -> None:
+async def test_requests_after_a_rejected_request_are_not_executed(options: dict[str, Any]) -> None:
     desk = Desk()
     async with serving(make_server(desk), **options) as web, line_to(web) as line:
         line.send(request(None, "X-A: " + "a" * 70_000) + request(WAIT))
@@ -303,7 +305,7 @@ async def test_requests_after_a_rejected_one_are_not_executed(options: dict[str,
         assert not desk.started.is_set()
 
 
-async def test_a_disconnect_with_pipelined_requests_cancels_the_first(
+async def test_a_disconnect_with_pipelined_requests_cancels_the_first_request(
     options: dict[str, Any],
 ) -> None:
     desk = Desk()
@@ -317,7 +319,7 @@ async def test_a_disconnect_with_pipelined_requests_cancels_the_first(
         await happens(desk.cancelled)
 
 
-async def test_a_client_that_does_not_read_gets_no_further_responses_queued(
+async def test_requests_of_a_client_that_does_not_read_are_not_executed(
     options: dict[str, Any],
 ) -> None:
     server = make_server()
@@ -334,14 +336,14 @@ async def test_a_client_that_does_not_read_gets_no_further_responses_queued(
         transport.pause_reading()
         line.send(request({"name": "wide", "arguments": {}}) * 2000)
         await asyncio.sleep(0.5)
-        assert called < 200  # of 2000 requests: those in the buffers of the kernel, and few more
+        assert called < 200  # of 2000 requests, only those in kernel buffers and a few more
         assert (await ask(web, request())).text == "3"
 
 
 # Slow clients
 
 
-async def test_the_connection_is_closed_if_the_body_does_not_arrive(
+async def test_the_connection_is_closed_if_the_rest_of_the_body_does_not_arrive(
     options: dict[str, Any],
 ) -> None:
     whole = request()
@@ -453,7 +455,7 @@ async def test_slow_readers_use_little_memory_and_do_not_block_other_clients() -
 async def test_a_client_that_reads_too_slowly_is_disconnected(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading a byte now and then must not keep megabytes queued."""
+    """A client that rarely reads a byte must not keep megabytes queued."""
     monkeypatch.setattr(connection, "STALLED", 0.2)
     loop = asyncio.get_running_loop()
     server = make_server()
@@ -477,8 +479,8 @@ async def test_a_client_that_reads_too_slowly_is_disconnected(
             assert got < 12_000_000
 
 
-async def test_no_response_waits_for_a_delayed_acknowledgement(loop_kind: str) -> None:
-    """Nagle's algorithm and delayed acknowledgements together would cost 40 ms each."""
+async def test_responses_are_not_delayed_by_tcp_acknowledgements(loop_kind: str) -> None:
+    """Nagle's algorithm with delayed acknowledgements would add 40 ms to each response."""
     async with serving(make_server()) as web:
         took = []
         for _ in range(20):
@@ -545,7 +547,7 @@ async def test_a_disconnect_does_not_cancel_a_call_of_a_session(streaming: bool)
 
 @on_linux
 async def test_two_thousand_disconnected_clients_leave_no_state() -> None:
-    """Compare tasks, sessions and memory of a process after clients disconnected at any moment."""
+    """Compare tasks, sessions and memory after clients have disconnected at random moments."""
     rng = random.Random(3)
     listen = request({"notifications": {"toolsListChanged": True}}, method="subscriptions/listen")
     async with program() as served:
@@ -573,8 +575,7 @@ async def test_two_thousand_disconnected_clients_leave_no_state() -> None:
                         return blocks
 
         async def crowds(count: int) -> int:
-            # On a busy machine all clients at once would accumulate, and the process would keep
-            # their memory.
+            # If all clients ran at once on a busy machine, the process would keep more memory.
             for _ in range(count // 100):
                 await crowd(100)
                 blocks = await rest()
@@ -592,7 +593,7 @@ async def test_two_thousand_disconnected_clients_leave_no_state() -> None:
 
 
 @on_linux
-async def test_opened_and_ended_sessions_leave_no_memory() -> None:
+async def test_sessions_that_were_opened_and_ended_leave_no_memory_allocated() -> None:
     async with program() as served:
         web = served.web
 
@@ -603,7 +604,7 @@ async def test_opened_and_ended_sessions_leave_no_memory() -> None:
                 assert response.status == 200
 
         async def forget() -> None:
-            # the session is never ended; the table is full after 100
+            # sessions are not ended, so the session table is full after 100
             await web.post(introduction())
 
         async def crowd(count: int) -> None:
@@ -719,7 +720,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_any_mutated_request_is_answered_or_closed(
+async def test_every_mutated_request_is_answered_or_its_connection_closed(
     seed: int,
     options: dict[str, Any],
     caplog: pytest.LogCaptureFixture,

@@ -1,4 +1,4 @@
-"""An event loop that ends during requests: all tasks are cancelled at once, in any order."""
+"""An event loop that ends during requests, when all tasks are cancelled at once."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ async def lifespan(server):
     try:
         yield
     finally:
-        print("tidied up")
+        print("cleaned up")
 
 def ask(place):
     idle = http.client.HTTPConnection(place.hostname, place.port)
@@ -44,8 +44,8 @@ kept[0].close()
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_all_servers_end_when_their_event_loop_is_cancelled(loop: str) -> None:
-    """Run with warnings as errors, because uvloop would never close after a warning is raised."""
+def test_all_servers_stop_when_their_event_loop_is_cancelled(loop: str) -> None:
+    """Warnings are errors here; after a raised warning, uvloop would never close."""
     command = [sys.executable, "-W", "error", "-c", PROGRAM.replace("LOOP", loop)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
-    assert (done.stdout, done.stderr) == ("tidied up\nfailed as expected\n", "")
+    assert (done.stdout, done.stderr) == ("cleaned up\nfailed as expected\n", "")

@@ -1,4 +1,4 @@
-"""A manager whose servers are network ports: closed, silent, invalid, cut off and restarted."""
+"""A manager with unreachable, silent, invalid and restarted network servers."""
 
 import asyncio
 import contextlib
@@ -200,7 +200,7 @@ async def test_ports_without_a_server_time_out_without_affecting_other_servers(
         async with MCPManager(config=QUICK) as manager:
             began = time.monotonic()
             loaded = await manager.connect_servers(entries)
-            assert time.monotonic() - began < 5.0  # includes the timeout of one second
+            assert time.monotonic() - began < 5.0  # includes the server timeout of one second
             assert loaded.connected_servers == ["calm"]
             assert {error["path"] for error in loaded.errors} == {
                 f"mcp:{name}" for name in entries if name != "calm"
@@ -273,7 +273,7 @@ async def test_lists_and_subscriptions_are_restored_after_a_lost_session(
 
 
 async def until_told(manager: MCPManager, heard: list[tuple[str, str]]) -> None:
-    """Touch the resource until its update is received; restoring runs concurrently with calls."""
+    """Touch the resource until its update is received, because restoring may not be complete."""
     async with asyncio.timeout(10):
         while ("notifications/resources/updated", "note://one") not in heard:
             await run(manager, "mcp_web_touch")

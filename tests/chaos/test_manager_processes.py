@@ -1,4 +1,4 @@
-"""A manager whose servers are killed, hang and crash at every stage, without affecting others."""
+"""A manager whose servers are killed, hang or crash, without effects on other servers."""
 
 import asyncio
 import contextlib
@@ -44,9 +44,7 @@ class Neighbour:
 async def scene(
     folder: Path, *rough: Rough, startup: str = "wait", **options: object
 ) -> AsyncIterator[MCPManager]:
-    """Run a manager with these servers and a neighbour, and check the neighbour and leaks at the
-    end.
-    """
+    """Run a manager with these servers and a `Neighbour`; check it and leaks at the end."""
     neighbour = Neighbour(folder)
     async with nothing_left(folder), MCPManager(**options) as manager:  # type: ignore[arg-type]
         await manager.connect_servers({"calm": neighbour.entry})
@@ -64,13 +62,13 @@ async def test_a_server_killed_during_connect_fails_with_a_reason(
     async with scene(tmp_path, server, startup="background") as manager:
         calling = asyncio.create_task(manager.wait_for_connection("a"))
         os.kill(await server.got("server/discover", 1), signal.SIGKILL)
-        # A server may die of an unknown message, so it is started a second time.
+        # A server may exit on an unknown message, so it is started a second time.
         os.kill(await server.got("initialize", 2), signal.SIGKILL)
         with pytest.raises(ConnectFailed, match=r'^server "a" is not connected: .*SIGKILL'):
             await calling
         assert manager.describe()["a"].state == "failed"
         with pytest.raises(FairleadError, match="SIGKILL"):
-            # Raised at once, because a failed server is not retried automatically.
+            # The error is raised at once because a failed server is not retried automatically.
             await manager.wait_for_connection("a")
         await manager.reconnect_server("a")
         assert (await run(manager, "mcp_a_whoami")) == f"a {server.pids[2]}"
@@ -116,7 +114,7 @@ async def test_calls_survive_kills_and_no_call_is_executed_twice(
         assert manager.describe()["a"].generation == len(server.pids)
 
 
-async def test_a_server_that_exits_after_some_calls_is_restarted_for_the_next(
+async def test_a_server_that_exits_after_some_calls_is_restarted_for_the_next_call(
     tmp_path: Path,
 ) -> None:
     server = Rough(tmp_path, "a", {"calls": 3})
@@ -152,7 +150,7 @@ async def test_more_than_five_losses_suspend_a_server_until_it_is_reconnected(
             assert events[-1].kind == "failed"
             assert not manager.get_tool("mcp_a_whoami").available  # type: ignore[union-attr]
             assert len(server.pids) == times * 6
-            await manager.reconnect_server("a")  # resets the count of losses
+            await manager.reconnect_server("a")  # a manual reconnect resets the count of losses
 
 
 async def test_a_program_that_cannot_be_restarted_is_suspended(tmp_path: Path) -> None:
@@ -190,7 +188,7 @@ async def test_a_call_in_flight_ends_at_once_when_its_server_is_disconnected(
 
 
 @pytest.mark.covers("HST-45")
-async def test_servers_end_even_if_their_disconnection_is_cancelled(
+async def test_server_processes_end_even_if_their_disconnection_is_cancelled(
     tmp_path: Path,
 ) -> None:
     servers = [Rough(tmp_path, name, {"grandchild": True}) for name in "abc"]
@@ -256,7 +254,7 @@ async def test_disconnecting_a_hanging_server_ends_all_waits_for_it(tmp_path: Pa
             await caller
 
 
-async def test_a_manager_that_closes_while_servers_start_leaves_nothing(
+async def test_closing_a_manager_while_servers_start_leaves_no_process(
     tmp_path: Path, loop_kind: str
 ) -> None:
     servers = [Rough(tmp_path, f"s{i}", {"hang": "initialize", "grandchild": True}) for i in (1, 2)]
@@ -273,7 +271,9 @@ async def test_a_manager_that_closes_while_servers_start_leaves_nothing(
         ]
 
 
-async def test_a_start_can_be_cancelled_at_any_moment(tmp_path: Path, loop_kind: str) -> None:
+async def test_cancelling_a_start_at_any_moment_leaves_no_process(
+    tmp_path: Path, loop_kind: str
+) -> None:
     server = Rough(tmp_path, "a")
 
     async def give_up(seconds: float) -> None:
@@ -302,7 +302,7 @@ async def test_a_server_process_that_does_not_respond_is_replaced(tmp_path: Path
 
 
 @pytest.mark.covers("HST-22")
-async def test_a_server_that_is_busy_with_a_call_is_not_replaced(tmp_path: Path) -> None:
+async def test_a_server_process_that_is_busy_with_a_call_is_not_replaced(tmp_path: Path) -> None:
     server = Rough(tmp_path, "a")  # this server handles one message at a time
     rules, config = Rules(health_interval=0.05), MCPClientConfig(timeout_seconds=0.1)
     async with scene(tmp_path, server, rules=rules, config=config) as manager:

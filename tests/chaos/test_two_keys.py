@@ -1,7 +1,7 @@
-"""Clients of two connection keys call a two-era server at a gateway while its processes fail.
+"""Gateway clients with two connection keys, whose server processes fail during calls.
 
-The clients of a key call at both endpoints without a pause. Every call has a number, which the
-server notes and returns, so that lost, repeated and exchanged calls are found.
+The clients of each key call a two-era server at both endpoints without a pause. The server records
+and returns the number of every call, so lost, repeated and exchanged calls are detected.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from tests.support.upstream_gateways import (
 )
 
 LIMIT = 50.0  # seconds for one test on a busy machine
-CALLS = 2  # calls of each client at the same time
+CALLS = 2  # concurrent calls of each client
 RETRY = 0.02  # seconds between a failed call and the next one
 
 _LOST = "was ended by SIGKILL|closed the connection"
@@ -41,8 +41,8 @@ ERRORS = {
     "hangs": "did not answer within|does not respond|is still starting",
     "exits": f"{_LOST}|exited with code 3 during start-up",
 }
-# A hang is detected after the timeout of a call, one more second and a ping. With "exits" a key has
-# only one process, because the next start would not fail if calls went to another process.
+# A hang is detected after the call timeout, one more second and a ping.
+# With "exits", each key has only one process, so that the next call causes a start, which fails.
 SETTINGS: dict[str, dict[str, Any]] = {
     "killed": {},
     "hangs": {"call_timeout": 3.0, "hang_timeout": 1.0},
@@ -59,9 +59,7 @@ class KeyClients:
     """The clients of one connection key, and the outcomes of their calls."""
 
     def __init__(self, kind: str, numbers: Iterator[int], seed: str) -> None:
-        """Take the kind of the processes that serve these clients, an iterator of call numbers, and
-        a seed.
-        """
+        """Take the kind of the serving processes, an iterator of call numbers, and a seed."""
         self.kind = kind
         self.clients: list[Client] = []
         self.expected = ""  # a regular expression for the errors that are allowed now
@@ -146,7 +144,7 @@ class Failures:
         self._dice = random.Random(seed)
 
     async def cause(self, *kinds: str) -> None:
-        """Let a process of each kind fail; return when all clients are served again."""
+        """Make a process of each kind fail, and return when all clients are served again."""
         affected = [one for one in self._keys if one.kind in kinds]
         for one in affected:
             one.expected = ERRORS[self._fault]
@@ -165,9 +163,9 @@ class Failures:
             one.expected = ""
 
 
-# The rounds of a test: the kinds of the processes that fail at the same time. More than five losses
-# of a key within 30 s would suspend it. Beside "asked" and "plain" clients, a "stateless" process
-# serves the lists.
+# Each round lists the kinds of processes that fail at the same time.
+# More than five losses of a key within 30 s would suspend the key.
+# A "stateless" process serves the lists.
 ROUNDS: dict[tuple[str, str], list[tuple[str, ...]]] = {
     ("killed", "stateless"): [("asked",), ("stateless",), ("asked", "stateless")] * 2,
     ("killed", "plain"): [("asked",), ("plain",), ("stateless",), ("asked", "plain")] * 2,
@@ -179,7 +177,7 @@ ROUNDS: dict[tuple[str, str], list[tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("fault", "other"), ROUNDS)
-async def test_failing_processes_of_one_connection_key_do_not_affect_the_other(
+async def test_failing_processes_of_one_connection_key_do_not_affect_clients_of_the_other(
     tmp_path: Path, fault: str, other: str
 ) -> None:
     server, numbers, seed = FragileServer(tmp_path), itertools.count(), f"{fault} {other}"

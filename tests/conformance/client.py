@@ -101,7 +101,7 @@ async def return_a_schema(client: MCPClient) -> None:
 
 
 async def authorized_calls(client: MCPClient) -> None:
-    """Make several requests, because a scenario may change its server after the first one."""
+    """Make several requests, because a scenario may change its server after the first request."""
     await client.tools()
     await client.call("test-tool")
     await client.call("test-tool")
@@ -144,7 +144,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def visit(request: AuthorizationRequest) -> str:
-    """Return where the authorization page redirects; the suite logs in without a person."""
+    """Return the redirect URL of the authorization page; the suite logs in automatically."""
     try:
         urllib.request.build_opener(_NoRedirect).open(request.url, timeout=10)
     except urllib.error.HTTPError as redirect:
@@ -153,7 +153,7 @@ def visit(request: AuthorizationRequest) -> str:
 
 
 def on_elicit(question: Question) -> dict[str, Any]:
-    """Keep the defaults of a form, and answer every other boolean with True."""
+    """Accept a form with its defaults, and set every other boolean to True."""
     fields = (question.schema or {}).get("properties", {})
     agreed = {name: True for name, field in fields.items() if field.get("type") == "boolean"}
     return accept({**agreed, **question.defaults})

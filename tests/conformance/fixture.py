@@ -1,4 +1,4 @@
-"""The conformance server, and a relay in front of it, as processes."""
+"""Processes of the conformance server and of a relay in front of it."""
 
 import contextlib
 import subprocess
@@ -12,20 +12,20 @@ from typing import IO
 SERVER = Path(__file__).with_name("server.py")
 OFFICIAL = Path(__file__).with_name("official.py")
 RELAY = Path(__file__).with_name("relay.py")
-PATIENCE = 20.0  # timeout in seconds for start-up and for shutdown
+PATIENCE = 20.0  # timeout in seconds for start-up and shutdown
 
 
 class NotStarted(Exception):
-    """A program ended before it listened, or took too long; the message is its output."""
+    """A program did not start listening in time; the message is its output."""
 
 
 def serving(*arguments: str) -> contextlib.AbstractContextManager[str]:
-    """Serve our conformance server, and yield the URL."""
+    """Run the conformance server, and yield its URL."""
     return started(SERVER, *arguments)
 
 
 def relaying(*arguments: str) -> contextlib.AbstractContextManager[str]:
-    """Serve a relay in front of a URL or a command, and yield its URL."""
+    """Run a relay for a URL or a command, and yield its URL."""
     return started(RELAY, *arguments)
 
 

@@ -20,7 +20,7 @@ INSIDE = f"examples/servers/everything-server/{PACKAGE}/"
 
 
 class Unavailable(Exception):
-    """The server cannot be downloaded; the message has the reason."""
+    """The server cannot be downloaded; the message contains the reason."""
 
 
 def fetched() -> Path:

@@ -27,7 +27,7 @@ async def serve(given: argparse.Namespace) -> None:
     if given.gateway:
         async with Gateway() as gateway:
             await gateway.connect({"one": entry})
-            # Tools have other names at the merged endpoint, so the endpoint of this server is used.
+            # The merged endpoint changes tool names, so the endpoint of the server is used.
             await gateway.run_http(port=0, started=lambda url: started(f"{url}/one"), retry=0.3)
     else:
         relay = Relay(entry, era=given.era)

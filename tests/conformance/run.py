@@ -1,4 +1,4 @@
-"""Runs of the official conformance suite against our server, client and relay, with strict rules.
+"""Run the official conformance suite with Fairlead's server, client and relay.
 
     make conformance                          # everything
     make conformance ARGS="--only 'caching'"  # scenarios whose names match
@@ -38,20 +38,20 @@ AT_ONCE = 2  # number of concurrent clients
 
 @dataclass
 class Scenario:
-    """A scenario of one leg, for one revision; scenarios of extensions have none."""
+    """A scenario of one leg and one revision; extension scenarios have no revision."""
 
     leg: str
     name: str
     revision: str | None
-    how: str = ""  # how the server was started, if not by default
-    way: str = ""  # the path to the server, if a relay is in front of it
+    how: str = ""  # how the server was started, if not in the default way
+    way: str = ""  # the connection from the relay to the server, if there is a relay
 
     def __str__(self) -> str:
         return f"{self.way or self.leg} {self.revision or 'extensions'} {self.name} {self.how}"
 
 
 class Expected:
-    """Known failures: whole scenarios, and single checks."""
+    """Expected failures of whole scenarios and of single checks."""
 
     def __init__(self, *files: Path) -> None:
         # The keys are leg, scenario and check; the value is True once the failure has occurred.
@@ -61,9 +61,9 @@ class Expected:
                 self._known[tuple(fields)] = False
 
     def failure(self, scenario: Scenario) -> bool:
-        """Return True if a scenario is listed, in every revision or in this one.
+        """Return True if a scenario is listed for all revisions or for this revision.
 
-        Failures of a server are also expected behind a relay.
+        Expected failures of the server also apply to the server behind a relay.
         """
         return any(
             self._met(where, name)
@@ -83,7 +83,7 @@ class Expected:
         return True
 
     def unmet(self, legs: set[str]) -> list[str]:
-        """Return the entries of these legs whose failures did not occur."""
+        """Return the entries for the given legs whose failures did not occur."""
         return [" ".join(e) for e, met in self._known.items() if not met and e[0] in legs]
 
 
@@ -144,8 +144,7 @@ class Run:
             self._one(scenario, url)
 
     def relays(self) -> None:
-        """Run scenarios for servers behind a relay: of either era, over pipes, and of the official
-        SDK.
+        """Run server scenarios behind a relay: in both eras, over stdio, and with the official SDK.
 
         Raises:
             NotStarted: One of the programs did not start.
@@ -241,7 +240,7 @@ def main() -> int:
         elif "server" in legs:
             with serving() as url:
                 run.server(url)
-            # By default, responses are JSON where possible; also test all of them as streams.
+            # Responses are JSON by default where possible; test streamed responses as well.
             with serving("--answers", "sse") as url:
                 run.revision(url, REVISIONS[0], "(streams)")
         if "relay" in legs:

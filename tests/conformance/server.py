@@ -1,4 +1,4 @@
-"""The server against which the official conformance suite is run.
+"""The server that the official conformance suite tests.
 
     python tests/conformance/server.py --port 3000
 
@@ -111,7 +111,7 @@ async def test_reconnection(ctx: Context) -> str:
 
 @server.tool(name="test_x_mcp_header")
 def x_mcp_header(region: Annotated[str, "Where", Header("Region")] = "") -> str:
-    """Take an argument that is also sent as a header."""
+    """Return an argument that is also sent as a header."""
     return f"region: {region}"
 
 
@@ -239,44 +239,44 @@ async def test_elicitation(message: str, ctx: Context) -> str:
 
 @server.tool()
 async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
-    """Ask with a form that has defaults."""
+    """Ask the user with a form that has defaults."""
     answer = await ctx.elicit("Please review and update the form", Profile)
     return f"Elicitation completed: {told(answer)}"
 
 
 @server.tool()
 async def test_elicitation_sep1330_enums(ctx: Context) -> str:
-    """Ask with every kind of choice."""
+    """Ask the user with a form that has every kind of choice."""
     try:
         return f"Elicitation completed: {told(await ctx.elicit('Please choose', ENUMS))}"
-    except RpcError as exc:  # the suite chooses a value that was not offered
+    except RpcError as exc:  # the suite returns a value that is not in the form
         return f"Elicitation completed: {exc.message}"
 
 
 @server.tool()
 async def test_missing_capability(ctx: Context) -> str:
-    """Require the client's model."""
+    """Ask the client's model; fail if the client does not support sampling."""
     return text_of(await ctx.sample("Say hello"))
 
 
 @server.tool()
 async def test_streaming_elicitation(ctx: Context) -> str:
-    """Report progress, then ask."""
+    """Report progress, then ask the user."""
     await ctx.progress(1, 2, "about to ask")
-    return told(await ctx.elicit("What is your name?", Name, key="user_name"))
+    return told(await ctx.elicit("Please enter your name", Name, key="user_name"))
 
 
 @server.tool()
 async def test_input_required_result_elicitation(ctx: Context) -> str:
     """Greet the user by name."""
-    answer = await ctx.elicit("What is your name?", Name, key="user_name")
+    answer = await ctx.elicit("Please enter your name", Name, key="user_name")
     return f"Hello, {answer.data.name if answer.data else 'stranger'}!"
 
 
 @server.tool()
 async def test_input_required_result_sampling(ctx: Context) -> str:
     """Ask the client's model."""
-    return text_of(await ctx.sample("What is the capital of France?", key="capital_question"))
+    return text_of(await ctx.sample("Name the capital of France", key="capital_question"))
 
 
 @server.tool()
@@ -297,7 +297,7 @@ async def test_input_required_result_request_state(ctx: Context) -> str:
 async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
     """Send three requests at once."""
     name, greeting, roots = await asyncio.gather(
-        ctx.elicit("What is your name?", Name, key="user_name"),
+        ctx.elicit("Please enter your name", Name, key="user_name"),
         ctx.sample("Write a greeting", max_tokens=50, key="greeting"),
         ctx.roots(key="client_roots"),
     )
@@ -306,7 +306,7 @@ async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
 
 @server.tool()
 async def test_input_required_result_multi_round(ctx: Context) -> str:
-    """Ask twice in sequence."""
+    """Ask the user two questions in sequence."""
     name = await ctx.elicit("Step 1: what is your name?", Name, key="step1")
     color = await ctx.elicit("Step 2: what is your favorite color?", Color, key="step2")
     return f"{told(name)}; {told(color)}"
@@ -314,7 +314,7 @@ async def test_input_required_result_multi_round(ctx: Context) -> str:
 
 @server.tool()
 async def test_input_required_result_tampered_state(ctx: Context) -> str:
-    """Ask with a state that cannot be forged."""
+    """Ask the user with a request state that cannot be forged."""
     return told(await ctx.elicit("Please confirm", Confirmation, key="confirm"))
 
 
@@ -324,7 +324,7 @@ async def test_input_required_result_capabilities(ctx: Context) -> str:
     answers = []
     for ask in (
         lambda: ctx.sample("Say hello", max_tokens=50, key="greeting"),
-        lambda: ctx.elicit("What is your name?", Name, key="user_name"),
+        lambda: ctx.elicit("Please enter your name", Name, key="user_name"),
     ):
         with contextlib.suppress(CannotAsk):
             answers.append(str(await ask()))
@@ -354,7 +354,7 @@ def watched_resource() -> str:
 
 @server.resource("test://template/{id}/data", mime_type="application/json")
 def template_data(id: str) -> dict[str, Any]:
-    """Data with an id."""
+    """Data of a resource with an id."""
     return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
 
 
@@ -382,7 +382,9 @@ def complete_arg1(typed: str) -> list[str]:
 
 @server.prompt(name="test_prompt_with_embedded_resource")
 def prompt_with_embedded_resource(
-    resourceUri: Annotated[str, "URI of the resource to embed"],  # as the suite spells it
+    resourceUri: Annotated[
+        str, "URI of the resource to embed"
+    ],  # this spelling is required by the suite
 ) -> list[Any]:
     """A prompt with a resource."""
     content = embedded(resourceUri, "Embedded resource content for testing.")
@@ -397,8 +399,8 @@ def test_prompt_with_image() -> list[Any]:
 
 @server.prompt()
 async def test_input_required_result_prompt(ctx: Context) -> str:
-    """A prompt that asks for its context."""
-    answer = await ctx.elicit("What is the context?", Background, key="user_context")
+    """A prompt that asks the user for its context."""
+    answer = await ctx.elicit("Please describe the context", Background, key="user_context")
     return f"Use this context: {answer.data.context if answer.data else 'none'}"
 
 

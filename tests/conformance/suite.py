@@ -15,13 +15,13 @@ REVISIONS = ("2025-11-25", "2026-07-28")
 NODE = 22  # the oldest version that the package supports
 
 HOME = Path(__file__).parents[2] / ".venv" / "conformance"
-SECONDS = 30  # limit for one scenario
+SECONDS = 30  # timeout in seconds for one scenario
 
 Check = dict[str, Any]
 
 
 class Unavailable(Exception):
-    """The suite cannot be run on this machine; the message has the reason."""
+    """The suite cannot be run on this machine; the message contains the reason."""
 
 
 class Suite:
@@ -53,14 +53,14 @@ class Suite:
             return None
         return str(about["version"])
 
-    @cache  # noqa: B019 - there is one suite, and it lives as long as we do
+    @cache  # noqa: B019 - there is one suite object for the whole run
     def required(self, leg: str, revision: str) -> list[str]:
-        """Return the scenarios of a revision, including those that the suite only reports."""
+        """Return the scenarios that the suite lists for a revision."""
         text = self._run("list", "--requirements", revision)
         return list(_listed(text, leg))
 
     def outside(self, leg: str) -> list[str]:
-        """Return the scenarios that belong to the requirements of no revision."""
+        """Return the scenarios that the suite lists for no revision."""
         everything = re.findall(r"^  - (\S+) \[", self._run("list", f"--{leg}"), re.MULTILINE)
         inside = {name for revision in REVISIONS for name in self.required(leg, revision)}
         return [name for name in everything if name not in inside]
@@ -91,9 +91,7 @@ class Suite:
         return (json.loads(files[-1].read_text()) if files else []), said
 
     def _run(self, *arguments: str, limit: float = SECONDS) -> str:
-        """Run the suite and return its output; the exit code is ignored, because the checks say
-        more.
-        """
+        """Run the suite and return its output. The exit code is ignored."""
         command = [str(self._node), str(self._entry), *arguments]
         try:
             done = subprocess.run(
@@ -123,7 +121,7 @@ def _listed(text: str, leg: str) -> Iterator[str]:
 
 
 def _good(node: str | Path | None) -> Path | None:
-    """Return the path of this Node if it exists and is new enough."""
+    """Return the path of a Node executable if it exists and is new enough."""
     if node is None or not Path(node).exists():
         return None
     asked = subprocess.run([str(node), "--version"], capture_output=True, text=True)

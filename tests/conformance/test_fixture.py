@@ -62,7 +62,7 @@ class Client:
         return self.send(message=message, **headers)
 
     def call(self, name: str, capabilities: Any = CAPABILITIES, **params: Any) -> Any:
-        """Send a stateless call of a tool and return the whole response."""
+        """Send a stateless tool call and return the complete response."""
         return answer_of(self.stateless("tools/call", capabilities, name=name, **params))
 
     def begin(self) -> None:
@@ -141,7 +141,7 @@ def test_a_tool_sends_requests_on_the_stream_of_its_call(client: Client) -> None
     assert list(heard) == []
 
 
-def test_a_closed_stream_can_be_resumed(client: Client) -> None:
+def test_a_stream_that_the_server_closed_can_be_resumed(client: Client) -> None:
     client.begin()
     params = {"name": "test_reconnection", "arguments": {}}
     response = client.send(message={"id": 1, "method": "tools/call", "params": params})
@@ -169,7 +169,7 @@ def test_a_stateless_call_requests_input_in_rounds(client: Client) -> None:
     assert "red" in text_of(third)
 
 
-def test_stateless_errors_have_their_http_status(client: Client) -> None:
+def test_errors_in_the_stateless_era_have_the_specified_http_status(client: Client) -> None:
     def refused(response: HTTPResponse) -> tuple[int, int]:
         answer = answer_of(response)
         assert answer["id"] == 7
@@ -192,7 +192,7 @@ def test_a_listen_stream_delivers_the_requested_changes(client: Client) -> None:
     heard = events(client.stateless("subscriptions/listen", notifications=wanted))
     acknowledged = json.loads(next(heard)["data"])
     assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
-    client.call("test_trigger_prompt_change")  # the client did not subscribe to changes of prompts
+    client.call("test_trigger_prompt_change")  # the client did not subscribe to prompt list changes
     client.call("test_trigger_tool_change")
     change = json.loads(next(heard)["data"])
     assert change["method"] == "notifications/tools/list_changed"

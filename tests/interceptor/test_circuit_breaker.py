@@ -46,7 +46,7 @@ def opened(**settings: Any) -> tuple[CircuitBreaker, Clock]:
 
 
 @pytest.mark.covers("OBS-02")
-def test_circuit_with_default_settings_opens_and_recovers() -> None:
+def test_a_circuit_with_default_settings_opens_and_recovers() -> None:
     clock = Clock()
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 4)
@@ -78,7 +78,7 @@ def test_only_consecutive_failures_open_the_circuit() -> None:
 
 
 @pytest.mark.covers("OBS-02")
-def test_failed_probe_opens_the_circuit_again() -> None:
+def test_a_failed_probe_opens_the_circuit_again() -> None:
     breaker, clock = opened()
     clock.now += 30
     succeed(breaker)
@@ -87,7 +87,7 @@ def test_failed_probe_opens_the_circuit_again() -> None:
     assert breaker.remaining == 30
     clock.now += 30
     succeed(breaker)
-    assert breaker.state is HALF_OPEN  # the success before the failure does not count
+    assert breaker.state is HALF_OPEN  # the earlier success does not count
 
 
 @pytest.mark.covers("OBS-02")
@@ -99,7 +99,7 @@ def test_probes_are_counted_while_they_run_and_released_when_they_finish() -> No
         breaker.admit()
     assert caught.value.remaining == 0
     first.ended()
-    first.ended()  # a second report is ignored
+    first.ended()  # a second outcome is ignored
     third = breaker.admit()
     with pytest.raises(CircuitOpenError):
         breaker.admit()
@@ -135,7 +135,7 @@ async def test_a_cancelled_probe_is_released_without_counting_as_an_outcome() ->
 
 
 @pytest.mark.covers("OBS-02")
-def test_cancelled_calls_neither_add_to_nor_reset_the_count_of_failures() -> None:
+def test_cancelled_calls_do_not_change_the_count_of_failures() -> None:
     breaker = CircuitBreaker(failure_threshold=2)
     for _ in range(5):
         with pytest.raises(asyncio.CancelledError), breaker:
@@ -148,7 +148,7 @@ def test_cancelled_calls_neither_add_to_nor_reset_the_count_of_failures() -> Non
     assert breaker.state is OPEN
 
 
-def test_rpc_error_counts_as_success_by_default() -> None:
+def test_an_rpc_error_counts_as_success_by_default() -> None:
     breaker = CircuitBreaker(failure_threshold=1)
     with pytest.raises(RpcError), breaker:
         raise RpcError(-32602, "no such thing")
@@ -209,7 +209,7 @@ def test_two_breakers_may_be_nested_in_any_order() -> None:
     assert (outer.state, inner.state) == (CLOSED, OPEN)
 
 
-async def test_exit_in_another_task_releases_the_probe() -> None:
+async def test_leaving_a_breaker_context_in_another_task_releases_the_probe() -> None:
     breaker, clock = opened()
     clock.now += 30
     await asyncio.create_task(breaker.__aenter__())
@@ -218,7 +218,7 @@ async def test_exit_in_another_task_releases_the_probe() -> None:
     assert breaker.state is CLOSED
 
 
-def test_metrics_contain_the_state_of_the_breaker_and_reset_clears_them() -> None:
+def test_metrics_contain_the_state_of_the_breaker_and_reset_clears_the_metrics() -> None:
     breaker, clock = opened(name="files")
     with pytest.raises(CircuitOpenError, match="files failed too often"):
         breaker.admit()
@@ -254,7 +254,7 @@ def test_invalid_breaker_settings_are_rejected(settings: dict[str, Any]) -> None
     st.lists(st.sampled_from(["begin", "good", "bad", "cancel", "wait"]), max_size=60),
     st.integers(1, 3),
 )
-def test_circuit_recovers_after_any_sequence_of_calls(steps: list[str], probes: int) -> None:
+def test_a_circuit_recovers_after_any_sequence_of_calls(steps: list[str], probes: int) -> None:
     clock = Clock()
     breaker = CircuitBreaker(2, 10, probes, 2, clock=clock)
     running = []
@@ -296,7 +296,7 @@ server.run()
 
 
 @pytest.mark.covers("OBS-02")
-async def test_breaker_can_protect_the_calls_of_a_client(tmp_path: Path) -> None:
+async def test_a_breaker_can_protect_the_calls_of_a_client(tmp_path: Path) -> None:
     program = tmp_path / "moody.py"
     program.write_text(SERVER)
     clock = Clock()
@@ -326,7 +326,7 @@ async def test_breaker_can_protect_the_calls_of_a_client(tmp_path: Path) -> None
         assert breaker.state is CLOSED
 
 
-def test_circuit_is_open_for_exactly_its_timeout() -> None:
+def test_a_circuit_is_open_for_exactly_its_timeout() -> None:
     breaker, clock = opened(reset_timeout=10)
     assert breaker.remaining == pytest.approx(10)
     clock.now += 9.9
@@ -354,7 +354,7 @@ def test_only_the_first_outcome_of_a_permit_counts() -> None:
     assert breaker.state is CLOSED
 
 
-def test_result_of_a_block_entered_before_a_state_change_is_ignored() -> None:
+def test_the_outcome_of_a_block_entered_before_a_state_change_is_ignored() -> None:
     clock = Clock()
     breaker = CircuitBreaker(failure_threshold=1, reset_timeout=10, clock=clock)
     with pytest.raises(OSError), breaker:

@@ -1,4 +1,4 @@
-"""Tests of a request outside any connection."""
+"""Tests of requests without a connection."""
 
 import pytest
 from msgspec import Raw
@@ -14,7 +14,7 @@ CALLER = Caller(NEWEST_HANDSHAKE, False, ANONYMOUS)
 CALL = Request(1, "tools/call", Raw(b'{"name":"x"}'))
 
 
-async def test_no_request_can_be_sent_without_a_connection() -> None:
+async def test_sending_a_request_without_a_connection_is_an_error() -> None:
     asked = direct_exchange(CALL, CALLER)
     with pytest.raises(RpcError) as refused:
         await asked.edge.request_caller(asked, "sampling/createMessage", {})
@@ -24,7 +24,7 @@ async def test_no_request_can_be_sent_without_a_connection() -> None:
     )
 
 
-def test_an_exchange_without_a_connection_has_the_transport_direct() -> None:
+def test_the_transport_of_an_exchange_without_a_connection_is_direct() -> None:
     asked = direct_exchange(CALL, CALLER, headers={"x": "1"})
     assert asked.head.name == "x"
     assert asked.direction is Direction.CLIENT_TO_SERVER

@@ -1,4 +1,4 @@
-"""Tests of the hooks of interceptors, declared by the base class or found in other classes."""
+"""Tests of interceptor hooks, in subclasses of the base class and in other classes."""
 
 import re
 from typing import Any, ClassVar
@@ -141,13 +141,13 @@ def test_hooks_set_on_an_object_or_a_function_are_found() -> None:
     assert overrides(one, InterceptorBase.on_malformed)
 
 
-def test_an_interceptor_of_the_base_class_is_its_own_hooks() -> None:
+def test_an_interceptor_derived_from_the_base_class_provides_its_own_hooks() -> None:
     one = Declared()
     assert hooks_of(one) is one
     assert (one.waits, overrides(one, InterceptorBase.passes)) == (False, True)
 
 
-def test_flags_are_not_inherited_by_a_class_that_overrides_call() -> None:
+def test_interceptor_flags_are_not_inherited_by_a_class_that_overrides_call() -> None:
     class Derived(Declared):
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             return b"{}"
@@ -161,7 +161,7 @@ def test_flags_are_not_inherited_by_a_class_that_overrides_call() -> None:
         assert (hooks.waits, overrides(hooks, InterceptorBase.passes)) == (True, False)
 
 
-def test_flags_are_not_inherited_if_another_base_class_defines_call() -> None:
+def test_interceptor_flags_are_not_inherited_if_another_base_class_defines_call() -> None:
     class Both(OnlyCalled, Declared):  # type: ignore[misc]
         pass
 
@@ -184,7 +184,7 @@ def test_the_passes_hook_is_not_inherited_by_a_class_that_overrides_before() -> 
     assert overrides(Halves(), InterceptorBase.passes)
 
 
-def test_combined_hook_is_none_if_no_interceptor_defines_it() -> None:
+def test_a_combined_hook_is_none_if_no_interceptor_defines_it() -> None:
     one = Found()
     assert malformed_frame_hook([plain, OnlyCalled(), Declared()]) is None
     assert extra_members_hook([plain, OnlyCalled(), Declared()]) is None
@@ -196,7 +196,7 @@ def test_combined_hook_is_none_if_no_interceptor_defines_it() -> None:
     assert change(NOTHING, {}) == {"found": Raw(b"1")}
 
 
-def test_failure_policy_keeps_the_hooks_of_its_interceptor() -> None:
+def test_a_failure_policy_keeps_the_hooks_of_its_interceptor() -> None:
     one, bare = with_failure_policy(Found()), with_failure_policy(plain)
     assert (hooks_of(one).waits, hooks_of(bare).waits) == (False, True)
     assert malformed_frame_hook([one]) is not None

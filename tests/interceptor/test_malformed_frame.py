@@ -1,4 +1,4 @@
-"""Tests of malformed frames in journals and audits: bounded and without secrets."""
+"""Tests of malformed frames in journals and audits: size limits and redaction."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.covers("OBS-08")
-async def test_journal_and_audit_record_malformed_frames_of_both_sides_without_secrets(
+async def test_journal_and_audit_record_malformed_frames_from_both_sides_without_secrets(
     tmp_path: Path,
 ) -> None:
     file, journal = tmp_path / "audit.jsonl", Journal()
@@ -74,7 +74,7 @@ async def test_journal_and_audit_record_malformed_frames_of_both_sides_without_s
     assert SECRET not in repr(journal.records())
 
 
-async def test_size_of_recorded_malformed_frames_is_limited_and_recording_optional(
+async def test_recorded_malformed_frames_are_limited_in_size_and_recording_is_optional(
     tmp_path: Path,
 ) -> None:
     never, some = tmp_path / "never", tmp_path / "some"
@@ -123,7 +123,7 @@ async def test_a_failing_malformed_frame_hook_does_not_affect_other_hooks() -> N
 
 
 @pytest.mark.parametrize("path", ["", "/red"])
-async def test_gateway_shows_malformed_frames_to_its_administrator(path: str) -> None:
+async def test_a_gateway_shows_malformed_frames_to_its_administrator(path: str) -> None:
     observing = Observability(journal=Journal())
     async with (
         asyncio.timeout(LIMIT),
@@ -210,7 +210,7 @@ async def test_servers_and_clients_call_the_hook_for_malformed_frames(tmp_path: 
     assert SECRET not in file.read_text()
 
 
-async def test_audit_rule_without_condition_records_malformed_frames(tmp_path: Path) -> None:
+async def test_an_audit_rule_without_a_condition_records_malformed_frames(tmp_path: Path) -> None:
     file, other = tmp_path / "audit.jsonl", tmp_path / "other.jsonl"
     rules = RuleSet.of_data(
         {

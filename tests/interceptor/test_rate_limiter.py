@@ -1,4 +1,4 @@
-"""Tests of the rate limiter: its buckets, and the results of limited calls."""
+"""Tests of the rate limiter: buckets and results of limited calls."""
 
 import json
 import logging
@@ -35,7 +35,7 @@ async def call(server: MCPServer, name: str, *, meta: Any = None) -> dict[str, A
 
 
 @pytest.mark.covers("OBS-01")
-def test_a_bucket_is_emptied_by_calls_and_refilled_over_time() -> None:
+def test_calls_take_tokens_from_a_bucket_and_time_restores_them() -> None:
     clock = Clock()
     limiter = RateLimiter(2, 3, clock=clock)
     assert [limiter.allow("a") for _ in range(4)] == [True, True, True, False]
@@ -64,7 +64,7 @@ def test_an_idle_bucket_holds_at_most_its_burst() -> None:
 
 
 @pytest.mark.covers("OBS-01")
-def test_a_call_limited_by_one_bucket_takes_nothing_from_the_other() -> None:
+def test_a_call_limited_by_one_bucket_takes_no_token_from_the_other() -> None:
     clock = Clock()
     limiter = RateLimiter(1, 2, per_tool_rate=1, per_tool_burst=1, clock=clock)
     assert limiter.allow("a")
@@ -73,7 +73,7 @@ def test_a_call_limited_by_one_bucket_takes_nothing_from_the_other() -> None:
     assert limiter.allow("b")
     assert not limiter.allow("c")  # limited by the common bucket
     clock.now = 1.0
-    assert limiter.allow("c")  # its own token is still available
+    assert limiter.allow("c")  # the token of the tool's own bucket is still available
 
 
 @pytest.mark.covers("OBS-01")
@@ -108,7 +108,7 @@ def test_allowed_calls_never_exceed_the_burst_plus_the_rate_over_time(
 @pytest.mark.covers("SRV-13", "SRV-19", "SRV-23")
 @pytest.mark.parametrize("meta", [None, META])
 @pytest.mark.parametrize("inline", [False, True])
-async def test_limited_call_returns_an_error_result_without_running_the_tool(
+async def test_a_limited_call_returns_an_error_result_without_running_the_tool(
     meta: Any, inline: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = MCPServer("s", rate_limit_rate=0.001, rate_limit_burst=1)
@@ -123,7 +123,9 @@ async def test_limited_call_returns_an_error_result_without_running_the_tool(
         {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "no"}}
     )
     assert unknown is not None
-    assert unknown["error"]["code"] == -32602  # the name was looked up first, so no token was taken
+    assert (
+        unknown["error"]["code"] == -32602
+    )  # the unknown tool was refused before a token was taken
     assert (await call(server, "work", meta=meta))["content"][0]["text"] == "done"
     with caplog.at_level(logging.WARNING, "fairlead.server"):
         first, second = await call(server, "work", meta=meta), await call(server, "work", meta=meta)
@@ -153,7 +155,7 @@ async def test_a_rate_of_zero_disables_the_limit() -> None:
     assert limited.limiter.metrics["tokens"] == 100
 
 
-def test_wait_returns_the_seconds_until_a_call_is_allowed() -> None:
+def test_the_wait_method_returns_the_seconds_until_a_call_is_allowed() -> None:
     clock = Clock()
     limiter = RateLimiter(2, 1, {"slow": 0.5}, 1, clock=clock)
     assert (limiter.wait(), limiter.wait("slow"), limiter.wait("other")) == (0.0, 0.0, 0.0)
@@ -167,13 +169,13 @@ def test_wait_returns_the_seconds_until_a_call_is_allowed() -> None:
     assert RateLimiter(clock=clock).wait("x") == 0.0
 
 
-def test_rate_limiter_is_active_if_it_has_any_limit() -> None:
+def test_a_rate_limiter_is_active_if_it_has_any_limit() -> None:
     assert [
         RateLimiter(*given).active for given in ((), (1,), (0, 0, 1), (0, 0, {"a": 1}), (0, 0, {}))
     ] == [False, True, True, True, False]
 
 
-def test_reset_clears_counts_and_fills_buckets() -> None:
+def test_reset_clears_counters_and_refills_buckets() -> None:
     clock = Clock()
     limiter = RateLimiter(1, 1, 1, 1, clock=clock)
     assert [limiter.allow("a"), limiter.allow("a")] == [True, False]
@@ -189,7 +191,7 @@ def test_reset_clears_counts_and_fills_buckets() -> None:
     assert RateLimiter().metrics["tokens"] is None
 
 
-def test_clock_that_goes_backwards_adds_no_tokens() -> None:
+def test_a_clock_that_jumps_backwards_adds_no_tokens() -> None:
     clock = Clock()
     clock.now = 100.0
     limiter = RateLimiter(1, 2, clock=clock)

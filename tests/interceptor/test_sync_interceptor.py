@@ -1,4 +1,4 @@
-"""Tests of interceptors with two plain functions, each called once for every request."""
+"""Tests of interceptors that consist of the functions `before` and `after`."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ class Counts(SyncInterceptor):
 
 
 async def serving(place: Scene, dice: random.Random, dies: float) -> None:
-    """Send progress right before each response, so that the response has to wait for it."""
+    """Send progress right before each response, which must be delivered after it."""
 
     async def serve(server: Server) -> None:
         while line := await server.inbox.get():
@@ -109,7 +109,7 @@ async def test_every_call_of_disconnecting_clients_has_one_outcome(era: str, die
 
 
 @pytest.mark.parametrize("outcome", [b"{}", Raw(b"{}"), None, ValueError("x"), RpcError(-1, "x")])
-def test_bytes_none_and_exceptions_are_valid_outcomes(outcome: object) -> None:
+def test_bytes_none_and_exceptions_are_valid_outcomes_of_an_interceptor(outcome: object) -> None:
     assert checked_outcome(outcome) is outcome
 
 
@@ -136,7 +136,7 @@ class Halves(SyncInterceptor):
         return found  # type: ignore[no-any-return]
 
 
-async def test_sync_interceptor_can_be_called_like_any_other() -> None:
+async def test_a_sync_interceptor_can_be_called_like_an_async_one() -> None:
     unwatched = Halves(watches=False)
     assert await unwatched(single_exchange(), Behind(b"1")) == b"1"
     assert unwatched.seen == []
@@ -148,7 +148,7 @@ async def test_sync_interceptor_can_be_called_like_any_other() -> None:
         await Halves(RpcError(-1, "refused"))(single_exchange(), Behind(b"1"))
 
 
-async def test_exceptions_of_a_request_are_passed_to_the_after_function() -> None:
+async def test_an_exception_raised_by_a_request_is_passed_to_the_after_function() -> None:
     failure = RpcError(-5, "behind")
 
     async def fails(exchange: Exchange) -> Answer:

@@ -1,4 +1,4 @@
-"""Hooks for tests that share a connection: they run in the event loop in which it was opened."""
+"""Hooks that run tests in the event loop in which their shared connection was opened."""
 
 import gc
 
@@ -19,6 +19,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_collection_finish() -> None:
-    """Freeze imported modules, because garbage is collected after each asynchronous test."""
+    """Freeze imported modules, so that the collections after each asynchronous test are fast."""
     gc.collect()
     gc.freeze()  # large third-party modules are not scanned again

@@ -1,4 +1,4 @@
-"""curl with the commands of a README, and variants of them."""
+"""Requests with curl commands such as a README shows, and with variants of them."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ def root(web: Web) -> str:
     return web.url.removesuffix("/mcp")
 
 
-async def test_curl_calls_tools_by_their_path() -> None:
+async def test_curl_calls_a_tool_at_its_rest_path() -> None:
     async with serving(make_server()) as web:
         said = await curl(f"{root(web)}/tools/add/call", *JSON, "-d", '{"a": 1, "b": 2}')
         assert json.loads(said)["content"] == [{"type": "text", "text": "3"}]
@@ -65,7 +65,9 @@ async def test_curl_calls_tools_by_their_path() -> None:
 
 
 @pytest.mark.parametrize("how", [(), ("--http2",), ("--http1.0",), ("--compressed",)])
-async def test_a_stateless_call_is_answered_with_every_http_option(how: tuple[str, ...]) -> None:
+async def test_a_stateless_call_with_curl_works_with_every_http_option(
+    how: tuple[str, ...],
+) -> None:
     """`--http2` offers an upgrade, which the server ignores."""
     params = {"name": "add", "arguments": {"a": 1, "b": 2}}
     async with serving(make_server()) as web:
@@ -74,7 +76,7 @@ async def test_a_stateless_call_is_answered_with_every_http_option(how: tuple[st
             assert json.loads(said)["result"]["content"][0]["text"] == "3"
 
 
-async def test_a_large_body_is_sent_after_100_continue() -> None:
+async def test_a_large_body_is_sent_after_the_response_100_continue() -> None:
     """With more than a megabyte, curl waits for `100 Continue` before it sends the body."""
     server = make_server()
 
@@ -97,7 +99,7 @@ async def test_a_large_body_is_sent_after_100_continue() -> None:
         assert json.loads(out)["result"]["content"][0]["text"] == str(2**21)
 
 
-async def test_a_session_can_be_opened_used_and_ended() -> None:
+async def test_a_session_can_be_opened_used_and_terminated_with_curl() -> None:
     async with serving(make_server()) as web:
         said = await curl("-i", web.url, *JSON, "-d", json.dumps(introduction()))
         head, _, body = said.partition("\r\n\r\n")
@@ -118,7 +120,7 @@ async def test_a_session_can_be_opened_used_and_ended() -> None:
         assert await curl("-w", "%{http_code}", "-X", "DELETE", web.url, "-H", session) == "200"
 
 
-async def test_events_arrive_when_they_are_sent() -> None:
+async def test_curl_receives_events_as_soon_as_they_are_sent() -> None:
     desk = Desk()
     server = make_server(desk)
 

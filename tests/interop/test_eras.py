@@ -1,4 +1,4 @@
-"""Detection of a server's era by our client, with real programs that behave differently."""
+"""Detection of a server's era by our client, with differently behaving server programs."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ async def test_a_stateless_server_that_starts_slowly_is_detected(tmp_path: Path)
 
 @pytest.mark.covers("PRO-22")
 @pytest.mark.parametrize("habit", ["refuses", "silent", "crashes"])
-async def test_the_era_of_a_server_is_remembered(habit: str, tmp_path: Path) -> None:
+async def test_the_detected_era_of_a_server_is_stored(habit: str, tmp_path: Path) -> None:
     openings = []
     for _ in range(2):
         async with our_client("legacy", "auto", habit, cwd=str(tmp_path)) as client:
@@ -66,7 +66,7 @@ async def test_the_era_of_a_server_is_remembered(habit: str, tmp_path: Path) -> 
 
 
 @pytest.mark.covers("DEC-05")
-async def test_a_fixed_version_does_not_change_the_detected_era(tmp_path: Path) -> None:
+async def test_a_configured_version_does_not_change_the_detected_era(tmp_path: Path) -> None:
     spoken = []
     for version in ("2025-06-18", "auto"):
         async with our_client("ours", version, cwd=str(tmp_path)) as client:
@@ -76,7 +76,7 @@ async def test_a_fixed_version_does_not_change_the_detected_era(tmp_path: Path) 
 
 @pytest.mark.covers("DEC-05")
 @pytest.mark.parametrize("version", ["2025-03-26", "latest"])
-async def test_a_handshake_version_is_proposed_without_a_probe(
+async def test_a_configured_handshake_version_is_proposed_without_a_probe(
     version: str, tmp_path: Path
 ) -> None:
     async with our_client("legacy", version, "crashes", cwd=str(tmp_path)) as client:
@@ -95,20 +95,22 @@ async def test_a_server_may_choose_another_supported_version(version: str, tmp_p
 
 @pytest.mark.covers("DEC-05", "PRO-03")
 @pytest.mark.parametrize("version", ["auto", "2025-06-18"])
-async def test_an_unknown_version_ends_the_connection(version: str, tmp_path: Path) -> None:
+async def test_an_unknown_version_in_the_initialize_result_ends_the_connection(
+    version: str, tmp_path: Path
+) -> None:
     said: list[str] = []
     connecting = our_client("legacy", version, "alien", cwd=str(tmp_path), on_stderr=said.append)
     with pytest.raises(ConnectFailed, match="1999-12-31"):
         async with connecting:
             pass
-    assert said  # the server logged its process id before it ended
+    assert said  # the server has logged its process id
     with pytest.raises(ProcessLookupError):
         os.kill(int(said[0].split()[1]), 0)
 
 
 @pytest.mark.covers("DEC-05")
 @pytest.mark.parametrize("habit", ["refuses", "crashes"])
-async def test_a_stateless_version_does_not_fall_back_to_the_handshake(
+async def test_a_configured_stateless_version_does_not_fall_back_to_the_handshake(
     habit: str, tmp_path: Path
 ) -> None:
     config = MCPClientConfig(protocol_version="2026-07-28")
@@ -131,7 +133,7 @@ async def test_a_server_that_exits_before_reading_the_probe_is_not_restarted(
 
 
 async def heard(client: MCPClient) -> list[str]:
-    """Return the methods that the server has received, including this call."""
+    """Return the methods that the server has received, including the call of this tool."""
     result = await client.call_tool("heard")
     methods: list[str] = json.loads(result["content"][0]["text"])
     return methods

@@ -63,7 +63,7 @@ async def arriving(revision: Revision, host: Host) -> AsyncIterator[Client[Any]]
 
     async def on_sample(messages: list[Any], params: Any, _: object) -> str:
         host.asked.append(params)
-        await host.decide()  # an error of the host rejects the request
+        await host.decide()  # raises an error if the host rejects the request
         return "four"
 
     async def on_log(message: Any) -> None:
@@ -76,7 +76,7 @@ async def arriving(revision: Revision, host: Host) -> AsyncIterator[Client[Any]]
     client = Client(
         StdioTransport(program, arguments, keep_alive=False, log_file=sys.__stderr__),
         mode="auto" if revision.stateless else "legacy",
-        # The client only proposes the newest revision of an era, so the others are proposed here.
+        # The client proposes only the newest revision of an era; older ones are proposed here.
         auto_initialize=revision.stateless or revision == NEWEST_HANDSHAKE,
         elicitation_handler=on_elicit,
         sampling_handler=on_sample,
@@ -92,7 +92,9 @@ async def arriving(revision: Revision, host: Host) -> AsyncIterator[Client[Any]]
 
 
 @pytest.mark.covers("DEC-04", "PRO-02", "PRO-20", "PRO-21")
-async def test_fastmcp_client_receives_our_server_info_and_lists(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_receives_the_server_info_and_lists_from_fairlead(
+    guest: Stage[Client[Any]],
+) -> None:
     client = guest.client
     tools = {tool.name: tool for tool in await client.list_tools()}
     resources = await client.list_resources()
@@ -110,7 +112,7 @@ async def test_fastmcp_client_receives_our_server_info_and_lists(guest: Stage[Cl
 
 
 @pytest.mark.covers("DEC-04")
-async def test_fastmcp_client_uses_our_tools_resources_and_prompts(
+async def test_fastmcp_client_uses_tools_resources_and_prompts_of_fairlead(
     guest: Stage[Client[Any]],
 ) -> None:
     client = guest.client
@@ -128,7 +130,7 @@ async def test_fastmcp_client_uses_our_tools_resources_and_prompts(
 
 
 @pytest.mark.covers("DEC-16")
-async def test_fastmcp_client_receives_our_errors(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_receives_errors_from_fairlead(guest: Stage[Client[Any]]) -> None:
     client = guest.client
     with pytest.raises(ToolError, match="RuntimeError: it broke"):
         await client.call_tool("fail")
@@ -162,7 +164,7 @@ async def test_fastmcp_client_receives_progress_and_logs(guest: Stage[Client[Any
     says = [f"step {n}" if guest.revision.progress_message else None for n in (1, 2, 3)]
     assert steps == [(1, 3, says[0]), (2, 3, says[1]), (3, 3, says[2])]
     await guest.host.hears(("warning", "count", "step 2"))
-    # Every stateless request asks for all levels; in a session our own threshold applies.
+    # Stateless requests ask for all levels; in a session the server's default level applies.
     debugged = ("debug", "count", "step 1") in guest.host.heard
     assert debugged == guest.revision.stateless
 
@@ -170,7 +172,7 @@ async def test_fastmcp_client_receives_progress_and_logs(guest: Stage[Client[Any
 @pytest.mark.covers("PRO-35")
 async def test_fastmcp_client_sets_the_log_level(guest: Stage[Client[Any]]) -> None:
     if guest.revision.stateless:
-        # A stateless client cannot set a log level.
+        # FastMCP's client cannot set a log level in the stateless era.
         with pytest.raises(RuntimeError, match="not available"):
             await guest.client.set_logging_level("debug")
         return
@@ -186,7 +188,7 @@ async def test_fastmcp_client_sets_the_log_level(guest: Stage[Client[Any]]) -> N
 
 
 @pytest.mark.covers("PRO-32", "SRV-17")
-async def test_a_cancellation_by_fastmcp_client_stops_our_handler(
+async def test_a_cancellation_by_fastmcp_client_stops_the_handler(
     guest: Stage[Client[Any]],
 ) -> None:
     begun = asyncio.Event()
@@ -251,7 +253,9 @@ async def test_fastmcp_client_answers_sampling_and_roots_requests(
 
 
 @pytest.mark.covers("PRO-24")
-async def test_our_resources_and_prompts_may_elicit(guest: Stage[Client[Any]]) -> None:
+async def test_resources_and_prompts_may_elicit_from_fastmcp_client(
+    guest: Stage[Client[Any]],
+) -> None:
     if not guest.revision.elicitation:
         assert await refusal(guest.client.get_prompt("dedicate")) < 0
         return
@@ -262,13 +266,15 @@ async def test_our_resources_and_prompts_may_elicit(guest: Stage[Client[Any]]) -
     assert prompt.messages[0].content.text == "Dedicate it: accept Ada 36"
 
 
-async def test_many_of_our_calls_may_sample_at_once(guest: Stage[Client[Any]]) -> None:
+async def test_many_concurrent_calls_may_sample_from_fastmcp_client(
+    guest: Stage[Client[Any]],
+) -> None:
     told = await asyncio.gather(*(text_of(guest.client, "think") for _ in range(20)))
     assert told == ["four"] * 20
 
 
 @pytest.mark.covers("PRO-32")
-async def test_cancelling_a_call_cancels_our_open_sampling_request(
+async def test_cancelling_a_call_cancels_its_pending_sampling_request(
     guest: Stage[Client[Any]],
 ) -> None:
     guest.host.action = "think"
@@ -281,16 +287,16 @@ async def test_cancelling_a_call_cancels_our_open_sampling_request(
     assert await text_of(guest.client, "was_stopped") == "stopped"
 
 
-async def test_a_rejected_sampling_request_ends_our_call(guest: Stage[Client[Any]]) -> None:
+async def test_a_rejected_sampling_request_fails_the_call(guest: Stage[Client[Any]]) -> None:
     guest.host.action = "refuse"
     assert await refusal(guest.client.call_tool("think")) == -32603
 
 
-async def test_our_server_receives_changed_roots_of_fastmcp_client(
+async def test_fairlead_server_receives_changed_roots_from_fastmcp_client(
     guest: Stage[Client[Any]],
 ) -> None:
     guest.host.folder = "file:///elsewhere"
-    if not guest.revision.stateless:  # stateless servers do not store roots
+    if not guest.revision.stateless:  # in the stateless era, servers request the roots each time
         await guest.client.send_roots_list_changed()
     assert await text_of(guest.client, "look_around") == "file:///elsewhere"
 
@@ -312,7 +318,7 @@ async def test_fastmcp_client_receives_completions(guest: Stage[Client[Any]]) ->
 async def test_fastmcp_client_receives_change_notifications(guest: Stage[Client[Any]]) -> None:
     client, uri = guest.client, "memo://greeting"
     if guest.revision.stateless:
-        # The client has no method for this; its session has.
+        # Only the session of the client has a method for subscriptions.
         wanted = listen(client.session, tools_list_changed=True, resource_subscriptions=[uri])
         async with wanted as news:
             await text_of(client, "touch", uri=uri)
@@ -340,7 +346,9 @@ def visit(request: pytest.FixtureRequest) -> Iterator[Stage[MCPClient]]:
 
 
 @pytest.mark.covers("DEC-04", "DEC-05", "PRO-02", "PRO-20", "PRO-21", "CLT-03")
-async def test_our_client_receives_server_info_and_lists(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_receives_server_info_and_lists_from_fastmcp(
+    visit: Stage[MCPClient],
+) -> None:
     client = visit.client
     tools = {tool["name"]: tool for tool in await client.list_tools()}
     resources = await client.list_resources()
@@ -357,7 +365,9 @@ async def test_our_client_receives_server_info_and_lists(visit: Stage[MCPClient]
     assert client.skipped == []
 
 
-async def test_our_client_uses_tools_resources_and_prompts(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_uses_tools_resources_and_prompts_of_fastmcp(
+    visit: Stage[MCPClient],
+) -> None:
     client = visit.client
     said = await visits.text_of(client, "echo", text="Grüße, 世界 🌍\u2028\x00")
     (greeting,) = await client.read("memo://greeting")
@@ -372,11 +382,11 @@ async def test_our_client_uses_tools_resources_and_prompts(visit: Stage[MCPClien
     ]
 
 
-async def test_our_client_receives_errors(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_receives_errors_from_fastmcp(visit: Stage[MCPClient]) -> None:
     client = visit.client
     broken = await client.call("fail")
     wrong = await client.call("add", {"a": "many"})
-    # FastMCP answers a call of an unknown tool with a result
+    # FastMCP answers a call of an unknown tool with an error result.
     unknown = await client.call("nothing")
     missing = await visits.refusal(client.read("memo://nothing"))
 
@@ -388,12 +398,14 @@ async def test_our_client_receives_errors(visit: Stage[MCPClient]) -> None:
     assert (await visits.refusal(client.request("no/such/method"))).code == -32601
 
 
-async def test_structured_content_matches_its_schema(visit: Stage[MCPClient]) -> None:
+async def test_structured_content_of_fastmcp_matches_its_schema(visit: Stage[MCPClient]) -> None:
     await visits.get_structured_content(visit)
 
 
 @pytest.mark.covers("PRO-33", "PRO-35", "CLT-07")
-async def test_our_client_receives_progress_and_requested_logs(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_receives_progress_and_requested_log_messages(
+    visit: Stage[MCPClient],
+) -> None:
     client, host, steps = visit.client, visit.host, []
     await client.set_log_level("debug")
     await client.call("count", {"to": 2}, on_progress=lambda *step: steps.append(step))
@@ -413,22 +425,28 @@ async def test_our_client_receives_progress_and_requested_logs(visit: Stage[MCPC
 
 
 @pytest.mark.covers("PRO-31")
-async def test_a_cancellation_by_our_client_stops_the_handler(visit: Stage[MCPClient]) -> None:
+async def test_a_cancellation_by_fairlead_client_stops_the_handler(visit: Stage[MCPClient]) -> None:
     await visits.give_up(visit)
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_our_client_answers_form_elicitations(visit: Stage[MCPClient]) -> None:
-    await visits.fill_in_forms(visit)  # FastMCP also elicits in revisions without elicitation
+async def test_fairlead_client_answers_form_elicitations_from_fastmcp(
+    visit: Stage[MCPClient],
+) -> None:
+    await visits.fill_in_forms(visit)  # FastMCP also sends elicitations in revisions without them
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_our_client_answers_url_elicitations(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_answers_url_elicitations_from_fastmcp(
+    visit: Stage[MCPClient],
+) -> None:
     await visits.open_pages(visit)
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_our_client_answers_sampling_and_roots_requests(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_answers_sampling_and_roots_requests_from_fastmcp(
+    visit: Stage[MCPClient],
+) -> None:
     await visits.lend_model_and_folders(visit)
 
 
@@ -437,16 +455,16 @@ async def test_resources_and_prompts_of_fastmcp_may_elicit(visit: Stage[MCPClien
     await visits.answer_while_reading(visit)
 
 
-async def test_many_calls_may_elicit_at_once(visit: Stage[MCPClient]) -> None:
+async def test_many_concurrent_calls_of_fastmcp_tools_may_elicit(visit: Stage[MCPClient]) -> None:
     await visits.answer_many_at_once(visit)
 
 
 @pytest.mark.covers("PRO-31")
-async def test_cancelling_a_call_cancels_its_open_elicitation(visit: Stage[MCPClient]) -> None:
+async def test_cancelling_a_call_cancels_its_pending_elicitation(visit: Stage[MCPClient]) -> None:
     await visits.give_up_while_asked(visit)
 
 
-async def test_a_rejected_elicitation_ends_the_call(visit: Stage[MCPClient]) -> None:
+async def test_a_rejected_elicitation_fails_the_call(visit: Stage[MCPClient]) -> None:
     visit.host.action = "refuse"
     if visit.revision.stateless:
         with pytest.raises(InputNotGiven, match="not now"):
@@ -460,7 +478,7 @@ async def test_fastmcp_server_receives_changed_roots(visit: Stage[MCPClient]) ->
     await visits.move_elsewhere(visit)
 
 
-async def test_fastmcp_server_can_ping_our_client(visit: Stage[MCPClient]) -> None:
+async def test_fastmcp_server_can_ping_fairlead_client(visit: Stage[MCPClient]) -> None:
     pinged = await visit.client.call("ping_back")
     if visit.revision.stateless:  # stateless servers cannot send requests
         assert "no back-channel" in pinged.text
@@ -474,13 +492,13 @@ async def test_templates_of_fastmcp_are_listed_and_read(visit: Stage[MCPClient])
 
 
 @pytest.mark.covers("PRO-35", "CLT-07")
-async def test_our_client_receives_completions(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_receives_completions_from_fastmcp(visit: Stage[MCPClient]) -> None:
     await visits.complete_arguments(visit)
 
 
 @pytest.mark.covers("PRO-16")
-async def test_our_client_receives_list_changes(visit: Stage[MCPClient]) -> None:
-    # FastMCP has no `subscriptions/listen` and sends such notifications during the call.
+async def test_fairlead_client_receives_list_changes_from_fastmcp(visit: Stage[MCPClient]) -> None:
+    # FastMCP does not support `subscriptions/listen` and sends these notifications in the call.
     await visits.text_of(visit.client, "grow")
     await visit.host.hears(*visits.LISTS)
 

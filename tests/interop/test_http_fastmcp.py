@@ -15,7 +15,7 @@ from fastmcp.client.transports import SSETransport, StreamableHttpTransport
 
 from fairlead import MCPClient
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
-from tests.interop.test_fastmcp import *  # noqa: F403 - all of it; `guest` and `visit` are those below
+from tests.interop.test_fastmcp import *  # noqa: F403 - runs all tests with other fixtures
 from tests.support.interop import client_features as visits
 from tests.support.interop.http_servers import (
     OURS,
@@ -95,7 +95,7 @@ def theirs() -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=TALKATIVE, ids="-".join)
 def visit(request: pytest.FixtureRequest, theirs: str) -> Iterator[Stage[MCPClient]]:
-    """Connect our client to FastMCP's server, where the server can send messages during a call."""
+    """Connect our client to FastMCP's server on a transport that allows messages during a call."""
     way, revision = request.param
     with our_network_visit(f"{theirs}/{way}", revision) as stage:
         yield stage
@@ -103,24 +103,24 @@ def visit(request: pytest.FixtureRequest, theirs: str) -> Iterator[Stage[MCPClie
 
 @pytest.fixture(scope="module", params=TERSE, ids="-".join)
 def terse(request: pytest.FixtureRequest, theirs: str) -> Iterator[Stage[MCPClient]]:
-    """Connect our client to FastMCP's server, where it answers with JSON or has no sessions."""
+    """Connect our client to FastMCP's server with JSON responses or without sessions."""
     way, revision = request.param
     with our_network_visit(f"{theirs}/{way}", revision) as stage:
         yield stage
 
 
-async def test_a_server_without_streams_or_sessions_has_the_same_features(
+async def test_fastmcp_without_streams_or_sessions_has_the_same_features(
     terse: Stage[MCPClient],
 ) -> None:
-    await test_our_client_uses_tools_resources_and_prompts(terse)  # noqa: F405
-    await test_our_client_receives_errors(terse)  # noqa: F405
+    await test_fairlead_client_uses_tools_resources_and_prompts_of_fastmcp(terse)  # noqa: F405
+    await test_fairlead_client_receives_errors_from_fastmcp(terse)  # noqa: F405
     await visits.read_templates(terse)
     await visits.complete_arguments(terse)
     await visits.get_structured_content(terse)
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_a_server_without_streams_or_sessions_may_elicit_in_the_stateless_era(
+async def test_fastmcp_without_streams_or_sessions_may_elicit_in_the_stateless_era(
     terse: Stage[MCPClient],
 ) -> None:
     if terse.revision.stateless:

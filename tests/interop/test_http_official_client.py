@@ -37,40 +37,40 @@ from tests.interop.test_official_client import (
     Sampled,
     Visitor,
     refusal,
-    test_a_rejected_sampling_request_ends_the_call,
-    test_all_requests_of_one_call_are_answered,
-    test_cancelling_a_call_cancels_its_open_sampling_request,
-    test_many_of_our_calls_may_sample_at_once,
-    test_our_resources_and_prompts_may_elicit,
-    test_our_structured_content_matches_its_schema,
-    test_our_templates_are_listed_and_read,
+    test_a_rejected_sampling_request_fails_the_call,
+    test_all_server_requests_during_one_call_are_answered,
+    test_cancelling_a_call_cancels_its_pending_sampling_request,
+    test_many_concurrent_calls_may_sample_from_the_official_client,
+    test_resources_and_prompts_may_elicit_from_the_official_client,
     test_sampling_requests_may_have_tools,
-    test_the_client_answers_form_elicitations,
-    test_the_client_answers_sampling_and_roots_requests,
-    test_the_client_answers_url_elicitations,
-    test_the_client_receives_completions,
-    test_the_client_receives_list_changes,
-    test_the_client_receives_updates_of_subscribed_resources,
+    test_structured_content_matches_its_schema_for_the_official_client,
+    test_the_official_client_answers_form_elicitations,
+    test_the_official_client_answers_sampling_and_roots_requests,
+    test_the_official_client_answers_url_elicitations,
+    test_the_official_client_lists_and_reads_resource_templates,
+    test_the_official_client_receives_completions,
+    test_the_official_client_receives_list_changes,
+    test_the_official_client_receives_updates_of_subscribed_resources,
     texts,
 )
 from tests.support.interop.http_servers import OURS, our_addresses
 from tests.support.interop.server_processes import LIMIT, PIXEL, Host, Refused, Stage, shake_hands
 
 __all__ = [
-    "test_a_rejected_sampling_request_ends_the_call",
-    "test_all_requests_of_one_call_are_answered",
-    "test_cancelling_a_call_cancels_its_open_sampling_request",
-    "test_many_of_our_calls_may_sample_at_once",
-    "test_our_resources_and_prompts_may_elicit",
-    "test_our_structured_content_matches_its_schema",
-    "test_our_templates_are_listed_and_read",
+    "test_a_rejected_sampling_request_fails_the_call",
+    "test_all_server_requests_during_one_call_are_answered",
+    "test_cancelling_a_call_cancels_its_pending_sampling_request",
+    "test_many_concurrent_calls_may_sample_from_the_official_client",
+    "test_resources_and_prompts_may_elicit_from_the_official_client",
     "test_sampling_requests_may_have_tools",
-    "test_the_client_answers_form_elicitations",
-    "test_the_client_answers_sampling_and_roots_requests",
-    "test_the_client_answers_url_elicitations",
-    "test_the_client_receives_completions",
-    "test_the_client_receives_list_changes",
-    "test_the_client_receives_updates_of_subscribed_resources",
+    "test_structured_content_matches_its_schema_for_the_official_client",
+    "test_the_official_client_answers_form_elicitations",
+    "test_the_official_client_answers_sampling_and_roots_requests",
+    "test_the_official_client_answers_url_elicitations",
+    "test_the_official_client_lists_and_reads_resource_templates",
+    "test_the_official_client_receives_completions",
+    "test_the_official_client_receives_list_changes",
+    "test_the_official_client_receives_updates_of_subscribed_resources",
 ]
 
 # Combinations that cover every revision at least once
@@ -152,7 +152,9 @@ async def opened(
 
 
 @pytest.mark.covers("DEC-04", "PRO-02", "PRO-20", "PRO-21")
-async def test_the_client_receives_our_server_info_and_lists(visit: Stage[Visitor]) -> None:
+async def test_the_official_client_receives_the_server_info_and_lists(
+    visit: Stage[Visitor],
+) -> None:
     session = visit.client.session
     tools = (await session.list_tools()).tools
     resources = (await session.list_resources()).resources
@@ -169,7 +171,7 @@ async def test_the_client_receives_our_server_info_and_lists(visit: Stage[Visito
 
 
 @pytest.mark.covers("DEC-04", "DEC-16")
-async def test_the_client_uses_our_tools_resources_and_prompts(visit: Stage[Visitor]) -> None:
+async def test_the_official_client_uses_tools_resources_and_prompts(visit: Stage[Visitor]) -> None:
     session = visit.client.session
     greeting = await session.read_resource("memo://greeting")
     pixel = await session.read_resource("memo://pixel")
@@ -192,7 +194,9 @@ async def test_the_client_uses_our_tools_resources_and_prompts(visit: Stage[Visi
     assert await refusal(session.read_resource("memo://nothing")) == not_found
 
 
-async def test_progress_arrives_before_the_result(visit: Stage[Visitor]) -> None:
+async def test_the_official_client_receives_progress_before_the_result(
+    visit: Stage[Visitor],
+) -> None:
     heard: list[object] = []
 
     async def on_progress(*step: object) -> None:
@@ -207,7 +211,9 @@ async def test_progress_arrives_before_the_result(visit: Stage[Visitor]) -> None
 
 
 @pytest.mark.covers("PRO-32", "SRV-17")
-async def test_a_cancellation_stops_our_handler(visit: Stage[Visitor]) -> None:
+async def test_a_cancellation_by_the_official_client_stops_the_handler(
+    visit: Stage[Visitor],
+) -> None:
     session = visit.client.session
     begun = asyncio.Event()
 
@@ -228,7 +234,9 @@ async def test_a_cancellation_stops_our_handler(visit: Stage[Visitor]) -> None:
 
 
 @pytest.mark.covers("SRV-17")
-async def test_a_megabyte_and_twenty_concurrent_calls_are_answered(visit: Stage[Visitor]) -> None:
+async def test_a_result_of_a_megabyte_and_twenty_concurrent_calls_are_delivered(
+    visit: Stage[Visitor],
+) -> None:
     big = await visit.client.text_of("big", size=1_000_000)
     told = [f"{n} ü" * 100 for n in range(20)]
     answers = await asyncio.gather(*(visit.client.text_of("echo", text=text) for text in told))
@@ -242,7 +250,7 @@ async def test_a_megabyte_and_twenty_concurrent_calls_are_answered(visit: Stage[
     ("mode", "revision"),
     [("auto", NEWEST), ("legacy", NEWEST_HANDSHAKE), ("2026-07-28", NEWEST)],
 )
-async def test_the_client_negotiates_the_era_itself(
+async def test_the_official_client_negotiates_the_era(
     mode: str, revision: Revision, ours: dict[str, str]
 ) -> None:
     async with asyncio.timeout(LIMIT), Client(ours["auto"], mode=mode) as client:
@@ -268,7 +276,8 @@ async def test_a_call_is_resumed_after_its_connection_was_closed(
 
         async def on_progress(*step: object) -> None:
             heard.append(step)
-            if len(heard) == 1:  # the connection that carried this step has been closed by now
+            # By now, the server has closed the connection that carried this notification.
+            if len(heard) == 1:
                 await session.call_tool("go_on")
 
         result = await session.call_tool("hang_up", progress_callback=on_progress)

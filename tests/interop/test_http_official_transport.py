@@ -1,4 +1,4 @@
-"""Our HTTP channels with servers of the official SDK."""
+"""Our HTTP channels connected to servers of the official SDK."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprec
 @pytest.fixture(scope="module")
 def sse_url() -> Iterator[str]:
     with on_uvicorn(make_server().streamable_http_app()) as url:
-        yield url  # without a path, which means /mcp
+        yield url  # a URL without a path means /mcp
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,9 @@ async def test_tools_of_the_official_server_are_listed_and_called(url: str, era:
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_progress_arrives_before_the_response(sse_url: str, era: str) -> None:
+async def test_progress_from_the_official_server_arrives_before_the_response(
+    sse_url: str, era: str
+) -> None:
     seen: list[float] = []
     async with connected(sse_url, era) as (peer, _):
         params = {"name": "count", "arguments": {"to": 3}}
@@ -72,13 +74,15 @@ async def test_progress_arrives_before_the_response(sse_url: str, era: str) -> N
 
 
 @pytest.mark.covers("HTT-15")
-async def test_the_server_may_send_requests_during_a_call(sse_url: str) -> None:
+async def test_the_official_server_may_send_requests_during_a_call(sse_url: str) -> None:
     async with connected(sse_url) as (peer, _):
         assert await call(peer, "whose_roots") == "0 roots"
 
 
 @pytest.mark.covers("HTT-13")
-async def test_unsolicited_notifications_are_received(sse_url: str) -> None:
+async def test_unsolicited_notifications_from_the_official_server_are_received(
+    sse_url: str,
+) -> None:
     host = Host()
     async with connected(sse_url, host=host) as (peer, _):
         assert await call(peer, "change") == "changed"
@@ -87,7 +91,7 @@ async def test_unsolicited_notifications_are_received(sse_url: str) -> None:
 
 
 @pytest.mark.covers("HTT-08")
-async def test_a_session_that_the_server_ended_is_renewed(url: str) -> None:
+async def test_a_session_ended_by_the_official_server_is_renewed(url: str) -> None:
     async with connected(url) as (peer, channel):
         first = channel.session_id
         channel._teardown.end(channel.session_id)
@@ -99,7 +103,7 @@ async def test_a_session_that_the_server_ended_is_renewed(url: str) -> None:
 
 
 @pytest.mark.covers("HTT-09")
-async def test_closing_the_channel_ends_the_session_at_the_server(url: str) -> None:
+async def test_closing_the_channel_ends_the_session_at_the_official_server(url: str) -> None:
     async with connected(url) as (_, channel):
         session = channel.session_id
     with pytest.raises(HttpError, match="MCP request failed: 404") as refused:
@@ -108,7 +112,7 @@ async def test_closing_the_channel_ends_the_session_at_the_server(url: str) -> N
 
 
 @pytest.mark.covers("SSE-03", "DEC-09")
-async def test_http_sse_of_2024_11_05_is_supported(legacy_url: str) -> None:
+async def test_the_http_sse_transport_of_2024_11_05_is_supported(legacy_url: str) -> None:
     host = Host()
     channel = await open_http(legacy_url, mode="sse")
     async with peer_over(channel, host) as peer:

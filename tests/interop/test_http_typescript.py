@@ -31,14 +31,14 @@ from tests.interop.test_typescript import (
     refusal,
     run_client,
     seen,
-    test_a_cancellation_by_typescript_client_stops_our_tool,
+    test_a_cancellation_by_typescript_client_stops_the_tool,
     test_requests_unknown_to_a_revision_are_not_sent,
-    test_typescript_client_answers_our_requests,
-    test_typescript_client_reads_our_lists_and_contents,
+    test_typescript_client_answers_requests_from_fairlead,
+    test_typescript_client_reads_lists_and_contents_from_fairlead,
     test_typescript_client_receives_changes_while_subscribed,
-    test_typescript_client_receives_logs_of_the_requested_level,
-    test_typescript_client_uses_our_server,
-    test_typescript_client_validates_our_structured_output,
+    test_typescript_client_receives_log_messages_at_the_requested_level,
+    test_typescript_client_uses_a_fairlead_server,
+    test_typescript_client_validates_structured_output_from_fairlead,
 )
 from tests.support.interop.http_servers import ERAS, our_network_client, started
 from tests.support.interop.server_processes import PIXEL, SERVERS, Host, Stage, command
@@ -46,14 +46,14 @@ from tests.support.interop.server_processes import PIXEL, SERVERS, Host, Stage, 
 __all__ = [
     "node_path",
     "seen",
-    "test_a_cancellation_by_typescript_client_stops_our_tool",
+    "test_a_cancellation_by_typescript_client_stops_the_tool",
     "test_requests_unknown_to_a_revision_are_not_sent",
-    "test_typescript_client_answers_our_requests",
-    "test_typescript_client_reads_our_lists_and_contents",
+    "test_typescript_client_answers_requests_from_fairlead",
+    "test_typescript_client_reads_lists_and_contents_from_fairlead",
     "test_typescript_client_receives_changes_while_subscribed",
-    "test_typescript_client_receives_logs_of_the_requested_level",
-    "test_typescript_client_uses_our_server",
-    "test_typescript_client_validates_our_structured_output",
+    "test_typescript_client_receives_log_messages_at_the_requested_level",
+    "test_typescript_client_uses_a_fairlead_server",
+    "test_typescript_client_validates_structured_output_from_fairlead",
 ]
 
 # used over HTTP+SSE
@@ -64,7 +64,7 @@ LEGACY = {"2024-11-05": OPTIONS["2024-11-05"], "2025-11-25": OPTIONS["2025-11-25
 
 
 def reports(script: str, program: str, options: dict[str, Any], node: str) -> dict[str, Any]:
-    """Run a script with one of our programs, and return its reports by transport and options."""
+    """Run a client script with our server, and return its reports by transport and options."""
     made = {("auto", name): one for name, one in options.items()}
     made |= {("sse", name): one for name, one in options.items()}
     made |= {("HTTP+SSE", name): one for name, one in LEGACY.items()}
@@ -101,32 +101,34 @@ def features(request: pytest.FixtureRequest, all_features: dict[str, Any]) -> di
 
 
 @pytest.mark.covers("DEC-16")
-def test_typescript_client_receives_our_errors(seen: dict[str, Any]) -> None:
+def test_typescript_client_receives_errors_from_fairlead(seen: dict[str, Any]) -> None:
     if seen["revision"].stateless:
-        # The client reads the error from the body of a 400, but not of the 404 for a method.
+        # The client reads the error body of a 400, but not that of a 404 for an unknown method.
         code, reply = seen["offers"]["noMethod"]
         assert (code, reply["status"]) == ("CLIENT_HTTP_NOT_IMPLEMENTED", 404)
         assert json.loads(reply["text"])["error"]["code"] == -32601
         seen = {**seen, "offers": {**seen["offers"], "noMethod": [-32601, None]}}
-    test_typescript.test_typescript_client_receives_our_errors(seen)
+    test_typescript.test_typescript_client_receives_errors_from_fairlead(seen)
 
 
 @pytest.mark.covers("SSE-03")
 @pytest.mark.parametrize("made", LEGACY)
-def test_typescript_client_uses_our_server_over_http_sse(
+def test_typescript_client_uses_a_fairlead_server_over_http_sse(
     made: str, all_basics: dict[str, Any], all_features: dict[str, Any]
 ) -> None:
-    test_typescript_client_uses_our_server(made, SPOKEN[made], {made: all_basics["HTTP+SSE", made]})
+    test_typescript_client_uses_a_fairlead_server(
+        made, SPOKEN[made], {made: all_basics["HTTP+SSE", made]}
+    )
     report = {**all_features["HTTP+SSE", made], "revision": SPOKEN[made]}
     assert report["version"] == SPOKEN[made]
-    test_typescript_client_reads_our_lists_and_contents(report)
-    test_typescript_client_validates_our_structured_output(report)
-    test_typescript_client_receives_our_errors(report)
-    test_typescript_client_answers_our_requests(report)
+    test_typescript_client_reads_lists_and_contents_from_fairlead(report)
+    test_typescript_client_validates_structured_output_from_fairlead(report)
+    test_typescript_client_receives_errors_from_fairlead(report)
+    test_typescript_client_answers_requests_from_fairlead(report)
     test_requests_unknown_to_a_revision_are_not_sent(report)
-    test_typescript_client_receives_logs_of_the_requested_level(report)
+    test_typescript_client_receives_log_messages_at_the_requested_level(report)
     test_typescript_client_receives_changes_while_subscribed(report)
-    test_a_cancellation_by_typescript_client_stops_our_tool(report)
+    test_a_cancellation_by_typescript_client_stops_the_tool(report)
 
 
 # Our client with the TypeScript server
@@ -136,7 +138,7 @@ STAGES += [(way, era) for way in ("json", "stateless") for era in ERAS]
 
 
 class Answers(Host):
-    """A host that does what the message of an elicitation says."""
+    """A host that performs the action named in the message of an elicitation."""
 
     def callbacks(self) -> dict[str, Any]:
         async def on_elicit(question: Question) -> dict[str, Any]:
@@ -176,7 +178,7 @@ def visit(request: pytest.FixtureRequest, theirs: str) -> Iterator[Stage[MCPClie
 
 
 @pytest.mark.covers("DEC-04", "DEC-05", "PRO-21")
-async def test_our_client_uses_the_typescript_server(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_uses_the_typescript_server(visit: Stage[MCPClient]) -> None:
     client = visit.client
     names = [tool["name"] for tool in await client.list_tools()]
 
@@ -202,7 +204,9 @@ async def test_our_client_uses_the_typescript_server(visit: Stage[MCPClient]) ->
 
 
 @pytest.mark.covers("PRO-35")
-async def test_our_client_reads_lists_and_contents(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_reads_lists_and_contents_from_the_typescript_server(
+    visit: Stage[MCPClient],
+) -> None:
     client = visit.client
     await client.tools()  # list the tools, so that the structured output is validated
     weather = await client.call("weather", {"city": "Rome"})
@@ -220,11 +224,11 @@ async def test_our_client_reads_lists_and_contents(visit: Stage[MCPClient]) -> N
     assert (numbers.values, drinks.values) == (["1"], ["water", "wine"])
 
 
-async def test_our_client_receives_progress_and_requested_logs(
+async def test_fairlead_client_receives_progress_and_requested_log_messages(
     visit: Stage[MCPClient],
 ) -> None:
     client, host, steps = visit.client, visit.host, []
-    # Without a session the server forgets the level and sends all messages.
+    # Without a session, the server does not store the level and sends all messages.
     await client.set_log_level("warning")
     await client.call("count", {"to": 2}, on_progress=lambda *step: steps.append(step))
     await client.call("chatter")
@@ -240,14 +244,18 @@ async def test_our_client_receives_progress_and_requested_logs(
 
 
 @pytest.mark.covers("PRO-31")
-async def test_a_timeout_of_our_client_stops_the_handler(visit: Stage[MCPClient]) -> None:
+async def test_a_timeout_in_fairlead_client_stops_the_typescript_handler(
+    visit: Stage[MCPClient],
+) -> None:
     with pytest.raises(RequestTimeout):
         await visit.client.call("wait", timeout=0.2)
     assert (await visit.client.call("was_stopped")).text == "stopped"
 
 
 @pytest.mark.covers("PRO-24")
-async def test_our_client_answers_requests_of_the_server(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_answers_requests_from_the_typescript_server(
+    visit: Stage[MCPClient],
+) -> None:
     client = visit.client
     # Without event streams, a handshake server cannot send requests.
     if visit.way != "events" and not visit.revision.stateless:
@@ -279,7 +287,7 @@ async def test_our_client_answers_requests_of_the_server(visit: Stage[MCPClient]
 
 
 @pytest.mark.covers("PRO-16", "PRO-23")
-async def test_our_client_receives_change_notifications_of_the_typescript_server(
+async def test_fairlead_client_receives_change_notifications_from_the_typescript_server(
     visit: Stage[MCPClient],
 ) -> None:
     client, host = visit.client, visit.host

@@ -1,4 +1,4 @@
-"""Published third-party servers, all together under one manager."""
+"""Published third-party servers, all used by one manager."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ def pid_of(manager: MCPManager, name: str) -> int:
 
 
 @pytest.mark.covers("HST-12", "HST-20", "HST-24", "HST-31")
-async def test_public_servers_run_together_and_a_killed_one_is_restarted(
+async def test_public_servers_run_together_and_a_killed_server_is_restarted(
     node_servers: Path,  # noqa: F811
     python_servers: Path,  # noqa: F811
     tmp_path: Path,
@@ -100,7 +100,7 @@ async def test_public_servers_run_together_and_a_killed_one_is_restarted(
 
 
 async def call_each(manager: MCPManager, project: Path) -> None:
-    """Call each tool as a model would, with the call formats of two providers."""
+    """Call each tool as a model would, in the tool-call formats of two providers."""
     for server, (tool, arguments, expected) in CALLS.items():
         given = {k: str(project) if v == "REPOSITORY" else v for k, v in arguments.items()}
         (name,) = [

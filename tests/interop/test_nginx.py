@@ -1,4 +1,4 @@
-"""Our server behind nginx, with its buffering on and off."""
+"""Our server behind nginx, with response buffering on and off."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,9 @@ async def behind(
         yield Web(url, web.http)
 
 
-async def test_calls_and_streams_pass_the_proxy(settings: tuple[str, ...], tmp_path: Path) -> None:
+async def test_calls_and_streams_work_through_nginx(
+    settings: tuple[str, ...], tmp_path: Path
+) -> None:
     """Each event arrives when it is sent, because `X-Accel-Buffering: no` disables buffering."""
     desk = Desk()
     server = talking(desk)
@@ -83,7 +85,7 @@ async def test_calls_and_streams_pass_the_proxy(settings: tuple[str, ...], tmp_p
             assert (await next_message(response))["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_stream_that_nginx_cuts_is_resumed(
+async def test_a_stream_that_nginx_closes_is_resumed(
     settings: tuple[str, ...], tmp_path: Path
 ) -> None:
     desk = Desk()
@@ -101,14 +103,15 @@ async def test_a_stream_that_nginx_cuts_is_resumed(
             async with asyncio.timeout(10):
                 await desk.started.wait()
                 log = tmp_path / "error.log"
-                while "timed out" not in log.read_text():  # nginx has received no data for a second
+                # Until nginx has received no data for a second.
+                while "timed out" not in log.read_text():
                     await asyncio.sleep(0.05)
                 desk.go_on.set()
                 assert (await asking).text == "said"
             assert heard == [1]
 
 
-async def test_a_heartbeat_keeps_a_silent_stream_alive(tmp_path: Path) -> None:
+async def test_heartbeats_keep_a_silent_stream_through_nginx_open(tmp_path: Path) -> None:
     desk = Desk()
     async with behind(talking(desk), tmp_path, ("proxy_read_timeout 1s",), heartbeat=0.3) as web:
         asking = asyncio.create_task(web.stateless("tools/call", {"name": "wait", "arguments": {}}))
@@ -117,7 +120,7 @@ async def test_a_heartbeat_keeps_a_silent_stream_alive(tmp_path: Path) -> None:
         assert (await asking).messages[-1]["result"]["content"][0]["text"] == "waited"
 
 
-async def test_a_disconnect_from_the_proxy_cancels_the_call(
+async def test_a_disconnect_at_nginx_cancels_the_call(
     settings: tuple[str, ...], tmp_path: Path
 ) -> None:
     desk = Desk()
@@ -139,7 +142,7 @@ async def test_a_disconnect_from_the_proxy_cancels_the_call(
         ({"allowed_origins": ("https://app.example",)}, {"Origin": "https://app.example"}, 200),
     ],
 )
-async def test_host_and_origin_are_checked_behind_the_proxy(
+async def test_host_and_origin_are_checked_behind_nginx(
     options: dict[str, Any], headers: dict[str, str], status: int, tmp_path: Path
 ) -> None:
     async with behind(

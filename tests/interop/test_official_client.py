@@ -69,7 +69,7 @@ Sampled = CreateMessageResult | CreateMessageResultWithTools | ErrorData
 
 
 class Visitor:
-    """The official client: a session and, in the stateless era, a client that runs the rounds."""
+    """The official client: a session, and a client that answers input requests if stateless."""
 
     def __init__(self, session: ClientSession, asker: ClientSession | Client) -> None:
         self.session = session
@@ -136,7 +136,7 @@ async def visitor(revision: Revision, host: Host) -> AsyncIterator[Visitor]:
 
 @pytest.mark.covers("DEC-04", "PRO-02", "PRO-03", "PRO-20", "PRO-21")
 @every_revision
-async def test_the_client_receives_our_server_info_and_lists(revision: Revision) -> None:
+async def test_the_official_client_receives_the_server_info_and_lists(revision: Revision) -> None:
     async with official_session(revision) as session:
         tools = (await session.list_tools()).tools
         resources = (await session.list_resources()).resources
@@ -163,7 +163,7 @@ async def test_the_client_receives_our_server_info_and_lists(revision: Revision)
 
 @pytest.mark.covers("DEC-04")
 @every_revision
-async def test_the_client_uses_our_tools_resources_and_prompts(revision: Revision) -> None:
+async def test_the_official_client_uses_tools_resources_and_prompts(revision: Revision) -> None:
     async with official_session(revision) as session:
         said = await session.call_tool("echo", {"text": "Grüße, 世界 🌍\u2028\x00"})
         added = await session.call_tool("add", {"a": 2, "b": 40})
@@ -197,7 +197,7 @@ async def test_content_types_unknown_to_a_revision_are_sent_as_text(revision: Re
 
 @pytest.mark.covers("DEC-16")
 @every_revision
-async def test_the_client_receives_failures_as_error_results_or_error_responses(
+async def test_the_official_client_receives_failures_as_error_results_or_error_responses(
     revision: Revision,
 ) -> None:
     async with official_session(revision) as session:
@@ -217,7 +217,7 @@ async def test_the_client_receives_failures_as_error_results_or_error_responses(
 
 
 @every_revision
-async def test_progress_and_logs_arrive_before_the_result(revision: Revision) -> None:
+async def test_progress_and_log_messages_arrive_before_the_result(revision: Revision) -> None:
     heard: list[object] = []
 
     async def on_log(message: LoggingMessageNotificationParams) -> None:
@@ -238,15 +238,15 @@ async def test_progress_and_logs_arrive_before_the_result(revision: Revision) ->
         progress = [(1, 3, steps[0]), (2, 3, steps[1]), (3, 3, steps[2])]
         levels = [(1, "debug"), (2, "warning"), (3, "debug")]
         logs = [(level, "count", f"step {n}") for n, level in levels]
-        # The client handles each notification in its own task, so only messages of one kind stay in
-        # order.
+        # The client handles each notification in its own task,
+        # so only notifications of one kind stay in order.
         assert [item for item in heard if item in progress] == progress
         assert [item for item in heard if item in logs] == logs
         assert len(heard) == 6
 
 
 @every_revision
-async def test_logs_that_were_not_requested_are_not_sent(revision: Revision) -> None:
+async def test_log_messages_are_sent_only_if_the_client_requests_them(revision: Revision) -> None:
     heard: list[str] = []
 
     async def on_log(message: LoggingMessageNotificationParams) -> None:
@@ -254,15 +254,15 @@ async def test_logs_that_were_not_requested_are_not_sent(revision: Revision) -> 
 
     async with official_session(revision, logging_callback=on_log) as session:
         await session.call_tool("count", {"to": 3})
-        await session.call_tool("echo", {"text": "all earlier messages have arrived"})
+        await session.call_tool("echo", {"text": "last message"})
 
-        # Stateless callers must request logs; with a handshake our own threshold applies.
+        # Stateless callers must request logs; in a session the server's default level applies.
         assert heard == ([] if revision == "2026-07-28" else ["warning"])
 
 
 @pytest.mark.covers("PRO-32", "SRV-17")
 @every_revision
-async def test_a_cancellation_stops_our_handler(revision: Revision) -> None:
+async def test_a_cancellation_by_the_official_client_stops_the_handler(revision: Revision) -> None:
     async with official_session(revision) as session:
         begun = asyncio.Event()
 
@@ -285,7 +285,9 @@ async def test_a_cancellation_stops_our_handler(revision: Revision) -> None:
 
 @pytest.mark.covers("SRV-17")
 @every_revision
-async def test_a_megabyte_and_fifty_concurrent_calls_are_answered(revision: Revision) -> None:
+async def test_a_result_of_a_megabyte_and_fifty_concurrent_calls_are_delivered(
+    revision: Revision,
+) -> None:
     async with official_session(revision) as session:
         big = await session.call_tool("big", {"size": 1_000_000})
         answers = await asyncio.gather(
@@ -301,7 +303,7 @@ async def test_a_megabyte_and_fifty_concurrent_calls_are_answered(revision: Revi
     ("mode", "revision"),
     [("auto", NEWEST), ("legacy", NEWEST_HANDSHAKE), ("2026-07-28", NEWEST)],
 )
-async def test_the_client_negotiates_the_era_itself(mode: str, revision: Revision) -> None:
+async def test_the_official_client_negotiates_the_era(mode: str, revision: Revision) -> None:
     pipes = stdio_client(parameters("ours"), errlog=sys.__stderr__)
     async with asyncio.timeout(LIMIT), Client(pipes, mode=mode) as client:
         assert client.protocol_version == revision
@@ -310,7 +312,7 @@ async def test_the_client_negotiates_the_era_itself(mode: str, revision: Revisio
 
 
 @pytest.mark.covers("PRO-24")
-async def test_the_client_answers_form_elicitations(visit: Stage[Visitor]) -> None:
+async def test_the_official_client_answers_form_elicitations(visit: Stage[Visitor]) -> None:
     if not visit.revision.elicitation:
         assert "has no elicitation" in await visit.client.text_of("ask")
         return
@@ -333,7 +335,7 @@ async def test_the_client_answers_form_elicitations(visit: Stage[Visitor]) -> No
 
 
 @pytest.mark.covers("PRO-24")
-async def test_the_client_answers_url_elicitations(visit: Stage[Visitor]) -> None:
+async def test_the_official_client_answers_url_elicitations(visit: Stage[Visitor]) -> None:
     if not visit.revision.rich_elicitation:
         assert "has no elicitation" in await visit.client.text_of("open_page")
         return
@@ -348,7 +350,9 @@ async def test_the_client_answers_url_elicitations(visit: Stage[Visitor]) -> Non
 
 
 @pytest.mark.covers("PRO-24")
-async def test_the_client_answers_sampling_and_roots_requests(visit: Stage[Visitor]) -> None:
+async def test_the_official_client_answers_sampling_and_roots_requests(
+    visit: Stage[Visitor],
+) -> None:
     assert await visit.client.text_of("think") == "four"
     assert await visit.client.text_of("look_around") == FOLDER
     (params,) = visit.host.asked
@@ -367,10 +371,10 @@ async def test_sampling_requests_may_have_tools(visit: Stage[Visitor]) -> None:
         )
         assert told == "add"
     else:
-        assert "has no tools in sampling" in told
+        assert "does not support tools in sampling" in told
 
 
-async def test_sampling_without_tool_support_gets_no_tools() -> None:
+async def test_sampling_requests_to_a_client_without_tool_support_have_no_tools() -> None:
     async def on_sample(_: object, params: CreateMessageRequestParams) -> ErrorData:
         return ErrorData(code=-1, message="never asked")
 
@@ -380,7 +384,7 @@ async def test_sampling_without_tool_support_gets_no_tools() -> None:
         assert "capability 'sampling.tools'" in text
 
 
-async def test_a_client_with_url_elicitation_only_gets_no_forms() -> None:
+async def test_a_client_that_supports_only_url_elicitation_gets_no_forms() -> None:
     async def on_elicit(_: object, params: ElicitRequestParams) -> ErrorData:
         return ErrorData(code=-1, message="never asked")
 
@@ -392,7 +396,7 @@ async def test_a_client_with_url_elicitation_only_gets_no_forms() -> None:
 
 
 @pytest.mark.covers("PRO-24")
-async def test_all_requests_of_one_call_are_answered(visit: Stage[Visitor]) -> None:
+async def test_all_server_requests_during_one_call_are_answered(visit: Stage[Visitor]) -> None:
     told = await visit.client.text_of("interview")
     if visit.revision.elicitation:
         assert told == f"accept Ada 36 | four | {FOLDER}"
@@ -401,7 +405,9 @@ async def test_all_requests_of_one_call_are_answered(visit: Stage[Visitor]) -> N
 
 
 @pytest.mark.covers("PRO-24")
-async def test_our_resources_and_prompts_may_elicit(visit: Stage[Visitor]) -> None:
+async def test_resources_and_prompts_may_elicit_from_the_official_client(
+    visit: Stage[Visitor],
+) -> None:
     if not visit.revision.elicitation:
         assert await refusal(visit.client.get_prompt("dedicate")) < 0
         return
@@ -412,13 +418,17 @@ async def test_our_resources_and_prompts_may_elicit(visit: Stage[Visitor]) -> No
     assert prompt.messages[0].content.text == "Dedicate it: accept Ada 36"
 
 
-async def test_many_of_our_calls_may_sample_at_once(visit: Stage[Visitor]) -> None:
+async def test_many_concurrent_calls_may_sample_from_the_official_client(
+    visit: Stage[Visitor],
+) -> None:
     told = await asyncio.gather(*(visit.client.text_of("think") for _ in range(20)))
     assert told == ["four"] * 20
 
 
 @pytest.mark.covers("PRO-32")
-async def test_cancelling_a_call_cancels_its_open_sampling_request(visit: Stage[Visitor]) -> None:
+async def test_cancelling_a_call_cancels_its_pending_sampling_request(
+    visit: Stage[Visitor],
+) -> None:
     visit.host.action = "think"
     asking = asyncio.create_task(visit.client.text_of("think_patiently"))
     await visit.host.hears("asked")
@@ -429,7 +439,7 @@ async def test_cancelling_a_call_cancels_its_open_sampling_request(visit: Stage[
     assert await visit.client.text_of("was_stopped") == "stopped"
 
 
-async def test_a_rejected_sampling_request_ends_the_call(visit: Stage[Visitor]) -> None:
+async def test_a_rejected_sampling_request_fails_the_call(visit: Stage[Visitor]) -> None:
     visit.host.action = "refuse"
     assert await refusal(visit.client.text_of("think")) == -1
 
@@ -454,7 +464,7 @@ async def test_requests_without_a_declared_capability_are_not_sent(revision: Rev
 
 
 @pytest.mark.covers("PRO-35")
-async def test_the_client_sets_the_log_level(visit: Stage[Visitor]) -> None:
+async def test_the_official_client_sets_the_log_level(visit: Stage[Visitor]) -> None:
     session, key = visit.client.session, "io.modelcontextprotocol/logLevel"
     if not visit.revision.stateless:
         level = SetLevelRequest(params=SetLevelRequestParams(level="debug"))
@@ -472,7 +482,9 @@ async def test_the_client_sets_the_log_level(visit: Stage[Visitor]) -> None:
 
 
 @pytest.mark.covers("PRO-35")
-async def test_our_templates_are_listed_and_read(visit: Stage[Visitor]) -> None:
+async def test_the_official_client_lists_and_reads_resource_templates(
+    visit: Stage[Visitor],
+) -> None:
     session = visit.client.session
     note, diary = (await session.list_resource_templates()).resource_templates
     assert (note.uri_template, note.name) == ("memo://notes/{number}", "note")
@@ -483,7 +495,7 @@ async def test_our_templates_are_listed_and_read(visit: Stage[Visitor]) -> None:
 
 
 @pytest.mark.covers("PRO-35")
-async def test_the_client_receives_completions(visit: Stage[Visitor]) -> None:
+async def test_the_official_client_receives_completions(visit: Stage[Visitor]) -> None:
     complete = visit.client.session.complete
     book = PromptReference(name="recommend")
     note = ResourceTemplateReference(uri="memo://notes/{number}")
@@ -500,10 +512,12 @@ async def test_the_client_receives_completions(visit: Stage[Visitor]) -> None:
     assert await refusal(unknown) == -32602
 
 
-async def test_our_structured_content_matches_its_schema(visit: Stage[Visitor]) -> None:
+async def test_structured_content_matches_its_schema_for_the_official_client(
+    visit: Stage[Visitor],
+) -> None:
     session = visit.client.session
     (weigh,) = [tool for tool in (await session.list_tools()).tools if tool.name == "weigh"]
-    weighed = await session.call_tool("weigh", {"grams": 2000})  # the client validates the content
+    weighed = await session.call_tool("weigh", {"grams": 2000})  # the client validates the result
 
     assert json.loads(texts(weighed)[0]) == {"grams": 2000, "heavy": True}
     assert weigh.output_schema is not None
@@ -514,7 +528,9 @@ async def test_our_structured_content_matches_its_schema(visit: Stage[Visitor]) 
 
 
 @pytest.mark.covers("PRO-23", "PRO-35")
-async def test_the_client_receives_updates_of_subscribed_resources(visit: Stage[Visitor]) -> None:
+async def test_the_official_client_receives_updates_of_subscribed_resources(
+    visit: Stage[Visitor],
+) -> None:
     client, session = visit.client, visit.client.session
     greeting, pixel = "memo://greeting", "memo://pixel"
     if visit.revision.stateless:
@@ -540,7 +556,7 @@ async def test_the_client_receives_updates_of_subscribed_resources(visit: Stage[
 
 
 @pytest.mark.covers("PRO-16", "PRO-23")
-async def test_the_client_receives_list_changes(visit: Stage[Visitor]) -> None:
+async def test_the_official_client_receives_list_changes(visit: Stage[Visitor]) -> None:
     client, session = visit.client, visit.client.session
     if visit.revision.stateless:
         every_list = dict.fromkeys(

@@ -29,7 +29,9 @@ def visit(request: pytest.FixtureRequest) -> Iterator[Stage[MCPClient]]:
     ("version", "spoken"),
     [*SPOKEN.items(), ("2026-07-28", NEWEST), ("latest", NEWEST_HANDSHAKE)],
 )
-async def test_our_client_receives_server_info_and_lists(version: str, spoken: Revision) -> None:
+async def test_fairlead_client_receives_server_info_and_lists_from_the_official_server(
+    version: str, spoken: Revision
+) -> None:
     async with our_client("official", version) as client:
         tools = await client.list_tools()
         resources = await client.list_resources()
@@ -51,7 +53,9 @@ async def test_our_client_receives_server_info_and_lists(version: str, spoken: R
         assert client.skipped == []
 
 
-async def test_calls_end_in_results_or_errors(visit: Stage[MCPClient]) -> None:
+async def test_calls_to_the_official_server_end_in_results_or_errors(
+    visit: Stage[MCPClient],
+) -> None:
     client = visit.client
     said = await client.call_tool("echo", {"text": "Grüße, 世界 🌍\u2028\x00"})
     added = await client.call_tool("add", {"a": 2, "b": 40})
@@ -73,7 +77,7 @@ async def test_calls_end_in_results_or_errors(visit: Stage[MCPClient]) -> None:
 
     broken = await client.call_tool("fail")
     wrong = await client.call_tool("add", {"a": "many"})
-    unknown = await client.call_tool("nothing")  # the official SDK also answers with a result
+    unknown = await client.call_tool("nothing")  # the official SDK answers with an error result
 
     assert broken["isError"] is wrong["isError"] is unknown["isError"] is True
     assert texts(unknown) == ["Unknown tool: nothing"]
@@ -89,7 +93,9 @@ async def test_calls_end_in_results_or_errors(visit: Stage[MCPClient]) -> None:
 
 
 @pytest.mark.covers("PRO-33")
-async def test_progress_and_logs_arrive_in_order(visit: Stage[MCPClient]) -> None:
+async def test_progress_and_log_messages_from_the_official_server_arrive_in_order(
+    visit: Stage[MCPClient],
+) -> None:
     client = visit.client
     await client.set_log_level("debug")
     result = await client.call_tool(
@@ -116,29 +122,40 @@ async def test_progress_and_logs_arrive_in_order(visit: Stage[MCPClient]) -> Non
 
 
 @pytest.mark.covers("PRO-31")
-async def test_a_cancellation_stops_the_handler(visit: Stage[MCPClient]) -> None:
+async def test_a_cancellation_stops_the_handler_of_the_official_server(
+    visit: Stage[MCPClient],
+) -> None:
     await visits.give_up(visit)
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_our_client_answers_form_elicitations(visit: Stage[MCPClient]) -> None:
-    await visits.fill_in_forms(visit)  # the server also asks in revisions without elicitation
+async def test_fairlead_client_answers_form_elicitations_from_the_official_server(
+    visit: Stage[MCPClient],
+) -> None:
+    # The server also sends elicitations in revisions without them.
+    await visits.fill_in_forms(visit)
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_our_client_answers_url_elicitations(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_answers_url_elicitations_from_the_official_server(
+    visit: Stage[MCPClient],
+) -> None:
     await visits.open_pages(visit)
     if not visit.revision.stateless:  # only the handshake era has this notification
         assert ("notifications/elicitation/complete", None) in visit.host.heard
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_our_client_answers_sampling_and_roots_requests(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_answers_sampling_and_roots_requests_from_the_official_server(
+    visit: Stage[MCPClient],
+) -> None:
     await visits.lend_model_and_folders(visit)
 
 
 @pytest.mark.covers("PRO-24")
-async def test_sampling_requests_may_have_tools(visit: Stage[MCPClient]) -> None:
+async def test_sampling_requests_from_the_official_server_may_contain_tools(
+    visit: Stage[MCPClient],
+) -> None:
     assert await visits.text_of(visit.client, "think_with_tools") == "add"
     (params,) = visit.host.asked
     assert [tool["name"] for tool in params["tools"]] == ["add"]
@@ -146,37 +163,45 @@ async def test_sampling_requests_may_have_tools(visit: Stage[MCPClient]) -> None
 
 
 @pytest.mark.covers("PRO-24")
-async def test_all_requests_of_one_call_are_answered(visit: Stage[MCPClient]) -> None:
+async def test_all_requests_from_the_official_server_during_one_call_are_answered(
+    visit: Stage[MCPClient],
+) -> None:
     told = await visits.text_of(visit.client, "interview")
     assert told == f"accept Ada 36 | four | {FOLDER}"
 
 
 @pytest.mark.covers("PRO-24")
-async def test_resources_and_prompts_may_elicit(visit: Stage[MCPClient]) -> None:
+async def test_resources_and_prompts_of_the_official_server_may_elicit(
+    visit: Stage[MCPClient],
+) -> None:
     await visits.answer_while_reading(visit)
 
 
-async def test_many_calls_may_elicit_at_once(visit: Stage[MCPClient]) -> None:
+async def test_many_concurrent_calls_of_the_official_server_may_elicit(
+    visit: Stage[MCPClient],
+) -> None:
     await visits.answer_many_at_once(visit)
 
 
 @pytest.mark.covers("PRO-31")
-async def test_cancelling_a_call_cancels_its_open_elicitation(visit: Stage[MCPClient]) -> None:
+async def test_cancelling_a_call_cancels_its_pending_elicitation(visit: Stage[MCPClient]) -> None:
     await visits.give_up_while_asked(visit)
 
 
-async def test_a_rejected_elicitation_ends_the_call(visit: Stage[MCPClient]) -> None:
+async def test_a_rejected_elicitation_fails_the_call(visit: Stage[MCPClient]) -> None:
     visit.host.action = "refuse"
     if visit.revision.stateless:
         with pytest.raises(InputNotGiven, match="not now"):
             await visit.client.call("ask")
-    else:  # the server returns our error as its own
+    else:  # the server returns the client's error to its caller
         refused = await visits.refusal(visit.client.call("ask"))
         assert (refused.code, refused.message) == (-1, "not now")
 
 
 @pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
-async def test_a_request_without_a_declared_capability_ends_the_call(revision: Revision) -> None:
+async def test_a_server_request_without_a_declared_capability_fails_the_call(
+    revision: Revision,
+) -> None:
     async with our_client("official_full", revision.value) as client:
         for tool, capability in (
             ("ask", "elicitation"),
@@ -187,11 +212,11 @@ async def test_a_request_without_a_declared_capability_ends_the_call(revision: R
                 await client.call(tool)
 
 
-async def test_the_server_receives_changed_roots(visit: Stage[MCPClient]) -> None:
+async def test_the_official_server_receives_changed_roots(visit: Stage[MCPClient]) -> None:
     await visits.move_elsewhere(visit)
 
 
-async def test_the_server_can_ping_our_client(visit: Stage[MCPClient]) -> None:
+async def test_the_official_server_can_ping_fairlead_client(visit: Stage[MCPClient]) -> None:
     if visit.revision.stateless:  # stateless servers cannot send requests
         refused = await visits.refusal(visit.client.call("ping_back"))
         assert "no back-channel" in refused.message
@@ -200,26 +225,36 @@ async def test_the_server_can_ping_our_client(visit: Stage[MCPClient]) -> None:
 
 
 @pytest.mark.covers("PRO-35", "CLT-07")
-async def test_templates_are_listed_and_read(visit: Stage[MCPClient]) -> None:
+async def test_resource_templates_of_the_official_server_are_listed_and_read(
+    visit: Stage[MCPClient],
+) -> None:
     await visits.read_templates(visit)
 
 
 @pytest.mark.covers("PRO-35", "CLT-07")
-async def test_our_client_receives_completions(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_receives_completions_from_the_official_server(
+    visit: Stage[MCPClient],
+) -> None:
     await visits.complete_arguments(visit)
 
 
-async def test_structured_content_matches_its_schema(visit: Stage[MCPClient]) -> None:
+async def test_structured_content_of_the_official_server_matches_its_schema(
+    visit: Stage[MCPClient],
+) -> None:
     await visits.get_structured_content(visit)
 
 
 @pytest.mark.covers("PRO-23", "PRO-35", "CLT-07")
-async def test_our_client_receives_updates_of_subscribed_resources(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_receives_updates_of_subscribed_resources(
+    visit: Stage[MCPClient],
+) -> None:
     await visits.hear_of_updates(visit)
 
 
 @pytest.mark.covers("PRO-16", "PRO-23")
-async def test_our_client_receives_list_changes(visit: Stage[MCPClient]) -> None:
+async def test_fairlead_client_receives_list_changes_from_the_official_server(
+    visit: Stage[MCPClient],
+) -> None:
     await visits.hear_of_lists(visit)
 
 

@@ -1,8 +1,7 @@
-"""Published third-party servers with our client.
+"""Our client with published third-party servers.
 
-The servers are installed once into the virtual environment: packages of node into one folder, and
-Python packages into separate environments, because they depend on other releases of the official
-SDK.
+The servers are installed once into the virtual environment: npm packages into one folder, and
+Python packages into separate environments, because they need other releases of the official SDK.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ from fairlead.protocol.types.content import (
 )
 from tests.support.interop.node_packages import CACHE, alone, packages, run
 
-LIMIT = 20.0  # seconds that a test may use one server
+LIMIT = 20.0  # time limit in seconds for each server of a test
 
 NODE = {
     "@modelcontextprotocol/server-everything": "2026.8.31",
@@ -47,7 +46,7 @@ PIXELS = b"\x89PNG\r\n\x1a\n"
 
 @pytest.fixture(scope="session")
 def node_servers() -> Path:
-    """Return the folder with the programs of the node packages."""
+    """Return the folder with the programs of the npm packages."""
     return packages("public-servers/node", NODE) / ".bin"
 
 
@@ -62,10 +61,10 @@ def old_python_servers() -> Path:
 
 
 def environment(name: str, versions: dict[str, str]) -> Path:
-    """Return the programs of a virtual environment with these packages."""
+    """Return the folder with the programs of a virtual environment with these packages."""
     home = CACHE / "public-servers" / name
     wanted = [f"{package}=={version}" for package, version in versions.items()]
-    done = home / "installed.json"  # written last, so that it marks a complete installation
+    done = home / "installed.json"  # written last, to mark a complete installation
     with alone(f"public-servers/{name}"):
         if not done.exists() or json.loads(done.read_text()) != wanted:
             run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(home)], CACHE)
@@ -81,7 +80,7 @@ def environment(name: str, versions: dict[str, str]) -> Path:
 async def connected(*command: object, **settings: Any) -> AsyncIterator[MCPClient]:
     """Connect our client to a server, and check that its process ends.
 
-    The probe timeout is long, so that the era does not depend on how busy the machine is.
+    The long probe timeout makes the detected era independent of the load of the machine.
     """
     config = MCPClientConfig(timeout_seconds=LIMIT, probe_timeout=LIMIT)
     connecting = MCPClient.connect_stdio([str(word) for word in command], config, **settings)
@@ -187,7 +186,7 @@ async def test_the_everything_server_reports_errors(node_servers: Path) -> None:
 
         assert wrong.is_error
         assert "expected number" in wrong.text
-        assert unknown.is_error  # its release of the SDK also answers with a result
+        assert unknown.is_error  # the SDK of this server answers with an error result
         assert "nothing" in unknown.text
         for asked in (
             client.read("demo://resource/dynamic/text/none"),
@@ -312,11 +311,11 @@ async def test_the_everything_server_sends_progress_logs_and_changes(node_server
         assert gzip.decompress(base64.b64decode(str(packed.blob))) == b"hello"
 
 
-async def test_a_call_of_the_everything_server_can_be_cancelled(node_servers: Path) -> None:
+async def test_a_call_to_the_everything_server_can_be_cancelled(node_servers: Path) -> None:
     begun = asyncio.Event()
     async with connected(node_servers / "mcp-server-everything") as client:
-        # Its tool ignores the cancellation and even the end of stdin, so the process must be
-        # terminated.
+        # The tool ignores the cancellation and the end of stdin,
+        # so the process must be terminated.
         waiting = asyncio.create_task(
             client.call(
                 "trigger-long-running-operation",
@@ -362,7 +361,7 @@ async def test_the_filesystem_server_writes_and_reads_files(
         assert "Access denied" in outside.text
 
 
-async def test_the_filesystem_server_uses_the_roots_of_our_client(
+async def test_the_filesystem_server_uses_the_roots_of_fairlead_client(
     node_servers: Path, tmp_path: Path
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
@@ -495,7 +494,7 @@ async def test_the_git_server_commits_files_to_a_repository(
         assert elsewhere.is_error
 
 
-async def test_the_sqlite_server_keeps_a_table_and_a_memo(
+async def test_the_sqlite_server_stores_a_table_and_a_memo(
     old_python_servers: Path, tmp_path: Path
 ) -> None:
     told: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
@@ -507,8 +506,8 @@ async def test_the_sqlite_server_keeps_a_table_and_a_memo(
     ) as client:
         assert client.protocol_version == NEWEST_HANDSHAKE
         assert len(await client.tools()) == 6
-        # The server answers -32601 to a list of templates, which servers with resources should
-        # support.
+        # The server refuses `resources/templates/list`,
+        # which servers with resources should support.
         assert [resource.uri for resource in await client.resources()] == ["memo://insights"]
         assert [prompt.name for prompt in await client.prompts()] == ["mcp-demo"]
         demo = await client.prompt("mcp-demo", {"topic": "lighthouses"})

@@ -1,7 +1,7 @@
-"""Third-party clients and servers with our relay in between: every pair, in both eras.
+"""Every pair of third-party client and server, in both eras, with our relay in between.
 
-Each client runs one scenario with each server. The relay is either a program on pipes that connects
-to the server over HTTP, or it is served over HTTP and starts the server as a program.
+Each client runs one scenario with each server. The relay is either a program on pipes that
+connects to the server over HTTP, or it is served over HTTP and starts the server as a program.
 """
 
 import asyncio
@@ -33,26 +33,26 @@ ERAS = ("handshake", "stateless")
 SERVERS_OF_OTHERS = ("official", "fastmcp", "typescript", "everything")
 LISTS = [(f"{kind}/list_changed", None) for kind in ("tools", "prompts", "resources")]
 Call = tuple[str, dict[str, Any]]
-START = 3 * LIMIT  # seconds: up to three programs start one after the other
-END = 10.0  # seconds for the end of a client, a relay and its server
+START = 3 * LIMIT  # seconds: up to three programs start in sequence
+END = 10.0  # seconds to close a client, a relay and its server
 
 
 @dataclass
 class Words:
-    """Names and results of one server for features that all servers have."""
+    """Names and expected results of the common features of one server."""
 
     name: str
     echo: Call
     said: str  # the result of `echo`
     count: Call
-    counted: list[float]  # the progress of `count`
+    counted: list[float]  # the expected progress of `count`
     broken: Call
     ask: Call
-    asked: str  # a part of the result of `ask`
+    asked: str  # text contained in the result of `ask`
     think: Call
     look: Call
     wait: Call
-    # None: no delay is needed, because the tool reports when it has started
+    # Seconds until the call is cancelled; None if the tool reports when it has started.
     wait_seconds: float | None
     uri: str
     text: str
@@ -123,7 +123,7 @@ def words_of(server: str, era: str, over: str) -> Words:
         return {"official": OFFICIAL, "fastmcp": FASTMCP, "everything": EVERYTHING}[server]
     if (era, over) != ("stateless", "http"):
         return TYPESCRIPT
-    # Each request has its own server object here, so the handler sends change notifications.
+    # Each request has its own server object, so the handler itself sends change notifications.
     touch, grow = ("touch", {"uri": "memo://notes/1"}), ("swell", {})
     return replace(TYPESCRIPT, touch=touch, grow=grow)
 
@@ -133,9 +133,10 @@ def words_of(server: str, era: str, over: str) -> Words:
 
 @pytest.fixture(scope="module", autouse=True)
 def node_path() -> Iterator[str]:
-    """Set the path of the node packages for every program."""
+    """Set the path of the npm packages for every program."""
     path = str(packages("node-interop", PACKAGES))
-    packages("public-servers/node", NODE)  # installed now, because it may take a minute
+    # Installed before the tests, because it may take a minute.
+    packages("public-servers/node", NODE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NODE_PATH", path)
         yield path
@@ -143,7 +144,7 @@ def node_path() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def addresses(node_path: str) -> Iterator[dict[str, str]]:
-    """Run the servers that are reached over HTTP."""
+    """Run the HTTP servers and yield their addresses."""
     typescript = ["node", str(SCRIPTS / "server_http.cjs")]
     with (
         served("official_http") as official,
@@ -163,12 +164,12 @@ def program_of(server: str) -> list[str]:
 
 
 def cells() -> Iterator[Any]:
-    """Yield each client with each server: with different eras both ways, and with the same era."""
+    """Yield each client with each server: in different eras (both ways), and in the same era."""
     for one, client in enumerate(GUESTS):
         for other, server in enumerate(SERVERS_OF_OTHERS):
             same = ERAS[(one + other) % 2]
             pairs = [("handshake", "stateless"), ("stateless", "handshake"), (same, same)]
-            if server == "everything":  # supports only one era
+            if server == "everything":  # this server supports only one era
                 pairs = [(era, "handshake") for era in ERAS]
             for turn, (client_era, era) in enumerate(pairs):
                 front = ("stdio", "http")[(one + other + turn) % 2]
@@ -248,7 +249,7 @@ async def list_call_and_read(guest: Guest, words: Words) -> None:
 
 async def hear_progress_and_logs(guest: Guest, words: Words, host: Host) -> None:
     _, steps = await guest.progress(*words.count)
-    # The TypeScript client drops steps that arrive together with the result.
+    # The TypeScript client drops progress that arrives together with the result.
     assert steps == words.counted[: len(steps)]
     assert steps == words.counted or guest.__class__.__name__ == "TypeScriptGuest"
     if words.chatter is not None:
@@ -279,7 +280,7 @@ async def hear_of_changes(guest: Guest, words: Words, host: Host, cell: tuple[st
     if words.grow is None:
         return
     if server == "fastmcp" and (client_era, era) == ("stateless", "stateless"):
-        return  # its server has no `subscriptions/listen`
+        return  # FastMCP's server does not support `subscriptions/listen`
     await guest.follow(words.watched)
     if words.touch is not None:
         await guest.call(*words.touch)

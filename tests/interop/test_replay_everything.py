@@ -1,4 +1,4 @@
-"""Replays of a tape of the reference server "everything" give the same results as the server."""
+"""Replays of a tape of the reference server "everything", compared with the server itself."""
 
 import asyncio
 from pathlib import Path
@@ -88,7 +88,7 @@ async def play(server: Any, version: str) -> list[Any]:
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
-async def test_a_replayed_tape_gives_the_same_results_as_the_live_server(
+async def test_a_replayed_tape_returns_the_same_results_as_the_live_server(
     node_servers: Path,  # noqa: F811
     tmp_path: Path,
     version: str,
@@ -106,7 +106,7 @@ async def test_a_replayed_tape_gives_the_same_results_as_the_live_server(
         assert player.missed == []
 
 
-async def test_a_tape_of_a_handshake_session_can_be_replayed_stateless(
+async def test_a_tape_of_a_handshake_session_can_be_replayed_to_stateless_clients(
     node_servers: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Output schemas and structured content are those of the official SDK, in every revision."""
+"""Output schemas and structured content must equal those of the official SDK in every revision."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ KEYS_ARE_NAMES = ("properties", "$defs")
 
 
 def untitled(schema: Any, names: bool = False) -> Any:
-    """Return a schema without titles; `names` is True for an object whose keys are names."""
+    """Return a schema without titles; `names` is True if the keys of the object are names."""
     if isinstance(schema, list):
         return [untitled(item) for item in schema]
     if not isinstance(schema, dict):
@@ -39,7 +39,9 @@ async def outputs(kind: str, version: str) -> dict[str, tuple[Any, Any, bool]]:
 
 @pytest.mark.covers("SRV-02", "SRV-29")
 @pytest.mark.parametrize("revision", [*Revision])
-async def test_every_return_type_has_the_output_of_the_official_sdk(revision: Revision) -> None:
+async def test_results_of_every_return_type_equal_the_results_of_the_official_sdk(
+    revision: Revision,
+) -> None:
     official = await outputs("official", revision.value)
     ours = await outputs("ours", revision.value)
     assert len(ours) > 100

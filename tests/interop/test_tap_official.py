@@ -1,4 +1,4 @@
-"""The official client with the reference server: recorded by a tap, and replayed from its tape."""
+"""The official client with the reference server, recorded by a tap and replayed from the tape."""
 
 import asyncio
 import sys
@@ -51,7 +51,7 @@ async def visit(home: Path, mode: str, *command: str) -> list[Any]:
         return ListRootsResult(roots=[Root(uri="file:///home/ada")])
 
     async def on_log(_: LoggingMessageNotificationParams) -> None:
-        welcomed.set()  # the server logs a message after it has received our roots
+        welcomed.set()  # the server logs a message once it has received the roots
 
     async def on_progress(progress: float, total: float | None, _: str | None) -> None:
         seen.append((progress, total))
@@ -101,5 +101,5 @@ async def test_a_tape_replays_everything_that_the_official_client_received(
     assert (2, 2) in live
     for options in ((), ("--match", "strict"), ("--timing", "4")):
         assert await visit(tmp_path, "legacy", *OURS, "replay", tape, *options) == live
-    # Replay in the other era too, where rounds replace requests of the server.
+    # Also replay in the stateless era, where results contain the server's requests.
     assert await visit(tmp_path, "auto", *OURS, "replay", tape) == live

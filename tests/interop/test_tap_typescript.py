@@ -1,4 +1,4 @@
-"""The TypeScript client with the reference server: directly, through a tap, and with its tape."""
+"""The TypeScript client with the reference server, directly, through a tap, and with the tape."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ async def visit(env: dict[str, str], *server: str) -> list[Any]:
 
 
 @pytest.mark.covers("GTW-10", "GTW-11")
-async def test_the_client_receives_the_same_directly_tapped_and_replayed(
+async def test_typescript_client_receives_the_same_messages_through_a_tap_and_a_replay(
     node_servers: Path,  # noqa: F811
     env: dict[str, str],
     tmp_path: Path,

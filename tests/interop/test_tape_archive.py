@@ -21,7 +21,7 @@ har(JSON.parse(require('fs').readFileSync(process.argv[1]))).then(
 
 
 @pytest.mark.covers("GTW-10")
-async def test_the_archive_of_a_gateways_tape_is_valid(
+async def test_the_har_archive_of_a_gateway_tape_is_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))

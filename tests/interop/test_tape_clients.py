@@ -1,6 +1,6 @@
 """Third-party clients, recorded by a tap and by a gateway, and then replayed.
 
-The same client connects to the live server and to its tape, and must receive the same.
+A client must receive the same messages from the live server and from its tape.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ SAID = {
     (DOWN, "notifications/progress"),
 }
 ASKED = {(DOWN, "elicitation/create"), (DOWN, "sampling/createMessage")}
-# The tool takes a little longer than the client waits, because its server does not receive the
-# cancellation.
+# The call takes slightly longer than the client waits,
+# because the server does not receive the cancellation.
 A_WHILE = ("trigger-long-running-operation", {"duration": 0.5, "steps": 5})
 
 
 @pytest.fixture(scope="module", autouse=True)
 def node_path() -> Iterator[None]:
-    """Set the path of the node packages for every program."""
+    """Set the path of the npm packages for every program."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NODE_PATH", str(packages("node-interop", PACKAGES)))
         yield
@@ -71,7 +71,7 @@ async def play(
         seen.append(str(refused.value))
         name, given = words.count
         text, steps = await guest.progress(prefix + name, given)
-        # The TypeScript client drops steps that arrive together with the result.
+        # The TypeScript client drops progress that arrives together with the result.
         assert steps == words.counted[: len(steps)]
         seen.append((text, None if client == "typescript" else steps))
         name, given = A_WHILE if words is EVERYTHING else words.wait
@@ -91,14 +91,14 @@ BY_TAP = [
     pytest.param("fastmcp", "handshake", EVERYTHING, id="fastmcp-handshake"),
     pytest.param("official", "stateless", OFFICIAL, id="official-stateless"),
     pytest.param("fastmcp", "stateless", OFFICIAL, id="fastmcp-stateless"),
-    # The TypeScript client probes the era with one process and uses another process.
+    # The TypeScript client uses a separate process to probe the era.
     pytest.param("typescript", "stateless", OFFICIAL, id="typescript-stateless"),
 ]
 
 
 @pytest.mark.covers("GTW-10", "GTW-11")
 @pytest.mark.parametrize(("client", "era", "words"), BY_TAP)
-async def test_a_tape_of_a_tap_is_replayed_to_the_same_client(
+async def test_a_tape_recorded_by_a_tap_is_replayed_to_the_same_client(
     client: str, era: str, words: Words, tmp_path: Path
 ) -> None:
     server = command("official_full")
@@ -106,7 +106,7 @@ async def test_a_tape_of_a_tap_is_replayed_to_the_same_client(
         server = [str(packages("public-servers/node", NODE) / ".bin" / "mcp-server-everything")]
     tape = str(tmp_path / "one")
     live = await play([*OURS, "tap", "--tape", tape, "--", *server], client, era, words)
-    # stateless servers put these requests into results
+    # Stateless servers send these requests in results.
     asked = ASKED if era == "handshake" else set()
     assert said_on(Path(tape)) >= SAID | asked | {(UP, "notifications/cancelled")}
     assert await play([*OURS, "replay", tape], client, era, words) == live
@@ -117,7 +117,7 @@ BY_GATEWAY = [("official", "stateless"), ("fastmcp", "handshake"), ("typescript"
 
 @pytest.mark.covers("GTW-10", "GTW-11")
 @pytest.mark.parametrize(("client", "era"), BY_GATEWAY)
-async def test_a_tape_of_a_gateway_is_replayed_to_the_same_client(
+async def test_a_tape_recorded_by_a_gateway_is_replayed_to_the_same_client(
     client: str, era: str, tmp_path: Path
 ) -> None:
     program, *args = command("official_full")

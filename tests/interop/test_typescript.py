@@ -58,7 +58,7 @@ NOTE = "memo://notes/1"
 
 @pytest.fixture(scope="session")
 def node_path() -> str:
-    """Return the path of the node packages."""
+    """Return the path of the npm packages."""
     return str(packages("node-interop", PACKAGES))
 
 
@@ -76,7 +76,7 @@ def basics(node_path: str) -> dict[str, dict[str, Any]]:
     ("made", "revision"),
     [*SPOKEN.items(), ("pinned", NEWEST), ("by default", NEWEST_HANDSHAKE)],
 )
-def test_typescript_client_uses_our_server(
+def test_typescript_client_uses_a_fairlead_server(
     made: str, revision: Revision, basics: dict[str, dict[str, Any]]
 ) -> None:
     report = basics[made]
@@ -113,14 +113,14 @@ def features(node_path: str) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(params=SPOKEN)
 def seen(request: pytest.FixtureRequest, features: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the report of one revision."""
+    """Return the client's report for one revision."""
     report = features[request.param]
     assert report["version"] == SPOKEN[request.param]
     return {**report, "revision": SPOKEN[request.param]}
 
 
 @pytest.mark.covers("PRO-35")
-def test_typescript_client_reads_our_lists_and_contents(seen: dict[str, Any]) -> None:
+def test_typescript_client_reads_lists_and_contents_from_fairlead(seen: dict[str, Any]) -> None:
     offers = seen["offers"]
 
     assert (offers["tools"], offers["page"]) == (11, 5)
@@ -133,7 +133,7 @@ def test_typescript_client_reads_our_lists_and_contents(seen: dict[str, Any]) ->
     assert offers["drinks"] == ["water", "wine"]
 
 
-def test_typescript_client_validates_our_structured_output(seen: dict[str, Any]) -> None:
+def test_typescript_client_validates_structured_output_from_fairlead(seen: dict[str, Any]) -> None:
     assert seen["offers"]["outputSchema"] == {
         "title": "Weather",
         "type": "object",
@@ -144,10 +144,10 @@ def test_typescript_client_validates_our_structured_output(seen: dict[str, Any])
 
 
 @pytest.mark.covers("DEC-16")
-def test_typescript_client_receives_our_errors(seen: dict[str, Any]) -> None:
+def test_typescript_client_receives_errors_from_fairlead(seen: dict[str, Any]) -> None:
     offers = seen["offers"]
 
-    # The client converts the -32002 of handshake revisions to the later -32602.
+    # The client converts error code -32002 of handshake revisions to -32602.
     assert offers["noResource"] == [-32602, {"uri": "memo://nothing"}]
     assert offers["noPrompt"][0] == offers["noTool"][0] == -32602
     assert offers["noArgument"] == [-32602, {"missing": ["drink"]}]
@@ -156,7 +156,7 @@ def test_typescript_client_receives_our_errors(seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.covers("PRO-24")
-def test_typescript_client_answers_our_requests(seen: dict[str, Any]) -> None:
+def test_typescript_client_answers_requests_from_fairlead(seen: dict[str, Any]) -> None:
     revision, questions = seen["revision"], seen["questions"]
     form: dict[str, Any] = {"requestedSchema": {**PERSON, "required": ["name", "age"]}}
     if revision >= "2025-11-25":
@@ -216,7 +216,9 @@ def test_requests_unknown_to_a_revision_are_not_sent(seen: dict[str, Any]) -> No
 
 
 @pytest.mark.covers("PRO-35")
-def test_typescript_client_receives_logs_of_the_requested_level(seen: dict[str, Any]) -> None:
+def test_typescript_client_receives_log_messages_at_the_requested_level(
+    seen: dict[str, Any],
+) -> None:
     every = [[level, "chatter", {"said": level}] for level in ("debug", "info", "warning", "error")]
 
     assert seen["logs"]["debug"] == every
@@ -240,7 +242,7 @@ def test_typescript_client_receives_changes_while_subscribed(seen: dict[str, Any
 
 
 @pytest.mark.covers("PRO-32")
-def test_a_cancellation_by_typescript_client_stops_our_tool(seen: dict[str, Any]) -> None:
+def test_a_cancellation_by_typescript_client_stops_the_tool(seen: dict[str, Any]) -> None:
     assert seen["cancelled"] == ["given up", "stopped"]
 
 
@@ -249,7 +251,7 @@ def test_a_cancellation_by_typescript_client_stops_our_tool(seen: dict[str, Any]
 
 @pytest.mark.covers("DEC-04", "DEC-05", "PRO-21", "PRO-31")
 @every_version
-async def test_our_client_uses_the_typescript_server(version: str, node_path: str) -> None:
+async def test_fairlead_client_uses_the_typescript_server(version: str, node_path: str) -> None:
     progress: list[object] = []
     async with its_server(version, node_path) as client:
         assert client.protocol_version == SPOKEN[version]
@@ -284,10 +286,12 @@ async def test_our_client_uses_the_typescript_server(version: str, node_path: st
 
 @pytest.mark.covers("PRO-35")
 @every_version
-async def test_our_client_reads_lists_and_contents(version: str, node_path: str) -> None:
+async def test_fairlead_client_reads_lists_and_contents_from_the_typescript_server(
+    version: str, node_path: str
+) -> None:
     async with its_server(version, node_path) as client:
         blocks = (await client.call("blocks")).content
-        await client.tools()  # so that the output is validated
+        await client.tools()  # The client validates structured output only for listed tools.
         weather = await client.call("weather", {"city": "Rome"})
         (pixel,) = await client.read("memo://pixel")
         kept = [await client.read("memo://kept") for _ in range(2)]
@@ -316,7 +320,9 @@ async def test_our_client_reads_lists_and_contents(version: str, node_path: str)
 
 @pytest.mark.covers("PRO-24")
 @every_version
-async def test_our_client_answers_requests_of_the_server(version: str, node_path: str) -> None:
+async def test_fairlead_client_answers_requests_from_the_typescript_server(
+    version: str, node_path: str
+) -> None:
     questions: list[Question] = []
     samples: list[dict[str, Any]] = []
 
@@ -372,7 +378,7 @@ async def test_requests_without_a_declared_capability_are_rejected(
 ) -> None:
     async with its_server(version, node_path) as client:
         if version == "auto":
-            # The server checks the declared capabilities before it sends the request.
+            # The server checks the declared capabilities before it sends a request.
             required = {"requiredCapabilities": {"elicitation": {"form": {}}}}
             assert await refusal(client.call("ask_form", {"message": "accept"})) == (
                 -32021,
@@ -386,7 +392,9 @@ async def test_requests_without_a_declared_capability_are_rejected(
 
 @pytest.mark.covers("PRO-23", "PRO-35")
 @every_version
-async def test_our_client_receives_requested_logs_and_changes(version: str, node_path: str) -> None:
+async def test_fairlead_client_receives_requested_log_messages_and_changes(
+    version: str, node_path: str
+) -> None:
     logged: list[object] = []
     told: asyncio.Queue[str] = asyncio.Queue()
 
@@ -403,7 +411,7 @@ async def test_our_client_receives_requested_logs_and_changes(version: str, node
         levels = ("debug", "info", "warning", "error")
         every = [(level, {"said": level}, "chatter") for level in levels]
         await client.call("chatter")
-        # Without a level the server sends all messages, except to stateless clients.
+        # Without a log level the server sends all messages, except to stateless clients.
         assert logged == ([] if client.protocol_version == NEWEST else every)
         for level, expected in (("debug", every), ("warning", every[2:])):
             logged.clear()
@@ -429,11 +437,11 @@ async def test_our_client_receives_requested_logs_and_changes(version: str, node
         assert told.empty()
 
 
-async def test_client_and_server_agree_on_the_era_after_a_slow_start(
+async def test_client_and_typescript_server_agree_on_the_era_after_a_slow_start(
     node_path: str,
 ) -> None:
-    # A short probe timeout makes the client send both openings, as with a slow start. The server
-    # answers both, and uses the handshake era after `initialize`.
+    # The probe timeout is so short that the client sends `server/discover` and `initialize`.
+    # The server answers both, and uses the handshake era after `initialize`.
     async with its_server(
         "auto", node_path, probe_timeout=0.001, on_elicit=lambda question: accept(ADA)
     ) as client:
@@ -463,7 +471,7 @@ async def its_server(
 ) -> AsyncIterator[MCPClient]:
     """Connect our client to `typescript/server.cjs`, and check that its process ends.
 
-    The probe timeout is long, so that the era does not depend on how busy the machine is.
+    The long probe timeout makes the detected era independent of the load of the machine.
     """
     connecting = MCPClient.connect_stdio(
         ["node", str(SCRIPTS / "server.cjs")],

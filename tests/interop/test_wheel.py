@@ -61,15 +61,15 @@ def home(tmp_path: Path) -> Path:
     [wheel] = wheels.iterdir()
     run([sys.executable, "-m", "venv", "--without-pip", str(place)], tmp_path)
     [packages] = place.glob("lib/python*/site-packages")
-    ZipFile(wheel).extractall(packages)  # installs the packages, but not the scripts
+    ZipFile(wheel).extractall(packages)  # the packages are enough; scripts are not installed
     others = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    # the packages of the wheel take precedence
+    # Packages in the wheel take precedence over these.
     (packages / "others.pth").write_text("\n".join(others))
     return place
 
 
 @pytest.mark.covers("GTW-11")
-def test_the_fixture_of_a_wheel_records_once_and_replays_afterwards(
+def test_the_pytest_fixture_of_an_installed_wheel_records_a_tape_and_then_replays_it(
     tmp_path: Path, home: Path
 ) -> None:
     folder = tmp_path / "project"
@@ -90,5 +90,5 @@ def test_the_fixture_of_a_wheel_records_once_and_replays_afterwards(
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        server.unlink(missing_ok=True)  # the next run has only the tape
+        server.unlink(missing_ok=True)  # the next run can only use the tape
     assert (folder / "tapes" / "short.tape.jsonl").is_file()

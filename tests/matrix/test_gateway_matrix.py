@@ -1,4 +1,4 @@
-"""The matrix scenario through a gateway with several servers, under merged and own names."""
+"""The matrix scenario through a gateway with several servers, with merged and own names."""
 
 import asyncio
 import contextlib
@@ -79,7 +79,7 @@ async def through_a_gateway(
 @pytest.mark.parametrize(
     "revision", [Revision.V2024_11_05, Revision.V2025_11_25, Revision.V2026_07_28]
 )
-async def test_the_matrix_scenario_works_through_a_gateway(
+async def test_the_matrix_scenario_succeeds_through_a_gateway(
     revision: Revision, front: str, upstream: str
 ) -> None:
     scene = Scene()
@@ -107,7 +107,7 @@ async def test_the_matrix_scenario_works_through_a_gateway(
         await questions(client, revision)
         await failures(client)
         await big_payload(client)
-        # Lists also changed while the servers connected; only later notifications count.
+        # Ignore notifications that were sent while the servers connected.
         while not gateway.is_ready:
             await asyncio.sleep(0.01)
         while not scene.notifications.empty():

@@ -1,4 +1,4 @@
-"""Our client and server in every revision over every transport, with the same scenario."""
+"""One scenario with a Fairlead client and server in every revision over every transport."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ def cells() -> list[Any]:
 
 
 class Scene:
-    """One client, and the messages that it received."""
+    """A client and the messages that it received."""
 
     def __init__(self) -> None:
         self.logs: asyncio.Queue[Any] = asyncio.Queue()
@@ -75,7 +75,7 @@ async def serving(server: MCPServer, **options: Any) -> AsyncIterator[str]:
 async def connected(
     transport: str, revision: Revision, place: Path, scene: Scene
 ) -> AsyncIterator[MCPClient]:
-    """Connect our client to our server over that transport in that revision."""
+    """Connect a client to a server over the given transport in the given revision."""
     version = "auto" if revision.stateless else revision.value
     config = MCPClientConfig(protocol_version=version, timeout_seconds=LIMIT)
     callbacks = scene.callbacks()
@@ -120,7 +120,7 @@ def _forget_verdicts() -> None:
 
 @pytest.mark.covers("DEC-04", "PRO-21", "WSK-05", "CLT-01", "CON-06")
 @pytest.mark.parametrize(("revision", "transport"), cells())
-async def test_the_scenario_works_in_every_revision_over_every_transport(
+async def test_the_matrix_scenario_succeeds_in_every_revision_over_every_transport(
     revision: Revision, transport: str, tmp_path: Path
 ) -> None:
     scene = Scene()

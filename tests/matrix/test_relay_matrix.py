@@ -1,4 +1,4 @@
-"""The matrix scenario through a relay, between every kind of client and server."""
+"""The matrix scenario through a relay, for combinations of clients and servers."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ def cells() -> list[Any]:
         for era in ("handshake", "stateless"):
             for front in FRONTS:
                 for upstream in UPSTREAMS:
-                    # HTTP+SSE is a transport of the handshake era.
+                    # HTTP+SSE exists only in the handshake era.
                     if front == "sse" and revision.stateless:
                         continue
                     if upstream == "sse" and era == "stateless":
@@ -90,7 +90,7 @@ def _ws(url: str) -> str:
 
 @pytest.mark.covers("GTW-02", "GTW-03")
 @pytest.mark.parametrize(("revision", "era", "front", "upstream"), cells())
-async def test_the_matrix_scenario_works_through_a_relay(
+async def test_the_matrix_scenario_succeeds_through_a_relay(
     revision: Revision, era: str, front: str, upstream: str
 ) -> None:
     scene = Scene()

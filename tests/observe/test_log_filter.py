@@ -1,4 +1,4 @@
-"""Tests that no log line contains a secret of a server or a client, at any log level."""
+"""Tests that log lines contain no secrets of servers or clients, at any log level."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ TOKEN = "sk-live-0815-zyxwvu"
 
 
 class Everything(logging.Handler):
-    """Handler that formats each record in two ways, one of which shows all its attributes."""
+    """A handler that formats each record normally and with all its attributes."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -131,7 +131,9 @@ async def careless(request: Any) -> Any:
 
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("version", ["2025-11-25", "auto"])
-async def test_logs_have_no_secrets_of_http_requests(written: Everything, version: str) -> None:
+async def test_log_lines_contain_no_secrets_from_http_requests(
+    written: Everything, version: str
+) -> None:
     async with asyncio.timeout(LIMIT), serving(leaky(), auth_token=TOKEN) as url:
         headers = {"Authorization": f"Bearer {TOKEN}", "X-Api-Key": SECRET}
         async with MCPClient.connect_http(
@@ -153,7 +155,7 @@ async def test_logs_have_no_secrets_of_http_requests(written: Everything, versio
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "auto"])
-async def test_logs_have_no_secrets_of_environment_and_stderr(
+async def test_log_lines_contain_no_secrets_from_the_environment_or_stderr(
     written: Everything, version: str
 ) -> None:
     rough = (
@@ -188,7 +190,7 @@ async def test_logs_have_no_secrets_of_environment_and_stderr(
     assert any("using [REDACTED]" in line for line in written.text)
 
 
-async def test_logs_have_no_secrets_of_failing_interceptors_and_listeners(
+async def test_log_lines_contain_no_secrets_from_failing_interceptors_and_listeners(
     written: Everything,
 ) -> None:
     async def broken(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -220,7 +222,7 @@ async def test_logs_have_no_secrets_of_failing_interceptors_and_listeners(
 
 
 def test_every_logger_of_the_package_is_filtered(written: Everything) -> None:
-    """Filters are not inherited. Audit lines need none, because they are redacted before."""
+    """Filters are not inherited. Audit lines are already redacted and need no filter."""
     source = Path(fairlead.__file__).parent
     texts = [file.read_text() for file in source.rglob("*.py")]
     names = {

@@ -1,4 +1,4 @@
-"""Tests of the number and length of log lines, and of withheld lines."""
+"""Tests of limits on log lines, and of withheld lines."""
 
 import logging
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def lines() -> Iterator[Lines]:
 log = logging.getLogger("fairlead.gateway")
 
 
-def test_a_hundred_log_lines_are_written_at_once_and_then_twenty_per_second() -> None:
+def test_a_burst_of_a_hundred_log_lines_and_then_twenty_per_second_are_written() -> None:
     pace = _Pace()
     assert [pace.allows(1000.0) for _ in range(102)] == [True] * 100 + [False] * 2
     assert pace.left_out == 2
@@ -56,7 +56,7 @@ def test_a_hundred_log_lines_are_written_at_once_and_then_twenty_per_second() ->
     assert [pace.allows(2000.0) for _ in range(101)] == [True] * 100 + [False]
 
 
-def test_the_next_log_line_states_how_many_were_omitted(lines: Lines) -> None:
+def test_the_next_log_line_states_how_many_lines_were_omitted(lines: Lines) -> None:
     def write(created: float) -> None:
         record = log.makeRecord(log.name, logging.INFO, "here.py", 7, "same", (), None)
         record.created = created
@@ -67,7 +67,7 @@ def test_the_next_log_line_states_how_many_were_omitted(lines: Lines) -> None:
         write(1000.0)
     assert (len(lines.records), LOG_LINES.hits) == (100, hits + 3)
     write(1001.0)
-    assert lines.last == "same (3 similar lines were left out)"
+    assert lines.last == "same (3 similar lines were omitted)"
     write(1001.0)
     assert lines.last == "same"
 
@@ -102,7 +102,7 @@ def test_the_length_of_a_log_line_is_limited(lines: Lines, extra: int) -> None:
         assert lines.last == text
 
 
-def test_a_log_record_that_cannot_be_formatted_stays_unchanged() -> None:
+def test_a_log_record_that_cannot_be_formatted_is_logged_unchanged() -> None:
     record = log.makeRecord(log.name, logging.INFO, "here.py", 1, "%d", ("x",), None)
     assert log.filter(record)
     assert (record.msg, record.args) == ("%d", ("x",))
@@ -148,7 +148,7 @@ def test_a_log_line_is_withheld_if_its_request_has_too_many_secrets(
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_a_log_line_is_withheld_if_its_request_has_too_long_secrets(
+def test_a_log_line_is_withheld_if_the_secrets_of_its_request_are_too_long(
     lines: Lines, extra: int
 ) -> None:
     hits = LOG_SECRET_TEXT.hits
@@ -162,7 +162,7 @@ def test_a_log_line_is_withheld_if_its_request_has_too_long_secrets(
 def test_a_log_line_is_withheld_if_its_request_has_too_many_values(
     lines: Lines, kind: str, extra: int
 ) -> None:
-    count = LOG_SEARCHED.value - 1 + extra  # the mapping counts as well
+    count = LOG_SEARCHED.value - 1 + extra  # the mapping itself counts as a value
     several: Any = list(range(count)) if kind == "list" else {f"n{n}": n for n in range(count)}
     hits = LOG_SEARCHED.hits
     log.info("text", extra={ABOUT: {"a": several}})
@@ -180,6 +180,6 @@ def test_registered_secrets_are_removed_from_all_log_lines(lines: Lines) -> None
     assert "registered-value-1" not in lines.last
 
 
-def test_password_and_query_of_a_url_are_secrets() -> None:
+def test_the_password_and_query_of_a_url_are_secrets() -> None:
     assert secrets_of_url("http://u:p@h/?a=1&a=2") == {"password": "p", "a": ["1", "2"]}
     assert secrets_of_url("http://[half") == {}

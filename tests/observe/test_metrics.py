@@ -1,4 +1,4 @@
-"""Tests of counters with bounded labels, as data and for Prometheus."""
+"""Tests of metrics with limited labels, as data and as Prometheus text."""
 
 import re
 import time
@@ -67,7 +67,7 @@ def test_prometheus_text_has_one_line_per_value() -> None:
     assert len([one for one in lines if "_bucket{" in one]) == len(BUCKETS) + 1
 
 
-def test_large_numbers_in_metrics_are_not_rounded() -> None:
+def test_large_numbers_in_metrics_are_exact() -> None:
     metrics = Metrics()
     metrics.count("malformed", "notes", 12_345_678)
     metrics.gauge("bytes", "How many.", lambda: 1_234_567_891)
@@ -125,7 +125,7 @@ def test_counting_calls_stays_fast_beyond_the_limit_of_series() -> None:
     assert cost(600) < 10 * cost(400)  # an earlier version was eighty times slower
 
 
-def test_a_counter_continues_if_the_source_it_follows_is_replaced() -> None:
+def test_a_counter_does_not_decrease_if_its_source_is_replaced() -> None:
     metrics, first, second = Metrics(), object(), object()
     metrics.follow("malformed", "notes", first, 2)
     metrics.follow("malformed", "notes", first, 5)
@@ -144,7 +144,7 @@ def test_metrics_omit_names_that_look_like_secrets() -> None:
     assert one["calls"] == 2
 
 
-def test_metric_labels_are_cut_at_a_hundred_characters() -> None:
+def test_metric_labels_are_truncated_at_a_hundred_characters() -> None:
     metrics = Metrics()
     call(metrics, "m" * 101, "n" * 101, 0.1, None)
     (one,) = metrics.snapshot()["calls"]
@@ -165,7 +165,7 @@ def test_twenty_kinds_of_failures_are_counted_separately() -> None:
 @pytest.mark.parametrize(
     ("seconds", "bound"), [(0.001, 0.001), (0.0011, 0.0025), (60.0, 60.0), (60.1, None)]
 )
-def test_a_duration_belongs_to_the_bucket_it_does_not_exceed(
+def test_a_duration_is_counted_in_the_smallest_bucket_that_contains_it(
     seconds: float, bound: float | None
 ) -> None:
     metrics = Metrics()
@@ -181,7 +181,7 @@ def test_servers_beyond_the_limit_are_counted_together() -> None:
     assert metrics.snapshot()["reconnects"] == {"a": 2, "b": 1, OTHER: 2}
 
 
-def test_gauges_are_read_when_metrics_are_requested() -> None:
+def test_gauges_are_read_when_metrics_are_exported() -> None:
     metrics = Metrics(clock=lambda: 5.0)
     metrics.gauge("sessions", "Open sessions.", lambda: 3)
     now = metrics.snapshot()

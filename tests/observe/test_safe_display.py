@@ -1,4 +1,4 @@
-"""Tests of text of files and servers that is made safe for display."""
+"""Tests of escaping untrusted text for display."""
 
 import json
 import math
@@ -51,7 +51,7 @@ def test_control_and_hidden_characters_are_escaped(text: str, in_text: str, in_l
     assert (safe(text), visible(text)) == (in_text, in_line)
 
 
-def test_prose_may_have_spaces_of_any_width() -> None:
+def test_spaces_of_any_width_in_prose_are_kept() -> None:
     assert prose("a\xa0b\u2003c\r\nd\u200be") == "a\xa0b\u2003c\nd\\u200be"
 
 
@@ -71,7 +71,7 @@ def test_json_escapes_hidden_characters_and_keeps_the_value(value: Any, text: st
     json.loads(text)
 
 
-def test_json_for_display_may_be_indented() -> None:
+def test_displayed_json_can_be_indented() -> None:
     assert json_text({"a": [1]}, indent=1) == '{\n "a": [\n  1\n ]\n}'
     assert json_text([math.nan], indent=1) == "[\n null\n]"
 

@@ -32,7 +32,7 @@ async def owner() -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_connection_is_open_from_begin_to_finish() -> None:
+async def test_a_connection_is_open_between_begin_and_finish() -> None:
     line = state()
     task = asyncio.create_task(owner())
     assert not line.open
@@ -46,12 +46,12 @@ async def test_a_connection_is_open_from_begin_to_finish() -> None:
     task.cancel()
 
 
-async def test_direction_of_inbound_messages_depends_on_the_role() -> None:
+async def test_the_direction_of_inbound_messages_depends_on_the_role() -> None:
     assert state().direction is Direction.SERVER_TO_CLIENT
     assert state(ConversationRole.SERVER).direction is Direction.CLIENT_TO_SERVER
 
 
-async def test_error_of_a_closed_connection_has_the_reason_of_its_end() -> None:
+async def test_the_error_for_a_closed_connection_contains_the_reason() -> None:
     line = state()
     error = line.not_connected_error()
     assert str(error) == "Transport not connected"
@@ -62,7 +62,7 @@ async def test_error_of_a_closed_connection_has_the_reason_of_its_end() -> None:
     assert str(error).startswith("Transport not connected")
 
 
-async def test_sending_quietly_ignores_a_closed_channel() -> None:
+async def test_send_quietly_ignores_a_closed_channel() -> None:
     line = state()
     await line.channel.close()
     with pytest.raises(ChannelClosed):
@@ -70,7 +70,7 @@ async def test_sending_quietly_ignores_a_closed_channel() -> None:
     line.send_quietly(Notification("notifications/x"))
 
 
-async def test_the_reason_for_the_end_of_a_connection_is_awaited_after_a_failed_write(
+async def test_after_a_failed_write_the_reason_for_the_end_of_the_connection_is_awaited(
     virtual_time: VirtualTime,
 ) -> None:
     line, broken = state(), ChannelClosed("broken pipe")
@@ -86,7 +86,7 @@ async def test_the_reason_for_the_end_of_a_connection_is_awaited_after_a_failed_
     assert virtual_time.now - begun == pytest.approx(2.5)
 
 
-async def test_the_task_of_a_request_does_not_wait_for_the_owner(
+async def test_the_task_of_a_request_does_not_wait_for_the_owner_task_of_the_connection(
     virtual_time: VirtualTime,
 ) -> None:
     line, broken = state(), ChannelClosed("broken pipe")
@@ -100,7 +100,7 @@ async def test_the_task_of_a_request_does_not_wait_for_the_owner(
     task.cancel()
 
 
-async def test_sending_on_a_connection_that_was_not_started_fails() -> None:
+async def test_sending_fails_if_the_connection_was_not_started() -> None:
     channel, _ = memory_pair()
     peer = Peer(channel, Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS))
     with pytest.raises(ChannelClosed, match="^Transport not connected$"):
@@ -129,7 +129,7 @@ async def wait(seconds: float) -> None:
     [(0, 0, 0, False), (1, 1, 0, False), (1, 1, 1, True), (3, 0, 0, True), (0, 3, 0, True),
      (0, 0, 3, True), (2, 0, 0, False), (4, 0, 0, True)],
 )  # fmt: skip
-async def test_all_requests_in_progress_count_towards_the_limit(
+async def test_delegated_and_running_requests_count_towards_the_limit(
     running: int, leaving: int, taken: int, full: bool
 ) -> None:
     work = InFlight(3)
@@ -145,7 +145,7 @@ async def test_all_requests_in_progress_count_towards_the_limit(
     await asyncio.gather(*tasks)
 
 
-async def test_all_tasks_except_the_current_one_are_cancelled_once() -> None:
+async def test_cancelling_tasks_skips_the_current_task() -> None:
     work = InFlight(3)
     running, leaving = (asyncio.create_task(wait(60)) for _ in range(2))
     current = asyncio.current_task()
@@ -192,7 +192,7 @@ async def test_finishing_waits_for_delegated_requests(
     await asyncio.sleep(5)
 
 
-async def test_idle_waiter_is_woken_after_the_last_delegated_request() -> None:
+async def test_the_idle_waiter_is_woken_after_the_last_delegated_request() -> None:
     work = InFlight(1)
     work.notify_idle_waiter()
     work.awaited = asyncio.get_running_loop().create_future()
@@ -205,7 +205,7 @@ async def test_idle_waiter_is_woken_after_the_last_delegated_request() -> None:
     work.notify_idle_waiter()
 
 
-async def test_a_long_lived_request_is_forgotten_when_it_ends() -> None:
+async def test_a_long_lived_request_is_removed_when_it_ends() -> None:
     work = InFlight(1)
     task = asyncio.create_task(wait(0))
     work.running[1] = task

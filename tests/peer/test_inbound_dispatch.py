@@ -1,4 +1,4 @@
-"""Tests of the dispatch of inbound messages and of reports about invalid frames."""
+"""Tests of dispatching inbound messages, and of reports about invalid frames."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ MEMORY = TransportContext(transport_type="memory")
 
 @asynccontextmanager
 async def bare_client(**settings: Any) -> AsyncIterator[tuple[LineChannel, Frames, Peer]]:
-    """A client peer, with the channel of the server for the test."""
+    """A client peer, and the server's end of its channel."""
     left, right = memory_pair()
     conversation = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
     client = Peer(left, conversation, **settings)
@@ -123,7 +123,9 @@ async def test_a_notification_is_passed_to_the_callback() -> None:
             assert await told.get() == note
 
 
-async def test_a_failing_callback_is_reported_and_does_not_end_the_connection() -> None:
+async def test_a_failing_notification_callback_is_reported_and_does_not_end_the_connection() -> (
+    None
+):
     errors: asyncio.Queue[Exception] = asyncio.Queue()
 
     def fail(_: Notification) -> None:
@@ -157,7 +159,7 @@ async def test_a_batch_is_refused_unless_the_revision_supports_it() -> None:
         await frames.task
 
 
-async def test_the_rest_of_a_batch_is_refused_if_responses_accumulate() -> None:
+async def test_later_requests_in_a_batch_are_refused_if_unread_responses_accumulate() -> None:
     left, right = memory_pair()
     conversation = Conversation(
         ConversationRole.SERVER, assume=Revision.V2025_03_26, principal=ANONYMOUS
@@ -187,7 +189,7 @@ async def test_the_rest_of_a_batch_is_refused_if_responses_accumulate() -> None:
     await frames.task
 
 
-async def test_an_inline_handler_may_answer_refuse_or_defer_to_a_task() -> None:
+async def test_an_inline_handler_may_answer_refuse_or_defer_a_request() -> None:
     def inline(exchange: Exchange) -> Answer:
         if exchange.method == "refused":
             raise RpcError(-32001, "no")
@@ -209,7 +211,7 @@ async def test_an_inline_handler_may_answer_refuse_or_defer_to_a_task() -> None:
         assert server.conversation.unanswered_count == 0
 
 
-async def test_a_task_waits_until_its_large_response_is_read() -> None:
+async def test_a_handler_task_waits_until_its_large_response_has_been_read() -> None:
     large = b'"' + b"x" * (1 << 20) + b'"'
 
     async def handler(exchange: Exchange) -> Answer:
@@ -281,7 +283,7 @@ async def test_the_stream_of_a_request_can_be_detached(monkeypatch: pytest.Monke
     assert detached == [7]
 
 
-async def test_a_request_after_initialize_waits_for_it_unless_it_is_a_ping() -> None:
+async def test_a_request_other_than_ping_waits_for_the_response_to_initialize() -> None:
     gate, begun = asyncio.Event(), list[str]()
 
     async def handler(exchange: Exchange) -> Answer:
@@ -313,7 +315,7 @@ async def test_a_request_after_initialize_waits_for_it_unless_it_is_a_ping() -> 
     await frames.task
 
 
-async def test_a_failing_channel_ends_the_connection_and_is_reported(
+async def test_an_error_of_the_channel_ends_the_connection_and_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def fail(self: LineChannel, deliver: Any) -> None:
@@ -332,7 +334,7 @@ async def test_a_failing_channel_ends_the_connection_and_is_reported(
     assert ends == [end]
 
 
-async def test_extra_members_are_dropped_with_a_cancelled_request() -> None:
+async def test_extra_members_of_a_cancelled_request_are_dropped() -> None:
     gate, exchanges = asyncio.Event(), list[Exchange]()
 
     async def handler(exchange: Exchange) -> Answer:

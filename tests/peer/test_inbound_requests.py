@@ -1,4 +1,4 @@
-"""Tests of delegated requests, which need no task of the connection."""
+"""Tests of delegated requests, which run without a task."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ LIMIT = 5.0
 
 
 class Taker:
-    """A delegate that takes over all requests and answers when the test allows it."""
+    """A delegate that accepts all requests and answers them when a test allows it."""
 
     def __init__(self) -> None:
         self.taken: asyncio.Queue[Exchange] = asyncio.Queue()
@@ -65,7 +65,7 @@ async def test_the_response_to_a_delegated_request_is_sent_once_and_may_be_an_er
             await refused
 
 
-async def test_an_undelegated_request_gets_a_task() -> None:
+async def test_a_request_without_a_delegate_gets_a_task() -> None:
     taker = Taker()
 
     async def handler(exchange: Exchange) -> Answer:
@@ -77,7 +77,7 @@ async def test_an_undelegated_request_gets_a_task() -> None:
         assert await asked == Raw(b'{"by":"task"}')
 
 
-async def test_a_delegate_gets_the_reason_of_a_cancellation_and_no_response_is_sent() -> None:
+async def test_a_delegate_receives_the_cancellation_reason_and_no_response_is_sent() -> None:
     taker = Taker()
     async with bare_server(handler=never, take=taker) as (channel, frames, server):
         channel.send(call(1))
@@ -103,7 +103,7 @@ async def test_the_end_of_the_connection_cancels_delegated_requests() -> None:
         await taker.next()
         await server.close()
         async with asyncio.timeout(LIMIT):
-            assert await taker.cancelled.get() == "the client has gone"
+            assert await taker.cancelled.get() == "the client disconnected"
         with pytest.raises(ChannelClosed):
             await asked
 
@@ -117,11 +117,11 @@ async def test_delegated_requests_count_towards_the_limit() -> None:
         assert taker.taken.empty()
         server.delegated.answer(taker, 1, b"{}")
         answers: list[Any] = [await frames.next(), await frames.next()]
-        # The second one was queued, and then got a task.
+        # The second request was queued and then got a task.
         assert [type(a) for a in answers] == [Success, Failure]
 
 
-async def test_a_forwarded_request_has_one_outcome_also_after_a_timeout() -> None:
+async def test_a_forwarded_request_has_one_outcome_even_after_a_timeout() -> None:
     taker = Taker()
     async with talking(never, take=taker) as (client, server):
         outcomes: asyncio.Queue[Any] = asyncio.Queue()
@@ -173,11 +173,11 @@ async def test_a_delegated_request_is_cancelled_once(passed_on: bool) -> None:
         await server.close()
         reasons = sorted(taker.cancelled.get_nowait() for _ in range(taker.cancelled.qsize()))
         assert reasons == sorted(
-            ["tea" if passed_on else "the client has gone", "the client has gone"]
+            ["tea" if passed_on else "the client disconnected", "the client disconnected"]
         )
 
 
-async def test_a_cancellation_without_a_reason_gets_a_default() -> None:
+async def test_a_cancellation_without_a_reason_has_a_default_reason() -> None:
     taker = Taker()
     async with bare_server(handler=never, take=taker) as (channel, _, _server):
         channel.send(call(1))
@@ -187,7 +187,7 @@ async def test_a_cancellation_without_a_reason_gets_a_default() -> None:
             assert await taker.cancelled.get() == "cancelled by the caller"
 
 
-async def test_an_undelegated_request_at_the_end_of_input_is_awaited_as_a_task(
+async def test_a_request_without_a_delegate_is_awaited_at_the_end_of_input(
     virtual_time: VirtualTime,
 ) -> None:
     taker = Taker()
@@ -206,7 +206,7 @@ async def test_an_undelegated_request_at_the_end_of_input_is_awaited_as_a_task(
         assert frames.got.qsize() == 1
 
 
-async def test_the_last_response_after_the_end_of_input_ends_the_connection(
+async def test_the_connection_ends_after_the_last_response_following_the_end_of_input(
     virtual_time: VirtualTime,
 ) -> None:
     taker = Taker()
@@ -221,7 +221,7 @@ async def test_the_last_response_after_the_end_of_input_ends_the_connection(
         assert frames.got.qsize() == 1
 
 
-async def test_a_request_that_follows_one_with_a_task_gets_a_task_too() -> None:
+async def test_a_request_that_follows_a_request_with_a_task_also_gets_a_task() -> None:
     taker, begun = Taker(), list[str]()
 
     def take(exchange: Exchange) -> Taker | None:
@@ -291,7 +291,7 @@ class Waiting:
         return request
 
 
-async def test_requests_start_in_order_when_the_limit_allows_it() -> None:
+async def test_queued_requests_start_in_order_as_the_limit_allows() -> None:
     one = Waiting()
     hits = IN_FLIGHT.hits
     for number in range(4):
@@ -311,7 +311,7 @@ async def test_requests_start_in_order_when_the_limit_allows_it() -> None:
     assert one.begun == [0, 2, 3]
 
 
-async def test_no_queued_request_starts_after_the_end_of_the_connection() -> None:
+async def test_queued_requests_do_not_start_after_the_end_of_the_connection() -> None:
     one = Waiting()
     one.put(1)
     one.line.finish(ChannelClosed())

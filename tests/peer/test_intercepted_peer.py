@@ -1,4 +1,4 @@
-"""Tests of messages that pass interceptors, in both directions."""
+"""Tests of messages in both directions that pass through interceptors."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -53,7 +53,7 @@ async def fail(exchange: Exchange, proceed: Proceed) -> Answer:
 async def watched(
     **options: Any,
 ) -> AsyncIterator[tuple[InterceptedPeer, Watch, LineChannel, Frames]]:
-    """A client with an interceptor, and the channel of the server for the test."""
+    """A client with an interceptor, and the server's end of its channel."""
     left, right = memory_pair()
     watch = Watch()
     conversation = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
@@ -113,7 +113,7 @@ async def test_a_notification_on_a_closed_connection_raises_channel_closed() -> 
             await client.notify("notifications/x")
 
 
-async def test_an_interceptor_may_refuse_an_inbound_notification() -> None:
+async def test_an_interceptor_may_reject_an_inbound_notification() -> None:
     told: asyncio.Queue[Notification] = asyncio.Queue()
     async with watched(on_notification=told.put_nowait) as (_, watch, channel, _frames):
         watch.acts = {"notifications/no": refuse, "notifications/odd": fail}
@@ -125,7 +125,7 @@ async def test_an_interceptor_may_refuse_an_inbound_notification() -> None:
         assert told.empty()
 
 
-async def test_inbound_notifications_need_no_listener() -> None:
+async def test_interceptors_process_inbound_notifications_even_without_a_listener() -> None:
     async with watched() as (client, watch, channel, frames):
         channel.send(Notification("notifications/x"))
         asking = asyncio.create_task(client.request("x"))
@@ -134,7 +134,7 @@ async def test_inbound_notifications_need_no_listener() -> None:
         assert ("notifications/x", IN) in watch.methods
 
 
-async def test_interceptors_see_the_id_that_a_request_is_sent_with() -> None:
+async def test_interceptors_get_the_id_with_which_a_request_is_sent() -> None:
     async with watched() as (client, watch, channel, frames):
         sent: list[Any] = []
         asking = asyncio.create_task(client.request("x", {"a": 1}, on_sent=sent.append))
@@ -146,7 +146,7 @@ async def test_interceptors_see_the_id_that_a_request_is_sent_with() -> None:
         assert sent == [asked.id] == [exchange.message.id]
 
 
-async def test_an_interceptor_may_answer_repeat_or_change_a_request() -> None:
+async def test_an_interceptor_may_answer_repeat_or_change_an_outbound_request() -> None:
     async def answer(exchange: Exchange, proceed: Proceed) -> Answer:
         return b'"ours"'
 
@@ -198,7 +198,7 @@ async def test_an_outbound_cancellation_passes_interceptors() -> None:
         assert watch.seen[1].related == asked.id
 
 
-async def test_a_refused_inbound_cancellation_cancels_nothing() -> None:
+async def test_a_rejected_inbound_cancellation_has_no_effect() -> None:
     begun, gate, ended = asyncio.Event(), asyncio.Event(), list[str]()
 
     async def handler(exchange: Exchange) -> Answer:
@@ -226,7 +226,7 @@ async def test_a_refused_inbound_cancellation_cancels_nothing() -> None:
         assert ended == []
 
 
-async def test_interceptors_see_the_server_and_the_request_of_its_notifications() -> None:
+async def test_interceptors_get_the_request_to_which_a_notification_belongs() -> None:
     watch, told = Watch(), list[Notification]()
     notifier = InterceptedNotifier([watch], b'{"name":"s"}')
 

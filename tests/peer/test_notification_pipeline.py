@@ -53,7 +53,7 @@ def methods(notes: Sequence[Notification]) -> list[str]:
     return [one.method.removeprefix("notifications/") for one in notes]
 
 
-async def test_without_interceptors_a_notification_is_delivered_at_once() -> None:
+async def test_a_notification_is_delivered_at_once_if_there_are_no_interceptors() -> None:
     async with passing() as (passage, peer):
         delivered: list[Notification] = []
         passage.put(note(1), peer, delivered.append)
@@ -62,7 +62,9 @@ async def test_without_interceptors_a_notification_is_delivered_at_once() -> Non
         await passage.passed()
 
 
-async def test_waiting_ends_when_all_earlier_notifications_have_passed() -> None:
+async def test_waiting_for_the_pipeline_ends_when_all_earlier_notifications_were_delivered() -> (
+    None
+):
     hold = Hold()
     async with passing(hold) as (passage, peer), asyncio.timeout(5):
         delivered: list[Notification] = []
@@ -90,7 +92,7 @@ async def test_the_pipeline_is_idle_after_the_last_notification() -> None:
             assert methods(delivered) == [str(one) for one in range(number + 1)]
 
 
-async def test_closing_releases_waiters_and_drops_notifications() -> None:
+async def test_closing_the_pipeline_releases_waiters_and_drops_notifications() -> None:
     hold = Hold()
     async with passing(hold) as (passage, peer), asyncio.timeout(5):
         delivered: list[Notification] = []
@@ -136,7 +138,7 @@ async def test_an_interceptor_does_not_wait_for_its_own_notification() -> None:
 
 
 @pytest.mark.parametrize("error", [RpcError(-32000, "no"), ValueError("broken")])
-async def test_a_refused_notification_does_not_delay_the_next(error: Exception) -> None:
+async def test_a_rejected_notification_does_not_delay_the_next_one(error: Exception) -> None:
     async def refuses(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "notifications/1":
             raise error
@@ -203,7 +205,7 @@ async def test_a_notification_without_a_connection_passes_through_interceptors()
 
 
 async def test_a_task_started_by_a_delivery_may_wait_for_the_pipeline() -> None:
-    """Only an interceptor must not wait for the queue, which waits for the interceptor."""
+    """Only an interceptor itself must not wait for the pipeline, which waits for it."""
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
         await pipeline.passed()  # returns at once, because the pipeline waits for this interceptor

@@ -71,7 +71,7 @@ async def test_a_request_without_a_response_times_out(
         assert len(client.outbound._deadlines._due) == 0
 
 
-async def test_a_timeout_of_zero_means_no_limit(virtual_time: VirtualTime) -> None:
+async def test_a_timeout_of_zero_disables_the_limit(virtual_time: VirtualTime) -> None:
     async with bare_client() as (channel, frames, client):
         waiting = asyncio.create_task(client.request("x", timeout=0))
         asked = await frames.next()
@@ -81,10 +81,10 @@ async def test_a_timeout_of_zero_means_no_limit(virtual_time: VirtualTime) -> No
 
 
 @pytest.mark.parametrize(("pause", "limit"), [(3.0, 3.0), (4.0, 6.0)])
-async def test_progress_restarts_the_timeout_within_the_total(
+async def test_progress_restarts_the_timeout_within_the_total_limit(
     virtual_time: VirtualTime, pause: float, limit: float
 ) -> None:
-    """The timeout is 4 seconds, or the rest of the total; it expires after the last progress."""
+    """After progress, the timeout is 4 s again, but not more than the remaining total time."""
     async with bare_client() as (channel, frames, client):
         heard: list[float] = []
         begun = virtual_time.now
@@ -133,7 +133,7 @@ async def test_writes_are_joined_while_many_requests_are_pending(
         await frames.next()
 
 
-async def test_requests_to_a_peer_that_does_not_read_time_out_undelivered(
+async def test_a_request_to_a_peer_that_does_not_read_times_out_as_undelivered(
     virtual_time: VirtualTime,
 ) -> None:
     left, right = memory_pair()
@@ -183,7 +183,7 @@ async def test_the_end_of_a_connection_fails_all_pending_requests() -> None:
         assert client.end.reason == "too late"
 
 
-async def test_members_beside_a_result_are_passed_to_the_callback() -> None:
+async def test_additional_members_of_a_response_are_passed_to_the_callback() -> None:
     async with bare_client() as (channel, frames, client):
         heard: list[tuple[Any, dict[str, Raw]]] = []
         client.on_extra_members = lambda request_id, members: heard.append((request_id, members))
@@ -210,7 +210,7 @@ async def test_an_error_response_is_raised_with_its_original_bytes() -> None:
         assert error.raw == bytes(refusal.error)
 
 
-async def test_a_forwarded_request_has_the_params_for_its_id() -> None:
+async def test_the_params_of_a_forwarded_request_are_built_from_its_id() -> None:
     async with bare_client() as (channel, frames, client):
         sent: list[Any] = []
         waiting = asyncio.create_task(
@@ -225,7 +225,9 @@ async def test_a_forwarded_request_has_the_params_for_its_id() -> None:
         assert await waiting == Raw(b"[]")
 
 
-async def test_deadlines_are_paused_while_a_question_is_open(virtual_time: VirtualTime) -> None:
+async def test_deadlines_are_paused_while_a_server_request_is_pending(
+    virtual_time: VirtualTime,
+) -> None:
     for answered_after, expected in ((3.0, 5.0), (20.0, 12.0)):
         async with bare_client(input_timeout=10.0) as (_, _frames, client):
             question = asyncio.create_task(asyncio.sleep(answered_after))
@@ -235,7 +237,7 @@ async def test_deadlines_are_paused_while_a_question_is_open(virtual_time: Virtu
                 await client.request("x", timeout=2)
             assert virtual_time.now - begun == pytest.approx(expected)
             await question
-            await asyncio.sleep(20)  # and they are resumed only once
+            await asyncio.sleep(20)  # the deadlines are resumed only once
             begun = virtual_time.now
             with pytest.raises(RequestTimeout):
                 await client.request("x", timeout=2)
@@ -250,7 +252,7 @@ async def test_deadlines_are_paused_while_a_question_is_open(virtual_time: Virtu
         ({"timeout": 4.0, "max_total": 60.0}, 7.0),
     ],
 )
-async def test_a_forwarded_request_has_the_same_deadlines_as_any_other(
+async def test_a_forwarded_request_has_the_same_deadlines_as_other_requests(
     virtual_time: VirtualTime, limits: dict[str, float], expected: float
 ) -> None:
     async with bare_client() as (channel, frames, client):
@@ -273,7 +275,7 @@ async def test_a_forwarded_request_has_the_same_deadlines_as_any_other(
         assert [note.params for note in heard] == [said]
 
 
-async def test_a_request_that_cannot_be_written_is_forgotten() -> None:
+async def test_a_request_that_cannot_be_written_is_not_pending() -> None:
     async with bare_client() as (_, _frames, client):
         closing = asyncio.create_task(client.channel.close())
         while True:
@@ -295,7 +297,7 @@ async def test_a_request_that_cannot_be_written_is_forgotten() -> None:
         await closing
 
 
-async def test_the_total_time_of_a_request_is_paused_while_a_question_is_open(
+async def test_the_total_time_of_a_request_is_paused_while_a_server_request_is_pending(
     virtual_time: VirtualTime,
 ) -> None:
     async with bare_client() as (channel, frames, client):
@@ -329,7 +331,7 @@ async def test_deadlines_expire_in_order_and_only_once(loop_kind: str) -> None:
     assert expired.empty()
 
 
-async def test_a_deadline_that_is_added_again_restarts() -> None:
+async def test_adding_a_deadline_again_restarts_it() -> None:
     loop = asyncio.get_running_loop()
     deadlines: Deadlines[str] = Deadlines(loop)
     expired: asyncio.Queue[str] = asyncio.Queue()
@@ -395,7 +397,7 @@ async def test_each_deadline_expires_at_its_own_time(virtual_time: VirtualTime) 
     assert len(deadlines._due) == 0
 
 
-async def test_a_pause_shifts_all_deadlines(virtual_time: VirtualTime) -> None:
+async def test_a_pause_extends_all_deadlines_by_its_duration(virtual_time: VirtualTime) -> None:
     loop = asyncio.get_running_loop()
     deadlines: Deadlines[str] = Deadlines(loop)
     begun = loop.time()
@@ -417,7 +419,7 @@ async def test_a_pause_shifts_all_deadlines(virtual_time: VirtualTime) -> None:
     assert expired == [("a", pytest.approx(12.0)), ("b", pytest.approx(13.0))]
 
 
-async def test_closed_deadlines_never_expire(virtual_time: VirtualTime) -> None:
+async def test_closing_the_deadlines_cancels_their_timer(virtual_time: VirtualTime) -> None:
     deadlines: Deadlines[str] = Deadlines(asyncio.get_running_loop())
     expired: list[str] = []
     deadlines.add("a", 1, expired.append)
@@ -478,7 +480,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_progress_callback_gets_the_values_of_the_notification() -> None:
+async def test_a_progress_callback_gets_the_values_of_the_notification() -> None:
     one = Waiting()
     one.pending.progressed(progress(progress=1, total=4, message="m"))
     one.pending.progressed(progress())
@@ -499,7 +501,7 @@ async def test_progress_without_a_callback_is_ignored() -> None:
     assert one.future.done()
 
 
-async def test_the_first_outcome_wins() -> None:
+async def test_only_the_first_outcome_of_a_request_counts() -> None:
     one = Waiting()
     one.pending.settle(ValueError("first"))
     one.pending.settle(Raw(b"{}"))
@@ -522,7 +524,7 @@ async def test_a_slow_callback_gets_all_progress_before_the_result() -> None:
     assert one.future.done()
 
 
-async def test_a_callback_that_is_too_slow_misses_the_oldest_progress() -> None:
+async def test_a_callback_that_is_too_slow_misses_the_oldest_progress_notifications() -> None:
     one = Waiting(slow=True)
     for number in range(102):
         one.pending.progressed(progress(progress=number))
@@ -532,7 +534,7 @@ async def test_a_callback_that_is_too_slow_misses_the_oldest_progress() -> None:
     assert [done for done, _, _ in one.heard] == [0, *range(2, 102)]
 
 
-async def test_a_callback_that_failed_is_called_for_the_next_progress(
+async def test_a_callback_that_raised_is_called_for_the_next_progress_notification(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     one = Waiting()
@@ -542,7 +544,7 @@ async def test_a_callback_that_failed_is_called_for_the_next_progress(
     assert "the progress callback of tools/call failed" in caplog.text
 
 
-async def test_forwarded_progress_is_unchanged() -> None:
+async def test_forwarded_progress_has_unchanged_bytes() -> None:
     heard: list[Notification] = []
     future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
     pending = Pending("x", future, 1, 2, lambda *_: pytest.fail("not both"), heard.append)

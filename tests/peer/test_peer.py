@@ -1,4 +1,4 @@
-"""Tests of peers: outcomes, deadlines, cancellation and all kinds of ends."""
+"""Tests of peers: outcomes, deadlines, cancellation and the end of connections."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ async def talking(handler: Handler, **server_settings: Any) -> AsyncIterator[tup
 
 @contextlib.asynccontextmanager
 async def bare_server(**settings: Any) -> AsyncIterator[tuple[LineChannel, "Frames", Peer]]:
-    """A server peer, with the channel of the client for the test."""
+    """A server peer, and the client's end of its channel."""
     left, right = memory_pair()
     server = Peer(
         right,
@@ -106,7 +106,7 @@ class Gate:
 
 
 @pytest.mark.covers("TRN-06", "PRO-18")
-async def test_responses_match_their_requests(loop_kind: str) -> None:
+async def test_each_response_is_returned_to_the_caller_of_its_request(loop_kind: str) -> None:
     async with talking(echo) as (client, _):
         answers = await asyncio.gather(*(client.request("x", {"n": n}) for n in range(500)))
         assert [msgspec.json.decode(a)["n"] for a in answers] == list(range(500))
@@ -116,14 +116,14 @@ async def test_responses_match_their_requests(loop_kind: str) -> None:
 @pytest.mark.covers("TRN-11", "RPC-05")
 async def test_an_error_response_is_raised_with_code_message_and_data() -> None:
     async def refuse(exchange: Exchange) -> Answer:
-        raise RpcError(-32602, "no such thing", {"uri": "x:y"})
+        raise RpcError(-32602, "unknown item", {"uri": "x:y"})
 
     async with talking(refuse) as (client, _):
         with pytest.raises(RpcError) as refused:
             await client.request("x")
         error = refused.value
-        assert (error.code, error.message, error.data) == (-32602, "no such thing", {"uri": "x:y"})
-        assert str(error) == "MCP error -32602: no such thing"
+        assert (error.code, error.message, error.data) == (-32602, "unknown item", {"uri": "x:y"})
+        assert str(error) == "MCP error -32602: unknown item"
 
 
 async def test_the_bytes_of_a_forwarded_error_are_unchanged() -> None:
@@ -141,7 +141,7 @@ async def test_the_bytes_of_a_forwarded_error_are_unchanged() -> None:
         assert bytes(answer.error) == raw
 
 
-async def test_a_failing_handler_is_an_internal_error_without_details(
+async def test_a_failing_handler_is_answered_with_an_internal_error_without_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def broken(exchange: Exchange) -> Answer:
@@ -154,7 +154,7 @@ async def test_a_failing_handler_is_an_internal_error_without_details(
         assert "secret path" in caplog.text
 
 
-async def test_a_handler_that_raises_cancelled_error_itself_has_failed() -> None:
+async def test_a_cancelled_error_raised_by_the_handler_itself_is_a_failure() -> None:
     async def unlucky(exchange: Exchange) -> Answer:
         gone: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         gone.cancel()
@@ -166,7 +166,7 @@ async def test_a_handler_that_raises_cancelled_error_itself_has_failed() -> None
         assert server.connected
 
 
-async def test_a_handler_that_does_not_return_bytes_has_failed() -> None:
+async def test_a_handler_that_does_not_return_bytes_is_a_failure() -> None:
     async def wrong(exchange: Exchange) -> Any:
         return {"not": "encoded"}
 
@@ -194,7 +194,7 @@ async def test_a_timeout_notifies_the_peer_and_the_late_response_is_unmatched(
 
 
 @pytest.mark.covers("PRO-31", "PRO-32", "TRN-10")
-async def test_cancelling_the_caller_cancels_the_handler_without_a_response() -> None:
+async def test_cancelling_the_caller_cancels_the_remote_handler_without_a_response() -> None:
     gate = Gate()
     async with talking(gate) as (client, _):
         task = asyncio.create_task(client.request("x"))
@@ -205,7 +205,7 @@ async def test_cancelling_the_caller_cancels_the_handler_without_a_response() ->
         assert await gate.ended.get() == "cancelled"
         gate.open.set()
         await client.request("y")
-        assert client.unmatched_count == 0  # the cancelled one got no response
+        assert client.unmatched_count == 0  # the cancelled request got no response
 
 
 async def test_an_id_may_be_reused_while_a_cancelled_request_cleans_up() -> None:
@@ -290,7 +290,7 @@ async def test_a_response_after_the_cancellation_is_counted_and_ignored() -> Non
 
 
 @pytest.mark.covers("PRO-33")
-async def test_progress_restarts_the_timeout_until_the_total_is_used_up() -> None:
+async def test_progress_restarts_the_timeout_until_the_total_limit_expires() -> None:
     async def slow(exchange: Exchange) -> Answer:
         token = exchange.progress_token
         for step in range(100):
@@ -313,7 +313,7 @@ async def test_progress_restarts_the_timeout_until_the_total_is_used_up() -> Non
             on_progress=lambda progress, total, message: steps.append(progress),
         )
         assert bytes(result) == b"{}"
-        assert steps == list(range(9))  # all of it before the result
+        assert steps == list(range(9))  # all progress arrives before the result
         with pytest.raises(RequestTimeout):
             # a timeout given with the call is not extended
             await client.request("tools/call", {}, timeout=0.1)
@@ -364,7 +364,7 @@ async def test_a_lost_connection_fails_all_requests_at_once(loop_kind: str) -> N
 
 
 @pytest.mark.covers("TRN-04", "PRO-08")
-async def test_close_may_be_called_by_any_task_and_reports_once() -> None:
+async def test_any_task_may_close_a_peer_and_its_end_is_reported_once() -> None:
     ends: list[ChannelClosed] = []
     left, right = memory_pair()
     client = Peer(
@@ -430,7 +430,7 @@ async def test_a_handler_may_send_requests_on_its_own_connection() -> None:
 
 
 @pytest.mark.covers("PRO-37")
-async def test_deadlines_of_a_call_are_paused_while_its_caller_is_asked() -> None:
+async def test_deadlines_of_a_call_are_paused_while_its_caller_is_asked_for_input() -> None:
     left, right = memory_pair()
 
     async def person(exchange: Exchange) -> Answer:
@@ -484,8 +484,8 @@ async def test_listening_requests_do_not_count_towards_the_limit() -> None:
             came = [await begun.get() for _ in range(7)]
         assert came == [*["subscriptions/listen"] * 5, "x", "x"]
         await asyncio.sleep(0)
-        assert begun.empty()  # the third one waits
-        for number in range(9, 200):  # up to a limit
+        assert begun.empty()  # the third "x" request waits
+        for number in range(9, 200):  # more listen requests than the limit
             channel.send(Request(number, "subscriptions/listen"))
         for _ in range(3):
             await asyncio.sleep(0)
@@ -493,7 +493,7 @@ async def test_listening_requests_do_not_count_towards_the_limit() -> None:
 
 
 @pytest.mark.covers("PRO-38")
-async def test_requests_beyond_the_limit_wait_and_then_are_refused() -> None:
+async def test_requests_beyond_the_limit_wait_and_are_then_refused() -> None:
     gate = Gate()
     async with bare_server(handler=gate, max_in_flight=2) as (channel, frames, server):
         for number in range(1, 2000):
@@ -514,7 +514,7 @@ async def test_requests_beyond_the_limit_wait_and_then_are_refused() -> None:
         outcomes: dict[Any, Any] = {}
         while len(outcomes) < 1997 - 1:
             message = await frames.next()
-            assert message.id not in outcomes  # each is answered once
+            assert message.id not in outcomes  # each request is answered once
             outcomes[message.id] = message
         assert 1 not in outcomes
         assert 3 not in outcomes
@@ -560,7 +560,7 @@ async def test_a_program_that_writes_other_output_is_disconnected_at_once() -> N
 
 
 @pytest.mark.covers("DEC-13", "DEC-15", "RPC-11")
-async def test_a_server_answers_invalid_frames() -> None:
+async def test_a_server_answers_invalid_frames_with_errors() -> None:
     async with bare_server(handler=echo) as (channel, frames, _):
         channel.write(b"what?\n")
         first = await frames.next()
@@ -574,8 +574,8 @@ async def test_a_server_answers_invalid_frames() -> None:
 
 
 @pytest.mark.covers("TRN-13")
-async def test_a_request_times_out_although_the_peer_does_not_read() -> None:
-    left, right = memory_pair()  # the right end is never run
+async def test_a_request_times_out_even_if_the_peer_does_not_read() -> None:
+    left, right = memory_pair()  # the other end of the channel is never run
     client = Peer(left, Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS))
     client.start()
     big = {"x": "y" * (1 << 20)}
@@ -583,14 +583,14 @@ async def test_a_request_times_out_although_the_peer_does_not_read() -> None:
         await client.request("one", big, timeout=0.05)
     with pytest.raises(RequestTimeout) as second:
         await client.request("two", big, timeout=0.05)
-    assert second.value.delivered is False  # not sent, so it may be sent again
+    assert second.value.delivered is False  # the request was not sent, so it may be sent again
     with pytest.raises(RequestTimeout):
         await client.notify("three", timeout=0.05)
     await client.close()
     await right.close()
 
 
-async def test_a_handler_that_ignores_its_cancellation_cannot_delay_the_end() -> None:
+async def test_a_handler_that_ignores_its_cancellation_does_not_delay_closing() -> None:
     started = asyncio.Event()
     release = asyncio.Event()
     failures: list[Any] = []
@@ -620,7 +620,7 @@ async def test_a_handler_that_ignores_its_cancellation_cannot_delay_the_end() ->
 
 
 @pytest.mark.covers("QUA-05")
-async def test_a_closed_peer_leaves_no_objects_behind() -> None:
+async def test_a_closed_peer_can_be_garbage_collected() -> None:
     async with talking(echo) as (client, server):
         await client.request("x", {})
         references = [weakref.ref(client), weakref.ref(server)]
@@ -630,10 +630,10 @@ async def test_a_closed_peer_leaves_no_objects_behind() -> None:
     assert [r() for r in references] == [None, None]
 
 
-async def test_requests_continue_after_the_end_of_input_while_some_complete(
+async def test_queued_requests_continue_after_the_end_of_input_while_requests_complete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A cancelled request that completes its clean-up counts, although it is not answered."""
+    """The end of a cancelled request counts as progress although it is not answered."""
     monkeypatch.setattr("fairlead.peer.peer.EOF_GRACE", 0.2)
     started: asyncio.Queue[str] = asyncio.Queue()
     input_ended = asyncio.Event()
@@ -642,7 +642,7 @@ async def test_requests_continue_after_the_end_of_input_while_some_complete(
         started.put_nowait(exchange.method)
         if exchange.method == "slow":
             await input_ended.wait()
-            await asyncio.sleep(0.3)  # longer than the grace period, shorter than two
+            await asyncio.sleep(0.3)  # longer than one grace period, shorter than two
             return b"{}"
         try:
             await asyncio.Event().wait()
@@ -664,7 +664,7 @@ async def test_requests_continue_after_the_end_of_input_while_some_complete(
         assert await frames.next() == Success(2, Raw(b"{}"))
 
 
-async def test_without_a_handler_every_method_is_unknown() -> None:
+async def test_every_method_is_unknown_if_there_is_no_handler() -> None:
     async with bare_server() as (client, frames, _):
         client.send(Request(1, "tools/list"))
         refused = await frames.next()
@@ -672,7 +672,7 @@ async def test_without_a_handler_every_method_is_unknown() -> None:
         assert refused.message == "Method not found: tools/list"
 
 
-async def test_failing_callbacks_are_only_logged(
+async def test_failing_peer_callbacks_are_only_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail(*args: object) -> None:
@@ -692,7 +692,7 @@ async def test_failing_callbacks_are_only_logged(
     assert "on_close failed" in caplog.text
 
 
-async def test_a_request_after_the_end_fails_without_being_sent() -> None:
+async def test_a_request_on_an_ended_connection_fails_without_being_sent() -> None:
     async with talking(echo) as (client, _):
         await client.close()
         with pytest.raises(ChannelClosed) as closed:
@@ -780,7 +780,7 @@ async def test_a_program_that_writes_64_kilobytes_of_other_output_is_disconnecte
 
 
 async def chat(line: bytes, count: int, *, closed: bool) -> None:
-    """Write invalid lines to a client, then a valid one."""
+    """Write invalid lines to a client, then a valid line."""
     left, right = memory_pair()
     told: asyncio.Queue[Notification] = asyncio.Queue()
     conversation = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)

@@ -52,7 +52,7 @@ def refusal(meta: Any) -> RpcError:
 # Reading the head.
 
 
-def test_head_contains_meta_name_uri_and_arguments() -> None:
+def test_the_head_of_params_contains_meta_name_uri_and_arguments() -> None:
     params = (
         b'{"name":"echo","arguments":{"n":1.0},"other":[1],"_meta":{"progressToken":7,'
         b'"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
@@ -71,7 +71,7 @@ def test_absent_params_have_an_empty_head() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 5, True, [], {}, 1.5])
-def test_members_of_the_wrong_type_count_as_absent(wrong: Any) -> None:
+def test_params_members_of_the_wrong_type_count_as_absent(wrong: Any) -> None:
     head = head_of({"name": wrong, "uri": wrong, "arguments": {"a": 1}})
     assert head == ParamsHead(UNSET, UNSET, UNSET, Raw(b'{"a":1}'))
     assert head_of({"name": wrong, "uri": "u"}) == ParamsHead(UNSET, UNSET, "u")
@@ -90,7 +90,7 @@ def test_a_progress_token_is_a_string_or_an_integer(token: Any) -> None:
     assert meta_of({"progressToken": ""}) == Meta("")
 
 
-def test_a_member_of_the_wrong_type_does_not_hide_the_others() -> None:
+def test_a_params_member_of_the_wrong_type_does_not_hide_other_members() -> None:
     meta = meta_of(
         {"progressToken": 1.5, VERSION: NEWEST, CAPABILITIES: {}, INFO: {"a": 1}, LEVEL: 5}
     )
@@ -100,7 +100,7 @@ def test_a_member_of_the_wrong_type_does_not_hide_the_others() -> None:
 
 
 @pytest.mark.parametrize("odd", [{}, {"progressToken": 1.5}], ids=["quick", "careful"])
-def test_trace_members_are_read_from_meta(odd: dict[str, Any]) -> None:
+def test_trace_members_are_read_from_the_meta_of_params(odd: dict[str, Any]) -> None:
     trace = {"traceparent": "00-1", "tracestate": "a=b", "baggage": "c=d"}
     meta = meta_of({**trace, **odd})
     assert (meta.traceparent, meta.tracestate, meta.baggage) == ("00-1", "a=b", "c=d")
@@ -111,12 +111,13 @@ def test_trace_members_are_read_from_meta(odd: dict[str, Any]) -> None:
     assert meta_of({"traceparent": 5, "tracestate": 5, "baggage": None}) == Meta()
 
 
-def test_arguments_in_the_head_stay_encoded() -> None:
+def test_arguments_in_the_head_of_params_stay_encoded() -> None:
     assert read_params_head(Raw(b'{"arguments": null, "name": 5}')).arguments == Raw(b"null")
     assert read_params_head(Raw(b'{"arguments": [1.0]}')).arguments == Raw(b"[1.0]")
 
 
-@pytest.mark.parametrize("odd", ["", ',"progressToken":1.5'])  # fast and slow decoder
+# Without and with a member that requires the slow decoder.
+@pytest.mark.parametrize("odd", ["", ',"progressToken":1.5'])
 def test_escaped_member_names_in_params_are_recognised(odd: str) -> None:
     params = (
         r'{"na\u006de":"echo","\u005fmeta":{"io.modelcontextprotocol\/protocolVersion":'
@@ -134,8 +135,8 @@ def test_the_last_of_duplicate_keys_in_params_is_used(odd: bytes) -> None:
     assert read_params_head(Raw(params % (meta, odd))) == ParamsHead(Meta(3), "b")
 
 
-def test_params_deeper_than_the_stack_have_an_empty_head() -> None:
-    """The codec decoded them with a few frames less on the stack, so such params can arrive."""
+def test_params_nested_deeper_than_the_stack_allows_have_an_empty_head() -> None:
+    """Such params can arrive, because the codec decodes with fewer frames on the stack."""
     deep = b"[" * 100_000 + b"]" * 100_000
     assert read_params_head(Raw(b'{"name":"echo","x":%b}' % deep)) == ParamsHead()
     assert read_params_head(Raw(b'{"name":5,"x":%b}' % deep)) == ParamsHead()
@@ -153,7 +154,9 @@ values = st.recursive(
 
 @settings(deadline=None, max_examples=examples(150))
 @given(st.dictionaries(keys, values))
-def test_reading_a_head_never_fails_and_returns_valid_members(params: dict[str, Any]) -> None:
+def test_reading_the_head_of_params_never_fails_and_returns_valid_members(
+    params: dict[str, Any],
+) -> None:
     head = head_of(params)
     for name in ("name", "uri"):
         value = params.get(name)
@@ -163,7 +166,7 @@ def test_reading_a_head_never_fails_and_returns_valid_members(params: dict[str, 
         assert head.meta is UNSET
         return
     assert isinstance(head.meta, Meta)
-    # Either key makes a request stateless, whatever its value is.
+    # Either key makes a request stateless, even if its value is invalid.
     assert is_stateless(head.meta) == (VERSION in meta or CAPABILITIES in meta)
     token = meta.get("progressToken")
     valid = isinstance(token, int | str) and not isinstance(token, bool)
@@ -198,7 +201,7 @@ def test_the_caller_of_a_stateless_request_is_read_from_its_meta() -> None:
         {VERSION: NEWEST, CAPABILITIES: "roots"},
         {VERSION: 5},
         {VERSION: None},
-        {VERSION: "2099-01-01"},  # the form is checked before the version
+        {VERSION: "2099-01-01"},  # missing capabilities are reported before the unsupported version
         {VERSION: "2099-01-01", CAPABILITIES: 5},
     ],
 )
@@ -220,7 +223,7 @@ def test_unsupported_version_is_refused_with_the_supported_versions(
     assert error.data["supported"][0] == NEWEST.value
 
 
-def test_message_of_an_unsupported_version_names_the_supported_ones() -> None:
+def test_the_error_for_an_unsupported_version_names_the_supported_versions() -> None:
     error = refusal({VERSION: "1999", CAPABILITIES: {}})
     assert error.message == (
         "Protocol version '1999' is not served without a handshake; supported: 2026-07-28"
@@ -245,14 +248,14 @@ def test_the_size_of_declared_capabilities_and_client_info_is_limited(has_info: 
         stateless_caller(meta, ANONYMOUS)
 
 
-def test_members_of_meta_without_version_or_capabilities_do_not_make_a_request_stateless() -> None:
+def test_a_request_is_not_stateless_if_meta_has_neither_version_nor_capabilities() -> None:
     assert not is_stateless(meta_of({"progressToken": 1, INFO: {}, LEVEL: "info"}))
 
 
 # Capabilities and names.
 
 
-def test_capabilities_are_named_by_their_path() -> None:
+def test_a_nested_capability_is_named_by_its_path() -> None:
     caller = Caller(
         NEWEST, True, ANONYMOUS, b'{"elicitation":{"url":{}},"sampling":{},"roots":false}'
     )
@@ -291,7 +294,7 @@ def test_a_caller_without_a_readable_name_gets_a_default_name(
     assert Caller(NEWEST, True, ANONYMOUS, b"{}", info).name == name
 
 
-def test_capabilities_are_kept_as_they_were_sent() -> None:
+def test_declared_capabilities_are_kept_as_sent() -> None:
     sent = b'{"experimental":{"n":1.50}}'
     meta = b'{"_meta":{"%b":"2026-07-28","%b":%b}}' % (
         VERSION.encode(),
@@ -305,14 +308,14 @@ def test_capabilities_are_kept_as_they_were_sent() -> None:
     assert caller.declared == json.loads(sent)
 
 
-def test_anonymous_is_false_and_equals_no_name() -> None:
+def test_the_anonymous_principal_is_falsy_and_equals_no_name() -> None:
     assert not ANONYMOUS
     for name in ("", "anonymous"):
         assert name != ANONYMOUS
     assert len({ANONYMOUS: 1, "anonymous": 2}) == 2
 
 
-def test_a_principal_is_written_and_read_back() -> None:
+def test_a_principal_is_encoded_and_decoded_unchanged() -> None:
     for principal in (ANONYMOUS, "ada", ""):
         assert principal_from(principal_name(principal)) == principal
     assert principal_name(ANONYMOUS) is None

@@ -1,4 +1,4 @@
-"""Tests of the tool contracts: valid payloads, problems, and agreement of schema and validator."""
+"""Tests of the tool contracts: valid and invalid payloads, and agreement with the schemas."""
 
 import copy
 from collections.abc import Callable
@@ -52,7 +52,7 @@ VALIDATORS = [(jsonschema_rs.Draft202012Validator(s), check, good) for s, check,
 
 @pytest.mark.covers("CON-01")
 @pytest.mark.parametrize(("schema", "check", "good"), CONTRACTS)
-def test_schemas_have_a_dialect_and_an_id(
+def test_contract_schemas_have_a_dialect_and_an_id(
     schema: dict[str, Any], check: object, good: object
 ) -> None:
     jsonschema_rs.meta.validate(schema)
@@ -61,13 +61,13 @@ def test_schemas_have_a_dialect_and_an_id(
 
 
 @pytest.mark.covers("CON-01")
-def test_ids_of_the_schemas_are_unique() -> None:
+def test_contract_schema_ids_are_unique() -> None:
     assert len({schema["$id"] for schema, _, _ in CONTRACTS}) == len(CONTRACTS)
 
 
 @pytest.mark.covers("CON-02", "CON-03", "CON-04", "CON-05")
 @pytest.mark.parametrize(("schema", "check", "good"), CONTRACTS)
-def test_a_valid_payload_is_returned_by_the_validator(
+def test_the_validator_returns_a_valid_payload(
     schema: object, check: Callable[[object], Checked], good: object
 ) -> None:
     checked = check(good)
@@ -114,7 +114,7 @@ def changed(payload: dict[str, Any], path: str, value: object = ...) -> dict[str
         (changed(REQUEST, "params._meta", 1), "params._meta must be an object"),
     ],
 )
-def test_invalid_request_has_a_problem_with_its_path(payload: object, problem: str) -> None:
+def test_problems_of_an_invalid_request_have_paths(payload: object, problem: str) -> None:
     assert validate_tool_request(payload) == Checked(payload, (problem,))
 
 
@@ -138,7 +138,7 @@ def test_invalid_request_has_a_problem_with_its_path(payload: object, problem: s
         (changed(RESPONSE, "result._meta", None), "result._meta must be an object"),
     ],
 )
-def test_invalid_response_has_a_problem_with_its_path(payload: object, problem: str) -> None:
+def test_problems_of_an_invalid_response_have_paths(payload: object, problem: str) -> None:
     assert validate_tool_response(payload) == Checked(payload, (problem,))
 
 
@@ -157,7 +157,7 @@ def test_invalid_response_has_a_problem_with_its_path(payload: object, problem: 
         (changed(ERROR, "error.message", ""), "error.message must not be empty"),
     ],
 )
-def test_invalid_error_has_a_problem_with_its_path(payload: object, problem: str) -> None:
+def test_problems_of_an_invalid_error_have_paths(payload: object, problem: str) -> None:
     assert validate_tool_error(payload) == Checked(payload, (problem,))
 
 
@@ -179,7 +179,7 @@ def test_payloads_with_unknown_members_are_valid() -> None:
 
 @pytest.mark.covers("CON-04")
 @pytest.mark.parametrize("data", [None, False, 0, "text", [], {}])
-def test_the_data_of_an_error_may_be_anything(data: object) -> None:
+def test_the_data_of_an_error_may_be_any_value(data: object) -> None:
     assert validate_tool_error(changed(ERROR, "error.data", data)).ok
 
 
@@ -194,7 +194,7 @@ def test_contract_problems_never_contain_values_of_the_payload() -> None:
 
 
 def has_whole_float(value: object) -> bool:
-    """Return True for 1.0, an integer in JSON Schema but not for the validator."""
+    """Return True if a value contains 1.0, an integer in JSON Schema but not for the validator."""
     match value:
         case float():
             return value.is_integer()
@@ -206,7 +206,7 @@ def has_whole_float(value: object) -> bool:
 
 
 def places(value: object) -> list[tuple[Any, Any]]:
-    """Return every (container, key) inside a payload."""
+    """Return the container and key of every value in a payload."""
     pairs: list[tuple[Any, Any]] = []
     keyed = (
         value.items()
@@ -274,7 +274,7 @@ def test_the_validator_agrees_with_the_published_schema(case: Any) -> None:
     ("code", "kind"),
     [(502, "http"), (404, "http"), (408, "timeout"), (499, "closed"), (-32700, "parse")],
 )
-def test_synthetic_error_has_the_kind_of_its_code(code: int, kind: str) -> None:
+def test_a_synthetic_error_has_the_kind_of_its_code(code: int, kind: str) -> None:
     error = make_tool_error(7, code, "The call failed; try again")
     assert error == {
         "jsonrpc": "2.0",
@@ -304,7 +304,7 @@ def test_the_kind_of_a_synthetic_error_may_be_given() -> None:
         (0, {"data": 0, "synthetic": True, "kind": "http"}),
     ],
 )
-def test_data_of_a_synthetic_error_cannot_hide_that_it_is_synthetic(
+def test_data_of_a_synthetic_error_always_marks_it_as_synthetic(
     data: object, expected: object
 ) -> None:
     assert make_tool_error(1, 502, "Bad gateway", data)["error"]["data"] == expected
@@ -321,9 +321,9 @@ def test_the_message_of_a_synthetic_error_excludes_stack_traces() -> None:
 @pytest.mark.covers("CON-04", "CON-07", "CON-08")
 @pytest.mark.parametrize("code", [503, 408, 499, -32700])
 @pytest.mark.parametrize("message", ["", " \n"])
-def test_synthetic_error_without_a_message_describes_the_kind_of_failure(
+def test_a_synthetic_error_without_a_message_describes_the_kind_of_failure(
     code: int, message: str
 ) -> None:
     error = make_tool_error(1, code, message)
     assert validate_tool_error(error).ok
-    assert "; " in error["error"]["message"]  # the problem; the remedy
+    assert "; " in error["error"]["message"]  # the message has the form "problem; remedy"

@@ -31,12 +31,12 @@ def test_a_response_has_the_reverse_direction_of_its_request() -> None:
     }
 
 
-def test_reversing_a_direction_twice_returns_it() -> None:
+def test_reversing_a_direction_twice_returns_the_original_direction() -> None:
     assert [direction.reverse().reverse() for direction in Direction] == [*Direction]
 
 
 @pytest.mark.covers("PRO-07")
-def test_a_session_has_five_states() -> None:
+def test_session_state_has_five_values() -> None:
     assert [state.name for state in SessionState] == [
         "UNINITIALIZED",
         "INITIALIZING",
@@ -47,7 +47,7 @@ def test_a_session_has_five_states() -> None:
 
 
 @pytest.mark.covers("PRO-13")
-def test_transport_context_requires_only_a_type() -> None:
+def test_a_transport_context_requires_only_a_type() -> None:
     with pytest.raises(TypeError):
         TransportContext()  # type: ignore[call-arg]
     context = TransportContext(transport_type="stdio")
@@ -71,7 +71,7 @@ def test_transport_context_requires_only_a_type() -> None:
 
 
 @pytest.mark.covers("PRO-14")
-def test_session_context_requires_only_a_state() -> None:
+def test_a_session_context_requires_only_a_state() -> None:
     with pytest.raises(TypeError):
         SessionContext()  # type: ignore[call-arg]
     session = SessionContext(state=SessionState.UNINITIALIZED)

@@ -74,7 +74,7 @@ def test_header_values_with_invalid_encoding_are_rejected(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["=?base64?=", "=?base64?QQ==", "QQ==?=", "=?Base64?QQ==?="])
-def test_an_incomplete_base64_marker_is_plain_text(text: str) -> None:
+def test_a_header_value_with_an_incomplete_base64_marker_is_plain_text(text: str) -> None:
     assert decode_value(text) == text
 
 
@@ -123,21 +123,21 @@ def test_a_request_without_a_required_header_is_refused(missing: str) -> None:
 
 @pytest.mark.parametrize("wrong", sorted(GOOD))
 @pytest.mark.parametrize("value", ["other", "ADD", "=?base64?!?=", "=?base64?b3RoZXI=?=", "\xfc"])
-def test_header_that_differs_from_the_body_is_refused(wrong: str, value: str) -> None:
+def test_a_header_that_differs_from_the_body_is_rejected(wrong: str, value: str) -> None:
     with pytest.raises(RpcError) as refused:
         check(request("tools/call", name="add"), **{**GOOD, wrong: value})
     assert refused.value.code == -32020
 
 
-def test_name_that_looks_encoded_is_always_decoded() -> None:
-    """A proxy that routes by the header would read `A`, while the server would run another tool."""
+def test_a_name_that_looks_encoded_is_always_decoded() -> None:
+    """Otherwise a proxy would route by the name `A`, and the server would run another tool."""
     strange = "=?base64?QQ==?="
     with pytest.raises(RpcError):
         check(request("tools/call", name=strange), **{**GOOD, "mcp_name": strange})
     check(request("tools/call", name=strange), **{**GOOD, "mcp_name": encode_value(strange)})
 
 
-def test_notifications_are_refused_only_for_contradictions() -> None:
+def test_notifications_are_rejected_only_if_headers_contradict_the_body() -> None:
     bare = Notification("notifications/x")
     check(bare)
     check(bare, mcp_protocol_version="2026-07-28", mcp_method="notifications/x")
@@ -162,7 +162,7 @@ def test_notifications_are_refused_only_for_contradictions() -> None:
         ("tools/list", {"name": "x"}, None),
     ],
 )
-def test_name_header_repeats_the_name_or_uri_of_a_request(
+def test_the_name_header_repeats_the_name_or_uri_of_a_request(
     method: str, params: Any, name: str | None
 ) -> None:
     raw = Raw(to_json(params))
@@ -206,7 +206,7 @@ def test_schemas_without_header_annotations_have_no_header_arguments(nothing: An
     assert param_headers(nothing) == ()
 
 
-def test_property_named_like_the_header_annotation_is_not_an_annotation() -> None:
+def test_a_property_named_like_the_header_annotation_is_not_an_annotation() -> None:
     odd = {"x-mcp-header": {"type": "string"}}
     assert param_headers(schema(**odd)) == ()
     assert param_headers(schema(a={"type": "array", "items": schema(**odd)})) == ()
@@ -293,7 +293,7 @@ scalars = st.fixed_dictionaries(
 
 
 @given(scalars)
-def test_server_accepts_the_headers_of_a_client(arguments: dict[str, Any]) -> None:
+def test_a_server_accepts_the_argument_headers_of_a_client(arguments: dict[str, Any]) -> None:
     headers = {
         mark.header.lower(): encode_value(value)
         for mark, value in param_values(MARKS, arguments)
@@ -313,13 +313,13 @@ def test_integer_arguments_and_headers_are_compared_as_numbers(said: str) -> Non
 @pytest.mark.parametrize(
     "said", ["43", "42.5", "", "x", "4_2", "+42", "=?base64?2aTZog==?=", "9" * 5000, "\xfc", "1e3"]
 )
-def test_a_header_with_another_integer_than_the_argument_is_refused(said: str) -> None:
+def test_a_header_whose_integer_differs_from_the_argument_is_refused(said: str) -> None:
     with pytest.raises(RpcError) as refused:
         check_call({"n": 42}, n=said)
     assert refused.value.code == -32020
 
 
-def test_headers_without_their_arguments_are_refused() -> None:
+def test_headers_without_matching_arguments_are_refused() -> None:
     check_call(None)
     with pytest.raises(RpcError, match="the argument is not"):
         check_call({}, s="x")

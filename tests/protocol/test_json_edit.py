@@ -1,4 +1,4 @@
-"""Tests of changes of encoded JSON that decode only the parts that change."""
+"""Tests of edits of encoded JSON that decode only the edited members."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ def raw(value: Any) -> Raw:
 
 
 def upper(value: Raw) -> Raw | None:
-    """Convert strings to upper case, and remove nulls."""
+    """Convert a string to upper case, and remove null."""
     text = string_of(value)
     if bytes(value) == b"null":
         return None
@@ -42,7 +42,7 @@ def changed(rewrite: Any, value: Any) -> Any:
     return "same" if after is before else json.loads(bytes(after))
 
 
-def test_an_edit_that_changes_nothing_returns_none() -> None:
+def test_combining_no_json_edits_returns_none() -> None:
     assert all_of() is None
     assert all_of(None, None) is None
     assert edit_object(None) is None
@@ -65,7 +65,7 @@ def test_an_edit_that_changes_nothing_returns_none() -> None:
         ("a", "same"),
     ],
 )
-def test_the_without_edit_removes_unknown_members(value: Any, expected: Any) -> None:
+def test_the_without_edit_removes_the_given_members(value: Any, expected: Any) -> None:
     rewrite = edit_object(without({"a": False, "b": True}), without({"c": False}))
     assert changed(rewrite, value) == expected
 
@@ -79,7 +79,7 @@ def test_the_without_edit_removes_unknown_members(value: Any, expected: Any) -> 
         ({"b": "y"}, "same"),
     ],
 )
-def test_within_edits_only_the_given_member(value: Any, expected: Any) -> None:
+def test_the_within_edit_changes_only_the_given_member(value: Any, expected: Any) -> None:
     assert changed(edit_object(within("a", upper)), value) == expected
 
 
@@ -92,7 +92,7 @@ def test_within_edits_only_the_given_member(value: Any, expected: Any) -> None:
         ({"a": "x"}, "same"),
     ],
 )
-def test_each_item_of_a_list_is_edited(value: Any, expected: Any) -> None:
+def test_the_each_edit_changes_every_item_of_a_list(value: Any, expected: Any) -> None:
     assert changed(each(upper), value) == expected
 
 
@@ -105,7 +105,7 @@ def test_each_item_of_a_list_is_edited(value: Any, expected: Any) -> None:
         (["x"], "same"),
     ],
 )
-def test_each_member_of_an_object_is_edited(value: Any, expected: Any) -> None:
+def test_the_each_edit_changes_every_member_of_an_object(value: Any, expected: Any) -> None:
     assert changed(each_member(upper), value) == expected
 
 
@@ -119,13 +119,13 @@ def test_each_member_of_an_object_is_edited(value: Any, expected: Any) -> None:
         ({"n": 1}, "same"),
     ],
 )
-def test_without_keys_removes_the_keys_and_a_member_that_becomes_empty(
+def test_the_without_keys_edit_also_removes_a_member_that_becomes_empty(
     value: Any, expected: Any
 ) -> None:
     assert changed(edit_object(without_keys("m", {"a": False})), value) == expected
 
 
-def test_every_edit_of_a_combination_is_applied() -> None:
+def test_all_combined_json_edits_are_applied() -> None:
     edit = all_of(without({"a": False}), without({"b": False}))
     assert edit is not None
     members = members_of(raw({"a": 1, "b": 2, "c": 3}))
@@ -135,7 +135,7 @@ def test_every_edit_of_a_combination_is_applied() -> None:
     assert edit(members) is False
 
 
-def test_reading_a_value_of_another_type_returns_none() -> None:
+def test_reading_a_json_value_as_another_type_returns_none() -> None:
     assert members_of(None) is items_of(None) is string_of(None) is None
     assert members_of(raw([])) is None
     assert members_of(b"{") is None
@@ -146,7 +146,7 @@ def test_reading_a_value_of_another_type_returns_none() -> None:
     assert type_of(raw({"type": 1})) is type_of(raw([])) is type_of(raw({})) is None
 
 
-def test_an_edited_value_is_raw_or_bytes_like_the_original() -> None:
+def test_an_edited_value_has_the_same_type_raw_or_bytes_as_the_original() -> None:
     rewrite = edit_object(without({"a": False}))
     assert apply(rewrite, b'{"a":1}') == b"{}"
     assert type(apply(rewrite, Raw(b'{"a":1}'))) is Raw

@@ -17,14 +17,14 @@ def sent(kind: MessageKind, revision: Revision, side: Side) -> set[str]:
 # Lookup of methods.
 
 
-def test_find_returns_a_method_only_in_revisions_that_have_it() -> None:
+def test_find_method_returns_a_method_only_in_revisions_that_have_it() -> None:
     assert [revision for revision in Revision if find("initialize", revision)] == [*HANDSHAKE]
     assert [revision for revision in Revision if find("server/discover", revision)] == [NEWEST]
     assert all(find("tools/call", revision) for revision in Revision)
     assert find("tools/fly", NEWEST) is None
 
 
-def test_a_method_exists_if_any_revision_has_it() -> None:
+def test_a_method_exists_if_it_is_part_of_any_revision() -> None:
     assert exists("initialize")
     assert exists("notifications/tasks")
     assert not exists("notifications/mine")
@@ -36,13 +36,13 @@ def test_a_method_has_at_most_one_row_per_revision() -> None:
         assert len(rows) == len(set(rows))
 
 
-def test_every_row_applies_to_at_least_one_revision() -> None:
+def test_every_row_of_the_method_table_applies_to_at_least_one_revision() -> None:
     for row in METHODS:
         assert any(row.within(revision) for revision in Revision), row
 
 
 @given(st.text(), st.sampled_from(Revision))
-def test_a_method_found_in_a_revision_exists(name: str, revision: Revision) -> None:
+def test_a_method_found_in_a_revision_exists_in_the_table(name: str, revision: Revision) -> None:
     assert find(name, revision) is None or exists(name)
 
 
@@ -85,7 +85,7 @@ def test_the_newest_revision_has_the_expected_notifications_in_each_direction() 
 
 
 @pytest.mark.covers("PRO-16")
-def test_roots_list_changed_requires_a_capability_of_the_client() -> None:
+def test_roots_list_changed_requires_a_client_capability() -> None:
     told = find("notifications/roots/list_changed", OLDEST)
     assert told is not None
     assert told.capability == "roots.listChanged"
@@ -97,7 +97,7 @@ def test_stateless_servers_send_no_requests() -> None:
     assert sent("request", NEWEST, "server") == set()
 
 
-def test_requests_of_servers_are_embedded_in_results() -> None:
+def test_stateless_revisions_embed_server_requests_in_results() -> None:
     for name in ("roots/list", "sampling/createMessage", "elicitation/create"):
         assert find(name, NEWEST) is None
         row = find(name, Revision.V2025_11_25)
@@ -106,7 +106,7 @@ def test_requests_of_servers_are_embedded_in_results() -> None:
     assert [row.embedded_since for row in METHODS if row.name == "ping"] == [None]
 
 
-def test_requests_embedded_in_results_are_removed_as_messages() -> None:
+def test_requests_embedded_in_results_are_not_separate_messages_in_their_revision() -> None:
     for row in METHODS:
         if row.embedded_since is not None:
             assert row.until is not None
@@ -116,12 +116,12 @@ def test_requests_embedded_in_results_are_removed_as_messages() -> None:
 # Properties of rows.
 
 
-def test_three_requests_may_have_input_required_results() -> None:
+def test_three_request_methods_may_have_input_required_results() -> None:
     asking = {row.name for row in METHODS if row.asks}
     assert asking == {"tools/call", "prompts/get", "resources/read"}
 
 
-def test_six_results_may_be_cached() -> None:
+def test_six_result_types_may_be_cached() -> None:
     cacheable = [row for row in METHODS if row.cacheable]
     assert {row.name for row in cacheable} == {
         "prompts/list",
@@ -145,7 +145,7 @@ def test_six_results_may_be_cached() -> None:
         ("tools/list", None),
     ],
 )
-def test_target_is_the_member_that_identifies_the_item_of_a_request(
+def test_the_target_member_of_a_method_names_the_requested_item(
     name: str, target: str | None
 ) -> None:
     row = find(name, NEWEST)
@@ -158,7 +158,7 @@ def test_completion_has_a_capability_from_its_second_revision_on() -> None:
     assert [row and row.capability for row in flags] == [None, *["completions"] * 4]
 
 
-def test_core_tasks_and_extension_tasks_have_different_rows() -> None:
+def test_tasks_have_separate_rows_as_core_feature_and_as_extension() -> None:
     core, extension = find("tasks/get", Revision.V2025_11_25), find("tasks/get", NEWEST)
     assert core is not None
     assert extension is not None

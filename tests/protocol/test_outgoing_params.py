@@ -30,16 +30,16 @@ def plain(params: Params) -> Any:
 
 
 @pytest.mark.covers("PRO-20")
-def test_request_metadata_contain_version_capabilities_and_client_name() -> None:
+def test_request_metadata_contains_version_capabilities_and_client_name() -> None:
     assert plain(with_meta(None, None, US.stamp)) == {"_meta": STAMP}
 
 
-def test_default_identity_has_a_name_and_no_capabilities() -> None:
+def test_the_default_identity_has_a_name_and_no_capabilities() -> None:
     us = Identity()
     assert (us.info, us.capabilities) == (b'{"name":"fairlead","version":"0"}', b"{}")
 
 
-def test_log_level_is_sent_until_it_is_reset() -> None:
+def test_the_log_level_is_sent_until_it_is_reset() -> None:
     us = Identity()
     us.request_log_level("info")
     assert plain(with_meta(None, None, us.stamp))["_meta"][LEVEL] == "info"
@@ -69,7 +69,7 @@ def test_a_server_reads_the_request_metadata_of_a_client() -> None:
 # Params and added members.
 
 
-def test_params_without_additions_are_unchanged() -> None:
+def test_params_without_additions_are_returned_unchanged() -> None:
     raw = Raw(b'{ "a" : 1.0 }')
     assert with_meta(None, None, b"") is UNSET
     assert with_meta(raw, None, b"") is raw
@@ -84,7 +84,7 @@ def test_a_progress_token_is_sent_without_request_metadata() -> None:
 
 
 @pytest.mark.parametrize("params", [{"a": 1}, Raw(b'{"a":1}')])
-def test_progress_token_and_request_metadata_are_sent_together(params: Any) -> None:
+def test_progress_token_and_request_metadata_are_sent_in_one_meta_member(params: Any) -> None:
     assert plain(with_meta(params, 7, US.stamp)) == {
         "a": 1,
         "_meta": {"progressToken": 7, **STAMP},
@@ -92,7 +92,7 @@ def test_progress_token_and_request_metadata_are_sent_together(params: Any) -> N
 
 
 @pytest.mark.parametrize("as_raw", [True, False])
-def test_request_metadata_override_equal_keys_in_the_meta_of_the_caller(as_raw: bool) -> None:
+def test_request_metadata_overrides_equal_keys_in_the_meta_of_the_caller(as_raw: bool) -> None:
     own = {"traceparent": "00-1", "progressToken": "mine", VERSION: "old", "n": {"deep": [1]}}
     params: Any = {"a": 1, "_meta": own}
     sent = with_meta(Raw(to_json(params)) if as_raw else params, 7, US.stamp)
@@ -100,12 +100,12 @@ def test_request_metadata_override_equal_keys_in_the_meta_of_the_caller(as_raw: 
     assert plain(sent) == {"a": 1, "_meta": meta}
 
 
-def test_progress_token_of_the_caller_is_kept_if_no_other_is_given() -> None:
+def test_the_progress_token_of_the_caller_is_kept_unless_another_token_is_given() -> None:
     params = {"_meta": {"progressToken": "mine"}}
     assert plain(with_meta(params, None, US.stamp)) == {"_meta": {"progressToken": "mine", **STAMP}}
 
 
-def test_forwarded_values_keep_their_json_spelling() -> None:
+def test_forwarded_values_keep_their_original_json_text() -> None:
     raw = Raw(rb'{"n": 1.50, "s": "\u00e9", "_meta": {"x": 1E2, "x": 1E3}}')
     assert with_meta(raw, 1, b"") == Raw(
         rb'{"n":1.50,"s":"\u00e9","_meta":{"x":1E3,"progressToken":1}}'
@@ -120,7 +120,7 @@ def test_a_null_meta_of_the_caller_counts_as_absent(params: Any) -> None:
 @pytest.mark.parametrize(
     "params", [{"_meta": 5}, {"_meta": []}, Raw(b'{"_meta":"x"}'), Raw(b"[]"), Raw(b"{")]
 )
-def test_meta_that_is_not_an_object_is_a_local_error(params: Any) -> None:
+def test_meta_that_is_not_an_object_raises_a_local_error(params: Any) -> None:
     with pytest.raises(LocalProtocolError) as caught:
         with_meta(params, 1, b"")
     assert caught.value.code == -32602
@@ -138,7 +138,7 @@ values = st.none() | st.integers() | texts | st.lists(st.booleans(), max_size=2)
     st.booleans(),
     st.booleans(),
 )
-def test_with_meta_preserves_params_and_adds_only_token_and_metadata(
+def test_added_meta_changes_only_the_progress_token_and_request_metadata(
     params: dict[str, Any],
     own: dict[str, Any] | None,
     token: int | str | None,

@@ -1,4 +1,4 @@
-"""Tests of the arguments that are also sent as headers, read from tool lists."""
+"""Tests of reading header annotations of arguments from tool lists."""
 
 from msgspec import Raw
 
@@ -28,7 +28,7 @@ def test_the_last_definition_of_a_tool_determines_its_headers() -> None:
     assert (index.of("a"), index.of("b"), rejected) == ((), (REGION,), [])
 
 
-def test_escaped_header_annotations_are_found_and_invalid_tools_are_kept() -> None:
+def test_escaped_header_annotations_are_found_and_undecodable_tools_are_kept() -> None:
     index, rejected = ParamHeaderIndex(), list[str]()
     strange = [Raw(b'{"name":1}'), Raw(b"7"), tool("deep", "[" * 5000 + "]" * 5000)]
     escaped = tool("a", ONE.replace("x-mcp", "\\u0078-mcp"))
@@ -36,11 +36,11 @@ def test_escaped_header_annotations_are_found_and_invalid_tools_are_kept() -> No
     assert index.of("a") == (REGION,)
     assert index.usable([tool("b", ONE.replace("Region", "no token"))], rejected.append) == []
     assert rejected == [
-        "'b' cannot be called over HTTP: region: 'no token' is not a valid name of a header"
+        "'b' cannot be called over HTTP: region: 'no token' is not a valid header name"
     ]
 
 
-def test_header_index_drops_the_oldest_tools_beyond_its_size() -> None:
+def test_the_header_index_drops_the_oldest_tools_beyond_its_size() -> None:
     index = ParamHeaderIndex(2 * len(tool("a", ONE)))
     for name in "abac":
         index.usable([tool(name, ONE)])
@@ -50,7 +50,7 @@ def test_header_index_drops_the_oldest_tools_beyond_its_size() -> None:
     assert [bool(index.of(name)) for name in "acd"] == [False, True, True]
 
 
-def test_learn_returns_the_cursor_of_the_next_page() -> None:
+def test_adding_a_page_of_tools_returns_the_cursor_of_the_next_page() -> None:
     index = ParamHeaderIndex()
     assert index.learn(Raw(b'{"tools":[%b],"nextCursor":"2"}' % bytes(tool("a", ONE)))) == "2"
     assert index.of("a") == (REGION,)

@@ -1,4 +1,4 @@
-"""Tests of the descriptions of server failures for clients of a gateway."""
+"""Tests of the descriptions of server failures that a gateway sends to its clients."""
 
 import socket
 import ssl
@@ -37,8 +37,8 @@ def caused(error: BaseException, *causes: BaseException) -> BaseException:
         (TransportError("secret"), "could not be reached"),
         (RequestTimeout(1.5), "did not answer within 1.5 s"),
         (HttpError(299, "secret"), "answered with HTTP 299"),
-        (HttpError(300, "secret"), "redirected the request, which is not followed"),
-        (HttpError(399, "secret"), "redirected the request, which is not followed"),
+        (HttpError(300, "secret"), "redirected the request, and redirects are not followed"),
+        (HttpError(399, "secret"), "redirected the request, and redirects are not followed"),
         (HttpError(400, "secret"), "answered with HTTP 400"),
         (NoAnswer(1), "ended its response without a result"),
         (RemoteProtocolError("secret", code=-32700), "sent a message that cannot be read"),
@@ -60,11 +60,13 @@ def caused(error: BaseException, *causes: BaseException) -> BaseException:
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_reason_contains_types_and_numbers_only(error: BaseException | None, reason: str) -> None:
+def test_a_public_reason_contains_only_types_and_numbers(
+    error: BaseException | None, reason: str
+) -> None:
     assert public_reason(error) == reason
 
 
-def test_the_more_specific_of_chained_errors_is_described() -> None:
+def test_the_public_reason_describes_the_more_specific_of_chained_errors() -> None:
     refused, reset, bug = ConnectionRefusedError(), ConnectionResetError(), ValueError()
     assert public_reason(caused(ConnectFailed("x"), refused)) == "refused the connection"
     assert public_reason(caused(ChannelClosed("x"), HttpError(500))) == "answered with HTTP 500"
@@ -75,12 +77,12 @@ def test_the_more_specific_of_chained_errors_is_described() -> None:
 @pytest.mark.parametrize(
     ("depth", "reason"), [(7, "refused the connection"), (8, "could not be reached")]
 )
-def test_at_most_eight_nested_causes_are_followed(depth: int, reason: str) -> None:
+def test_at_most_eight_nested_causes_are_examined(depth: int, reason: str) -> None:
     wrapped = [ConnectFailed("x") for _ in range(depth)]
     assert public_reason(caused(*wrapped, ConnectionRefusedError())) == reason
 
 
-def test_owner_reason_is_the_message_without_stderr() -> None:
+def test_the_owner_reason_is_the_message_without_stderr() -> None:
     error = ChannelClosed("it crashed", exit_code=3, stderr=("trace",))
     assert "it crashed" in owner_reason(error)
     assert "trace" not in owner_reason(error)

@@ -17,7 +17,7 @@ def having(trait: str) -> list[str]:
     return [revision.value for revision in Revision if getattr(revision, trait)]
 
 
-def test_revisions_compare_by_age() -> None:
+def test_revisions_are_ordered_by_age() -> None:
     assert sorted(Revision) == [*Revision]
     assert [revision.value for revision in Revision] == [
         "2024-11-05",
@@ -36,11 +36,11 @@ def test_every_revision_belongs_to_one_era() -> None:
 
 
 @pytest.mark.covers("RPC-13")
-def test_only_one_revision_has_batches() -> None:
+def test_only_one_revision_allows_batches() -> None:
     assert having("batches") == ["2025-03-26"]
 
 
-def test_features_are_present_since_their_revision() -> None:
+def test_features_are_available_from_their_first_revision_on() -> None:
     since = {revision.value: [*map(str, Revision)][n:] for n, revision in enumerate(Revision)}
     for trait in ("audio", "tool_annotations", "progress_message", "completions_capability"):
         assert having(trait) == since["2025-03-26"]
@@ -58,7 +58,7 @@ def test_features_are_present_since_their_revision() -> None:
     assert having("any_structured_value") == since["2026-07-28"]
 
 
-def test_each_limited_feature_is_present_in_the_expected_revisions() -> None:
+def test_each_limited_feature_is_available_in_the_expected_revisions() -> None:
     assert having("core_tasks") == ["2025-11-25"]
     assert having("elicitation_ids") == ["2025-11-25"]
     assert having("polling") == ["2025-11-25"]
@@ -73,16 +73,18 @@ def test_find_revision_returns_none_for_unknown_names() -> None:
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_server_agrees_to_a_supported_revision(revision: Revision) -> None:
+def test_a_server_agrees_to_a_requested_revision_that_it_supports(revision: Revision) -> None:
     assert negotiate_revision(revision.value) is revision
 
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("requested", ["2099-01-01", "1.0", "", "2026-07-28"])
-def test_server_offers_its_newest_handshake_for_an_unsupported_revision(requested: str) -> None:
+def test_a_server_proposes_its_newest_handshake_revision_for_an_unsupported_one(
+    requested: str,
+) -> None:
     assert negotiate_revision(requested) is NEWEST_HANDSHAKE
 
 
 @given(st.text())
-def test_negotiated_revision_always_has_a_handshake(requested: str) -> None:
+def test_a_negotiated_revision_always_has_a_handshake(requested: str) -> None:
     assert negotiate_revision(requested) in HANDSHAKE

@@ -1,4 +1,4 @@
-"""Tests of sealed state: encryption, detection of changes, and expiry."""
+"""Tests of sealed state: encryption, detection of modifications, and expiry."""
 
 import base64
 import time
@@ -35,7 +35,7 @@ def test_tokens_that_are_not_sealed_state_are_refused(token: str) -> None:
         KeyRing({"a": ONE}).open(token)
 
 
-def test_state_sealed_with_another_key_or_modified_is_rejected() -> None:
+def test_sealed_state_is_rejected_if_it_was_modified_or_sealed_with_another_key() -> None:
     sealed = KeyRing({"a": ONE}).seal(b"content", ttl=60)
     with pytest.raises(BadSeal, match=CHANGED):
         KeyRing({"a": TWO}).open(sealed)
@@ -65,7 +65,7 @@ def test_sealed_state_is_rejected_after_its_time_to_live(
 
 @pytest.mark.parametrize("keys", [{}, {"a": bytes(31)}, {"a": ONE, "b": bytes(33)}])
 def test_sealing_keys_must_have_32_bytes(keys: dict[str, bytes]) -> None:
-    with pytest.raises(ValueError, match="^keys of a key ring must have 32 bytes$"):
+    with pytest.raises(ValueError, match="^each key of a key ring must have 32 bytes$"):
         KeyRing(keys)
 
 

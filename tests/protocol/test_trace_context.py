@@ -1,4 +1,4 @@
-"""Tests of the trace of requests, and of the requests that their handlers make."""
+"""Tests of trace propagation from requests to the requests that their handlers send."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ def config(version: str) -> MCPClientConfig:
 
 
 def said(params: Any) -> dict[str, Any]:
-    """Return the trace in the `_meta` of params."""
+    """Return the trace members in the `_meta` of params."""
     meta = members_of((members_of(params) or {}).get("_meta")) or {}
     return {name: bytes(meta[name]).decode().strip('"') for name in WHOLE if name in meta}
 
@@ -47,7 +47,7 @@ class Listens:
 
 
 def ending(listens: Listens) -> MCPServer:
-    """Return the last server of a chain."""
+    """Return the last server in a chain of servers."""
     server = MCPServer("end", rate_limit_rate=0, interceptors=[listens])
     server.tool(name="end")(lambda: "reached")
     return server
@@ -69,11 +69,14 @@ async def serving(server: Any) -> AsyncIterator[str]:
 @pytest.mark.covers("OBS-07")
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("way", ["memory", "http"])
-async def test_requests_of_a_handler_have_the_trace_of_its_request(version: str, way: str) -> None:
+async def test_requests_sent_by_a_handler_have_the_trace_of_its_request(
+    version: str, way: str
+) -> None:
     listens = Listens()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(LIMIT))
-        with tracing(OTHER):  # the calls below have no trace, only the connection has one
+        # The connection is opened in a trace, but the calls below have no trace.
+        with tracing(OTHER):
             inner = await stack.enter_async_context(
                 MCPClient.connect_inprocess(ending(listens), config(version))
             )
@@ -97,7 +100,7 @@ async def test_requests_of_a_handler_have_the_trace_of_its_request(version: str,
     assert listens.heard == [{}, WHOLE, WHOLE, {}]
 
 
-async def test_input_requests_and_their_callbacks_have_the_trace() -> None:
+async def test_input_requests_and_their_callbacks_have_the_trace_of_the_call() -> None:
     listens = Listens()
     asked: list[dict[str, Any]] = []
 
@@ -225,7 +228,7 @@ print("good")
 
 
 @pytest.mark.covers("OBS-07")
-async def test_span_of_opentelemetry_is_sent_if_the_program_uses_it() -> None:
+async def test_the_current_opentelemetry_span_is_sent_if_opentelemetry_is_imported() -> None:
     pytest.importorskip("opentelemetry.trace")
     done = await asyncio.to_thread(
         subprocess.run,

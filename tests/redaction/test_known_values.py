@@ -1,4 +1,4 @@
-"""Tests of secrets that are known by value, in every position and encoding."""
+"""Tests of secrets that are known by value, at every position and in every encoding."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ def test_known_values_shorter_than_six_characters_are_not_redacted() -> None:
 
 @pytest.mark.parametrize("length", range(6, 33))
 def test_a_known_value_is_found_at_every_offset_of_a_long_text(length: int) -> None:
-    """Values of 7 and of 15 bytes use other search windows than shorter ones."""
+    """Values of at least 7 and 15 bytes are searched with larger windows."""
     secret = "".join(chr(65 + number % 57) for number in range(length))
     known = KnownValues()
     known.add([secret])

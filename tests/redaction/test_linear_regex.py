@@ -1,4 +1,4 @@
-"""Tests of patterns in Python syntax that run in linear time."""
+"""Tests of regular expressions in Python syntax that run in linear time."""
 
 import re
 
@@ -41,14 +41,14 @@ from fairlead.redaction.linear_regex import LinearPattern
         (r"^\.$", ["."], ["a"]),
     ],
 )
-def test_pattern_matches_the_same_texts_as_in_python(
+def test_a_linear_pattern_matches_the_same_texts_as_in_python(
     pattern: str, good: list[str], bad: list[str]
 ) -> None:
     compiled = LinearPattern(pattern)
     assert compiled.text == pattern
     assert [compiled.matches(text) for text in good] == [True] * len(good)
     assert [compiled.matches(text) for text in bad] == [False] * len(bad)
-    if "[[" not in pattern:  # Python warns about this one
+    if "[[" not in pattern:  # Python warns about this pattern
         for text in (*good, *bad):
             assert compiled.matches(text) is (re.search(pattern, text) is not None)
 
@@ -66,14 +66,14 @@ def test_matches_are_replaced_by_literal_text() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", "*", "(?P<x"])
-def test_an_invalid_pattern_is_rejected(pattern: str) -> None:
+def test_an_invalid_regular_expression_is_rejected(pattern: str) -> None:
     with pytest.raises(ValueError, match="is not a regular expression: ") as refused:
         LinearPattern(pattern)
     assert str(refused.value).startswith(repr(pattern))
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)", r"(a)\1", "a{1001}", "(?<!a)b"])
-def test_pattern_that_cannot_run_in_linear_time_is_refused(pattern: str) -> None:
+def test_a_pattern_that_cannot_run_in_linear_time_is_rejected(pattern: str) -> None:
     with pytest.raises(ValueError, match="cannot run in linear time") as refused:
         LinearPattern(pattern)
     assert str(refused.value).endswith("one of them with `not_matches`")

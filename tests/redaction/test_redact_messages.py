@@ -1,4 +1,4 @@
-"""Tests of secrets in messages, in every position and spelling."""
+"""Tests of redacting secrets in messages, at every position and in every spelling."""
 
 import json
 from typing import Any
@@ -39,11 +39,11 @@ def test_a_secret_is_redacted_in_every_part_of_a_message(message: dict[str, Any]
     for raw in (plain, slashes, letters):
         clean = Redactor().message(raw)
         assert SECRET not in json.dumps(json.loads(clean)), clean
-        assert Redactor().message(clean) is clean, "a redacted message is unchanged"
+        assert Redactor().message(clean) is clean, "redacting a second time changed the message"
 
 
 @pytest.mark.covers("OBS-05")
-def test_progress_tokens_token_limits_and_cursors_are_kept() -> None:
+def test_progress_tokens_token_limits_and_cursors_are_not_redacted() -> None:
     raw = b'{"params":{"_meta":{"progressToken":"abc"},"maxTokens":7},"result":{"nextCursor":"x"}}'
     assert Redactor().message(raw) is raw
 
@@ -72,8 +72,8 @@ def test_secret_names_patterns_and_the_longest_text_are_configurable() -> None:
 
 
 @given(st.text(min_size=6, max_size=20), st.booleans())
-def test_known_value_is_found_in_any_escaping(secret: str, ascii: bool) -> None:
-    # A text that "[REDACTED]" does not contain.
+def test_a_known_value_is_found_in_any_escaping(secret: str, ascii: bool) -> None:
+    # The text "[REDACTED]" must not contain the secret.
     secret = f"<{secret}>"
     raw = json.dumps({"a": [f"before {secret} after"]}, ensure_ascii=ascii)
     clean = Redactor(values=[secret]).message(raw.encode("utf-8", "replace"))
@@ -86,7 +86,7 @@ def test_known_value_is_found_in_any_escaping(secret: str, ascii: bool) -> None:
     )
 
 
-def test_the_schema_of_a_password_is_kept_without_defaults_and_examples() -> None:
+def test_a_schema_for_a_password_is_kept_without_defaults_and_examples() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -118,7 +118,7 @@ def test_secrets_in_invalid_or_deep_json_are_removed() -> None:
     msgspec.json.decode(clean)
 
 
-def test_a_redactor_that_follows_another_also_redacts_its_values() -> None:
+def test_a_redactor_that_follows_another_redactor_also_redacts_its_values() -> None:
     known, own = Redactor(values=["first-value"]), Redactor(longest=40)
     assert own.follow(known) is own
     known.learn(["second-value"])
@@ -127,11 +127,11 @@ def test_a_redactor_that_follows_another_also_redacts_its_values() -> None:
     assert known.message(b'"third-value"') == b'"third-value"'
 
 
-# The quick test of the bytes of a message never accepts a message that decoding would change.
+# The quick check of the bytes must not accept a message that decoding would change.
 
 
-# Significant words, parts of them, characters around them, and letters that equal others when case
-# is ignored.
+# Significant words, parts of them, surrounding characters,
+# and letters that are equal when case is ignored.
 WORDS = (
     *("authorization", "cookie", "token", "secret", "passwd", "password", "passphrase"),
     *("apikey", "api_key", "api-key", "credential", "privatekey", "private_key", "private-key"),
@@ -194,7 +194,7 @@ def test_the_quick_check_skips_decoding_only_for_messages_without_secrets(
 @pytest.mark.covers("OBS-05")
 @settings(max_examples=examples(400), deadline=None)
 @given(part=st.dictionaries(cased, values, max_size=3), around=st.tuples(cased, values, cased))
-def test_redaction_of_a_message_does_not_depend_on_the_remembered_frame(
+def test_the_redaction_of_a_message_does_not_depend_on_the_previous_message(
     part: Any, around: tuple[Any, ...]
 ) -> None:
     redactor = Redactor()
@@ -203,7 +203,7 @@ def test_redaction_of_a_message_does_not_depend_on_the_remembered_frame(
     whole = json.dumps({before: part, behind: [beside, json.dumps(part)[1:]]}).encode()
     redactor.frame(whole)
     found = redactor.message(raw)
-    redactor.frame(b"[]")  # clears the remembered frame
+    redactor.frame(b"[]")  # clears the cached frame
     assert redactor.message(raw) == found
 
 
@@ -218,7 +218,7 @@ def test_secret_names_with_letters_that_fold_to_ascii_are_recognised(name: str) 
     "harmless",
     [
         {"_meta": {"progressToken": 7}, "maxTokens": 5, "max_tokens": 6, "nextCursor": "x"},
-        {"keyword": "a word, a key, a phrase, a bear", "mail": "me@example.com"},
+        {"keyword": "a word, a key and a phrase", "mail": "me@example.com"},
         {"text": 'line\nline\t\\ "quoted"', "url": "https://example.com/a@b"},
     ],
 )

@@ -1,4 +1,4 @@
-"""Tests of the detection of repeated member names in JSON objects, in any spelling."""
+"""Tests of detecting repeated member names in JSON objects, in any spelling."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ leaves = st.one_of(texts, st.integers(0, 9), st.none(), st.just(1.5))
 
 
 class Pairs(list[Any]):
-    """Members of an object in which names may repeat."""
+    """Generate the members of an object in which names may repeat."""
 
 
 values = st.recursive(

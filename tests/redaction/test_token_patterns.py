@@ -1,4 +1,4 @@
-"""Tests of texts with thousands of possible starts of tokens, which are searched in one pass."""
+"""Tests of token patterns, which search texts with many possible token starts in one pass."""
 
 import pytest
 

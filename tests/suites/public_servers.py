@@ -31,7 +31,7 @@ FAIRLEAD = Path(sys.executable).with_name("fairlead")
 LIMIT = 60.0  # seconds for one response
 PROBE = 10.0  # seconds for the response to `server/discover`, which some servers never send
 ERAS = ("handshake", "stateless")
-ADDED = {"resultType", "ttlMs", "cacheScope"}  # members of results that 2026-07-28 added
+ADDED = {"resultType", "ttlMs", "cacheScope"}  # result members added by 2026-07-28
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 
@@ -45,8 +45,8 @@ class Server:
     program: str
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
-    beside: tuple[str, ...] = ()  # further packages, or other versions of its dependencies
-    call: tuple[str, dict[str, Any]] | None = None  # None: the first tool, without arguments
+    beside: tuple[str, ...] = ()  # additional packages, or other versions of dependencies
+    call: tuple[str, dict[str, Any]] | None = None  # None: call the first tool without arguments
 
 
 def _npm(package: str, version: str, program: str, *args: str, **options: Any) -> Server:
@@ -232,7 +232,7 @@ class Session:
                 try:
                     message = msgspec.json.decode(line, type=_Message)
                 except msgspec.MsgspecError:
-                    continue  # some servers print other text
+                    continue  # some servers print other text to stdout
                 if message.id == self._number and (message.result or message.error):
                     return bytes(message.result or message.error).decode()
         raise EOFError(f"the server ended without answering {method}")
@@ -281,7 +281,7 @@ LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/li
 
 
 async def interview(command: list[str], env: dict[str, str], era: str, call: Any) -> dict[str, str]:
-    """Return the response to each request, as text."""
+    """Send all requests to a server, and return each response as text."""
     answers: dict[str, str] = {}
     async with started(command, env, era) as session:
         if era == "handshake":
@@ -323,7 +323,7 @@ def _items(answer: str, member: str) -> list[dict[str, Any]]:
 
 
 def differences(raw: dict[str, str], relayed: dict[str, str], *, across: bool) -> list[str]:
-    """Return the requests whose responses differ; `across` is true if `raw` is of the other era."""
+    """Return requests with differing responses; `across` is True if `raw` is of the other era."""
     if not across:
         return [what for what in raw if raw[what] != relayed.get(what)]
     raw = {what: text for what, text in raw.items() if what != "initialize"}
@@ -350,7 +350,7 @@ def _common(answer: str) -> Any:
 
 
 def expected(server: Server, era: str, what: str) -> str | None:
-    """Return the reason why a response may differ, or None."""
+    """Return the reason why a response is expected to differ, or None."""
     for name in (server.name, "*"):
         for when in (f"{era} {what}", what):
             if (name, when) in EXPECTED:
@@ -373,7 +373,7 @@ async def compare(server: Server, command: list[str], env: dict[str, str]) -> li
         relayed = await interview(through, env, era, call)
         different = differences(raw, relayed, across=across)
         unsteady: list[str] = []
-        if different:  # check whether the server's own responses vary, too
+        if different:  # check whether the responses of the server itself vary
             again = await interview(command, env, "handshake" if across else era, call)
             unsteady = [what for what in different if raw.get(what) != again.get(what)]
             different = [what for what in different if what not in unsteady]
@@ -454,7 +454,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _counts(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the counts of a row for the page of evidence."""
+    """Return the counts of a row for the evidence page."""
     facts = {"server": row["server"], "era": row["era"]}
     if "skipped" in row or "failed" in row:
         return {**facts, "skipped" if "skipped" in row else "failed": True}

@@ -28,9 +28,9 @@ EXPECTED = HERE / "expected"
 LATEST = CACHE / "latest.json"
 PATHS = ("direct", "proxy", "gateway-name", "gateway")
 ERAS = ("handshake", "stateless")
-SMOKE = 6  # number of tests that start the real `fairlead` command
+SMOKE = 6  # number of tests in the run that starts the real `fairlead` command
 RETRIES = 2  # reruns of tests with unexpected outcomes
-HARD_LIMIT = 60  # seconds for a test that does not end in its event loop
+HARD_LIMIT = 60  # seconds after which pytest ends a test that its event loop could not end
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ SUITES = {
         "python-sdk",
         *("mcp", "2.3.0", "adapters.python_sdk"),
         ("tests/interaction/lowlevel", "tests/interaction/mcpserver"),
-        ("-p", "no:asyncio", "-o", "log_cli=false"),  # its tests run on anyio's plugin
+        ("-p", "no:asyncio", "-o", "log_cli=false"),  # the tests use the anyio plugin
     ),
     "fastmcp": Suite(
         "fastmcp",
         *("fastmcp", "4.1.2", "adapters.fastmcp"),
-        # Folders in which clients use server objects; others test HTTP, OAuth or no protocol.
+        # Folders whose tests connect clients to server objects; others are not about MCP calls.
         (
             "tests/client/client",
             "tests/client/group",
@@ -85,18 +85,18 @@ Outcomes = dict[str, dict[str, Any]]  # results by test id
 
 @dataclass
 class Measured:
-    """The outcomes of a suite on one path."""
+    """Outcomes of a suite on one path."""
 
     suite: Suite
     path: str
     era: str
     outcomes: Outcomes
-    missing: list[str]  # tests that ran directly but not on this path
+    missing: list[str]  # tests that ran on the direct path but not on this path
     seconds: float
 
 
 class Run:
-    """One invocation: the tests, the interpreter and the number of processes."""
+    """One run: its tests, interpreter and number of processes."""
 
     def __init__(self, python: Path, options: argparse.Namespace) -> None:
         self._python = python
@@ -107,7 +107,7 @@ class Run:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def suite(self, suite: Suite, era: str) -> list["Measured"]:
-        """Run a suite in one era on the requested paths, the direct one first."""
+        """Run a suite in one era on the requested paths, the direct path first."""
         direct = self._measure(suite, "direct", era, None)
         paths = [path for path in self._options.path or PATHS if path != "direct"]
         if not self._options.path and suite.name == "python-sdk":
@@ -127,7 +127,7 @@ class Run:
         return Measured(suite, path, era, outcomes, missing, time.monotonic() - began)
 
     def rows(self, measured: list["Measured"]) -> list[dict[str, Any]]:
-        """Judge the paths of one suite and era one after the other, the direct one first."""
+        """Judge the paths of one suite and era in order, the direct path first."""
         rows: list[dict[str, Any]] = []
         direct: Outcomes | None = None
         for one in measured:
@@ -137,7 +137,7 @@ class Run:
 
     def _settle(self, one: "Measured", direct: Outcomes | None) -> dict[str, Any]:
         """Rerun tests with a wrong outcome, because a busy machine may have caused it."""
-        # the command has the expectations of the proxy that it runs
+        # The real command is compared with the expectations of the proxy.
         listed = "proxy" if one.path == "command" else one.path
         expected = Expected.read(EXPECTED / f"{one.suite.name}.{listed}.{one.era}.txt")
         began, first = time.monotonic(), _words(one.outcomes)
@@ -282,7 +282,7 @@ def _print_details(row: Mapping[str, Any]) -> None:
     for test, why in row["unexplained"].items():
         print(f"FAIL {where}: {test}\n     {why}")
     for what, text in (
-        ("stale", "is listed as different but is the same"),
+        ("stale", "is listed as different but has the same outcome"),
         ("unknown", "is listed but matches no test"),
         ("missing", "was not run"),
     ):
@@ -291,13 +291,14 @@ def _print_details(row: Mapping[str, Any]) -> None:
 
 
 def _record(path: Path, summary: Mapping[str, Any]) -> None:
-    """Write the counts for the page of evidence."""
+    """Write the counts and reasons to a file for the evidence page."""
     facts = {"sample": summary["sample"], "seed": summary["seed"]}
     rows = [
         {
             **{key: row[key] for key in ("suite", "path", "era", "same")},
             "explained": sum(row["explained"].values()),
             "unexplained": len(row["unexplained"]),
+            "reasons": dict(sorted(row["explained"].items())),
         }
         for row in summary["rows"]
     ]
@@ -305,7 +306,7 @@ def _record(path: Path, summary: Mapping[str, Any]) -> None:
 
 
 def _typescript() -> dict[str, Any]:
-    """Return the reason why the tests of the TypeScript SDK, which need a checkout, are not run."""
+    """Return why the TypeScript SDK's tests are not run; they need a source checkout."""
     checkout = os.environ.get("TYPESCRIPT_SDK")
     if not checkout:
         return {"skipped": "its packages contain no tests; set TYPESCRIPT_SDK to a checkout"}
@@ -365,8 +366,10 @@ def _parser() -> argparse.ArgumentParser:
         "--sample", type=int, default=0, metavar="N", help="run only N tests of each suite and era"
     )
     parser.add_argument("--seed", type=int, default=20260728, help="seed of the sample")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts to FILE")
-    # one more than the processors, because failing tests mostly wait
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="write the counts and reasons to FILE"
+    )
+    # one process more than processors, because failing tests mostly wait
     jobs = (os.cpu_count() or 1) + 1
     parser.add_argument("--jobs", type=int, default=jobs, help=f"processes (default: {jobs})")
     return parser

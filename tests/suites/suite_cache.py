@@ -1,4 +1,4 @@
-"""The sources of the suites and an environment to run them, cached outside of the repository."""
+"""Sources of the suites and an environment to run them, cached outside the repository."""
 
 import json
 import os
@@ -13,7 +13,7 @@ CACHE = Path(os.environ.get("FAIRLEAD_CACHE") or REPOSITORY / ".cache") / "suite
 
 
 class Unavailable(Exception):
-    """A package cannot be installed, probably because the network is not available."""
+    """Raised if a package cannot be installed, probably because the network is not available."""
 
 
 def source(package: str, version: str) -> Path:

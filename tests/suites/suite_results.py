@@ -1,4 +1,4 @@
-"""Expected differences of a suite, and the verdict on a run."""
+"""Expected differences of a suite, and the assessment of a run."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ _REASON = re.compile(rf"({'|'.join(KINDS)})( [^:]*)?: \S.*")
 
 
 class Malformed(Exception):
-    """Error in a file of expected differences."""
+    """Raised if a file of expected differences is invalid."""
 
 
 class Expected:
@@ -68,13 +68,13 @@ class Expected:
 
 @dataclass
 class Verdict:
-    """The outcomes of the tests on one path, compared with those of the direct connection."""
+    """Outcomes of the tests on one path, compared with those of the direct connection."""
 
     same: list[str] = field(default_factory=list)
-    # reasons of expected differences, by test id
+    # Reasons for expected differences, by test id.
     explained: dict[str, str] = field(default_factory=dict)
     unexplained: list[str] = field(default_factory=list)
-    stale: list[str] = field(default_factory=list)  # listed as different, but the same
+    stale: list[str] = field(default_factory=list)  # listed as different, but with the same outcome
 
     @property
     def wrong(self) -> list[str]:
@@ -82,7 +82,7 @@ class Verdict:
 
 
 def judge(outcomes: Mapping[str, str], baseline: Mapping[str, str], expected: Expected) -> Verdict:
-    """Compare outcomes with those of the baseline; tests that only one of them has are ignored."""
+    """Compare outcomes with the baseline; ignore tests that have only one of the two outcomes."""
     verdict = Verdict()
     for test, outcome in outcomes.items():
         if test not in baseline:

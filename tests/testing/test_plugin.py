@@ -1,4 +1,4 @@
-"""Tests of the pytest plugin, which records servers once and replays them."""
+"""Tests of the pytest plugin, which records a server once and then replays the tape."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def dedented(text: str) -> str:
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    # An installed Fairlead registers its plugin itself, but the installed version may be older.
+    # An installed Fairlead registers its plugin, but the installed version may be older.
     command += ["-p", "fairlead.testing.plugin", *options, str(folder)]
     return subprocess.run(
         command,
@@ -80,7 +80,7 @@ def calls(folder: Path) -> int:
 
 
 @pytest.mark.covers("GTW-11")
-def test_tape_is_recorded_once_and_then_played(folder: Path) -> None:
+def test_the_tape_fixture_records_once_and_then_replays(folder: Path) -> None:
     assert run(folder, "--fairlead-tapes", "never").returncode == 1
     assert calls(folder) == 0
     done = run(folder)
@@ -97,7 +97,7 @@ def test_tape_is_recorded_once_and_then_played(folder: Path) -> None:
     assert calls(folder) == 2
 
 
-def test_tape_of_a_failing_test_is_discarded(folder: Path) -> None:
+def test_the_tape_of_a_failing_test_is_discarded(folder: Path) -> None:
     test = folder / "test_it.py"
     test.write_text(test.read_text().replace("one two three", "nothing"))
     assert run(folder).returncode == 1
@@ -150,7 +150,7 @@ SHOP = """
 """
 
 
-def test_secrets_of_a_server_are_not_recorded(tmp_path: Path) -> None:
+def test_the_tape_fixture_does_not_record_secrets_of_a_server(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(dedented(SECRETIVE))
     (tmp_path / "server.py").write_text(dedented(SHOP))
     done = run(tmp_path, "-k", "not another")
@@ -161,7 +161,7 @@ def test_secrets_of_a_server_are_not_recorded(tmp_path: Path) -> None:
     told = json.loads(about.read_text())
     assert told["name"] == "shop"
     assert told["about"]["command"] == [sys.executable, str(tmp_path / "server.py")]
-    # Another test plays the tape of the first one, and its report names the missing request.
+    # The second test replays the tape of the first, and its report names the missing request.
     done = run(tmp_path)
     assert done.returncode == 1
     assert "1 failed, 1 passed" in done.stdout

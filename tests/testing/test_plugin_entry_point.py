@@ -47,12 +47,12 @@ def is_installed() -> bool:
 
 @pytest.mark.slow
 @pytest.mark.covers("GTW-11")
-def test_fixture_is_available_through_the_package_metadata(tmp_path: Path) -> None:
+def test_the_tape_fixture_is_available_through_the_package_metadata(tmp_path: Path) -> None:
     assert is_installed(), "the installed package is older than pyproject.toml: run `make install`"
     server = tmp_path / "server.py"
     server.write_text(SERVER)
     (tmp_path / "test_it.py").write_text(TEST.replace("SERVER", str(server)))
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")  # no settings of this repository
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")  # ignore the settings of this repository
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PYTHONPATH", "COV"))}
     for _ in ("record", "play"):
         done = subprocess.run(

@@ -1,17 +1,17 @@
-"""Background tasks of a gateway."""
+"""Tests of background tasks."""
 
 import asyncio
 
 from fairlead.transport.background_tasks import BackgroundTasks
 
 
-async def test_a_task_runs_to_its_end() -> None:
+async def test_a_background_task_runs_to_its_end() -> None:
     tasks = BackgroundTasks()
     assert await tasks.start(asyncio.sleep(0, "done")) == "done"
     await tasks.close()
 
 
-async def test_closing_cancels_all_tasks_and_waits_for_them() -> None:
+async def test_closing_cancels_all_background_tasks_and_waits_for_them() -> None:
     tasks, cleaned_up = BackgroundTasks(), []
 
     async def work(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Tests of the delays between attempts."""
+"""Tests of the delays between reconnection attempts."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ def test_delays_double_up_to_the_maximum_and_start_again_after_a_reset() -> None
     assert backoff.next() == 0.5
 
 
-def test_a_delay_that_was_cut_short_does_not_count() -> None:
+def test_a_delay_that_was_interrupted_does_not_increase_the_next_one() -> None:
     backoff = Backoff(0.5, 3.0, jitter=0.0)
     assert backoff.next() == 0.5
     backoff.undo()
@@ -24,7 +24,7 @@ def test_a_delay_that_was_cut_short_does_not_count() -> None:
     assert backoff.next() == 0.5
 
 
-def test_delays_start_again_after_an_attempt_that_lasted_longer_than_the_last_delay() -> None:
+def test_delays_start_again_after_a_connection_that_lasted_longer_than_the_last_delay() -> None:
     backoff = Backoff(1.0, 30.0, jitter=0.0)
     assert [backoff.after(0.0) for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
     assert backoff.after(29.9) == 30.0
@@ -34,20 +34,20 @@ def test_delays_start_again_after_an_attempt_that_lasted_longer_than_the_last_de
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.25])
-def test_jitter_shortens_a_delay(jitter: float) -> None:
+def test_jitter_shortens_a_retry_delay(jitter: float) -> None:
     delays = {Backoff(2.0, 9.0, jitter=jitter).next() for _ in range(50)}
     assert all(2.0 * (1.0 - jitter) <= delay <= 2.0 for delay in delays)
     assert (len(delays) > 1) == bool(jitter)
 
 
 @given(st.floats(0.001, 100), st.integers(0, 100_000), st.floats(0.001, 100))
-def test_no_delay_exceeds_the_maximum(initial: float, attempt: int, maximum: float) -> None:
+def test_no_retry_delay_exceeds_the_maximum(initial: float, attempt: int, maximum: float) -> None:
     delay = exponential(initial, attempt, maximum)
     assert 0 < delay <= maximum
     assert delay <= exponential(initial, attempt + 1, maximum)
 
 
-def test_default_jitter_is_a_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_jitter_of_a_delay_is_a_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
     ranges: list[tuple[float, float]] = []
 
     def uniform(low: float, high: float) -> float:

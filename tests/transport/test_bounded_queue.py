@@ -1,4 +1,4 @@
-"""Tests of queues with limits, and of the task that empties one."""
+"""Tests of bounded queues, and of the task that processes a queue."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def queue_of(*items: str, most: int = 3, bytes_: int = 10) -> BoundedQueue[str]:
     return queue
 
 
-def test_the_oldest_items_are_dropped_over_a_limit() -> None:
+def test_a_bounded_queue_drops_the_oldest_items_over_its_limit() -> None:
     queue = queue_of("aaaa", "bb", "ccc", "dd")
     assert (list(queue.items), queue.bytes, queue.dropped) == (["bb", "ccc", "dd"], 7, 1)
     queue.enqueue("eeeeee")
@@ -29,18 +29,18 @@ def test_the_oldest_items_are_dropped_over_a_limit() -> None:
     assert (list(queue.items), queue.bytes, queue.dropped) == (["f" * 11], 11, 5)
 
 
-def test_items_of_zero_bytes_are_counted() -> None:
+def test_items_of_zero_bytes_count_towards_the_number_of_items() -> None:
     queue = queue_of("", "", "", "")
     assert (queue.count, queue.dropped) == (3, 1)
 
 
-def test_markers_are_neither_counted_nor_dropped() -> None:
+def test_queue_markers_are_neither_counted_nor_dropped() -> None:
     queue = queue_of("-1", "a", "-2", "b", "c", "-3", "d", "-4")
     assert list(queue.items) == ["-1", "-2", "b", "c", "-3", "d", "-4"]
     assert (queue.count, queue.bytes, queue.dropped) == (3, 3, 1)
 
 
-def test_removed_items_reduce_the_number_of_bytes() -> None:
+def test_removing_an_item_reduces_the_number_of_queued_bytes() -> None:
     queue = queue_of("a", "bb", "-", "ccc")
     assert not queue.fits("")
     queue.remove("bb")
@@ -54,7 +54,7 @@ def test_removed_items_reduce_the_number_of_bytes() -> None:
 
 
 @given(st.lists(st.text("-a", max_size=8)), st.integers(1, 5), st.integers(0, 20))
-def test_limits_hold_unless_a_single_item_exceeds_them(
+def test_queue_limits_are_kept_unless_a_single_item_exceeds_them(
     items: list[str], most: int, bytes_: int
 ) -> None:
     queue = queue_of(most=most, bytes_=bytes_)
@@ -79,7 +79,7 @@ class Sender(WorkQueue[str]):
         self.sent.append(item)
 
 
-async def test_a_task_handles_one_item_at_a_time() -> None:
+async def test_the_queue_task_handles_one_item_at_a_time() -> None:
     queue = Sender()
     for item in ("a", "b", "c"):
         queue.enqueue(item)
@@ -107,7 +107,7 @@ async def test_a_paused_queue_keeps_its_items_until_it_is_started() -> None:
 async def test_a_closed_queue_ends_its_task_and_can_be_used_again() -> None:
     queue = Sender()
     queue.enqueue("a")
-    queue.close()  # before the first step of the task
+    queue.close()  # closed before its task has run
     queue.go_on.set()
     queue.enqueue("b")
     async with asyncio.timeout(5):
@@ -127,14 +127,16 @@ async def test_a_closed_queue_ends_its_task_and_can_be_used_again() -> None:
         (["xxxxx"], "", True),
     ],
 )
-def test_an_item_fits_if_both_limits_allow_it(items: list[str], item: str, fits: bool) -> None:
+def test_an_item_fits_into_a_queue_if_both_limits_allow_it(
+    items: list[str], item: str, fits: bool
+) -> None:
     queue: BoundedQueue[str] = BoundedQueue(len, 3, 5)
     for one in items:
         queue.enqueue(one)
     assert queue.fits(item) is fits
 
 
-def test_a_marker_has_no_size() -> None:
+def test_a_queue_marker_has_no_size() -> None:
     queue: BoundedQueue[str] = BoundedQueue(lambda one: None if one == "|" else len(one), 3, 5)
     queue.enqueue("xxxxx")
     assert queue.fits("|")

@@ -1,4 +1,4 @@
-"""Tests of all line channels: over memory, unix sockets and TCP, on both event loops."""
+"""Tests of line channels over memory, Unix sockets and TCP, on both event loops."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 
 class Reader:
-    """Runs a channel and keeps the delivered items."""
+    """Runs a channel and stores the delivered items."""
 
     def __init__(self, channel: LineChannel) -> None:
         self.got: asyncio.Queue[Incoming] = asyncio.Queue()
@@ -86,7 +86,7 @@ async def test_messages_sent_before_closing_are_delivered(pair: Pair) -> None:
         message = await there.next()
         assert isinstance(message, Notification)
         assert message.method == "last words"
-        await there.task  # no error: the peer ended its side
+        await there.task  # raises no error, because the peer ended its side
         await close_all(right)
         await closing
 
@@ -102,7 +102,7 @@ async def test_a_closed_channel_refuses_to_send(pair: Pair) -> None:
         await right.close()
 
 
-async def test_an_invalid_line_does_not_end_a_connection(pair: Pair) -> None:
+async def test_an_invalid_line_does_not_close_the_connection(pair: Pair) -> None:
     async with pair() as (left, right):
         there = Reader(right)
         left.write(b"this is no json\n\n  \n")
@@ -129,7 +129,7 @@ async def test_a_line_over_the_limit_is_reported_once_and_dropped(pair: Pair) ->
 
 
 @pytest.mark.covers("TRN-13")
-async def test_back_pressure_reaches_the_sender(pair: Pair) -> None:
+async def test_back_pressure_reaches_the_sending_task(pair: Pair) -> None:
     async with pair() as (left, right):
         while not left.congested:
             left.send(Notification("n", Raw(b'{"x":"' + b"y" * 100_000 + b'"}')))
@@ -149,7 +149,7 @@ async def test_reading_stops_if_responses_accumulate_for_a_peer_that_does_not_re
     there = Reader(right)
     payload = Raw(b'{"x":"' + b"y" * (1 << 20) + b'"}')
     for i in range(HARD_LIMIT // (1 << 20) + 2):
-        right.send_success(i, payload)  # the left end is not run, so it does not read
+        right.send_success(i, payload)  # the left end does not read, because it is not run yet
     left.send(Notification("ignored for now"))
     await asyncio.sleep(0.01)
     assert there.got.empty()
@@ -169,7 +169,7 @@ async def test_close_does_not_wait_for_a_peer_that_does_not_read(pair: Pair) -> 
         await right.close()
 
 
-async def test_error_of_a_failed_connection_contains_the_address(tmp_path: Path) -> None:
+async def test_the_error_of_a_failed_connection_contains_the_address(tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed, match="nobody.sock"):
         await connect_unix(str(tmp_path / "nobody.sock"))
     with pytest.raises(ConnectFailed, match="127.0.0.1:1"):
@@ -177,7 +177,7 @@ async def test_error_of_a_failed_connection_contains_the_address(tmp_path: Path)
 
 
 class OwnChannel:
-    """A channel without any optional members, as a user may write it."""
+    """A custom channel that lacks all optional members."""
 
     def __init__(self, inner: LineChannel) -> None:
         self._inner = inner
@@ -205,7 +205,7 @@ class OwnChannel:
         await self._inner.close()
 
 
-async def test_a_channel_without_optional_members_gets_the_defaults() -> None:
+async def test_a_channel_that_lacks_optional_members_gets_their_defaults() -> None:
     channel: Any = OwnChannel(memory_pair()[0])
     assert complete_channel(channel) is channel
     hooks = [name for name in vars(SharedStream) if not name.startswith("_")]
@@ -228,11 +228,11 @@ async def test_optional_members_of_a_channel_are_kept() -> None:
     assert (channel.correlates_calls, channel.waits_for_events(1)) == (True, True)
 
 
-def test_a_channel_with_slots_and_missing_members_is_refused() -> None:
+def test_a_channel_with_slots_that_lacks_optional_members_is_rejected() -> None:
     class Closed:
         __slots__ = ()
 
-    with pytest.raises(TypeError, match="Closed has no `id`: derive it from SharedStream"):
+    with pytest.raises(TypeError, match="Closed has no `logins`: derive it from SharedStream"):
         complete_channel(Closed())  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Tests of fair shares of a limited number of items among clients."""
+"""Tests of the fair distribution of a limited number of items among clients."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from fairlead.transport.client_shares import ClientShares, NoShareLeft
 
 
 class Shares(ClientShares[str]):
-    """Shares of strings; those in `busy` are in use, `times` has the last use of the others."""
+    """Shares of strings: `busy` items are in use, and `times` has the last use of idle items."""
 
     def __init__(self, total: int, per_client: int) -> None:
         self.busy: set[str] = set()
@@ -52,17 +52,17 @@ def test_items_in_use_are_not_evicted_at_the_limit_of_a_client() -> None:
         shares.make_room("a")
 
 
-def test_the_client_with_the_most_items_loses_one_at_the_total_limit() -> None:
+def test_at_the_total_limit_the_client_with_the_most_items_loses_an_item() -> None:
     shares = Shares(4, 9).give("a", "a1", "a2", "a3").give("b", "b1")
     assert shares.make_room("c") == "a1"
     assert shares.make_room("b") == "a1"
-    assert shares.make_room("a") == "a1", "the client has the most items"
+    assert shares.make_room("a") == "a1", "client a has the most items"
 
 
-def test_a_busy_item_of_a_client_above_the_fair_share_is_evicted_for_one_below() -> None:
+def test_a_busy_item_of_a_client_above_its_fair_share_is_evicted_for_a_client_below() -> None:
     shares = Shares(4, 9).give("a", "a1", "a2", "a3").give("b", "b1")
     shares.busy = {"a1", "a2", "a3", "b1"}
-    assert shares.make_room("c") == "a1", "three of four is more than a third"
+    assert shares.make_room("c") == "a1", "three of four items exceed a third"
     with pytest.raises(NoShareLeft):
         shares.make_room("a")
 
@@ -70,7 +70,7 @@ def test_a_busy_item_of_a_client_above_the_fair_share_is_evicted_for_one_below()
 def test_a_client_with_its_fair_share_keeps_its_busy_items() -> None:
     shares = Shares(4, 9).give("a", "a1", "a2").give("b", "b1", "b2")
     shares.busy = {"a1", "a2", "b1", "b2"}
-    assert shares.make_room("c") in ("a1", "b1"), "two are above the share of three clients"
+    assert shares.make_room("c") in ("a1", "b1"), "two of four items exceed a third"
     shares = Shares(2, 9).give("a", "a1").give("b", "b1")
     shares.busy = {"a1", "b1"}
     with pytest.raises(NoShareLeft):
@@ -85,14 +85,14 @@ def test_among_clients_with_equally_many_items_the_longest_idle_one_is_evicted()
     assert shares.make_room("c") == "a1"
 
 
-def test_a_client_that_would_reach_the_largest_share_loses_its_own_item() -> None:
+def test_a_client_that_would_hold_the_most_items_loses_its_own_item() -> None:
     shares = Shares(3, 9).give("a", "a1", "a2").give("b", "b1")
     assert shares.make_room("b") == "b1"
     shares = Shares(4, 9).give("a", "a1", "a2", "a3").give("b", "b1")
     assert shares.make_room("b") == "a1"
 
 
-def test_no_share_is_available_with_a_total_of_zero() -> None:
+def test_with_a_limit_of_zero_no_item_is_accepted() -> None:
     shares = Shares(0, 9)
     assert shares.largest() is None
     with pytest.raises(NoShareLeft):
@@ -123,7 +123,7 @@ def test_the_largest_holder_is_updated_when_items_are_discarded() -> None:
 
 
 @pytest.mark.parametrize(("busy", "found"), [(31, "a31"), (32, None)])
-def test_a_search_examines_32_items_and_the_next_one_continues_after_them(
+def test_a_search_examines_32_items_and_the_next_search_continues_after_them(
     busy: int, found: str | None
 ) -> None:
     items = [f"a{number:02}" for number in range(40)]
@@ -137,7 +137,7 @@ def test_a_search_examines_32_items_and_the_next_one_continues_after_them(
         assert shares.make_room("a") == "a32"
 
 
-def test_by_default_no_item_is_idle() -> None:
+def test_items_count_as_in_use_by_default() -> None:
     limit = Limit(1, "items", "client", "refused")
     shares = ClientShares[str](1, 1, limit)
     shares.add("a", "a1")

@@ -7,7 +7,7 @@ import pytest
 from fairlead.transport.drain_waiter import DrainWaiter
 
 
-async def test_all_tasks_are_woken_by_one_event() -> None:
+async def test_one_drain_event_wakes_all_waiting_tasks() -> None:
     waiter = DrainWaiter()
     tasks = [asyncio.create_task(waiter.wait()) for _ in range(3)]
     await asyncio.sleep(0)
@@ -16,7 +16,7 @@ async def test_all_tasks_are_woken_by_one_event() -> None:
         await asyncio.gather(*tasks)
 
 
-async def test_a_cancelled_task_leaves_the_others_waiting() -> None:
+async def test_a_cancelled_task_leaves_other_tasks_waiting() -> None:
     waiter = DrainWaiter()
     first, second = (asyncio.create_task(waiter.wait()) for _ in range(2))
     await asyncio.sleep(0)
@@ -29,7 +29,7 @@ async def test_a_cancelled_task_leaves_the_others_waiting() -> None:
         await second
 
 
-async def test_an_event_before_the_wait_is_ignored() -> None:
+async def test_a_drain_event_before_the_wait_is_ignored() -> None:
     waiter = DrainWaiter()
     waiter.wake()
     task = asyncio.create_task(waiter.wait())

@@ -1,4 +1,4 @@
-"""Tests of the channel of lines between a source and a sink."""
+"""Tests of the channel that exchanges lines through a source and a sink."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class Ends:
-    """A source and a sink that record the calls of the channel."""
+    """A source and a sink that record calls by the channel."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -57,7 +57,7 @@ class Ends:
 async def channel_with(fd: int | None = None) -> tuple[LineChannel, Ends]:
     channel, ends = LineChannel(TransportContext(transport_type="memory")), Ends()
     channel.attach(ends, ends, fd)
-    assert ends.told == ["pause"]  # until the channel is run
+    assert ends.told == ["pause"]  # the source is paused until the channel is run
     ends.told.clear()
     return channel, ends
 
@@ -89,12 +89,12 @@ async def test_bytes_that_arrive_before_run_are_delivered_first() -> None:
     assert got == [NOTE, NOTE]
     channel.received(LINE.rstrip())
     channel.read_ended(None)
-    channel.read_ended(OSError("too late to matter"))
+    channel.read_ended(OSError("second error"))
     await running
     assert len(got) == 3  # the last line needs no line end
 
 
-async def test_error_of_a_broken_source_is_reported() -> None:
+async def test_the_error_of_a_failed_source_is_reported() -> None:
     channel, _ = await channel_with()
     running = asyncio.create_task(channel.run(lambda message: None))
     channel.read_ended(OSError("broken"))
@@ -102,7 +102,7 @@ async def test_error_of_a_broken_source_is_reported() -> None:
         await running
 
 
-async def test_sending_fails_before_attach_and_after_the_end() -> None:
+async def test_sending_fails_before_attach_and_after_the_channel_ended() -> None:
     channel = LineChannel(TransportContext(transport_type="memory"))
     with pytest.raises(ChannelClosed, match="not open") as closed:
         channel.send(NOTE)
@@ -119,7 +119,7 @@ async def test_sending_fails_before_attach_and_after_the_end() -> None:
     assert ends.written == [LINE]
 
 
-async def test_writes_of_one_turn_of_the_loop_are_joined() -> None:
+async def test_messages_sent_in_one_loop_iteration_are_written_together() -> None:
     channel, ends = await channel_with()
     channel.join_writes()
     channel.join_writes()
@@ -133,7 +133,7 @@ async def test_writes_of_one_turn_of_the_loop_are_joined() -> None:
     assert ends.written[1:] == [answer]
 
 
-async def test_many_joined_writes_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_joined_messages_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "JOIN", 3)
     channel, ends = await channel_with()
     channel.join_writes()
@@ -147,14 +147,16 @@ async def test_many_joined_writes_are_written_at_once(monkeypatch: pytest.Monkey
     assert len(ends.written) == 2
 
 
-async def test_joined_writes_bypass_an_empty_transport(pipe: tuple[int, int]) -> None:
+async def test_joined_messages_are_written_directly_if_the_transport_is_empty(
+    pipe: tuple[int, int],
+) -> None:
     theirs, ours = pipe
     channel, ends = await channel_with(ours)
     channel.join_writes()
     channel.send(NOTE)
     await asyncio.sleep(0)
     assert (os.read(theirs, 100), ends.written) == (LINE, [])
-    ends.queued = 1  # queued bytes come first
+    ends.queued = 1  # with queued bytes, the line must not be written directly
     channel.join_writes()
     channel.send(NOTE)
     await asyncio.sleep(0)
@@ -162,7 +164,7 @@ async def test_joined_writes_bypass_an_empty_transport(pipe: tuple[int, int]) ->
     channel.write_ended(None)
 
 
-async def test_the_rest_of_a_write_that_does_not_fit_into_a_pipe_goes_to_the_transport(
+async def test_the_rest_of_a_write_that_does_not_fit_into_a_pipe_is_passed_to_the_transport(
     pipe: tuple[int, int],
 ) -> None:
     theirs, ours = pipe
@@ -176,10 +178,12 @@ async def test_the_rest_of_a_write_that_does_not_fit_into_a_pipe_goes_to_the_tra
     channel.write_ended(None)
 
 
-async def test_never_read_is_true_until_the_peer_reads_from_the_pipe(pipe: tuple[int, int]) -> None:
+async def test_a_message_counts_as_never_read_until_the_peer_reads_from_its_pipe(
+    pipe: tuple[int, int],
+) -> None:
     theirs, ours = pipe
     channel, ends = await channel_with(ours)
-    assert not channel.never_read()  # no byte written yet
+    assert not channel.never_read()  # no byte has been written yet
     channel.join_writes()
     channel.send(NOTE)
     await asyncio.sleep(0)
@@ -193,7 +197,9 @@ async def test_never_read_is_true_until_the_peer_reads_from_the_pipe(pipe: tuple
     assert not channel.never_read()
 
 
-async def test_never_read_keeps_its_value_after_the_end(pipe: tuple[int, int]) -> None:
+async def test_the_result_of_never_read_does_not_change_after_the_end(
+    pipe: tuple[int, int],
+) -> None:
     channel, _ = await channel_with(pipe[1])
     channel.join_writes()
     channel.send(NOTE)
@@ -202,7 +208,7 @@ async def test_never_read_keeps_its_value_after_the_end(pipe: tuple[int, int]) -
     assert channel.never_read()
 
 
-async def test_senders_wait_until_a_sink_has_room() -> None:
+async def test_senders_wait_until_the_sink_has_room() -> None:
     channel, _ = await channel_with()
     await channel.drain()
     channel.pause_writing()
@@ -232,7 +238,7 @@ async def test_reading_stops_while_the_write_queue_is_too_long() -> None:
     assert ends.told == ["pause"]
     running = asyncio.create_task(channel.run(lambda message: None))
     await asyncio.sleep(0)
-    assert ends.told == ["pause"]  # `run` does not resume it
+    assert ends.told == ["pause"]  # `run` does not resume the paused source
     channel.resume_writing()
     channel.resume_writing()
     assert ends.told == ["pause", "resume"]
@@ -257,7 +263,7 @@ async def test_closing_waits_a_limited_time_for_queued_bytes() -> None:
         stuck.send(NOTE)
 
 
-async def test_closing_writes_joined_messages() -> None:
+async def test_closing_writes_messages_that_wait_to_be_joined() -> None:
     channel, ends = await channel_with()
     channel.join_writes()
     channel.send(NOTE)
@@ -265,7 +271,7 @@ async def test_closing_writes_joined_messages() -> None:
     assert ends.written == [LINE]
 
 
-async def test_a_failed_write_ends_the_run() -> None:
+async def test_a_failed_write_ends_the_channel() -> None:
     channel, _ = await channel_with()
     running = asyncio.create_task(channel.run(lambda message: None))
     await asyncio.sleep(0)
@@ -288,7 +294,7 @@ class Transport(asyncio.ReadTransport, asyncio.WriteTransport):
         self.told.append(high)
 
 
-async def test_pipe_protocols_report_to_their_channel() -> None:
+async def test_pipe_protocols_report_events_to_their_channel() -> None:
     transport = Transport()
     channel, _ = await channel_with()
     reader = ReadPipeProtocol(channel)
@@ -330,7 +336,7 @@ async def test_sending_after_the_end_of_a_sink_raises_its_first_reason(
 ) -> None:
     channel, _ = await channel_with()
     channel.write_ended(exc)
-    channel.write_ended(OSError("another"))  # the first reason is kept
+    channel.write_ended(OSError("another"))  # the first reason for the end is kept
     with pytest.raises(ChannelClosed) as closed:
         channel.send(NOTE)
     assert (closed.value.reason, closed.value.delivered) == (reason, False)
@@ -340,7 +346,7 @@ async def test_sending_after_the_end_of_a_sink_raises_its_first_reason(
     assert again.value is not closed.value
 
 
-async def test_a_source_that_breaks_without_a_text_is_reported_by_the_exception_type() -> None:
+async def test_a_source_error_without_text_is_reported_by_its_exception_type() -> None:
     channel, _ = await channel_with()
     channel.read_ended(ConnectionResetError())
     with pytest.raises(ChannelClosed) as closed:
@@ -348,7 +354,7 @@ async def test_a_source_that_breaks_without_a_text_is_reported_by_the_exception_
     assert closed.value.reason == "ConnectionResetError"
 
 
-async def test_waiting_senders_get_the_reason_of_the_end() -> None:
+async def test_waiting_senders_receive_the_reason_of_the_end() -> None:
     channel, _ = await channel_with()
     channel.pause_writing()
     waiting = asyncio.create_task(channel.drain())
@@ -413,7 +419,7 @@ async def test_lines_are_held_back_while_the_write_queue_is_too_long() -> None:
     channel.received(LINE * 3)
     assert (len(got), ends.told, WRITE_QUEUE.hits) == (1, ["pause"], hits + 1)
     channel.received(LINE * 2)
-    assert len(got) == 1, "later lines wait too"
+    assert len(got) == 1, "later lines are held back too"
     channel.resume_writing()
     assert (len(got), ends.told) == (5, ["pause", "resume"])
     channel.pause_writing()
@@ -493,7 +499,7 @@ async def test_a_channel_works_without_a_duplicate_of_its_descriptor() -> None:
     assert ends.written == [LINE]
 
 
-async def test_the_first_message_bypasses_the_transport(pipe: tuple[int, int]) -> None:
+async def test_the_first_message_is_written_directly_to_the_pipe(pipe: tuple[int, int]) -> None:
     theirs, ours = pipe
     channel, ends = await channel_with(ours)
     channel.send(NOTE)
@@ -503,7 +509,7 @@ async def test_the_first_message_bypasses_the_transport(pipe: tuple[int, int]) -
     channel.write_ended(None)
 
 
-async def test_a_pipe_that_is_broken_at_the_first_message_was_never_read() -> None:
+async def test_never_read_is_true_if_the_pipe_breaks_at_the_first_message() -> None:
     theirs, ours = os.pipe()
     os.set_blocking(ours, False)
     os.close(theirs)
@@ -515,7 +521,7 @@ async def test_a_pipe_that_is_broken_at_the_first_message_was_never_read() -> No
     os.close(ours)
 
 
-async def test_a_first_message_into_a_full_pipe_goes_to_the_transport(
+async def test_a_first_message_is_passed_to_the_transport_if_the_pipe_is_full(
     pipe: tuple[int, int],
 ) -> None:
     _, ours = pipe
@@ -529,7 +535,7 @@ async def test_a_first_message_into_a_full_pipe_goes_to_the_transport(
     channel.write_ended(None)
 
 
-async def test_joined_writes_leave_a_broken_pipe_to_the_transport() -> None:
+async def test_joined_writes_to_a_broken_pipe_are_left_to_the_transport() -> None:
     theirs, ours = os.pipe()
     os.set_blocking(ours, False)
     channel, ends = await channel_with(ours)
@@ -546,7 +552,7 @@ async def test_joined_writes_leave_a_broken_pipe_to_the_transport() -> None:
 # Joined writes
 
 
-async def test_thirty_two_messages_are_written_together() -> None:
+async def test_up_to_thirty_two_messages_are_written_together() -> None:
     channel, ends = await channel_with()
     channel.join_writes()
     for _ in range(31):
@@ -562,7 +568,7 @@ async def test_thirty_two_messages_are_written_together() -> None:
     assert ends.written[1:] == [LINE * 32]
 
 
-async def test_joined_writes_are_dropped_with_their_sink() -> None:
+async def test_joined_messages_are_dropped_when_the_sink_closes() -> None:
     channel, ends = await channel_with()
     channel.join_writes()
     channel.send(NOTE)
@@ -571,7 +577,7 @@ async def test_joined_writes_are_dropped_with_their_sink() -> None:
     assert ends.written == []
 
 
-async def test_joined_writes_count_towards_the_hard_limit() -> None:
+async def test_joined_messages_count_towards_the_hard_limit() -> None:
     channel, ends = await channel_with()
     channel.pause_writing()
     ends.queued = lines.HARD_LIMIT + 1
@@ -582,7 +588,7 @@ async def test_joined_writes_count_towards_the_hard_limit() -> None:
     assert ends.told == ["pause"]
 
 
-async def test_a_forwarded_request_is_one_line() -> None:
+async def test_a_forwarded_request_is_written_as_one_line() -> None:
     channel, ends = await channel_with()
     channel.send_request(3, "m", Raw(b'{"a":1}'))
     assert ends.written == [b'{"jsonrpc":"2.0","id":3,"method":"m","params":{"a":1}}\n']
@@ -591,7 +597,7 @@ async def test_a_forwarded_request_is_one_line() -> None:
 # Closing
 
 
-async def test_closing_ends_the_run_and_both_ends() -> None:
+async def test_closing_a_channel_ends_its_run_and_closes_both_ends() -> None:
     channel, ends = await channel_with()
     running = asyncio.create_task(channel.run(lambda message: None))
     await asyncio.sleep(0)
@@ -605,7 +611,7 @@ async def test_closing_ends_the_run_and_both_ends() -> None:
     assert ends.told == ["close", "close"]
 
 
-async def test_closing_does_nothing_before_attach_or_after_the_end() -> None:
+async def test_closing_has_no_effect_before_attach_or_after_the_end() -> None:
     channel = LineChannel(TransportContext(transport_type="memory"))
     await channel.close()
     await channel.run(lambda message: None)
@@ -615,7 +621,7 @@ async def test_closing_does_nothing_before_attach_or_after_the_end() -> None:
     assert ends.told == []
 
 
-async def test_an_exception_of_abort_is_ignored() -> None:
+async def test_an_exception_while_aborting_a_sink_is_ignored() -> None:
     channel, ends = await channel_with()
 
     def fails() -> None:
@@ -625,7 +631,9 @@ async def test_an_exception_of_abort_is_ignored() -> None:
     await channel.close_sink(linger=0)
 
 
-async def test_closing_waits_two_seconds(virtual_time: VirtualTime) -> None:
+async def test_closing_a_channel_waits_two_seconds_for_queued_bytes(
+    virtual_time: VirtualTime,
+) -> None:
     channel, ends = await channel_with()
     begun = virtual_time.now
     await channel.close()
@@ -643,7 +651,7 @@ async def test_a_socket_protocol_reports_both_directions_to_its_channel() -> Non
     await asyncio.sleep(0)
     both.data_received(LINE)
     assert got == [NOTE]
-    assert both.eof_received() is True, "our side stays open"
+    assert both.eof_received() is True, "the writing side stays open"
     await running
     channel.send(NOTE)
     channel, _ = await channel_with()

@@ -1,4 +1,4 @@
-"""Tests of the distinction between failures of a server and exhausted resources of this machine."""
+"""Tests that exhausted local resources are distinguished from failures of a server."""
 
 import errno
 import resource
@@ -34,7 +34,7 @@ from fairlead.transport.stdio.child_process import spawn
         (ValueError("embedded null byte"), True, None),
     ],
 )
-def test_exhausted_resources_are_distinguished_from_failures(
+def test_exhausted_local_resources_are_distinguished_from_other_failures(
     cause: BaseException, spawning: bool, missing: str | None
 ) -> None:
     assert exhausted_resource(cause, spawning=spawning) == missing
@@ -49,7 +49,9 @@ def test_exhausted_resources_are_distinguished_from_failures(
         assert error.public == "is away"
 
 
-async def test_a_start_without_free_descriptors_is_a_local_failure(tmp_path: Path) -> None:
+async def test_a_start_without_free_descriptors_is_reported_as_a_local_failure(
+    tmp_path: Path,
+) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = []
     try:

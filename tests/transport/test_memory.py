@@ -1,4 +1,4 @@
-"""Tests of channel pairs in memory."""
+"""Tests of channel pairs that are connected in memory."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from fairlead.wire import Notification
 
 
 class End:
-    """One end of a pair, run until it is closed."""
+    """One end of a channel pair, run until it is closed."""
 
     def __init__(self, channel: LineChannel) -> None:
         self.channel = channel
@@ -54,7 +54,7 @@ async def test_messages_are_delivered_to_the_other_end_in_order() -> None:
     await closed(left, right)
 
 
-async def test_messages_sent_before_the_end_are_delivered() -> None:
+async def test_messages_sent_before_closing_are_delivered() -> None:
     left, right = map(End, memory_pair())
     left.run()
     right.run()
@@ -70,7 +70,7 @@ async def test_messages_sent_before_the_end_are_delivered() -> None:
     await closed(left, right)
 
 
-async def test_a_channel_is_congested_while_the_other_end_does_not_read() -> None:
+async def test_a_channel_is_congested_while_the_other_end_is_not_run() -> None:
     left, right = map(End, memory_pair())
     left.run()
     await turns()
@@ -96,7 +96,7 @@ async def test_a_message_over_the_limit_is_reported_as_too_long() -> None:
     await closed(left, right)
 
 
-async def test_aborting_drops_queued_messages() -> None:
+async def test_aborting_a_channel_drops_queued_messages() -> None:
     left, right = map(End, memory_pair())
     left.run()
     await turns()

@@ -51,7 +51,7 @@ async def test_connecting_can_be_cancelled_at_any_step_without_leaking_descripto
         finished = 0
         for turns in range(1, 12):
             finished += not await cancelled_after(turns, asyncio.create_task(connect()))
-            for _ in range(3):  # the listener notices the end later
+            for _ in range(3):  # the listener detects a closed connection with a delay
                 await asyncio.sleep(0.001)
             for channel in accepted:
                 await channel.close()
@@ -68,7 +68,9 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-async def test_an_address_without_a_listener_is_in_the_error(tmp_path: Path) -> None:
+async def test_the_error_for_an_address_without_a_listener_contains_the_address(
+    tmp_path: Path,
+) -> None:
     path, port = str(tmp_path / "none"), free_port()
     with pytest.raises(ConnectFailed, match=f"Could not connect to the unix socket {path}: ") as no:
         await connect_unix(path)
@@ -77,7 +79,7 @@ async def test_an_address_without_a_listener_is_in_the_error(tmp_path: Path) -> 
         await connect_tcp("127.0.0.1", port)
 
 
-async def test_connecting_takes_at_most_thirty_seconds(
+async def test_connecting_to_a_socket_takes_at_most_thirty_seconds(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(*args: object) -> None:
@@ -90,7 +92,7 @@ async def test_connecting_takes_at_most_thirty_seconds(
     assert virtual_time.now - begun == 30.0
 
 
-async def test_a_connection_carries_lines_and_has_its_address_as_context() -> None:
+async def test_a_socket_connection_exchanges_lines_and_has_its_address_as_context() -> None:
     got: asyncio.Queue[Any] = asyncio.Queue()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,7 +1,7 @@
 """Tests of the types of the public API. `make check` checks this file, and `pytest` runs it.
 
-mypy and pyright, both strict, know the type of every name here. `assert_type` fails in a type
-checker if a name is missing or has become `Any`; at run time it does nothing.
+Strict mypy and pyright must infer the type of every name in this file. In a type checker,
+`assert_type` fails if a name is missing or has the type `Any`; at run time it has no effect.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -129,7 +129,7 @@ def also_marked(text: str) -> str:
     return text
 
 
-def test_decorators_keep_the_types_of_functions() -> None:
+def test_registration_decorators_keep_the_types_of_functions() -> None:
     assert_type(add(1, 2), int)
     assert_type(plot(), Image)
     assert_type(train_of(7), dict[str, int])
@@ -166,7 +166,7 @@ def text_of(block: ContentBlock) -> str:
     return block.type
 
 
-def test_content_blocks_have_their_type() -> None:
+def test_content_blocks_have_their_own_types() -> None:
     assert text_of(TextContent(text="a")) == "a"
     assert text_of(Image(b"").block()) == "image"
 

@@ -51,7 +51,7 @@ def raw(value: Any) -> Raw:
 
 
 def pretty(part: Raw) -> Raw:
-    """Return the JSON as another program may write it: indented, with line ends of Windows."""
+    """Return the JSON indented and with Windows line ends, as other programs may write it."""
     return Raw(msgspec.json.format(bytes(part), indent=2).replace(b"\n", b"\r\n"))
 
 
@@ -91,13 +91,13 @@ def plain(error: RemoteProtocolError) -> tuple[int, int | str | None]:
 
 @pytest.mark.covers("RPC-02", "RPC-03", "RPC-04", "RPC-05", "RPC-06")
 @given(messages)
-def test_encoded_message_decodes_to_the_same_message(message: Message) -> None:
+def test_an_encoded_message_decodes_to_the_same_message(message: Message) -> None:
     assert decode(encode(message)) == message
 
 
 @pytest.mark.covers("RPC-08")
 @given(messages)
-def test_a_frame_is_utf_8_json_on_one_line(message: Message) -> None:
+def test_an_encoded_frame_is_utf_8_json_on_one_line(message: Message) -> None:
     frame = encode(message)
     assert b"\n" not in frame
     assert b"\r" not in frame
@@ -158,7 +158,7 @@ def test_escapes_and_meta_in_params_are_preserved() -> None:
 
 
 def messy_frames() -> st.SearchStrategy[bytes]:
-    """Generate noise, JSON that is not a message, and messages that were cut or changed."""
+    """Generate random bytes, JSON that is not a message, and truncated or modified messages."""
     whole = messages.map(encode)
     cut = st.tuples(whole, st.integers(0, 80)).map(lambda pair: pair[0][: pair[1]])
     bent = st.tuples(whole, st.integers(0, 200), st.binary(max_size=3)).map(
@@ -184,7 +184,7 @@ def test_decoding_raises_only_remote_protocol_errors(frame: bytes) -> None:
 @settings(max_examples=examples(200))
 @given(messages.map(encode) | messy_frames())
 def test_trailing_space_does_not_change_the_decoded_message(frame: bytes) -> None:
-    """A trailing space prevents the fast path of the decoder for common requests."""
+    """The trailing space disables the decoder's fast path for common requests."""
     assert [told(item) for item in outcome(frame)] == [told(item) for item in outcome(frame + b" ")]
 
 
@@ -219,7 +219,7 @@ def outcome(frame: bytes) -> tuple[Message | RemoteProtocolError, ...]:
         b"[1,2",
     ],
 )
-def test_invalid_json_is_a_parse_error(frame: bytes) -> None:
+def test_invalid_json_raises_a_parse_error(frame: bytes) -> None:
     assert plain(refusal(frame)) == (PARSE_ERROR, None)
 
 
@@ -263,19 +263,19 @@ def test_an_invalid_message_raises_an_error_that_has_its_id(members: bytes) -> N
     "version", [b"", b'"jsonrpc":"1.0",', b'"jsonrpc":2.0,', b'"jsonrpc":null,', b'"jsonrpc":[],']
 )
 @pytest.mark.parametrize("rest", [b"", b',"unknown":1'])
-def test_message_without_jsonrpc_2_0_is_refused(version: bytes, rest: bytes) -> None:
+def test_a_message_without_jsonrpc_2_0_is_rejected(version: bytes, rest: bytes) -> None:
     frame = b'{%b"id":"x","method":"m"%b}' % (version, rest)
     assert plain(refusal(frame)) == (INVALID_REQUEST, "x")
 
 
-def test_jsonrpc_version_may_contain_escapes() -> None:
+def test_the_jsonrpc_version_may_contain_escapes() -> None:
     request = b'{"jsonrpc":"2\\u002e0","id":1,"method":"m"%b}'
     assert decode(request % b"") == Request(1, "m")
     assert decode(request % b',"x":1') == Request(1, "m", UNSET, {"x": Raw(b"1")})
 
 
 @pytest.mark.covers("RPC-07")
-def test_members_of_an_envelope_determine_the_kind_of_message() -> None:
+def test_the_members_of_an_envelope_determine_the_kind_of_message() -> None:
     assert decode(b'{"jsonrpc":"2.0","id":1,"method":"m"}') == Request(1, "m")
     assert decode(b'{"jsonrpc":"2.0","method":"m"}') == Notification("m")
     assert decode(b'{"jsonrpc":"2.0","id":1,"result":null}') == Success(1, Raw(b"null"))
@@ -294,7 +294,7 @@ def test_null_params_of_a_message_count_as_absent() -> None:
 
 @pytest.mark.covers("RPC-02", "RPC-10")
 @given(ids, st.booleans())
-def test_ids_keep_their_value_and_type(request_id: int | str, is_error: bool) -> None:
+def test_decoded_ids_keep_their_value_and_type(request_id: int | str, is_error: bool) -> None:
     frame = b'{"jsonrpc":"2.0","id":%b,"method":"m"}' % msgspec.json.encode(request_id)
     request = decode(frame)
     assert request == Request(request_id, "m")
@@ -315,13 +315,13 @@ def test_fractions_booleans_and_null_are_not_ids(written: bytes, rest: bytes) ->
 
 
 @pytest.mark.parametrize("written", [b"1.0", b"true", b"[1]", b"{}"])
-def test_error_response_with_an_invalid_id_is_refused(written: bytes) -> None:
+def test_an_error_response_with_an_invalid_id_is_rejected(written: bytes) -> None:
     frame = b'{"jsonrpc":"2.0","id":%b,"error":{"code":5,"message":"no"}}' % written
     assert plain(refusal(frame)) == (INVALID_REQUEST, None)
 
 
 @pytest.mark.parametrize("member", [b"", b'"id":null,'])
-def test_error_response_may_have_no_id_or_a_null_id(member: bytes) -> None:
+def test_an_error_response_may_have_no_id_or_a_null_id(member: bytes) -> None:
     frame = b'{"jsonrpc":"2.0",%b"error":{"code":-32700,"message":"?"}}' % member
     message = decode(frame)
     error = Raw(b'{"code":-32700,"message":"?"}')
@@ -338,7 +338,7 @@ def test_integers_beyond_64_bits_are_valid_ids() -> None:
         assert encode_success(number, b"{}") == frame
 
 
-def test_integer_id_of_5000_digits_is_refused_and_not_rounded() -> None:
+def test_an_integer_id_of_5000_digits_is_rejected_and_not_rounded() -> None:
     digits = b"9" * 5000
     assert plain(refusal(b'{"jsonrpc":"2.0","id":%b,"method":"m"}' % digits)) == (
         INVALID_REQUEST,
@@ -348,7 +348,7 @@ def test_integer_id_of_5000_digits_is_refused_and_not_rounded() -> None:
     assert encode(decode(kept)) == kept  # type: ignore[arg-type]
 
 
-# Members of the envelope that JSON-RPC does not define.
+# Envelope members that JSON-RPC does not define.
 
 
 @pytest.mark.covers("RPC-06")
@@ -379,7 +379,7 @@ def test_only_the_last_of_duplicate_keys_is_used_and_forwarded() -> None:
 
 
 @pytest.mark.covers("RPC-08")
-def test_a_nested_object_cannot_become_a_line_of_its_own() -> None:
+def test_a_nested_object_is_not_written_on_a_separate_line() -> None:
     smuggled = b'{"jsonrpc":"2.0","id":9,"method":"tools/call"}'
     body = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"x":\n%b\n}}' % smuggled
     frame = encode(decode(body))  # type: ignore[arg-type]
@@ -390,8 +390,8 @@ def test_a_nested_object_cannot_become_a_line_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("control", [b"\n", b"\r"])
-def test_raw_line_end_inside_a_string_is_a_parse_error(control: bytes) -> None:
-    """The line end could not be removed without changing the text."""
+def test_a_raw_line_end_inside_a_string_raises_a_parse_error(control: bytes) -> None:
+    """Removing the line end would change the text."""
     for place in (b'"params":{"a":"x%by"}', b'"params":{"x%by":1}', b'"x%by":1'):
         frame = b'{"jsonrpc":"2.0","id":1,"method":"m",%b}' % (place % control)
         assert plain(refusal(frame)) == (PARSE_ERROR, None)
@@ -409,7 +409,7 @@ def test_raw_line_end_inside_a_string_is_a_parse_error(control: bytes) -> None:
         (rb"\\ud83d\ud83d", rb"\\ud83d\ufffd"),
     ],
 )
-def test_lone_surrogate_is_replaced_and_counted(sent: bytes, read: bytes) -> None:
+def test_a_lone_surrogate_is_replaced_and_counted(sent: bytes, read: bytes) -> None:
     decoder = Decoder()
     frame = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"%b"}}'
     assert decoder.decode(frame % sent) == Request(1, "m", Raw(b'{"a":"%b"}' % read))
@@ -425,7 +425,7 @@ def test_surrogate_pairs_and_escaped_backslashes_are_preserved(good: bytes) -> N
     assert decoder.repaired == 0
 
 
-def test_lone_surrogate_is_replaced_in_every_member() -> None:
+def test_a_lone_surrogate_is_replaced_in_every_member() -> None:
     frame = rb'{"jsonrpc":"2.0","id":"\ud83d","method":"\ud83d","\ud83d":"\ud83d"}'
     replaced = Raw(rb'"\ufffd"')
     assert decode(frame) == Request("\ufffd", "\ufffd", UNSET, {"\ufffd": replaced})
@@ -433,7 +433,7 @@ def test_lone_surrogate_is_replaced_in_every_member() -> None:
     assert batch == Batch((Request("\ufffd", "\ufffd", UNSET, {"\ufffd": replaced}),))
 
 
-def test_lone_surrogate_in_invalid_json_is_a_parse_error() -> None:
+def test_a_lone_surrogate_in_invalid_json_raises_a_parse_error() -> None:
     decoder = Decoder()
     with pytest.raises(RemoteProtocolError) as caught:
         decoder.decode(rb'{"jsonrpc":"2.0","id":1,"method":"\ud83d"')
@@ -441,7 +441,7 @@ def test_lone_surrogate_in_invalid_json_is_a_parse_error() -> None:
     assert decoder.repaired == 0
 
 
-def test_lone_surrogate_is_replaced_when_a_message_is_encoded() -> None:
+def test_a_lone_surrogate_is_replaced_when_a_message_is_encoded() -> None:
     request = Request("\ud83d", "m\udc00", Raw(b'{"n":1.50}'), {"\ud83d": Raw(b"1.0")})
     assert decode(encode(request)) == Request(
         "\ufffd", "m\ufffd", Raw(b'{"n":1.50}'), {"\ufffd": Raw(b"1.0")}
@@ -467,7 +467,7 @@ def test_lone_surrogate_is_replaced_when_a_message_is_encoded() -> None:
         b'[{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"%b"}}]',
     ],
 )
-def test_invalid_utf_8_inside_a_raw_part_is_a_parse_error(frame: bytes, bad: bytes) -> None:
+def test_invalid_utf_8_inside_a_raw_part_raises_a_parse_error(frame: bytes, bad: bytes) -> None:
     assert plain(refusal(frame % bad)) == (PARSE_ERROR, None)
 
 
@@ -477,7 +477,7 @@ def nested(levels: int) -> bytes:
 
 
 def deeper(frames: int, frame: bytes) -> Any:
-    """Decode with this many more frames on the stack."""
+    """Decode a frame with this many additional stack frames."""
     return decode(frame) if frames == 0 else deeper(frames - 1, frame)
 
 
@@ -499,12 +499,12 @@ def test_128_levels_of_nesting_are_decoded_from_a_deep_stack() -> None:
         b"[" * 100_000,
     ],
 )
-def test_nesting_deeper_than_the_stack_is_a_parse_error(frame: bytes) -> None:
+def test_nesting_deeper_than_the_stack_raises_a_parse_error(frame: bytes) -> None:
     assert plain(refusal(frame)) == (PARSE_ERROR, None)
 
 
 @pytest.mark.parametrize("word", [b"NaN", b"Infinity", b"-Infinity", b"nan"])
-def test_nan_and_infinity_are_not_json(word: bytes) -> None:
+def test_nan_and_infinity_are_rejected_as_invalid_json(word: bytes) -> None:
     frame = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"n":%b}}' % word
     assert plain(refusal(frame)) == (PARSE_ERROR, None)
 
@@ -522,7 +522,7 @@ def test_nan_and_infinity_are_not_json(word: bytes) -> None:
         (b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"n":NaN}}', None),
     ],
 )
-def test_unreadable_response_names_the_request_it_answers(
+def test_the_error_for_an_unreadable_response_contains_the_id_of_its_request(
     frame: bytes, answers: int | str | None
 ) -> None:
     error = refusal(frame)
@@ -556,7 +556,7 @@ def test_decoded_items_of_a_batch_do_not_keep_the_frame_in_memory() -> None:
 
 @pytest.mark.covers("RPC-13")
 @given(st.lists(messages, min_size=1, max_size=5))
-def test_array_of_messages_is_a_batch(batch: list[Message]) -> None:
+def test_an_array_of_messages_is_decoded_as_a_batch(batch: list[Message]) -> None:
     frame = b" [%b] " % b" , ".join(encode(message) for message in batch)
     assert decode(frame) == Batch(tuple(batch))
 
@@ -579,8 +579,8 @@ def test_an_empty_batch_is_rejected() -> None:
     assert plain(refusal(b" [ ] ")) == (INVALID_REQUEST, None)
 
 
-def test_batch_has_a_limit_of_items_and_bytes() -> None:
-    """Each item `1,` costs two bytes on the wire and about a thousand bytes as an exception."""
+def test_the_number_of_items_and_bytes_in_a_batch_is_limited() -> None:
+    """Without a limit, an item `1,` of two bytes would become an exception of about 1000 bytes."""
     note = b'{"jsonrpc":"2.0","method":"m"}'
     most = decode(b"[" + b",".join([note] * MAX_BATCH) + b"]")
     assert isinstance(most, Batch)
@@ -591,7 +591,7 @@ def test_batch_has_a_limit_of_items_and_bytes() -> None:
     )
 
 
-def test_batch_with_too_many_invalid_items_is_refused() -> None:
+def test_a_batch_with_too_many_invalid_items_is_rejected() -> None:
     mistakes = decode(b"[" + b"1," * (MAX_BATCH_MISTAKES - 1) + b"1]")
     assert isinstance(mistakes, Batch)
     assert len(mistakes.items) == MAX_BATCH_MISTAKES
@@ -660,7 +660,7 @@ def all_lines(splitter: LineSplitter, chunks: list[bytes]) -> list[bytes | TooLo
 
 
 def expected(stream: bytes, limit: int) -> list[bytes | TooLong]:
-    """Return the expected lines by a slow reference implementation."""
+    """Return the expected lines, computed by a slow reference implementation."""
     out: list[bytes | TooLong] = []
     at_start = True
     *whole, last = stream.split(b"\n")
@@ -678,14 +678,16 @@ def expected(stream: bytes, limit: int) -> list[bytes | TooLong]:
 
 @pytest.mark.covers("RPC-08")
 @given(streams, st.lists(st.integers(0, 300), max_size=12), st.sampled_from([4, 16, 1000]))
-def test_lines_do_not_depend_on_the_chunks(stream: bytes, places: list[int], limit: int) -> None:
+def test_decoded_lines_do_not_depend_on_the_chunks(
+    stream: bytes, places: list[int], limit: int
+) -> None:
     lines = all_lines(LineSplitter(limit), cut(stream, places))
     assert lines == expected(stream, limit)
     assert all(type(line) is bytes for line in lines if not isinstance(line, TooLong))
 
 
 @given(streams, st.sampled_from([4, 1000]))
-def test_lines_are_the_same_if_bytes_arrive_one_by_one(stream: bytes, limit: int) -> None:
+def test_decoded_lines_are_the_same_if_bytes_arrive_one_by_one(stream: bytes, limit: int) -> None:
     drip = [stream[i : i + 1] for i in range(len(stream))]
     assert all_lines(LineSplitter(limit), drip) == expected(stream, limit)
 
@@ -703,7 +705,7 @@ def test_buffered_bytes_never_exceed_the_limit(
     assert splitter.held == 0
 
 
-def test_line_is_returned_when_its_end_arrives() -> None:
+def test_a_line_is_returned_when_its_end_arrives() -> None:
     splitter = LineSplitter()
     assert splitter.feed(b'{"a":') == []
     assert splitter.held == 5
@@ -720,7 +722,7 @@ def test_crlf_ends_a_line() -> None:
     assert splitter.feed(b"\n{}\r\n\r\n") == [b"{}", b"{}"]
 
 
-def test_blank_lines_and_blanks_around_a_line_are_dropped() -> None:
+def test_blank_lines_and_blanks_around_a_line_are_removed() -> None:
     assert LineSplitter().feed(b"\n \t\r\n\x0b\x0c\n  {} \t\n") == [b"{}"]
 
 
@@ -731,7 +733,7 @@ def test_a_byte_order_mark_is_dropped_once_at_the_start() -> None:
     assert LineSplitter().feed(BOM + b"\n{}\n") == [b"{}"]
 
 
-def test_last_line_may_lack_its_line_end() -> None:
+def test_the_last_line_may_lack_its_line_end() -> None:
     splitter = LineSplitter()
     assert splitter.feed(b"{}\n{}") == [b"{}"]
     assert splitter.finish() == [b"{}"]
@@ -757,7 +759,7 @@ def test_a_line_over_the_limit_is_reported_once_and_the_next_is_read() -> None:
     assert splitter.feed(b"z\n{}\n") == [TooLong(50_009, (b"x" * 8 + b"y" * 200)[:200]), b"{}"]
 
 
-def test_reported_start_of_a_too_long_line_does_not_depend_on_the_chunks() -> None:
+def test_the_reported_start_of_a_too_long_line_does_not_depend_on_the_chunks() -> None:
     line = bytes(range(48, 123)) * 10
     for size in (1, 7, 64, 199, 200, 201, 750):
         chunks = [line[i : i + size] for i in range(0, len(line), size)]
@@ -779,7 +781,7 @@ def test_memory_is_bounded_for_a_line_of_any_length() -> None:
     assert splitter.finish() == [TooLong(500 * len(chunk), chunk[:200])]
 
 
-def test_single_bytes_share_one_buffer() -> None:
+def test_single_bytes_are_collected_in_one_buffer() -> None:
     splitter = LineSplitter()
     tracemalloc.start()
     try:
@@ -793,7 +795,7 @@ def test_single_bytes_share_one_buffer() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(5000, 1, 5000), (1, 5000, 1, 1), (4095, 4096, 4097)])
-def test_large_and_small_pieces_keep_their_order(sizes: tuple[int, ...]) -> None:
+def test_large_and_small_chunks_of_a_line_stay_in_order(sizes: tuple[int, ...]) -> None:
     pieces = [bytes([65 + n]) * size for n, size in enumerate(sizes)]
     splitter = LineSplitter()
     for piece in pieces:
@@ -803,7 +805,7 @@ def test_large_and_small_pieces_keep_their_order(sizes: tuple[int, ...]) -> None
 
 @pytest.mark.parametrize(("size", "fits"), [(20, True), (21, False)])
 @pytest.mark.parametrize("pieces", [1, 2])
-def test_length_limit_applies_to_the_fast_path_for_one_line(
+def test_the_length_limit_applies_to_the_fast_path_for_one_line(
     size: int, fits: bool, pieces: int
 ) -> None:
     line = b"{" + b" " * (size - 2) + b"}"

@@ -12,7 +12,7 @@ from fairlead.wire import single_line, to_json
 
 HALF = "\ud83d"  # a lone surrogate
 
-# Strings as Python has them, including lone surrogates.
+# Python strings, which may contain lone surrogates.
 strings = st.text(st.characters(), max_size=8) | st.sampled_from([HALF, "\udc00", "a\udcff"])
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | strings,
@@ -47,7 +47,7 @@ def test_an_encoded_string_keeps_its_length_and_encodable_characters(text: str) 
     assert read == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in joined)
 
 
-def test_lone_surrogate_is_replaced_and_a_pair_is_joined() -> None:
+def test_a_lone_surrogate_is_replaced_and_a_pair_is_joined() -> None:
     assert to_json({HALF: [HALF + "x", ("\udc00",)]}) == '{"�":["�x",["�"]]}'.encode()
     assert to_json("\ud83d\ude00") == '"😀"'.encode()
     assert to_json("\ufeff" + HALF) == '"\ufeff�"'.encode()
@@ -76,7 +76,7 @@ def test_json_on_one_line_is_returned_unchanged() -> None:
     assert single_line(frame) is frame
 
 
-def test_value_without_a_json_form_raises_an_error() -> None:
+def test_a_value_without_a_json_form_raises_an_error() -> None:
     with pytest.raises(TypeError):
         to_json(object())
     with pytest.raises(TypeError):

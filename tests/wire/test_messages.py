@@ -14,7 +14,7 @@ from fairlead.wire.messages import size_of
 
 
 @pytest.mark.covers("RPC-01")
-def test_kinds_of_messages_have_long_aliases() -> None:
+def test_message_types_have_long_aliases() -> None:
     assert wire.JsonRpcRequest is Request
     assert wire.JsonRpcNotification is Notification
     assert wire.JsonRpcResponse is Success
@@ -42,7 +42,7 @@ def test_json_rpc_error_codes_have_named_constants() -> None:
 
 
 @pytest.mark.covers("RPC-05")
-def test_error_object_contains_data_if_given() -> None:
+def test_an_error_object_contains_data_if_given() -> None:
     assert failure(1, -5, "no") == Failure(1, -5, "no", Raw(b'{"code":-5,"message":"no"}'))
     assert failure("a", -5, "no", {"why": [1]}) == Failure(
         "a", -5, "no", Raw(b'{"code":-5,"message":"no","data":{"why":[1]}}')
@@ -55,14 +55,14 @@ def test_error_object_contains_data_if_given() -> None:
     st.text(st.characters(exclude_categories=["Cs"])),
     st.none() | st.booleans() | st.lists(st.integers(), max_size=3),
 )
-def test_failure_decodes_to_the_same_failure(
+def test_an_encoded_failure_decodes_to_the_same_failure(
     request_id: int | str | None, code: int, message: str, data: object
 ) -> None:
     made = failure(request_id, code, message, data)
     assert decode(encode(made)) == made
 
 
-def test_error_for_an_unreadable_request_has_a_null_id_or_none() -> None:
+def test_the_error_for_an_unreadable_request_has_a_null_id_or_none() -> None:
     assert encode(failure(None, -32700, "?")) == (
         b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}'
     )
@@ -89,13 +89,13 @@ def test_messages_are_immutable_and_compare_by_value() -> None:
         (Notification("abc", Raw(b'{"a":1}')), 10),
     ],
 )
-def test_size_of_a_message_counts_method_and_params(
+def test_the_size_of_a_message_counts_method_and_params(
     message: Request | Notification, size: int
 ) -> None:
     assert size_of(message) == size
 
 
-def test_the_message_of_an_error_is_cut_at_its_limit() -> None:
+def test_the_message_of_an_error_is_truncated_at_its_limit() -> None:
     hits = ERROR_TEXT.hits
     assert failure(1, -1, "x" * ERROR_TEXT.value).message == "x" * ERROR_TEXT.value
     assert ERROR_TEXT.hits == hits
@@ -104,7 +104,7 @@ def test_the_message_of_an_error_is_cut_at_its_limit() -> None:
     assert ERROR_TEXT.hits == hits + 1
 
 
-def test_the_size_of_the_data_of_an_error_is_limited() -> None:
+def test_the_size_of_error_data_is_limited() -> None:
     around = len('{"code":-1,"message":"x","data":""}')
     fits = failure(1, -1, "x", "d" * (ERROR_DATA.value - around))
     assert len(bytes(fits.error)) == ERROR_DATA.value

@@ -1,4 +1,4 @@
-"""Tests of shortened texts of a peer."""
+"""Tests of shortening text from a peer for messages."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_quoted_text_has_at_most_200_characters_by_default() -> None:
     assert len(quoted("x" * 201)) == 202
 
 
-def test_a_value_is_quoted_as_its_shortened_repr() -> None:
+def test_a_value_is_quoted_as_its_truncated_repr() -> None:
     assert (quoted("a'b"), quoted(1), quoted(["x"])) == ('"a\'b"', "1", "['x']")
     assert quoted("abcdefghij", 9) == "'abcde…hij'"
     assert quoted([1, 2, 3, 4], 9) == "[1, 2… 4]"

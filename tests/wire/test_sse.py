@@ -21,13 +21,13 @@ def parse(stream: bytes, limit: int = 1 << 20) -> list[Event | EventTooLong]:
 
 
 def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
-    """Split the stream into pieces, some of them empty."""
+    """Split the stream into chunks, some of them empty."""
     places = sorted(place % (len(stream) + 1) for place in cuts)
     return [stream[a:b] for a, b in zip([0, *places], [*places, len(stream)], strict=True)]
 
 
 def by_the_book(stream: bytes) -> list[tuple[str, bytes, str]]:
-    """Parse the whole stream by the algorithm of the standard: type, data, last id.
+    """Parse a whole stream with the algorithm of the standard; return type, data and last id.
 
     https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
     """
@@ -93,7 +93,7 @@ def test_events_in_random_bytes_do_not_depend_on_the_chunks(stream: bytes, cuts:
 
 @pytest.mark.covers("SSE-01")
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
-def test_every_line_ending_ends_a_line(end: bytes) -> None:
+def test_every_kind_of_line_ending_ends_a_line(end: bytes) -> None:
     stream = end.join([b"event: x", b"id: 1", b"retry: 20", b"data: a", b"data: b", b"", b""])
     assert parse(stream) == [Event(b"a\nb", "x", "1", 20)]
     parser = EventParser()
@@ -101,7 +101,7 @@ def test_every_line_ending_ends_a_line(end: bytes) -> None:
     assert each == [Event(b"a\nb", "x", "1", 20)]
 
 
-def test_event_that_ends_with_cr_is_returned_at_once() -> None:
+def test_an_event_that_ends_with_cr_is_returned_at_once() -> None:
     parser = EventParser()
     assert parser.feed(b"data: 1\r\n\r") == [Event(b"1")]
     assert parser.feed(b"\ndata: 2\n\n") == [Event(b"2")]
@@ -141,18 +141,18 @@ def test_the_fields_of_server_sent_events_are_parsed(stream: bytes, events: list
     assert parse(stream) == events
 
 
-def test_parser_can_continue_with_the_last_id_of_an_earlier_stream() -> None:
+def test_a_parser_can_continue_with_the_last_id_of_an_earlier_stream() -> None:
     parser = EventParser()
     parser.last_id = "7"
     assert parser.feed(b"data: x\n\n") == [Event(b"x", id="7")]
     assert parser.feed(b"id: 8\n") == []
-    assert parser.last_id == "7"  # not before the event is complete
+    assert parser.last_id == "7"  # the id changes only when the event is complete
     assert parser.feed(b"\n") == [Event(b"", id="8")]
 
 
 @pytest.mark.covers("SSE-01")
 @pytest.mark.parametrize("size", [1, 7, 64, 10_000])
-def test_an_event_over_the_limit_is_counted_and_not_kept(size: int) -> None:
+def test_an_event_over_the_limit_is_counted_and_dropped(size: int) -> None:
     parser = EventParser(100)
     stream = b"id: 4\ndata: " + b"x" * 5000 + b"\ndata: more\n\ndata: next\n\n"
     found: list[Event | EventTooLong] = []
@@ -164,7 +164,7 @@ def test_an_event_over_the_limit_is_counted_and_not_kept(size: int) -> None:
 
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_an_event_of_exactly_the_limit_is_kept(size: int, start: bytes) -> None:
+def test_an_event_of_exactly_the_limit_is_returned(size: int, start: bytes) -> None:
     stream = start + b"data: 1234\n\ndata: 5678\n\n"
     parser = EventParser(10)
     found = [e for at in range(0, len(stream), size) for e in parser.feed(stream[at : at + size])]
@@ -172,7 +172,7 @@ def test_an_event_of_exactly_the_limit_is_kept(size: int, start: bytes) -> None:
     assert parse(b"data: 12345\n\n", 10) == [EventTooLong(11)]
 
 
-def test_limit_applies_to_all_lines_of_an_event_together() -> None:
+def test_the_size_limit_applies_to_all_lines_of_an_event_together() -> None:
     parser = EventParser(100)
     for _ in range(1000):
         assert parser.feed(b"data: x\n") == []
@@ -191,7 +191,7 @@ def test_long_comments_are_not_part_of_an_event(size: int) -> None:
     assert found == [Event(b"1\n2"), Event(b"3")]
 
 
-def test_an_event_with_a_too_long_id_is_dropped_instead_of_cut() -> None:
+def test_an_event_with_a_too_long_id_is_dropped_instead_of_truncated() -> None:
     parser = EventParser(10)
     parser.feed(b"id: 12")
     parser.feed(b"34567890")
@@ -227,7 +227,7 @@ def test_an_encoded_event_is_parsed_to_the_same_event(
         ("event: x\ndata: [DONE]\ndata: oops\r\ndata: [1]\n", [1]),
         ("data: null\n", None),
         ('data: {"a": 1}\rdata: 2', {"a": 1}),
-        ('data: "\u2028"\n', "\u2028"),  # not a line end
+        ('data: "\u2028"\n', "\u2028"),  # U+2028 is not a line end
         (' {"whole": true} ', {"whole": True}),
         ("data:{}\n", None),  # only `data: ` with a space is accepted
         ("data: \n", None),
@@ -237,7 +237,7 @@ def test_an_encoded_event_is_parsed_to_the_same_event(
         ("[" * 100_000, None),
     ],
 )
-def test_parse_sse_returns_the_first_value(text: str, value: Any) -> None:
+def test_parse_sse_returns_the_data_of_the_first_event(text: str, value: Any) -> None:
     assert parse_sse(text) == value
 
 

@@ -48,5 +48,5 @@ if habit == "sleepy":
 for line in sys.stdin:
     parsed = json.loads(line)
     if habit == "crashes" and not heard and parsed["method"] != "initialize":
-        sys.exit("the first message is initialize")
+        sys.exit("the first message must be initialize")
     serve(parsed)

@@ -1,4 +1,4 @@
-"""`official.py` with features that require more of a client; the same as `ours_full.py`."""
+"""`official.py` with server requests, templates and changes, equivalent to `ours_full.py`."""
 
 from typing import Annotated, Any
 
@@ -225,7 +225,7 @@ async def unsubscribe(ctx: Any, params: UnsubscribeRequestParams) -> EmptyResult
     return EmptyResult()
 
 
-# `MCPServer` has no API for handshake-era subscriptions; its low-level server has.
+# `MCPServer` has no API for handshake-era subscriptions, but its low-level server has.
 beneath = server._lowlevel_server
 beneath.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
 beneath.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)

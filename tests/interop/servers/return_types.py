@@ -53,7 +53,7 @@ class Mixed(enum.Enum):
     TEXT = "b"
 
 
-class Code(str, enum.Enum):  # noqa: UP042 - its str() is not its value
+class Code(str, enum.Enum):  # noqa: UP042 - str() must differ from the value
     A = "a"
 
 
@@ -121,7 +121,7 @@ class Film(typing_extensions.TypedDict):
 
 
 class Options(TypedDict, total=False):
-    """Some options."""
+    """Options with default values."""
 
     depth: int
     name: str | None
@@ -174,7 +174,7 @@ class Annotated_:
 
 
 class Pair(NamedTuple):
-    """The annotation for Fairlead and the one for the official SDK, each with a value."""
+    """Annotations and values for Fairlead and for the official SDK."""
 
     ours: tuple[Any, Any]
     official: tuple[Any, Any]
@@ -332,7 +332,7 @@ ROWS: dict[str, Any] = {
     "limited_text": (Annotated[str, Field(min_length=1, max_length=5, pattern="^a")], "ab"),
     "annotated_optional": (Annotated[int | None, Field(description="maybe")], None),
     "positive": (list[PositiveInt], [3]),
-    # Values of other types than declared
+    # Values whose types differ from the declared types
     "number_in_text": (int, "5"),
     "whole_float": (int, 1.0),
     "tuple_as_list": (list[int], (1, 2)),

@@ -1,4 +1,4 @@
-"""A Fairlead server with requests, notifications and changes, for the TypeScript client."""
+"""A Fairlead server with server requests, notifications and changes, for the TypeScript client."""
 
 import asyncio
 import itertools

@@ -86,7 +86,7 @@ def server(version: str = "2025-11-25", **capabilities: Any) -> Conversation:
 
 
 def client(revision: Revision = NEWEST_HANDSHAKE) -> Conversation:
-    """Return a client that knows its server and has sent no request yet."""
+    """Return a client that has completed the handshake and has sent no request."""
     us = Conversation(ConversationRole.CLIENT, US, principal=ANONYMOUS)
     us.set_agreement(Agreement(revision=revision))
     if revision.handshake:
@@ -114,7 +114,7 @@ def strayed(event: ConversationEvent) -> Message:
 
 
 @pytest.mark.covers("PRO-01", "PRO-07")
-def test_handshake_in_one_chunk_is_applied_line_by_line() -> None:
+def test_a_handshake_received_in_one_chunk_is_applied_line_by_line() -> None:
     us, decoder = Conversation(ConversationRole.SERVER, principal=ANONYMOUS), Decoder()
     call = Request(1, "tools/call", raw({"name": "echo"}))
     chunk = b"".join(encode(m) + b"\n" for m in (introduction(roots={}), INITIALIZED, call))
@@ -134,7 +134,7 @@ def test_handshake_in_one_chunk_is_applied_line_by_line() -> None:
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_server_agrees_to_the_requested_revision(revision: Revision) -> None:
+def test_a_server_agrees_to_the_requested_revision(revision: Revision) -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     event = us.receive(introduction(0, revision.value))
     assert isinstance(event, RequestReceived)
@@ -164,7 +164,7 @@ def test_requests_before_the_handshake_are_refused_with_a_list_of_supported_vers
 
 
 @pytest.mark.covers("PRO-01")
-def test_ping_may_come_before_the_handshake() -> None:
+def test_a_ping_is_accepted_before_the_handshake() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     event = us.receive(Request("p", "ping"))
     assert event == RequestReceived(
@@ -199,14 +199,14 @@ def test_requests_between_initialize_and_initialized_are_served() -> None:
         Raw(b'{"protocolVersion":null,"capabilities":{}}'),
     ],
 )
-def test_a_malformed_initialize_is_refused_and_may_be_tried_again(params: Any) -> None:
+def test_a_malformed_initialize_is_rejected_and_may_be_sent_again(params: Any) -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     assert refusal(us.receive(Request(1, "initialize", params))) == (1, -32602)
     assert us.state is SessionState.UNINITIALIZED
     assert asked(us.receive(introduction(1))) == introduction(1)
 
 
-def test_a_second_initialize_is_refused_and_changes_nothing() -> None:
+def test_a_second_initialize_is_rejected_and_has_no_effect() -> None:
     us = server("2025-06-18", roots={})
     before = us.session
     assert refusal(us.receive(introduction(5, "2024-11-05"))) == (5, -32600)
@@ -225,7 +225,7 @@ def test_initialized_without_initialize_does_not_activate_the_session() -> None:
 
 @pytest.mark.covers("PRO-01")
 @pytest.mark.parametrize("method", ["tools/list", "tools/call", "resources/read", "x/y"])
-def test_client_sends_only_handshake_requests_before_the_handshake(method: str) -> None:
+def test_a_client_sends_only_handshake_requests_before_the_handshake(method: str) -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     with pytest.raises(LocalProtocolError) as caught:
         us.request(method)
@@ -239,7 +239,7 @@ def test_client_sends_only_handshake_requests_before_the_handshake(method: str) 
     assert us.request(method) == Request(4, method)
 
 
-def test_ungated_client_may_send_any_request() -> None:
+def test_an_ungated_client_may_send_any_request_before_the_handshake() -> None:
     us = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
     assert us.request("tools/list") == Request(1, "tools/list")
 
@@ -257,7 +257,7 @@ def test_a_client_becomes_active_when_it_sends_initialized() -> None:
 
 
 @pytest.mark.covers("PRO-07")
-def test_stateless_agreement_activates_the_client() -> None:
+def test_a_stateless_agreement_activates_the_client() -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     us.set_agreement(Agreement(revision=NEWEST))
     assert us.state is SessionState.ACTIVE
@@ -278,25 +278,26 @@ def test_initialized_activates_only_a_client_in_the_middle_of_a_handshake() -> N
     assert by_hand.state is SessionState.ACTIVE
 
 
-def test_server_may_ping_during_initialize_and_right_after_its_response() -> None:
+def test_a_server_may_ping_during_initialize_and_right_after_its_response() -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     ping = Request("p", "ping")
-    assert strayed(us.receive(ping)) == ping  # no request was sent yet
+    assert strayed(us.receive(ping)) == ping  # the client has not sent a request yet
     initialize = us.request("initialize")
     assert us.receive(ping) == RequestReceived(
         ping, Caller(NEWEST_HANDSHAKE, False, ANONYMOUS), ParamsHead()
     )
     assert us.mark_answered("p")
     assert isinstance(us.receive(Success(initialize.id, Raw(b"{}"))), ResponseReceived)
-    assert asked(us.receive(ping)) == ping  # the response is not processed yet
+    # The client has not processed the response to initialize yet.
+    assert asked(us.receive(ping)) == ping
     assert strayed(us.receive(Request("r", "roots/list"))) == Request("r", "roots/list")
 
 
-# Requests of the peer.
+# Requests from the peer.
 
 
 @pytest.mark.covers("RPC-09", "RPC-10")
-def test_id_of_a_pending_request_cannot_be_reused() -> None:
+def test_the_id_of_a_pending_request_cannot_be_reused() -> None:
     us = server()
     assert asked(us.receive(Request(1, "ping"))).id == 1
     assert refusal(us.receive(Request(1, "tools/list"))) == (1, -32600)
@@ -318,7 +319,7 @@ def test_equal_ids_of_both_sides_do_not_collide() -> None:
 
 
 @pytest.mark.covers("PRO-18")
-def test_requests_in_flight_in_both_directions_may_end_in_any_order() -> None:
+def test_pending_requests_in_both_directions_may_end_in_any_order() -> None:
     us = server(roots={})
     ours = [us.request("roots/list").id for _ in range(5)]
     theirs = [asked(us.receive(Request(n, "tools/list"))).id for n in range(1, 6)]
@@ -329,7 +330,7 @@ def test_requests_in_flight_in_both_directions_may_end_in_any_order() -> None:
     assert us.closed() == ()
 
 
-def test_deeply_nested_request_is_accepted_from_a_deeper_stack() -> None:
+def test_a_deeply_nested_request_is_accepted_from_a_deeper_stack() -> None:
     us, decoder = server(), Decoder()
 
     def deeper(frames: int, message: Message) -> ConversationEvent:
@@ -352,7 +353,7 @@ def test_deeply_nested_request_is_accepted_from_a_deeper_stack() -> None:
 
 
 @pytest.mark.covers("PRO-20")
-def test_stateless_request_neither_needs_nor_makes_a_handshake() -> None:
+def test_a_stateless_request_neither_needs_nor_performs_a_handshake() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     request = stateless(1, progressToken="t")
     meta = Meta("t", NEWEST.value, Raw(b"{}"))
@@ -377,7 +378,7 @@ def test_requests_of_both_eras_may_alternate() -> None:
 
 
 @pytest.mark.covers("PRO-20", "RPC-11")
-def test_stateless_request_with_incomplete_metadata_is_refused() -> None:
+def test_a_stateless_request_with_incomplete_metadata_is_refused() -> None:
     us = server()
     half = Request(1, "tools/list", raw({"_meta": {VERSION: "2026-07-28"}}))
     assert refusal(us.receive(half)) == (1, -32602)
@@ -391,7 +392,7 @@ def test_stateless_request_with_incomplete_metadata_is_refused() -> None:
     assert not us.mark_answered(2)
 
 
-def test_initialize_in_a_stateless_envelope_makes_no_handshake() -> None:
+def test_initialize_with_stateless_metadata_performs_no_handshake() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     event = us.receive(stateless(1, "initialize"))
     assert isinstance(event, RequestReceived)
@@ -399,7 +400,7 @@ def test_initialize_in_a_stateless_envelope_makes_no_handshake() -> None:
     assert us.state is SessionState.UNINITIALIZED
 
 
-def test_stateless_request_with_the_id_of_the_handshake_can_be_cancelled() -> None:
+def test_a_stateless_request_with_the_id_of_initialize_can_be_cancelled() -> None:
     us = server()
     assert asked(us.receive(stateless(0))).id == 0
     assert us.receive(cancellation(0)) == RequestCancelled(0, "", cancellation(0))
@@ -423,7 +424,7 @@ def test_request_ids_are_integers_from_1_and_never_reused() -> None:
 
 
 @pytest.mark.covers("RPC-09")
-def test_string_ids_have_a_random_part_a_time_and_a_number() -> None:
+def test_string_ids_consist_of_a_random_part_a_time_and_a_number() -> None:
     ones = [
         Conversation(ConversationRole.CLIENT, id_format="string", principal=ANONYMOUS)
         for _ in range(2)
@@ -434,7 +435,7 @@ def test_string_ids_have_a_random_part_a_time_and_a_number() -> None:
     assert all(re.fullmatch(r"[0-9a-f]{16}-[0-9a-f]+-[0-9]+", str(id_)) for id_ in ids)
 
 
-def test_request_that_cannot_be_encoded_is_not_pending() -> None:
+def test_a_request_that_cannot_be_encoded_is_not_pending() -> None:
     us = client()
     with pytest.raises(TypeError):
         us.request("tools/call", {"name": object()})
@@ -444,7 +445,7 @@ def test_request_that_cannot_be_encoded_is_not_pending() -> None:
 
 
 @pytest.mark.covers("PRO-20")
-def test_requests_carry_the_metadata_of_their_era() -> None:
+def test_requests_contain_the_metadata_of_their_era() -> None:
     stamp = {**STATELESS_META, CAPABILITIES: {"tools": {}}}
     stamp["io.modelcontextprotocol/clientInfo"] = {"name": "us", "version": "2"}
 
@@ -471,7 +472,7 @@ def test_requests_carry_the_metadata_of_their_era() -> None:
     assert sent(client(), "tools/call", track=True) == {"a": 1, "_meta": {"progressToken": 1}}
 
 
-def test_server_sends_only_requests_its_client_declared() -> None:
+def test_a_server_sends_only_requests_that_its_client_declared() -> None:
     us = server(roots={}, elicitation={})
     assert us.request("roots/list") == Request(1, "roots/list")
     assert us.request("elicitation/create") == Request(2, "elicitation/create")
@@ -482,14 +483,14 @@ def test_server_sends_only_requests_its_client_declared() -> None:
     assert caught.value.code == -32601
 
 
-def test_server_sends_only_requests_of_the_revision() -> None:
+def test_a_server_sends_only_requests_that_exist_in_the_revision() -> None:
     us = server("2025-03-26", elicitation={})
     with pytest.raises(LocalProtocolError, match="not part of 2025-03-26") as caught:
         us.request("elicitation/create")
     assert caught.value.code == -32601
 
 
-def test_server_sends_no_requests_before_the_handshake() -> None:
+def test_a_server_sends_no_requests_before_the_handshake() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     us.receive(stateless(1))
     for method in ("roots/list", "ping"):
@@ -516,7 +517,7 @@ def test_a_second_response_to_a_request_is_unmatched() -> None:
 
 @pytest.mark.covers("RPC-10", "RPC-12")
 @pytest.mark.parametrize("request_id", ["1", 0, 2, -1, "", 10**30])
-def test_response_with_an_unknown_id_is_unmatched(request_id: RequestId) -> None:
+def test_a_response_with_an_unknown_id_is_unmatched(request_id: RequestId) -> None:
     us = client()
     assert us.request("tools/list").id == 1
     answer = Success(request_id, Raw(b"{}"))
@@ -525,7 +526,7 @@ def test_response_with_an_unknown_id_is_unmatched(request_id: RequestId) -> None
 
 
 @pytest.mark.covers("RPC-12")
-def test_response_to_an_abandoned_request_is_unmatched() -> None:
+def test_a_response_to_an_abandoned_request_is_unmatched() -> None:
     us = client()
     request = us.request("tools/call")
     assert us.abandon(request.id, "timeout") == Notification(
@@ -536,7 +537,7 @@ def test_response_to_an_abandoned_request_is_unmatched() -> None:
 
 
 @pytest.mark.parametrize("absent", [True, False])
-def test_error_without_an_id_is_unmatched(absent: bool) -> None:
+def test_an_error_without_an_id_is_unmatched(absent: bool) -> None:
     us = client()
     us.request("tools/list")
     answer = failure(None, -32700, "?", absent_id=absent)
@@ -576,7 +577,7 @@ def test_malformed_cancellations_are_unmatched(params: Any) -> None:
     assert us.mark_answered(1)
 
 
-def test_initialize_is_never_cancelled() -> None:
+def test_an_initialize_request_cannot_be_cancelled() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     us.receive(introduction(0))
     assert isinstance(us.receive(cancellation(0)), UnmatchedMessage)
@@ -587,7 +588,7 @@ def test_initialize_is_never_cancelled() -> None:
 
 
 @pytest.mark.covers("PRO-18")
-def test_client_accepts_the_cancellation_of_a_request_with_the_id_of_initialize() -> None:
+def test_a_client_accepts_the_cancellation_of_a_request_with_the_id_of_initialize() -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     assert us.request("initialize").id == 1
     us.receive(Success(1, Raw(b"{}")))
@@ -598,7 +599,7 @@ def test_client_accepts_the_cancellation_of_a_request_with_the_id_of_initialize(
 
 
 @pytest.mark.covers("PRO-18")
-def test_server_may_cancel_its_own_request_with_the_id_of_the_handshake() -> None:
+def test_a_server_may_cancel_its_own_request_with_the_id_of_initialize() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     us.receive(introduction(1, roots={}))
     us.mark_answered(1)
@@ -610,7 +611,7 @@ def test_server_may_cancel_its_own_request_with_the_id_of_the_handshake() -> Non
 
 
 @pytest.mark.covers("PRO-18")
-def test_late_cancellation_does_not_affect_an_own_request_with_the_same_id() -> None:
+def test_a_late_cancellation_does_not_affect_a_request_of_this_side_with_the_same_id() -> None:
     us = server(roots={})
     assert us.request("roots/list").id == 1
     assert strayed(us.receive(cancellation(1))) == cancellation(1)
@@ -638,7 +639,7 @@ def test_progress_is_matched_with_a_pending_request(revision: Revision) -> None:
     assert isinstance(us.receive(progress(1)), UnmatchedMessage)
 
 
-def test_a_server_accepts_progress_of_its_requests() -> None:
+def test_a_server_accepts_progress_for_its_requests() -> None:
     us = server(sampling={})
     us.request("sampling/createMessage", track=True)
     assert us.receive(progress(1)) == ProgressReceived(1, progress(1))
@@ -665,7 +666,7 @@ TO_CLIENT = [
 
 @pytest.mark.covers("PRO-15", "PRO-17")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_notification_in_the_wrong_direction_is_unmatched(revision: Revision) -> None:
+def test_a_notification_in_the_wrong_direction_is_unmatched(revision: Revision) -> None:
     at_server, at_client = server(revision.value), client(revision)
     for method in TO_CLIENT:
         message = Notification(method)
@@ -679,7 +680,7 @@ def test_notification_in_the_wrong_direction_is_unmatched(revision: Revision) ->
 
 
 @pytest.mark.covers("PRO-15", "PRO-17")
-def test_direction_of_notifications_is_checked_without_a_handshake() -> None:
+def test_the_direction_of_notifications_is_checked_without_a_handshake() -> None:
     at_server, at_client = (
         Conversation(ConversationRole.SERVER, principal=ANONYMOUS),
         client(NEWEST),
@@ -705,7 +706,7 @@ def test_unknown_notifications_are_accepted_in_both_directions() -> None:
 
 
 @pytest.mark.covers("PRO-10", "PRO-11")
-def test_every_kind_of_message_is_accepted_in_both_directions() -> None:
+def test_requests_and_notifications_are_accepted_in_both_directions() -> None:
     us, them = server(roots={}), client()
     assert asked(us.receive(them.request("tools/list"))) == Request(1, "tools/list")
     assert asked(them.receive(us.request("roots/list"))) == Request(1, "roots/list")
@@ -717,7 +718,7 @@ def test_every_kind_of_message_is_accepted_in_both_directions() -> None:
         assert side.receive(message) == NotificationReceived(message)
 
 
-def test_client_accepts_requests_only_in_the_handshake_era() -> None:
+def test_a_client_accepts_requests_only_in_the_handshake_era() -> None:
     ping = Request(1, "ping")
     assert asked(client().receive(ping)) == ping
     us = client(NEWEST)
@@ -729,7 +730,7 @@ def test_client_accepts_requests_only_in_the_handshake_era() -> None:
     assert not us.mark_answered(1)
 
 
-def test_ungated_client_accepts_requests_of_the_server_after_initialize() -> None:
+def test_an_ungated_client_accepts_server_requests_after_initialize() -> None:
     us = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
     question = Request("q", "sampling/createMessage")
     assert strayed(us.receive(question)) == question
@@ -742,7 +743,7 @@ def test_ungated_client_accepts_requests_of_the_server_after_initialize() -> Non
 
 @pytest.mark.covers("PRO-07")
 @pytest.mark.parametrize("make", [server, client, lambda: client(NEWEST)])
-def test_closing_refuses_new_requests_and_completes_pending_ones(make: Any) -> None:
+def test_closing_rejects_new_requests_and_ends_pending_requests(make: Any) -> None:
     us = make()
     ours = us.request("ping")
     us.closing()
@@ -757,7 +758,7 @@ def test_closing_refuses_new_requests_and_completes_pending_ones(make: Any) -> N
     assert us.state is SessionState.CLOSED
 
 
-def test_request_from_before_closing_may_still_be_answered() -> None:
+def test_a_request_received_before_closing_may_still_be_answered() -> None:
     us = server()
     us.receive(Request(1, "tools/call"))
     us.closing()
@@ -783,7 +784,7 @@ def test_a_closed_conversation_cannot_be_reopened(revision: Revision) -> None:
     us.request("initialize")
     us.closed()
     us.closing()
-    # the response is processed after the connection closed
+    # a response that is processed after the connection was closed
     us.set_agreement(Agreement(revision=revision))
     us.notification("notifications/initialized")
     assert us.state is SessionState.CLOSED
@@ -798,7 +799,7 @@ def test_a_closed_conversation_cannot_be_reopened(revision: Revision) -> None:
 
 
 @pytest.mark.covers("PRO-14")
-def test_a_session_of_the_server_is_a_snapshot() -> None:
+def test_the_session_attribute_of_a_server_is_a_snapshot() -> None:
     us = Conversation(ConversationRole.SERVER, US, session_id="s", principal=ANONYMOUS)
     ours: Any = {
         "server_info": {"name": "us", "version": "2"},
@@ -818,7 +819,7 @@ def test_a_session_of_the_server_is_a_snapshot() -> None:
 
 
 @pytest.mark.covers("PRO-14")
-def test_a_session_of_the_client_is_a_snapshot() -> None:
+def test_the_session_attribute_of_a_client_is_a_snapshot() -> None:
     us = Conversation(ConversationRole.CLIENT, US, principal=ANONYMOUS)
     agreement = Agreement(
         revision=NEWEST,
@@ -843,14 +844,14 @@ def test_a_session_of_the_client_is_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize("odd", [b"null", b"5", b"[" * 100_000, b'{"n":' + b"9" * 5000 + b"}"])
-def test_session_omits_undecodable_capabilities_and_server_info(odd: bytes) -> None:
+def test_a_session_omits_capabilities_and_server_info_that_cannot_be_decoded(odd: bytes) -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     us.set_agreement(Agreement(revision=NEWEST, capabilities=odd, server_info=odd))
     assert (us.session.server_info, us.session.server_capabilities) == (None, None)
 
 
 @pytest.mark.covers("RPC-13")
-def test_servers_accept_batches_in_one_revision_and_clients_always() -> None:
+def test_a_server_accepts_batches_in_one_revision_and_a_client_in_every_revision() -> None:
     taking = [revision for revision in HANDSHAKE if server(revision.value).accepts_batches]
     assert taking == [Revision.V2025_03_26]
     assert not Conversation(ConversationRole.SERVER, principal=ANONYMOUS).accepts_batches
@@ -861,7 +862,7 @@ def test_servers_accept_batches_in_one_revision_and_clients_always() -> None:
     assert Conversation(ConversationRole.CLIENT, principal=ANONYMOUS).accepts_batches
 
 
-def test_error_id_of_an_unreadable_request_depends_on_the_era() -> None:
+def test_the_id_in_the_error_for_an_unreadable_request_depends_on_the_era() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     assert us.null_error_id  # JSON-RPC requires null while the era is unknown
     us.receive(stateless(1))
@@ -873,7 +874,7 @@ def test_error_id_of_an_unreadable_request_depends_on_the_era() -> None:
     assert [client(revision).null_error_id for revision in Revision] == [True] * 4 + [False]
 
 
-# Any messages in any order.
+# Arbitrary messages in any order.
 
 IDS: st.SearchStrategy[RequestId] = st.sampled_from([0, 1, 2, 3, "1", ""])
 METHODS = st.sampled_from(
@@ -910,9 +911,9 @@ class Talk(RuleBasedStateMachine):
     def begin(self, role: ConversationRole, gated: bool, strings: bool) -> None:
         format_: Any = "string" if strings else "integer"
         self.us = Conversation(role, US, gated=gated, id_format=format_, principal=ANONYMOUS)
-        self.waiting: set[RequestId] = set()  # sent requests without an outcome
+        self.waiting: set[RequestId] = set()  # sent requests that have no outcome yet
         self.used: set[RequestId] = set()  # all sent requests
-        self.owed: set[RequestId] = set()  # requests of the peer without a response
+        self.owed: set[RequestId] = set()  # requests from the peer that have no response yet
 
     def receive(self, message: Message) -> None:
         event = self.us.receive(message)
@@ -1029,7 +1030,7 @@ TestTalk = pytest.mark.covers("RPC-12", "PRO-18")(Talk.TestCase)
 TestTalk.settings = settings(deadline=None, max_examples=examples(80), stateful_step_count=40)
 
 
-def test_client_with_a_too_large_declaration_is_refused() -> None:
+def test_a_client_whose_capabilities_are_too_large_is_rejected() -> None:
     server = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     large = "x" * DECLARATION_BYTES.value
     hello = {

@@ -58,7 +58,7 @@ def test_a_stateless_version_that_both_sides_support_is_used(
     assert judge_discover(offer(*versions)) == agreement
 
 
-def test_agreement_contains_the_description_of_the_server() -> None:
+def test_an_agreement_contains_the_description_of_the_server() -> None:
     answer = Success(
         1,
         Raw(
@@ -81,13 +81,13 @@ def test_the_server_info_in_a_discover_result_is_optional(meta: Any) -> None:
 
 
 @pytest.mark.parametrize("versions", [["2025-11-25"], ["2024-11-05", "2099-01-01"], []])
-def test_server_with_only_handshake_revisions_needs_a_handshake(versions: list[str]) -> None:
+def test_a_server_with_only_handshake_revisions_needs_a_handshake(versions: list[str]) -> None:
     assert judge_discover(offer(*versions)) == NeedsHandshake(
         "the server offers only revisions with a handshake"
     )
 
 
-def test_server_with_only_unknown_versions_is_incompatible() -> None:
+def test_a_server_with_only_unknown_versions_is_incompatible() -> None:
     assert judge_discover(offer("2099-01-01", "2100-01-01")) == Incompatible(
         "the server offers only 2099-01-01, 2100-01-01"
     )
@@ -107,7 +107,7 @@ def test_server_with_only_unknown_versions_is_incompatible() -> None:
         {"supportedVersions": [20260728], "capabilities": {}},
     ],
 )
-def test_invalid_discover_result_means_a_handshake(value: Any) -> None:
+def test_an_invalid_discover_result_requires_a_handshake(value: Any) -> None:
     assert judge_discover(result(value)) == NeedsHandshake(
         "the response to server/discover is not a DiscoverResult"
     )
@@ -120,7 +120,7 @@ def test_a_refusal_with_only_unknown_stateless_versions_is_incompatible() -> Non
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_refusal_with_a_shared_handshake_revision_means_a_handshake(
+def test_a_refusal_with_a_shared_handshake_revision_requires_a_handshake(
     revision: Revision,
 ) -> None:
     assert judge_discover(refused("2099-01-01", revision.value)) == NeedsHandshake(
@@ -128,8 +128,8 @@ def test_refusal_with_a_shared_handshake_revision_means_a_handshake(
     )
 
 
-def test_refusal_of_the_supported_version_is_incompatible() -> None:
-    """A retry is useless without a second stateless version to try."""
+def test_a_refusal_of_the_supported_version_is_incompatible() -> None:
+    """A retry is useless, because there is no second stateless version."""
     assert judge_discover(refused("2026-07-28")) == Incompatible(
         "the server supports only 2026-07-28"
     )
@@ -138,23 +138,23 @@ def test_refusal_of_the_supported_version_is_incompatible() -> None:
 @pytest.mark.parametrize(
     "data", [None, 5, [], {}, {"supported": None}, {"supported": "2025-11-25"}, {"supported": [5]}]
 )
-def test_refusal_without_usable_versions_is_incompatible(data: Any) -> None:
+def test_a_refusal_without_usable_versions_is_incompatible(data: Any) -> None:
     assert judge_discover(failure(1, -32022, "no", data)) == Incompatible(
         "the server supports only other versions"
     )
 
 
 @pytest.mark.parametrize("code", [-32020, -32021])
-def test_other_errors_of_the_stateless_era_are_incompatible(code: int) -> None:
+def test_other_stateless_errors_in_response_to_discover_are_incompatible(code: int) -> None:
     assert judge_discover(failure(1, code, "headers")) == Incompatible(
         "the server refuses server/discover: headers"
     )
 
 
 @pytest.mark.parametrize("code", [-32601, -32602, -32600, -32603, -32700, -32000, -32002, 0, 400])
-def test_any_other_error_means_a_handshake(code: int) -> None:
+def test_any_other_error_in_response_to_discover_requires_a_handshake(code: int) -> None:
     assert judge_discover(failure(1, code, "what?")) == NeedsHandshake(
-        f"the server refuses server/discover with error {code}"
+        f"the server refuses server/discover with error {code}: what?"
     )
 
 
@@ -207,7 +207,7 @@ def test_any_supported_handshake_revision_is_accepted(revision: Revision) -> Non
     )
 
 
-def test_initialize_result_requires_only_a_version() -> None:
+def test_an_initialize_result_requires_only_a_version() -> None:
     assert judge_initialize(result({"protocolVersion": "2025-06-18"})) == Agreement(
         revision=Revision.V2025_06_18
     )
@@ -215,7 +215,7 @@ def test_initialize_result_requires_only_a_version() -> None:
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("version", ["2099-01-01", "1.0", "", "2026-07-28"])
-def test_an_unsupported_version_of_the_server_fails_the_handshake(version: str) -> None:
+def test_a_handshake_with_an_unsupported_version_fails(version: str) -> None:
     with pytest.raises(RemoteProtocolError, match="requires protocol version") as caught:
         judge_initialize(result({"protocolVersion": version}))
     assert caught.value.code == -32602
@@ -225,17 +225,17 @@ def test_an_unsupported_version_of_the_server_fails_the_handshake(version: str) 
     "value",
     [None, [], {}, {"protocolVersion": 5}, {"protocolVersion": "2025-11-25", "instructions": 5}],
 )
-def test_invalid_initialize_result_is_a_remote_error(value: Any) -> None:
+def test_an_invalid_initialize_result_raises_a_remote_protocol_error(value: Any) -> None:
     with pytest.raises(RemoteProtocolError, match="malformed") as caught:
         judge_initialize(result(value))
     assert caught.value.code == -32600
 
 
-# Lost probes over HTTP.
+# Probes without a response over HTTP.
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 406, 415, 422])
-def test_client_error_status_means_a_handshake(status: int) -> None:
+def test_a_client_error_status_requires_a_handshake(status: int) -> None:
     assert isinstance(judge_lost_probe(HttpError(status, "what?")), NeedsHandshake)
 
 
@@ -253,7 +253,7 @@ def test_http_and_connection_errors_that_occur_in_both_eras_give_no_verdict(
     assert judge_lost_probe(error) is None
 
 
-def test_unreadable_or_missing_response_means_a_handshake() -> None:
+def test_an_unreadable_or_missing_response_requires_a_handshake() -> None:
     page = RemoteProtocolError("not valid JSON", code=-32700)
     assert isinstance(judge_lost_probe(page), NeedsHandshake)
     assert isinstance(judge_lost_probe(NoAnswer(1)), NeedsHandshake)
@@ -273,7 +273,7 @@ def test_only_http_statuses_400_404_and_405_suggest_the_http_sse_transport(
     assert means_http_sse(error) is expected
 
 
-def test_refusal_that_names_a_supported_stateless_version_is_retried() -> None:
+def test_a_refusal_that_names_a_supported_stateless_version_is_retried() -> None:
     assert offers_our_version(refused("2027-01-01", NEWEST.value))
     assert not offers_our_version(refused("2027-01-01", HANDSHAKE[-1].value))
     assert not offers_our_version(failure(1, -32601, "no", {"supported": [NEWEST.value]}))
@@ -306,19 +306,19 @@ STATELESS_VERSIONS = {"supported": ["2026-07-28"], "requested": "2025-11-25"}
     ],
     ids=str,
 )
-def test_refused_initialize_is_classified_by_its_error(
+def test_a_refused_initialize_is_classified_by_its_error(
     error: RpcError | HttpError, verdict: RefusedInitialize
 ) -> None:
     assert judge_refused_initialize(error) is verdict
 
 
-def test_a_server_that_executed_initialize_has_a_handshake() -> None:
+def test_a_server_that_executed_initialize_uses_the_handshake_era() -> None:
     error = RpcError(-32602, "no")
     error.executed = True
     assert judge_refused_initialize(error) is RefusedInitialize.FOR_THIS_CLIENT
 
 
-def test_unclear_refusal_counts_only_if_discover_names_no_handshake_revision() -> None:
+def test_an_unclear_refusal_is_decided_by_the_versions_in_discover() -> None:
     only, both = (
         judge_discover(offer(NEWEST.value)),
         judge_discover(offer("2025-11-25", NEWEST.value)),

@@ -1,4 +1,4 @@
-"""Tests of the requests that may be sent in each state and to each client."""
+"""Tests of the requests that may be sent in each session state and to each client."""
 
 import pytest
 
@@ -38,12 +38,12 @@ def test_requests_before_the_handshake_or_after_closing_are_refused(
     assert caught.value.code == code
 
 
-def test_server_may_ping_during_the_handshake_and_ungated_peers_may_send_all() -> None:
+def test_a_server_may_ping_during_the_handshake_and_ungated_peers_may_send_any_request() -> None:
     check_before_handshake("ping", OPENING, is_client=False, gated=True)
     check_before_handshake("tools/list", NEW, is_client=True, gated=False)
 
 
-def test_a_server_requests_only_what_its_client_declared() -> None:
+def test_a_server_requests_only_features_that_its_client_declared() -> None:
     client = Caller(NEWEST_HANDSHAKE, False, ANONYMOUS, b'{"roots":{}}')
     check_server_request("roots/list", client)
     check_server_request("vendor/question", client)

@@ -28,12 +28,12 @@ def test_capabilities_that_a_revision_lacks_are_removed() -> None:
     }
 
 
-def test_elicitation_by_url_only_is_removed_for_revisions_with_forms_only() -> None:
+def test_elicitation_with_only_url_mode_is_removed_for_revisions_that_support_only_forms() -> None:
     assert capabilities_for(V2025_06_18, {"elicitation": {"url": {}}}) == {}
     assert capabilities_for(V2025_06_18, {"elicitation": {}}) == {"elicitation": {}}
 
 
-def test_extensions_are_kept_in_revisions_with_meta() -> None:
+def test_extensions_are_kept_in_revisions_that_have_a_meta_member() -> None:
     apps: Any = {
         "extensions": {"io.modelcontextprotocol/ui": {}, "io.modelcontextprotocol/tasks": {}}
     }

@@ -24,7 +24,7 @@ from tests.support.downgrade_examples import (
 )
 
 
-def test_a_form_is_converted_for_the_first_revision_with_forms() -> None:
+def test_an_elicitation_form_is_converted_for_the_first_revision_with_forms() -> None:
     assert params_for(V2025_06_18, "elicitation/create", FORM) == {
         "message": "Which?",
         "requestedSchema": {
@@ -98,10 +98,10 @@ ANSWER = {"type": "tool_result", "toolUseId": "1", "content": [LINK], "structure
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"tools": TOOLS}, "no tools in sampling"),
-        ({"tools": 7}, "no tools in sampling"),
-        ({"messages": [{"role": "user", "content": USE}]}, "no use of tools"),
-        ({"messages": [{"role": "user", "content": [ANSWER]}]}, "no use of tools"),
+        ({"tools": TOOLS}, "not support tools in sampling"),
+        ({"tools": 7}, "not support tools in sampling"),
+        ({"messages": [{"role": "user", "content": USE}]}, "not support tools in sampling"),
+        ({"messages": [{"role": "user", "content": [ANSWER]}]}, "not support tools in sampling"),
         ({"messages": [{"role": "user", "content": [TEXT, TEXT]}]}, "one block of content"),
         ({"messages": [{"role": "user", "content": []}]}, "one block of content"),
     ],
@@ -113,7 +113,7 @@ def test_unsupported_sampling_raises_a_downgrade_error(
         params_for(revision, "sampling/createMessage", {**ASK, **change})
 
 
-def test_result_of_a_sampled_tool_is_downgraded_like_a_tool_result() -> None:
+def test_a_sampled_tool_result_is_downgraded_like_the_result_of_a_call() -> None:
     tools = [{**TOOLS[1], "execution": {}}]
     asked = {**ASK, "messages": [{"role": "user", "content": [ANSWER]}], "tools": tools}
     older = params_for(V2025_11_25, "sampling/createMessage", asked)

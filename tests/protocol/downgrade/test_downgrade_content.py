@@ -26,7 +26,9 @@ def blocks_for(revision: Revision, *blocks: object) -> Any:
 
 @pytest.mark.covers("RPC-06")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_blocks_keep_unknown_members_and_the_spelling_of_text(revision: Revision) -> None:
+def test_downgraded_blocks_keep_unknown_members_and_escaped_text(
+    revision: Revision,
+) -> None:
     blocks = b'[{"type":"new"},{"type":"text","text":"\\u0041","odd":%s,"annotations":%s}]' % (
         ODD,
         ODD,
@@ -36,7 +38,7 @@ def test_blocks_keep_unknown_members_and_the_spelling_of_text(revision: Revision
     assert b'"text":"\\u0041"' in result
 
 
-def test_resource_link_becomes_text_with_its_uri() -> None:
+def test_a_resource_link_becomes_text_with_its_uri() -> None:
     kept = {"audience": ["user"], "priority": 0.5}
     text = {"type": "text", "text": "A title: file:///a", "annotations": kept}
     for revision in (V2024_11_05, V2025_03_26):
@@ -44,16 +46,16 @@ def test_resource_link_becomes_text_with_its_uri() -> None:
     assert blocks_for(V2024_11_05, {"type": "resource_link", "uri": "x:y"})[0]["text"] == "x:y"
 
 
-def test_unknown_block_is_kept_in_the_newest_revision_only() -> None:
+def test_an_unknown_block_is_kept_only_in_the_newest_revision() -> None:
     block = {"type": "video", "mimeType": "video/mp4", "data": "AAAA"}
     assert blocks_for(NEWEST, block) == [block]
     for revision in HANDSHAKE:
-        note = f"[video/mp4 content left out: MCP {revision} has no blocks of type 'video']"
+        note = f"[video/mp4 content omitted: MCP {revision} has no blocks of type 'video']"
         assert blocks_for(revision, block) == [{"type": "text", "text": note}]
 
 
-def test_block_without_a_type_becomes_text() -> None:
-    note = "[some content left out: MCP 2025-11-25 has no blocks without a type]"
+def test_a_block_without_a_type_becomes_text() -> None:
+    note = "[some content omitted: MCP 2025-11-25 has no blocks without a type]"
     assert blocks_for(V2025_11_25, {"type": 3}) == [{"type": "text", "text": note}]
 
 
@@ -89,7 +91,7 @@ def test_boolean_schemas_become_equivalent_objects(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_structured_output_is_an_object_before_the_stateless_revisions(revision: Revision) -> None:
+def test_handshake_revisions_allow_only_objects_as_structured_content(revision: Revision) -> None:
     tools = result_for(revision, "tools/list", {"tools": TOOLS})["tools"]
     assert "outputSchema" not in tools[1]
     result = {"content": [{"type": "text", "text": "1"}], "structuredContent": 1}
@@ -102,14 +104,14 @@ def test_structured_output_is_an_object_before_the_stateless_revisions(revision:
     ("value", "text"),
     [(b"null", "null"), (b'["\\u00e9",1.50]', '["\\u00e9",1.50]'), (b'"\xff"', '"�"')],
 )
-def test_structured_content_that_is_removed_becomes_text(value: bytes, text: str) -> None:
+def test_structured_content_that_is_removed_is_added_as_text(value: bytes, text: str) -> None:
     result = downgrade_result("tools/call", b'{"structuredContent":%s}' % value, V2025_11_25)
     assert json.loads(result) == {"content": [{"type": "text", "text": text}]}
 
 
-def test_structured_value_is_added_beside_a_replaced_block() -> None:
+def test_removed_structured_content_is_added_after_a_replaced_block() -> None:
     result = result_for(V2024_11_05, "tools/call", {"content": [AUDIO], "structuredContent": [1]})
     assert [block["text"] for block in result["content"]] == [
-        "[audio/wav content left out: MCP 2024-11-05 has no blocks of type 'audio']",
+        "[audio/wav content omitted: MCP 2024-11-05 has no blocks of type 'audio']",
         "[1]",
     ]

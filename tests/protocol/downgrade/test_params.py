@@ -26,12 +26,12 @@ params = st.sampled_from([(m, v) for m, (_, v, _) in PARAMS.items()])
 @pytest.mark.parametrize(
     ("method", "revision"), [(method, r) for method in PARAMS for r in PARAMS[method][2]]
 )
-def test_params_are_valid_in_the_revision_of_the_peer(
+def test_downgraded_params_are_valid_in_the_revision_of_the_peer(
     method: str, revision: Revision, closed: bool
 ) -> None:
     name, value, _ = PARAMS[method]
     params = params_for(revision, method, value)
-    if revision.stateless:  # the caller adds its description in a request to a stateless server
+    if revision.stateless:  # the caller of a stateless server adds its metadata
         params["_meta"] = {
             "io.modelcontextprotocol/protocolVersion": revision,
             "io.modelcontextprotocol/clientCapabilities": {},
@@ -47,7 +47,7 @@ def test_params_without_changes_are_not_decoded(method: str) -> None:
 
 
 @given(params.flatmap(lambda r: st.tuples(st.just(r[0]), mutated(r[1]))), st.sampled_from(Revision))
-def test_downgrading_params_twice_is_downgrading_once(
+def test_downgrading_params_a_second_time_has_no_effect(
     case: tuple[str, Any], revision: Revision
 ) -> None:
     method, value = case
@@ -58,7 +58,7 @@ def test_downgrading_params_twice_is_downgrading_once(
     assert downgrade_params(method, once, revision) is once
 
 
-def test_task_member_of_params_is_kept_in_one_revision_only() -> None:
+def test_the_task_member_of_params_is_kept_only_in_one_revision() -> None:
     call = {"name": "t", "task": {"ttl": 1}}
     for revision in Revision:
         assert ("task" in params_for(revision, "tools/call", call)) == revision.core_tasks

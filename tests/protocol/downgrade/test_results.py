@@ -1,4 +1,4 @@
-"""Tests of results downgraded to the revision of a peer, with all other members unchanged."""
+"""Tests of results downgraded to the revision of a peer; all other members are unchanged."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def upgraded(method: str, value: object) -> Any:
 
 
 @pytest.mark.parametrize("method", RESULTS)
-def test_the_examples_are_valid_in_the_newest_revision(method: str) -> None:
+def test_the_example_results_are_valid_in_the_newest_revision(method: str) -> None:
     name, value = RESULTS[method]
     validator(NEWEST, name).validate(value)
 
@@ -45,7 +45,7 @@ def test_the_examples_are_valid_in_the_newest_revision(method: str) -> None:
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
 @pytest.mark.parametrize("revision", HANDSHAKE)
 @pytest.mark.parametrize("method", [*RESULTS, "initialize"])
-def test_result_is_valid_in_the_revision_of_the_peer(
+def test_a_downgraded_result_is_valid_in_the_revision_of_the_peer(
     method: str, revision: Revision, closed: bool
 ) -> None:
     name, value = RESULTS.get(method, ("InitializeResult", INITIALIZE))
@@ -56,7 +56,7 @@ def test_result_is_valid_in_the_revision_of_the_peer(
     "method", ["tools/call", "prompts/list", "prompts/get", "resources/read", "completion/complete"]
 )
 @pytest.mark.parametrize("kind", [Raw, bytes])
-def test_result_without_changes_is_not_decoded(method: str, kind: type[Raw]) -> None:
+def test_a_result_without_changes_is_not_decoded(method: str, kind: type[Raw]) -> None:
     unreadable = kind(b"not even JSON")
     assert downgrade_result(method, unreadable, NEWEST) is unreadable
 
@@ -73,12 +73,12 @@ def test_results_that_are_not_objects_are_unchanged(value: bytes, revision: Revi
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_result_without_newer_members_is_the_same_object(revision: Revision) -> None:
+def test_a_result_without_newer_members_is_returned_as_the_same_object(revision: Revision) -> None:
     result = Raw(b'{ "content": [ {"type": "text", "text": "\\u0041"} ], "isError": false }')
     assert downgrade_result("tools/call", result, revision) is result
 
 
-def test_downgraded_result_is_raw_or_bytes_like_the_original() -> None:
+def test_a_downgraded_result_has_the_same_type_raw_or_bytes_as_the_original() -> None:
     value = b'{"resultType":"complete"}'
     assert downgrade_result("x", value, V2025_11_25) == b"{}"
     assert downgrade_result("x", Raw(value), V2025_11_25) == Raw(b"{}")
@@ -87,7 +87,7 @@ def test_downgraded_result_is_raw_or_bytes_like_the_original() -> None:
 
 @pytest.mark.covers("RPC-06")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_unknown_members_keep_their_spelling(revision: Revision) -> None:
+def test_unknown_result_members_keep_their_original_json_text(revision: Revision) -> None:
     tool = b'{"name":"t","inputSchema":%s,"x-odd":%s,"execution":{},"icons":[]}' % (ODD, ODD)
     result = b'{"resultType":"complete","tools":[%s],"_meta":{"a":%s},"odd":%s}' % (tool, ODD, ODD)
     assert downgrade_result("tools/list", result, revision).count(ODD) == 4
@@ -96,7 +96,7 @@ def test_unknown_members_keep_their_spelling(revision: Revision) -> None:
 @given(
     results.flatmap(lambda r: st.tuples(st.just(r[0]), mutated(r[1]))), st.sampled_from(Revision)
 )
-def test_downgrading_a_result_twice_is_downgrading_once(
+def test_downgrading_a_result_a_second_time_has_no_effect(
     case: tuple[str, Any], revision: Revision
 ) -> None:
     method, value = case
@@ -123,19 +123,19 @@ def test_stateless_keys_of_meta_are_removed_for_handshake_revisions(revision: Re
     assert params_for(revision, "x/y", {"_meta": {}}) == {"_meta": {}}
 
 
-def test_the_time_to_live_of_a_task_is_not_removed_as_a_cache_member() -> None:
+def test_the_ttl_of_a_task_is_not_removed_as_a_cache_hint() -> None:
     task = {"taskId": "1", "ttlMs": 5}
     assert result_for(V2025_11_25, "tasks/get", task) == task
 
 
 @pytest.mark.parametrize("method", RESULTS)
-def test_upgraded_result_is_valid_in_the_newest_revision(method: str) -> None:
+def test_an_upgraded_result_is_valid_in_the_newest_revision(method: str) -> None:
     name, value = RESULTS[method]
     old = result_for(V2025_11_25, method, value)
     validator(NEWEST, name).validate(upgraded(method, old))
 
 
-def test_upgrade_adds_the_members_of_stateless_results() -> None:
+def test_upgrading_a_result_adds_the_members_of_stateless_results() -> None:
     meta = {"io.modelcontextprotocol/serverInfo": SERVER}
     assert upgraded("tools/call", {"content": []}) == {
         "content": [],
@@ -162,6 +162,6 @@ def test_upgrading_a_result_keeps_its_existing_members() -> None:
 
 
 @pytest.mark.covers("RPC-06")
-def test_upgrade_keeps_the_spelling_of_values() -> None:
+def test_upgrading_a_result_keeps_the_original_json_text_of_values() -> None:
     result = upgrade_result("tools/list", b'{"tools":%s,"_meta":%s}' % (ODD, ODD), server_info=ODD)
     assert result.count(ODD[1:-1]) == 3

@@ -1,4 +1,4 @@
-"""Tests of converting the capabilities of a client for a server of the other era."""
+"""Tests of converting client capabilities for a server of the other era."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ def test_a_stateless_server_receives_capabilities_that_apply_to_single_requests(
     assert json.loads(for_stateless_server(json.dumps(declared).encode())) == received
 
 
-def test_a_handshake_server_receives_known_extensions_only() -> None:
+def test_a_handshake_server_receives_only_extensions_with_known_names() -> None:
     declared = {"roots": {}, "extensions": {UI: {}, "x/y": {}}}
     received = json.loads(for_handshake_server(json.dumps(declared).encode()))
     assert received == {"roots": {}, "extensions": {UI: {}}}
@@ -49,7 +49,9 @@ def test_a_handshake_server_receives_known_extensions_only() -> None:
         (b"{", False),
     ],
 )
-def test_client_with_input_capabilities_can_be_asked(capabilities: bytes, asked: bool) -> None:
+def test_a_client_with_input_capabilities_can_receive_input_requests(
+    capabilities: bytes, asked: bool
+) -> None:
     assert can_be_asked(capabilities) is asked
 
 

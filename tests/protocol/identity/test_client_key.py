@@ -1,4 +1,4 @@
-"""Tests of keys that identify a client by facts it cannot choose."""
+"""Tests of keys that identify a client by facts that it cannot choose."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from fairlead.protocol.identity.client_key import client_key, connection_key, ne
         ("", ""),
     ],
 )
-def test_addresses_of_one_network_count_as_one_client(address: str, network: str) -> None:
+def test_addresses_in_one_network_count_as_one_client(address: str, network: str) -> None:
     assert network_of(address) == network
 
 
@@ -38,14 +38,14 @@ def test_addresses_of_one_network_count_as_one_client(address: str, network: str
         (ANONYMOUS, None, "address:"),
     ],
 )
-def test_a_client_is_its_principal_or_its_address(
+def test_a_client_is_identified_by_its_principal_or_its_address(
     principal: Principal, address: str | None, key: str
 ) -> None:
     assert client_key(principal, address) == key
 
 
 @pytest.mark.parametrize("kind", ["http", "sse", "websocket", "stdio", "memory"])
-def test_an_anonymous_client_of_a_pipe_is_its_connection(kind: str) -> None:
+def test_an_anonymous_client_on_a_pipe_is_identified_by_its_connection(kind: str) -> None:
     connection = object()
     plain = TransportContext(transport_type=kind)
     on_network = kind in ("http", "sse", "websocket")

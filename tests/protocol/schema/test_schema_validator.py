@@ -1,4 +1,4 @@
-"""Tests of rejected schemas, the number of paths in a schema, and limits of explanations."""
+"""Tests of rejected schemas, of counting paths in a schema, and of limits on explanations."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ ANY: dict[str, Any] = {}
 
 
 def doubled(levels: int) -> dict[str, Any]:
-    """Return a schema in which each definition applies the next one twice."""
+    """Return a schema in which each definition refers to the next one twice."""
     definitions: dict[str, Any] = {f"d{levels}": {}}
     for level in range(levels):
         definitions[f"d{level}"] = {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2}
@@ -54,14 +54,14 @@ def doubled(levels: int) -> dict[str, Any]:
         ({"$defs": {"c~d": {}}, "$ref": "#/$defs/c~0d"}, 2),
         ({"allOf": [{}, {"$ref": "#/allOf/0"}]}, 4),
         (doubled(2), 14),
-        # The validator caches its results for recursive references, so they add no paths.
+        # Recursive references add no paths, because the validator caches their results.
         ({"properties": {"a": {"$ref": "#"}}}, 2),
         ({"properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}}, 2),
         ({"items": {"$ref": "#"}}, 2),
     ],
     ids=str,
 )
-def test_schema_paths_that_apply_to_one_value_are_counted(schema: Any, paths: int) -> None:
+def test_paths_of_a_schema_that_apply_to_one_value_are_counted(schema: Any, paths: int) -> None:
     found = _Paths(schema)
     assert (found.at_once(), found.unknown) == (paths, False)
 
@@ -110,7 +110,7 @@ def test_regular_expressions_of_a_schema_are_counted(schema: Any, patterns: int)
     ],
     ids=str,
 )
-def test_depth_of_explained_values_depends_on_the_number_of_paths(
+def test_the_maximum_depth_of_explained_values_depends_on_the_number_of_schema_paths(
     schema: Any, most: int, deepest: int
 ) -> None:
     assert _Paths(schema).deepest(most) == deepest
@@ -171,7 +171,7 @@ def test_the_number_of_paths_in_a_schema_is_limited() -> None:
         SchemaValidator(doubled(40))
 
 
-def test_invalid_schema_is_refused_with_the_position() -> None:
+def test_an_invalid_schema_is_rejected_with_the_position_of_the_error() -> None:
     with pytest.raises(ValueError, match=r"\(at properties\.a\.type\)$"):
         SchemaValidator({"properties": {"a": {"type": "odd"}}})
     with pytest.raises(ValueError, match="^the schema is nested too deeply$"):
@@ -191,7 +191,7 @@ def test_an_external_reference_in_a_schema_is_not_followed() -> None:
 LOOKS_BACK = r"^(?=a)"
 
 
-def test_patterns_with_look_around_are_checked_in_own_schemas_only() -> None:
+def test_patterns_with_look_around_are_checked_only_in_own_schemas() -> None:
     schema = {"pattern": LOOKS_BACK}
     assert [SchemaValidator(schema).is_valid(text) for text in ("a", "b")] == [True, False]
     foreign = SchemaValidator(schema, foreign=True)
@@ -241,7 +241,7 @@ def test_each_error_of_a_small_value_is_listed() -> None:
     assert [list(one.instance_path) for one in errors] == [[0], [2]]
 
 
-def test_large_value_is_refused_without_an_explanation() -> None:
+def test_a_large_value_is_rejected_without_an_explanation() -> None:
     validator = SchemaValidator({"items": {"type": "integer"}})
     small = ["a"] * (EXPLAINED_VALUES.value - 1)
     assert len(validator.errors(small) or ()) == len(small)
@@ -250,7 +250,7 @@ def test_large_value_is_refused_without_an_explanation() -> None:
     assert EXPLAINED_VALUES.hits == hits + 1
 
 
-def test_deep_value_with_many_paths_is_refused_without_an_explanation() -> None:
+def test_a_deep_value_with_many_paths_is_rejected_without_an_explanation() -> None:
     twice = {"items": {"$ref": "#"}}
     validator = SchemaValidator({"type": "array", "allOf": [twice, twice]})
     assert validator.errors(1) != []

@@ -1,4 +1,4 @@
-"""Tests of validation: problems by field, and strings that contain numbers."""
+"""Tests of validation: problems with their fields, and strings that contain numbers."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def problems(schema: dict[str, Any], value: Any, **options: Any) -> list[tuple[s
         ),
     ],
 )
-def test_each_problem_is_reported_with_its_field(
+def test_each_validation_problem_is_reported_with_its_field(
     schema: dict[str, Any], value: Any, expected: list[tuple[str, str, Any]]
 ) -> None:
     assert problems(schema, value) == expected
@@ -82,14 +82,14 @@ UNION = {
         ("t", "a", "\"t\" is not valid under any of the schemas listed in the 'anyOf' keyword"),
     ],
 )
-def test_union_is_explained_by_the_branch_of_the_right_type(
+def test_a_union_is_explained_by_the_branch_of_the_matching_type(
     value: Any, field: str, text: str
 ) -> None:
     ((name, constraint, _),) = problems(UNION, {"a": value})
     assert (name, constraint) == (field, text)
 
 
-# Values that are too large to explain
+# Values that are too large for an explanation
 
 
 def test_invalid_members_of_a_large_value_are_listed() -> None:
@@ -112,20 +112,20 @@ def test_invalid_members_of_a_large_value_are_listed() -> None:
     assert [one[0] for one in problems(open_schema, value)] == ["a", "c"]
 
 
-def test_large_value_without_invalid_members_has_one_problem() -> None:
+def test_a_large_value_without_invalid_members_has_one_problem() -> None:
     many = ["x"] * (EXPLAINED_VALUES.value + 1)
     assert problems({"items": {"type": "integer"}}, many) == [("arguments", UNKNOWN, None)]
     schema = {"properties": {"a": {}}, "maxProperties": 0}
     assert problems(schema, {"a": many}) == [("arguments", UNKNOWN, None)]
 
 
-def test_at_most_a_thousand_problems_are_counted() -> None:
+def test_at_most_a_thousand_problems_are_reported() -> None:
     names = {f"n{n}": 1 for n in range(COUNTED + 5)}
     assert COUNTED == 1000
     assert len(problems({"properties": {}, "additionalProperties": False}, names)) == 1000
 
 
-def test_members_are_checked_until_the_limit_of_problems_is_reached() -> None:
+def test_members_are_checked_until_the_maximum_number_of_problems_is_reached() -> None:
     many = ["x"] * (EXPLAINED_VALUES.value + 1)
     wrong = {f"n{n}": {"items": {"type": "integer"}} for n in range(PROBLEMS.value + 5)}
     found = problems({"properties": wrong}, dict.fromkeys(wrong, many))
@@ -143,7 +143,7 @@ def test_a_message_shows_at_most_twenty_problems() -> None:
     assert (str(raised), raised.errors) == ("f0: wrong; f1: wrong", errors[:2])
 
 
-# Strings that contain other types
+# Strings that contain values of other types
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_message_shows_at_most_twenty_problems() -> None:
         ("array", "[]", "[]"),
     ],
 )
-def test_numbers_and_booleans_are_read_from_strings(wanted: str, text: str, value: Any) -> None:
+def test_numbers_and_booleans_in_strings_are_read(wanted: str, text: str, value: Any) -> None:
     values = {"a": text}
     left = Checker({"properties": {"a": {"type": wanted}}}).coerce_strings(values)
     assert values == {"a": value}
@@ -209,12 +209,12 @@ def test_strings_are_converted_where_the_schema_requires_it(
     assert type(values["a"]) is type(after)
 
 
-def test_string_that_is_the_whole_value_is_not_converted() -> None:
+def test_a_string_that_is_the_whole_value_is_not_converted_to_a_number() -> None:
     left = Checker({"type": "integer"}).coerce_strings("1")  # type: ignore[arg-type]
     assert [one.field for one in left] == ["arguments"]
 
 
-def test_converted_value_may_still_be_invalid() -> None:
+def test_a_converted_value_may_still_be_invalid() -> None:
     values = {"a": "1"}
     left = Checker({"properties": {"a": {"type": "integer", "minimum": 3}}}).coerce_strings(values)
     assert (values, [one.constraint for one in left]) == (
@@ -223,12 +223,12 @@ def test_converted_value_may_still_be_invalid() -> None:
     )
 
 
-def test_invalid_schema_is_refused_when_compiled() -> None:
+def test_compiling_an_invalid_schema_raises_an_error() -> None:
     with pytest.raises(ValueError, match="odd"):
         Checker({"type": "odd"}).compile()
 
 
-# Exceptions of other libraries
+# Exceptions raised by other libraries
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_invalid_schema_is_refused_when_compiled() -> None:
         ("wrong - at `$.b`", "", "b", "wrong"),
     ],
 )
-def test_path_in_the_message_of_an_exception_becomes_the_field(
+def test_a_path_in_the_message_of_an_exception_becomes_the_field(
     text: str, name: str, field: str, what: str
 ) -> None:
     assert reasons(ValueError(text), name) == [FieldError(field, what)]

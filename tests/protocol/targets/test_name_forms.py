@@ -16,7 +16,7 @@ from fairlead.protocol.targets.uri_forms import uri_forms
 RUN = "\u0316\u0301" * 2000
 
 
-def test_ordinary_text_is_unicode_normalised() -> None:
+def test_ordinary_text_is_normalised_to_a_unicode_normal_form() -> None:
     assert nfkc("ｆile") == "file"
     assert nfkc("plain") == "plain"
     assert nfkc("e" + "\u0301" * 30) == unicodedata.normalize("NFKC", "e" + "\u0301" * 30)
@@ -29,7 +29,7 @@ def test_too_many_combining_marks_in_a_row_are_not_normalised(mark: str) -> None
 
 
 def test_all_characters_that_decompose_into_combining_marks_are_listed() -> None:
-    """Every character that decomposes into marks counts as a mark."""
+    """Characters that decompose into combining marks also count as marks."""
     for number in range(0x110000):
         character = chr(number)
         first = unicodedata.normalize("NFKD", character)[0]
@@ -44,12 +44,12 @@ def test_combining_marks_beyond_the_limit_are_removed() -> None:
 
 
 @pytest.mark.parametrize("between", ["\u200b", "\u00ad", "\ufe0f"])
-def test_invisible_characters_do_not_hide_a_long_run_of_marks(between: str) -> None:
+def test_invisible_characters_do_not_hide_a_long_run_of_combining_marks(between: str) -> None:
     name = "a" + between.join("\u0316\u0301" * 40)
     assert name_forms(name) is None
     assert normalize_name(name) == name
 
 
-def test_a_uri_with_a_long_run_of_encoded_marks_is_unclear() -> None:
+def test_a_uri_with_a_long_run_of_encoded_combining_marks_is_unclear() -> None:
     assert uri_forms("file:///" + "%CC%81" * 40) is None
     assert uri_forms("file:///" + RUN[:40]) is None

@@ -1,4 +1,4 @@
-"""Tests of names and URIs in the forms that policies compare."""
+"""Tests of names and URIs in the normalised forms that policies compare."""
 
 import posixpath
 import time
@@ -20,7 +20,7 @@ from fairlead.protocol.targets.targets import Patterns, Target, targets_of
 from fairlead.protocol.targets.uri_forms import normalize_uri, uri_forms
 from tests.support.examples import examples
 
-pytestmark = pytest.mark.slow  # run by `make test-all` only
+pytestmark = pytest.mark.slow  # runs only with `make test-all`
 
 
 def resource(uri: str) -> Target:
@@ -41,12 +41,12 @@ def allowed(pattern: str, uri: str) -> bool:
 @pytest.mark.parametrize(
     "uri",
     [
-        "file:///docs/a%2fb/../../etc/passwd",  # resolved before decoding
-        "file:///docs//../etc/passwd",  # empty segments are removed
-        "file:///docs/?/../../etc/passwd",  # `?` is a part of the path
+        "file:///docs/a%2fb/../../etc/passwd",  # the dots are resolved before decoding
+        "file:///docs//../etc/passwd",  # the empty segment is removed first
+        "file:///docs/?/../../etc/passwd",  # `?` is treated as part of the path
         "file:///docs/a／b/../../etc/passwd",
-        "file://elsewhere/etc/passwd",  # the host is ignored
-        "file://etc/passwd",  # the host is a folder
+        "file://elsewhere/etc/passwd",  # some servers ignore the host
+        "file://etc/passwd",  # some servers treat the host as a folder
         "file:///etc/passwd?x",
         "file:///etc/passwd#x",
         "file:///etc/passwd/",
@@ -54,7 +54,7 @@ def allowed(pattern: str, uri: str) -> bool:
         "FILE:///ETC/PASSWD",
     ],
 )
-def test_a_deny_applies_to_every_reading_of_a_uri(uri: str) -> None:
+def test_a_deny_pattern_applies_to_every_interpretation_of_a_uri(uri: str) -> None:
     assert denied("file:///etc/passwd", uri)
 
 
@@ -73,12 +73,12 @@ def test_a_deny_applies_to_every_reading_of_a_uri(uri: str) -> None:
         "file:///%64ocs/a.txt",
     ],
 )
-def test_allow_applies_only_if_every_reading_of_a_uri_is_allowed(uri: str) -> None:
+def test_an_allow_pattern_must_match_every_interpretation_of_a_uri(uri: str) -> None:
     assert not allowed("file:///docs/*.txt", uri)
     assert allowed("file:///docs/*.txt", "file:///docs/b/a.txt")
 
 
-def test_allowed_extension_does_not_cover_uris_that_servers_cut_before_it() -> None:
+def test_an_allowed_extension_does_not_match_uris_that_servers_may_truncate() -> None:
     assert not allowed("file:///*.txt", "file:///etc/passwd?.txt")
     assert not allowed("file:///*.txt", "file:///etc/passwd#.txt")
     assert not allowed("file:///*.txt", "file:///etc/passwd%00.txt")
@@ -101,18 +101,18 @@ def test_allowed_extension_does_not_cover_uris_that_servers_cut_before_it() -> N
         ("file:///a[*]b", "file:///a*b"),
     ],
 )
-def test_uri_spelled_like_its_pattern_is_allowed(pattern: str, uri: str) -> None:
+def test_a_uri_spelled_like_its_allow_pattern_is_allowed(pattern: str, uri: str) -> None:
     assert allowed(pattern, uri)
     assert denied(pattern, uri)
 
 
-def test_escapes_in_a_pattern_are_literal() -> None:
+def test_escaped_wildcards_in_a_pattern_are_literal() -> None:
     assert denied("file:///a%2Ab", "file:///a*b")
     assert not denied("file:///a%2Ab", "file:///acb")
     assert not denied("file:///a%3Fb", "file:///acb")
 
 
-def test_unclear_uri_is_denied_and_never_allowed() -> None:
+def test_an_unclear_uri_is_denied_and_never_allowed() -> None:
     long = "x:" + "a" * TARGET_LENGTH.value
     odd = "file:///" + "%2525/../a\\b//c%2f．/" * 8 + "?x/../y#z/.."
     marks = "x:a" + "\u0301" * 31
@@ -156,7 +156,7 @@ def test_normalising_a_uri_takes_linear_time(part: str) -> None:
     assert time.process_time() - began < 0.5
 
 
-# Generated URIs, compared with the way known servers resolve them
+# Generated URIs, compared with how known servers resolve them
 
 Reading = Callable[[str], str]
 READINGS: list[Reading] = [
@@ -196,7 +196,7 @@ uris = st.lists(st.one_of(pieces, words), max_size=9).map(
 
 @settings(max_examples=examples(1500))
 @given(uris)
-def test_uri_that_a_server_reads_as_a_denied_path_is_denied(uri: str) -> None:
+def test_a_uri_that_a_server_reads_as_a_denied_path_is_denied(uri: str) -> None:
     for read in READINGS:
         path = "/" + read(uri).lstrip("/")
         if path.startswith("/etc/"):
@@ -207,7 +207,7 @@ def test_uri_that_a_server_reads_as_a_denied_path_is_denied(uri: str) -> None:
 
 @settings(max_examples=examples(1500))
 @given(st.one_of(uris, uris.map(lambda uri: uri.replace("file:///", "file:///docs/"))))
-def test_allowed_uri_stays_in_the_allowed_folder(uri: str) -> None:
+def test_an_allowed_uri_stays_in_the_allowed_folder(uri: str) -> None:
     if not allowed("file:///docs/*", uri):
         return
     assert fnmatchcase(uri, "file:///docs/*")
@@ -218,7 +218,7 @@ def test_allowed_uri_stays_in_the_allowed_folder(uri: str) -> None:
 
 @settings(max_examples=examples(500))
 @given(st.one_of(uris, st.text(max_size=40), st.text("%2ef5./\\?#:@ａ", max_size=30)))
-def test_normalising_a_normal_form_changes_nothing(text: str) -> None:
+def test_normalising_a_uri_a_second_time_has_no_effect(text: str) -> None:
     assert normalize_uri(normalize_uri(text)) == normalize_uri(text)
     assert normalize_name(normalize_name(text)) == normalize_name(text)
     forms = uri_forms(text)
@@ -257,9 +257,7 @@ texts = st.text("ab*?[]!-/.%2Fe:", max_size=12)
 
 @settings(max_examples=examples(1000))
 @given(st.lists(texts, max_size=3), texts)
-def test_an_allow_pattern_matches_only_if_it_matches_the_text_as_sent(
-    patterns: list[str], text: str
-) -> None:
+def test_an_allow_pattern_must_match_the_text_as_sent(patterns: list[str], text: str) -> None:
     as_sent = any(fnmatchcase(text, pattern) for pattern in patterns)
     for target in (resource(text), Target("tool", text, text)):
         assert as_sent or not Patterns(patterns).allow(target)
@@ -286,7 +284,7 @@ def test_an_allow_pattern_matches_only_if_it_matches_the_text_as_sent(
         "erase\U000e0041",
     ],
 )
-def test_a_deny_applies_to_every_spelling_of_a_name(name: str) -> None:
+def test_a_deny_pattern_applies_to_every_spelling_of_a_name(name: str) -> None:
     assert Patterns(["erase"]).deny(Target("tool", name, name))
     assert Patterns(["er*"]).deny(Target("tool", name, name))
     assert Patterns(["ERASE"]).deny(Target("prompt", name, name))
@@ -303,21 +301,21 @@ ERASE = Target("tool", "erase", "wipe", "notes", "notes_erase_12345678", ("notes
 
 
 @pytest.mark.parametrize("name", ["erase", "wipe", "notes_erase_12345678", "notes_erase"])
-def test_deny_matches_every_name_of_a_target(name: str) -> None:
+def test_a_deny_pattern_matches_every_name_of_a_target(name: str) -> None:
     assert Patterns([name]).deny(ERASE)
     assert Patterns([name.upper()]).deny(ERASE)
 
 
-def test_allow_matches_only_names_that_the_operator_controls() -> None:
+def test_an_allow_pattern_matches_only_names_that_the_operator_controls() -> None:
     assert Patterns(["wipe"]).allow(ERASE)
     assert Patterns(["notes_erase_12345678"]).allow(ERASE)
-    # A server could choose its own name so that it, or the merged one, equals a tool of another
-    # server.
+    # A server could choose a tool name that equals a tool name of another server,
+    # directly or in its merged form.
     assert not Patterns(["erase"]).allow(ERASE)
     assert not Patterns(["notes_erase"]).allow(ERASE)
 
 
-def test_target_key_is_the_same_for_every_spelling_of_an_item() -> None:
+def test_the_target_key_is_the_same_for_every_spelling_of_an_item() -> None:
     other = Target("tool", "ERASE", "ERASE", "notes", "notes_ERASE")
     assert ERASE.key == other.key
     assert ERASE.key != Target("tool", "erase", "erase", "other").key
@@ -394,7 +392,7 @@ def test_a_message_without_params_has_no_targets() -> None:
         ),
     ],
 )
-def test_targets_of_ambiguous_params_are_unclear(method: str, params: bytes) -> None:
+def test_targets_of_ambiguous_params_are_marked_as_unclear(method: str, params: bytes) -> None:
     assert TARGETS.value == 1000
     assert any(unclear for _, _, unclear in named(method, params))
     raw = Raw(params)

@@ -1,4 +1,4 @@
-"""Tests of the targets of messages, their names, and patterns for them."""
+"""Tests of the targets of messages, the names of targets, and patterns that match them."""
 
 import msgspec
 import pytest
@@ -69,14 +69,14 @@ def test_a_message_without_params_has_no_targets(method: str) -> None:
         ("ping", ParamsHead(), None),
     ],
 )
-def test_target_is_the_name_or_uri_in_the_head_of_params(
+def test_the_target_of_a_message_is_the_name_or_uri_in_its_params(
     method: str, head: ParamsHead, target: str | None
 ) -> None:
     assert target_of(method, head) == target
 
 
 @pytest.mark.parametrize(("uri", "limit"), [("a:{}", 1000), ("a:%20{}", 100)])
-def test_the_number_of_targets_of_a_message_is_limited(uri: str, limit: int) -> None:
+def test_a_message_has_a_limited_number_of_targets(uri: str, limit: int) -> None:
     hits = TARGETS.hits
     for number, refused in ((limit, False), (limit + 1, True)):
         uris = [uri.format(one) for one in range(number)]
@@ -89,7 +89,7 @@ def test_the_number_of_targets_of_a_message_is_limited(uri: str, limit: int) -> 
     assert TARGETS.hits == hits + 1
 
 
-def test_target_of_a_long_name_is_not_cached() -> None:
+def test_targets_with_long_names_are_not_cached() -> None:
     for length, same in ((256, True), (257, False)):
         head = ParamsHead(name="a" * length)
         [one], [other] = (targets_of("tools/call", head, UNSET) for _ in range(2))
@@ -100,7 +100,7 @@ def test_target_of_a_long_name_is_not_cached() -> None:
 RENAMED = Target("tool", "erase", "wipe", "notes", "notes_erase", ("notes.erase", "wipe"))
 
 
-def test_a_target_has_each_of_its_names_once() -> None:
+def test_the_names_of_a_target_contain_no_duplicates() -> None:
     assert RENAMED.names == ("wipe", "erase", "notes_erase", "notes.erase")
     assert plain("tool", "a").names == ("a",)
     assert RENAMED.granted_names == ("wipe", "notes_erase")
@@ -120,7 +120,7 @@ def test_a_target_has_each_of_its_names_once() -> None:
         (Target("tool", "x:%41", "y"), (None, "tool", "x:%41")),
     ],
 )
-def test_key_identifies_a_target_in_any_spelling(
+def test_the_key_of_a_target_is_the_same_for_every_spelling(
     target: Target, key: tuple[str | None, str, str]
 ) -> None:
     assert target.key == key
@@ -179,7 +179,7 @@ def test_each_pattern_denies_and_allows_the_expected_targets(
     assert bool(several) is bool(patterns)
 
 
-def test_allow_compares_the_given_names_instead_of_those_of_the_target() -> None:
+def test_allow_patterns_are_compared_with_the_given_names_only() -> None:
     assert Patterns(["erase"]).allow(RENAMED, ("erase",))
     assert not Patterns(["wipe"]).allow(RENAMED, ("erase",))
     assert not Patterns(["wipe"]).allow(RENAMED, ())

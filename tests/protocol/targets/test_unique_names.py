@@ -1,4 +1,4 @@
-"""Tests of unique names of tools and prompts in a list of many servers."""
+"""Tests of unique tool and prompt names in the merged list of several servers."""
 
 import random
 import re
@@ -32,7 +32,7 @@ def one(server: str, name: str) -> str:
         ("files", "read.text", "files_read.text"),
     ],
 )
-def test_a_merged_name_starts_with_the_server_in_plain_characters(
+def test_a_merged_name_starts_with_the_server_name_in_plain_characters(
     server: str, name: str, merged: str
 ) -> None:
     assert one(server, name) == merged
@@ -55,7 +55,7 @@ def test_two_equal_merged_names_both_get_a_suffix() -> None:
     assert names["a", "b_c"] != names["a_b", "c"]
 
 
-def test_a_tool_named_like_the_merged_name_of_another_does_not_replace_it() -> None:
+def test_a_tool_named_like_the_merged_name_of_another_tool_does_not_replace_it() -> None:
     rivals = [("a", "b_c"), ("a_b", "c")]
     foreseen = merge_names(rivals)["a_b", "c"]
     crook = ("a", foreseen.removeprefix("a_"))
@@ -73,7 +73,7 @@ def test_a_tool_named_like_the_merged_name_of_another_does_not_replace_it() -> N
     ),
     st.integers(),
 )
-def test_names_are_unique_and_independent_of_the_order(
+def test_merged_names_are_unique_and_independent_of_the_order_of_servers(
     pairs: list[tuple[str, str]], seed: int
 ) -> None:
     names = merge_names(pairs)
@@ -98,7 +98,9 @@ def test_names_are_unique_and_independent_of_the_order(
         ("a", "b" * 58, "mcp_a_" + "b" * 58),
     ],
 )
-def test_names_for_models_start_with_mcp_and_the_server(server: str, tool: str, name: str) -> None:
+def test_tool_names_for_models_start_with_mcp_and_the_server_name(
+    server: str, tool: str, name: str
+) -> None:
     assert tool_names(server, [tool]) == [name]
 
 
@@ -108,7 +110,7 @@ def test_a_long_tool_name_for_models_has_a_hash_suffix() -> None:
     assert re.fullmatch("mcp_a_b+_[0-9a-f]{8}", name)
 
 
-def test_one_tool_keeps_the_name_and_the_others_get_suffixes() -> None:
+def test_one_of_several_tools_with_the_same_name_keeps_it_and_the_others_get_suffixes() -> None:
     rivals = [("a b", "c"), ("a.b", "c"), ("a_b", "c")]
     names = assign_names({"n": rivals, "m": [("x", "m")]})
     assert (names["x", "m"], names["a_b", "c"]) == ("m", "n")
@@ -133,7 +135,7 @@ def test_one_tool_keeps_the_name_and_the_others_get_suffixes() -> None:
         ("s" * 40, "s" * 30, False),
     ],
 )
-def test_servers_that_a_merged_name_may_belong_to_are_recognized(
+def test_may_belong_to_recognizes_the_servers_of_a_merged_name(
     server: str, merged: str, expected: bool
 ) -> None:
     assert may_belong_to(server, merged) is expected

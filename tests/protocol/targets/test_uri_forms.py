@@ -1,4 +1,4 @@
-"""Tests of the forms of URIs that servers may treat as equal."""
+"""Tests of the forms of a URI that servers may treat as equal."""
 
 import contextlib
 import re
@@ -19,7 +19,7 @@ from fairlead.protocol.targets.uri_forms import (
 )
 from tests.support.examples import examples
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs with `make test-all`
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ odd_starts = st.sampled_from(
 
 @settings(max_examples=examples(1500))
 @given(odd_starts, odd_hosts, st.sampled_from(["", "/", "/x", ":080/x", ":443", "?a"]))
-def test_result_of_a_url_parser_is_a_form_of_the_url(start: str, host: str, end: str) -> None:
+def test_uri_forms_include_the_result_of_a_url_parser(start: str, host: str, end: str) -> None:
     uri = start + host + end
     forms = uri_forms(uri)
     if forms is None:
         return
     with contextlib.suppress(ValidationError):
-        # user names are ignored
+        # the comparison ignores user names
         parsed = re.sub(r"^([^:/]+:)//[^/?#]*@", r"\1//", str(AnyUrl(uri)))
         canonical = re.sub(r"(//[^/?#:]*[^/?#:.])\.(?=[/?#:])", r"\1", parsed)
         assert unquote(canonical) in map(unquote, forms)
@@ -139,7 +139,7 @@ def test_result_of_a_url_parser_is_a_form_of_the_url(start: str, host: str, end:
         "urn:isbn:123",
     ],
 )
-def test_a_plain_uri_has_one_form(uri: str) -> None:
+def test_a_plain_uri_has_only_itself_as_a_form(uri: str) -> None:
     assert uri_forms(uri) == (uri,)
 
 
@@ -192,9 +192,7 @@ def test_a_plain_uri_has_one_form(uri: str) -> None:
         ("a" * 254, None),
     ],
 )
-def test_forms_of_a_host_are_complete_and_in_order(
-    host: str, forms: tuple[str, ...] | None
-) -> None:
+def test_all_forms_of_a_host_are_listed_in_order(host: str, forms: tuple[str, ...] | None) -> None:
     assert host_forms(host) == forms
 
 
@@ -207,7 +205,7 @@ def test_forms_of_a_host_are_complete_and_in_order(
         ("ü.ä", {"xn--tda.xn--4ca", "ü.ä"}),
     ],
 )
-def test_names_have_forms_in_ascii_and_in_unicode(host: str, forms: set[str]) -> None:
+def test_host_names_have_forms_in_ascii_and_in_unicode(host: str, forms: set[str]) -> None:
     found = host_forms(host)
     assert found is not None
     assert set(found) == forms
@@ -215,7 +213,7 @@ def test_names_have_forms_in_ascii_and_in_unicode(host: str, forms: set[str]) ->
 
 
 @pytest.mark.parametrize("host", ["xn--" + "a" * 60, "xn--\u00fc", "ü" * 64, "xn--999999999"])
-def test_labels_that_are_too_long_or_not_encoded_are_malformed(host: str) -> None:
+def test_host_labels_that_are_too_long_or_not_encoded_are_malformed(host: str) -> None:
     assert host_forms(host) is None
 
 
@@ -239,7 +237,7 @@ def test_labels_that_are_too_long_or_not_encoded_are_malformed(host: str) -> Non
         ("\U0010ffff:99999", ("\U0010ffff:99999",)),
     ],
 )
-def test_forms_of_a_host_with_a_port_are_complete_and_in_order(
+def test_all_forms_of_a_host_with_a_port_are_listed_in_order(
     place: str, forms: tuple[str, ...] | None
 ) -> None:
     assert place_forms(place, "80") == forms
@@ -257,7 +255,7 @@ def test_forms_of_a_host_with_a_port_are_complete_and_in_order(
         ("81", "80", ":81"),
     ],
 )
-def test_leading_zeros_and_the_default_port_are_removed(
+def test_leading_zeros_and_the_default_port_are_removed_from_a_port(
     digits: str | None, default: str, port: str
 ) -> None:
     assert plain_port(digits, default) == port

@@ -1,4 +1,4 @@
-"""Tests of all forms of URIs in order, and of their normal form."""
+"""Tests of the order of URI forms, and of their normal form."""
 
 import pytest
 
@@ -63,7 +63,7 @@ from fairlead.protocol.targets.uri_forms import is_plain_uri, normalize_uri, uri
         ("", [], ""),
     ],
 )
-def test_forms_of_a_uri_are_complete_and_in_order(uri: str, others: list[str], normal: str) -> None:
+def test_all_forms_of_a_uri_are_listed_in_order(uri: str, others: list[str], normal: str) -> None:
     assert uri_forms(uri) == (uri, *others)
     assert normalize_uri(uri) == normal
 
@@ -77,7 +77,7 @@ def test_a_uri_with_a_malformed_host_or_too_many_marks_has_no_forms(uri: str) ->
 
 
 @pytest.mark.parametrize("start", ["x:/%61", "x:/a"])
-def test_forms_of_a_long_uri_are_equal_but_not_cached(start: str) -> None:
+def test_forms_of_a_long_uri_are_computed_but_not_cached(start: str) -> None:
     for length in (256, 257, 1000):
         tail = "b" * (length - len(start))
         forms = tuple(dict.fromkeys([start + tail, "x:/a" + tail]))
@@ -85,7 +85,7 @@ def test_forms_of_a_long_uri_are_equal_but_not_cached(start: str) -> None:
         assert normalize_uri(start + tail) == "x:/a" + tail
 
 
-def test_uri_over_the_length_limit_has_no_forms() -> None:
+def test_a_uri_over_the_length_limit_has_no_forms() -> None:
     at_limit = "x:/%61" + "b" * (TARGET_LENGTH.value - len("x:/%61"))
     hits = TARGET_LENGTH.hits
     assert normalize_uri(at_limit) == "x:/a" + at_limit[len("x:/%61") :]
@@ -116,5 +116,5 @@ def test_a_uri_with_too_many_forms_is_rejected_and_counted() -> None:
         ("x:a%20", False),
     ],
 )
-def test_plain_uri_has_one_form(uri: str, plain: bool) -> None:
+def test_a_plain_uri_has_one_form(uri: str, plain: bool) -> None:
     assert is_plain_uri(uri) is plain

@@ -47,7 +47,7 @@ def test_members_equal_to_their_default_are_encoded() -> None:
     )
 
 
-def test_schemas_keep_every_keyword_in_its_place() -> None:
+def test_schemas_are_encoded_and_decoded_unchanged() -> None:
     schema = Raw(b'{ "type":"object", "x-mine": 1e400, "$defs": {} }')
     sent = encode(Tool(name="t", input_schema=schema))
     assert decode(sent, Tool).input_schema == schema
@@ -57,7 +57,7 @@ def test_the_type_of_a_content_block_is_encoded() -> None:
     assert bytes(encode(TextContent(text="a"))) == b'{"type":"text","text":"a"}'
 
 
-def test_integers_and_floats_keep_their_type() -> None:
+def test_integers_and_floats_keep_their_json_type() -> None:
     for text in (b'{"priority":1}', b'{"priority":0.5}'):
         assert bytes(encode(decode(text, Annotations))) == text
 
@@ -69,13 +69,13 @@ def test_unknown_members_are_ignored_by_the_decoder() -> None:
     assert decode(b'{"ttlMs":1,"later":[1]}', CacheableResult) == CacheableResult(ttl_ms=1)
 
 
-def test_null_differs_from_absent_where_null_is_a_value() -> None:
+def test_null_differs_from_absent_in_members_that_allow_null() -> None:
     assert decode(b'{"content":[]}', CallToolResult).structured_content is UNSET
     nothing = decode(b'{"content":[],"structuredContent":null}', CallToolResult)
     assert nothing.structured_content == Raw(b"null")
 
 
-def test_null_is_absent_where_null_is_invalid() -> None:
+def test_null_counts_as_absent_in_members_that_forbid_null() -> None:
     sent = (
         b'{"name":"p","title":null,"later":null,"icons":[{"src":"i","theme":null}],'
         b'"arguments":[{"name":"a","required":null},{"name":"b"}],"_meta":null}'
@@ -108,27 +108,27 @@ def test_null_members_of_content_blocks_count_as_absent() -> None:
         (b"null", "Expected `object`, got `null`"),
     ],
 )
-def test_decode_error_contains_the_path_of_the_invalid_member(sent: bytes, reason: str) -> None:
+def test_a_decode_error_contains_the_path_of_the_invalid_member(sent: bytes, reason: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=reason):
         decode(sent, Tool)
 
 
 @pytest.mark.parametrize("sent", [b"", b"{", b'{"name":"\xff"}', b'{"name":' + b"[" * 100_000])
-def test_invalid_json_is_a_decode_error(sent: bytes) -> None:
+def test_invalid_json_raises_a_decode_error(sent: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(sent, Tool)
 
 
-def test_invalid_utf_8_beside_an_invalid_member_is_a_decode_error() -> None:
+def test_invalid_utf_8_in_addition_to_an_invalid_member_raises_a_decode_error() -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(b'{"name":1,"\xff":2}', Tool)
 
 
-def test_a_decoder_is_built_once() -> None:
+def test_a_decoder_is_built_only_once() -> None:
     assert decoder(Tool) is decoder(Tool)
 
 
-def test_type_of_a_result_is_checked_when_it_is_decoded() -> None:
+def test_decoding_a_result_checks_its_result_type() -> None:
     assert decode(encode(InputRequiredResult()), CacheableResult).result_type == "input_required"
     with pytest.raises(msgspec.ValidationError):
         decode(b'{"resultType":"complete"}', InputRequiredResult)
@@ -137,7 +137,7 @@ def test_type_of_a_result_is_checked_when_it_is_decoded() -> None:
 # Lists, decoded item by item.
 
 
-def test_an_invalid_item_in_a_list_does_not_affect_the_others() -> None:
+def test_an_invalid_item_in_a_list_does_not_affect_other_items() -> None:
     good = Tool(name="a", input_schema=EMPTY_SCHEMA)
     page = msgspec.json.decode(
         b'[{"name":"a","inputSchema":{"type":"object"}},{"name":1},7,'

@@ -1,4 +1,4 @@
-"""Tests of URI templates, alone and as resources of a server."""
+"""Tests of URI templates, and of servers with resource templates."""
 
 import enum
 import re
@@ -46,7 +46,9 @@ TEXT = st.text(min_size=1, max_size=20)
         "x://{a};{b}/{c}",
     ],
 )
-def test_values_of_an_expanded_template_are_matched(template: str, a: str, b: str, c: str) -> None:
+def test_matching_an_expanded_template_returns_the_original_values(
+    template: str, a: str, b: str, c: str
+) -> None:
     parsed = UriTemplate(template)
     values = {k: v for k, v in {"a": a, "b": b, "c": c}.items() if k in parsed.variables}
     assert parsed.match(expand(template, values)) == values
@@ -90,7 +92,7 @@ def test_literals_of_a_template_match_as_characters_and_as_escapes(
         ("note://übersicht/{id}", "note://%FCbersicht/7"),  # Latin-1
         ("note://übersicht/{id}", "note://%25C3%25BCbersicht/7"),
         ("note://ü/{id}", "note://ü/7/8"),
-        ("note://ü/{id}", "note://ü%2F7"),  # an escaped slash is not a slash
+        ("note://ü/{id}", "note://ü%2F7"),  # the escaped slash is part of a value
         ("note://a/{id}", "note://%61/7"),
         ("note://ü/{id}", "note://ü/" + "7" * 100_000),
     ],
@@ -102,14 +104,14 @@ def test_similar_characters_and_escaped_ascii_letters_do_not_match_literals(
 
 
 @given(a=TEXT, b=TEXT)
-def test_values_are_matched_between_literals_of_any_script(a: str, b: str) -> None:
+def test_template_values_are_matched_between_literals_of_any_script(a: str, b: str) -> None:
     text = "ü://{a}/ñ é{?größe}"
     template, uri = UriTemplate(text), expand(text, {"a": a, "größe": b})
     assert template.match(uri) == {"a": a, "größe": b}
     assert template.match(quote(uri, safe=":/?=&%-._~")) == {"a": a, "größe": b}
 
 
-def test_query_parameters_may_be_in_any_order_or_missing() -> None:
+def test_query_parameters_may_have_any_order_or_be_missing() -> None:
     template = UriTemplate("s://find{?q,limit}")
     assert template.match("s://find?limit=3&q=a%26b") == {"q": "a&b", "limit": "3"}
     assert template.match("s://find") == {}
@@ -237,7 +239,7 @@ async def test_variables_are_converted_to_the_types_of_parameters() -> None:
         assert (await text("x://red/m"))["message"] == "size: must be one of s, l"
 
 
-def test_parameters_of_a_function_must_equal_the_variables_of_its_template() -> None:
+def test_function_parameters_must_equal_the_template_variables() -> None:
     server = MCPServer("s")
     with pytest.raises(TypeError, match="no variable for b"):
         server.resource("x://{a}")(lambda a, b: a)
@@ -250,7 +252,7 @@ def test_parameters_of_a_function_must_equal_the_variables_of_its_template() -> 
         server.register_resource_template("x://{a}/{b}", "any", lambda **given: str(given))
 
 
-async def test_cache_hints_are_those_of_the_resource_or_of_the_server() -> None:
+async def test_cache_hints_of_a_resource_override_those_of_the_server() -> None:
     server = MCPServer("s", cache_ttl=2.5, cache_scope="public")
     server.register_resource("r://1", "one", content_provider="1")
     server.register_resource("r://2", "two", content_provider="2", cache_ttl=60)
@@ -275,7 +277,7 @@ async def test_cache_hints_are_those_of_the_resource_or_of_the_server() -> None:
         MCPServer("s", cache_ttl=-1)
 
 
-async def test_resource_and_prompt_may_request_input() -> None:
+async def test_a_handler_of_a_resource_or_prompt_may_request_input() -> None:
     server = MCPServer("s")
 
     @server.resource("secret://{name}")
@@ -322,7 +324,7 @@ def test_the_number_of_variables_in_a_template_is_limited() -> None:
     ("text", "specificity"),
     [("x://a", (5, 0, 0)), ("x://{a}/b", (6, 0, -1)), ("x://{+a}/{b}", (5, -1, -2))],
 )
-def test_template_with_more_literal_text_is_more_specific(
+def test_a_template_with_more_literal_text_is_more_specific(
     text: str, specificity: tuple[int, int, int]
 ) -> None:
     assert UriTemplate(text).specificity == specificity

@@ -1,4 +1,4 @@
-"""Tests of matching the steps of a template with whole URIs."""
+"""Tests of matching the parsed steps of a template with a URI."""
 
 import pytest
 
@@ -51,7 +51,7 @@ MORE = OptionalVariable("more", "?", "#")
         ([ANY, "/", B], "a/" * 9 + "b", {"any": "a/" * 8 + "a", "b": "b"}),
     ],
 )
-def test_template_steps_must_match_the_whole_uri(
+def test_a_template_must_match_the_whole_uri(
     steps: list[TemplateStep], uri: str, found: dict[str, str] | None
 ) -> None:
     assert match_steps(steps, uri) == found

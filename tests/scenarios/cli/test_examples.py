@@ -1,4 +1,4 @@
-"""The example programs run as published."""
+"""The published example programs."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def test_the_ten_line_client_calls_the_ten_line_server(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_call_command_works_with_the_ten_line_server() -> None:
+def test_the_call_command_calls_a_tool_of_the_ten_line_server() -> None:
     serve = (sys.executable, "-m", "fairlead", "serve", str(EXAMPLES / "ten_line_server.py"))
     done = fairlead("call", "add", "a=1", "b=2", "--", *serve)
     assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")

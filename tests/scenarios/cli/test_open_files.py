@@ -1,4 +1,4 @@
-"""The limit of open files in commands that serve."""
+"""The open file limit in commands that run a server."""
 
 import contextlib
 import resource
@@ -16,7 +16,7 @@ __all__ = ["person"]
 
 @contextlib.contextmanager
 def soft_limit(number: int) -> Iterator[None]:
-    """Start processes with this soft limit."""
+    """Start processes with the given soft limit for open files."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (number, before[1]))
     try:
@@ -27,7 +27,7 @@ def soft_limit(number: int) -> Iterator[None]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("command", ["up", "gateway", "proxy", "serve"])
-def test_commands_that_serve_raise_the_limit(person: Person, command: str) -> None:
+def test_commands_that_run_a_server_raise_the_open_file_limit(person: Person, command: str) -> None:
     (person.project / "app.py").write_text(
         "from fairlead import MCPServer\nserver = MCPServer('s')\n"
     )

@@ -40,7 +40,7 @@ def test_read_fails_for_an_unknown_resource() -> None:
     assert "Resource not found: demo://nothing" in done.stderr
 
 
-def test_prompts_are_listed_and_filled_in() -> None:
+def test_prompts_are_listed_and_rendered() -> None:
     listed = fairlead("prompts", *DEMO)
     assert "write_note" in listed.stdout
     assert "(topic*" in listed.stdout
@@ -52,7 +52,7 @@ def test_prompts_are_listed_and_filled_in() -> None:
     assert "Missing arguments of prompt 'write_note': topic" in missing.stderr
 
 
-def test_ping_shows_the_server_and_its_revision() -> None:
+def test_ping_shows_the_name_and_revision_of_the_server() -> None:
     done = fairlead("ping", *DEMO)
     assert done.returncode == 0
     assert done.stdout.startswith("fairlead-demo responded in ")
@@ -62,13 +62,15 @@ def test_ping_shows_the_server_and_its_revision() -> None:
 
 
 @pytest.mark.parametrize("command", ["resources", "prompts", "ping"])
-def test_server_command_without_two_dashes_is_rejected_with_the_correct_form(command: str) -> None:
+def test_a_server_command_without_two_dashes_is_rejected_with_the_correct_form(
+    command: str,
+) -> None:
     done = fairlead(command, "python", "server.py")
     assert done.returncode == 2
     assert f"`fairlead {command} -- python server.py`" in done.stderr
 
 
-def test_value_of_a_prompt_argument_is_completed(tmp_path: Path) -> None:
+def test_a_prompt_argument_is_completed(tmp_path: Path) -> None:
     file = tmp_path / "server.py"
     file.write_text(
         """
@@ -83,9 +85,9 @@ def paint(colour: Literal["red", "green", "grey"]) -> str:
 
 @server.tool()
 def brush() -> str:
-    \"\"\"Take a brush.
+    \"\"\"Select a brush.
 
-    Any brush.
+    The brush must be clean.
     \"\"\"
     return ""
 """
@@ -94,4 +96,4 @@ def brush() -> str:
     done = fairlead("complete", "paint", "colour", "gr", *serve)
     assert (done.returncode, done.stdout, done.stderr) == (0, "green\ngrey\n", "")
     listed = fairlead("serve", "--list-tools", str(file))
-    assert (listed.returncode, listed.stdout) == (0, "brush  Take a brush.\n")
+    assert (listed.returncode, listed.stdout) == (0, "brush  Select a brush.\n")

@@ -1,4 +1,4 @@
-"""`--sessions FILE`: sessions of clients survive a kill and restart of the program."""
+"""`--sessions FILE`: client sessions survive if the program is killed and restarted."""
 
 import asyncio
 import sys
@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[Words, str]] = {
 
 @pytest.mark.covers("GTW-13")
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_a_session_survives_a_killed_program(
+async def test_a_client_session_continues_after_the_program_was_killed_and_restarted(
     command: str, tmp_path: Path, person: Person
 ) -> None:
     file = server_file(tmp_path, TOOLS)

@@ -18,7 +18,7 @@ from tests.support.cli_process import LIMIT, signpost
 from tests.support.cli_user import Person, person
 from tests.support.running_gateway import connected, get, names_of, running, text_of
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 __all__ = ["person"]
 
@@ -32,7 +32,7 @@ ADD = """
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_demo_of_both_eras_is_served_without_configured_servers(
+async def test_demo_servers_of_both_eras_are_served_if_none_are_configured(
     person: Person, version: str
 ) -> None:
     with running(person, *ANY) as up:
@@ -51,14 +51,14 @@ async def test_a_demo_of_both_eras_is_served_without_configured_servers(
             rolled = await client.call_tool("notebook_roll_dice", {"seed": 1, "times": 2})
             assert '"total":' in text_of(rolled)
             moored = await client.call_tool("harbour_moor", {"ship": "Ada", "berth": "A2"})
-            # The tool elicits a confirmation, which our client answers.
+            # The tool elicits a confirmation, which the client accepts.
             assert text_of(moored) == "Ada is moored at A2."
             about = await client.read_resource("demo://about")
             assert "Fairlead demo" in about["contents"][0]["text"]
         assert up.ends() == 0
 
 
-async def test_all_configured_servers_are_served_despite_failed_ones(
+async def test_all_configured_servers_are_served_even_if_some_fail(
     person: Person, tmp_path: Path
 ) -> None:
     with signpost(tmp_path / "slow") as slow:
@@ -68,7 +68,7 @@ async def test_all_configured_servers_are_served_despite_failed_ones(
                 "works": person.server(ADD),
                 "dead": {"command": "/nowhere/at-all"},
                 "slow": person.server(
-                    f"{slow.told}\nimport time; time.sleep(3600)", name="slow.py"
+                    f"{slow.report}\nimport time; time.sleep(3600)", name="slow.py"
                 ),
             },
         )
@@ -138,7 +138,7 @@ async def test_changed_configuration_files_are_applied_without_a_restart(person:
             assert await names_of(client) == {"three_add", "two_subtract"}
 
 
-def test_the_gateway_does_not_connect_to_itself(person: Person) -> None:
+def test_the_gateway_does_not_connect_to_its_own_address(person: Person) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     url = f"http://localhost:{port}/mcp"
@@ -161,11 +161,11 @@ def test_a_port_in_use_is_reported_with_the_process_that_uses_it(person: Person)
         hang_up.join(LIMIT)
     assert (done.code, done.out) == (1, "")
     assert f"Port {port} is in use by process {os.getpid()} (" in done.err
-    assert "--port 0 selects a free one" in done.err
+    assert "--port 0 selects a free port" in done.err
 
 
 @pytest.mark.covers("CMD-06")
-def test_a_gateway_that_already_uses_the_port_is_suggested(person: Person) -> None:
+def test_up_suggests_using_the_gateway_that_already_listens_on_the_port(person: Person) -> None:
     with running(person, *ANY) as up:
         url = up.url
         port = url.rpartition(":")[2].removesuffix("/mcp")
@@ -210,7 +210,7 @@ async def test_search_mode_replaces_the_tools_of_servers(person: Person) -> None
             assert len(names) == 3
 
 
-def test_an_admin_token_opens_the_admin_api(person: Person) -> None:
+def test_an_admin_token_enables_the_admin_api(person: Person) -> None:
     token = {"FAIRLEAD_ADMIN_TOKEN": "open-sesame"}
     with running(person, *ANY) as up:
         done = person.runs("mcp", "reload", "--url", up.url.removesuffix("/mcp"), env=token)
@@ -231,7 +231,7 @@ def test_an_admin_token_opens_the_admin_api(person: Person) -> None:
 
 def test_further_signals_do_not_interrupt_the_shutdown(person: Person) -> None:
     with running(person, *ANY) as up:
-        # wait, so that the output of connecting servers is not taken for an error
+        # wait until the servers have connected, because they write to stderr
         for name in ("harbour", "notebook"):
             up.wait_for(f"{name}: connected")
         while up.process.poll() is None:
@@ -248,10 +248,10 @@ def test_a_failed_server_is_shown_with_a_hint(person: Person) -> None:
     person.has("ours/mcp.json", {"dead": {"command": "/nowhere"}})
     with running(person, *ANY) as up:
         up.wait_for("dead: failed")
-        up.wait_for("help: `fairlead doctor` suggests fixes")
+        up.wait_for(" doctor` suggests fixes")
 
 
-def test_a_missing_project_is_an_error(person: Person) -> None:
+def test_a_missing_project_folder_is_an_error(person: Person) -> None:
     done = person.runs("up", "--port", "0", "--project", "/nowhere/at-all")
     assert (done.code, done.out) == (2, "")
     assert done.err == "error: Folder not found: /nowhere/at-all\n"
@@ -263,7 +263,7 @@ def test_output_at_a_terminal_has_colours(person: Person) -> None:
     assert "\x1b[32mgateway:" in shown
 
 
-def test_a_stop_while_servers_connect_prints_no_traceback(person: Person) -> None:
+def test_stopping_while_servers_connect_prints_no_traceback(person: Person) -> None:
     person.has(
         "ours/mcp.json",
         {"slow": person.server("import time; time.sleep(3600)"), "dead": {"command": "/nowhere"}},
@@ -273,7 +273,7 @@ def test_a_stop_while_servers_connect_prints_no_traceback(person: Person) -> Non
 
 
 def shown_until(person: Person, *words: str) -> str:
-    """Return the terminal output of `fairlead up` until it contains `words`."""
+    """Return the terminal output of `fairlead up` as soon as it contains `words`."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", *ANY],

@@ -1,4 +1,4 @@
-"""The documented contract of a client: its settings, its health check, its exceptions."""
+"""The documented settings, health check and exceptions of a client."""
 
 import inspect
 from dataclasses import fields
@@ -20,7 +20,7 @@ def _forget_verdicts() -> None:
 
 
 @pytest.mark.covers("CLT-10")
-def test_settings_have_the_documented_defaults() -> None:
+def test_client_settings_have_the_documented_defaults() -> None:
     defaults = {field.name: field.default for field in fields(MCPClientConfig)}
     required: dict[str, Any] = {
         "timeout_seconds": 30.0,
@@ -38,7 +38,7 @@ def test_settings_have_the_documented_defaults() -> None:
         "input_timeout": 600.0,
     }
     assert {name: defaults[name] for name in required} == required
-    # The documentation does not fix the other defaults, which are off or harmless.
+    # The other defaults are not documented.
     assert {name: defaults[name] for name in defaults.keys() - required.keys()} == {
         "cache": True,
         "max_list_bytes": 8 << 20,
@@ -85,7 +85,7 @@ async def test_a_health_check_of_a_closed_client_is_not_ok() -> None:
 
 
 @pytest.mark.covers("ARC-12")
-def test_every_exception_is_in_the_documented_tree() -> None:
+def test_every_exception_is_in_the_documented_class_tree() -> None:
     found = {
         name: value
         for name, value in vars(errors).items()

@@ -1,4 +1,4 @@
-"""The documented table of failures, as callers of the client see them."""
+"""The documented table of failures, tested with a client."""
 
 import asyncio
 import os
@@ -53,7 +53,7 @@ async def test_an_invalid_line_is_dropped_and_the_stream_continues(tmp_path: Pat
 
 
 @pytest.mark.covers("QUA-03")
-async def test_the_end_of_the_process_fails_pending_requests(tmp_path: Path) -> None:
+async def test_the_exit_of_a_process_fails_its_pending_requests(tmp_path: Path) -> None:
     async with asyncio.timeout(LIMIT), MCPClient.connect_stdio(command(tmp_path), HANDSHAKE) as it:
         pending = [asyncio.create_task(it.call("silent")) for _ in range(3)]
         await asyncio.sleep(0)

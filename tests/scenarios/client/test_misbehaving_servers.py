@@ -1,4 +1,4 @@
-"""Misbehaving servers, failing callbacks, and closing at the worst moment."""
+"""Misbehaving servers, failing callbacks, and clients closed during calls."""
 
 import asyncio
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def curious() -> MCPServer:
     return server
 
 
-async def test_a_second_response_is_dropped_and_counted(tmp_path: Path) -> None:
+async def test_a_second_response_to_a_request_is_dropped_and_counted(tmp_path: Path) -> None:
     source = """
     for request in requests():
         if "id" in request:
@@ -99,7 +99,7 @@ async def breaks_later(*_: Any) -> Any:
 
 @ERAS
 @pytest.mark.parametrize("callback", [breaks, breaks_later])
-async def test_a_callback_that_raises_fails_only_the_call(
+async def test_a_callback_that_raises_an_exception_fails_only_its_call(
     version: str, callback: Callable[..., Any]
 ) -> None:
     config = MCPClientConfig(protocol_version=version)
@@ -126,14 +126,14 @@ async def test_a_callback_that_raises_fails_only_the_call(
         ("ask", "yes", "accept"),
         ("ask", {"action": "maybe"}, "accept"),
         ("ask", {"action": "accept", "content": "Ada"}, "a value for each field"),
-        ("model", None, "a text or a CreateMessageResult"),
-        ("model", 5, "a text or a CreateMessageResult"),
+        ("model", None, "a string or a CreateMessageResult"),
+        ("model", 5, "a string or a CreateMessageResult"),
         ("folders", None, "a list of paths"),
         ("folders", "/tmp", "a list of paths"),
         ("folders", [5], "on_roots returned 5, expected a path, URI or root"),
     ],
 )
-async def test_an_invalid_value_of_a_callback_is_rejected_with_the_expected_form(
+async def test_an_invalid_return_value_of_a_callback_is_rejected_with_the_expected_form(
     version: str, tool: str, wrong: Any, words: str
 ) -> None:
     config = MCPClientConfig(protocol_version=version)
@@ -150,7 +150,7 @@ async def test_an_invalid_value_of_a_callback_is_rejected_with_the_expected_form
 
 
 @ERAS
-async def test_closing_ends_a_call_that_waits_for_the_user(version: str) -> None:
+async def test_closing_a_client_ends_a_call_that_waits_for_the_user(version: str) -> None:
     asked, stopped = asyncio.Event(), asyncio.Event()
 
     async def absent(question: Question) -> dict[str, Any]:
@@ -208,7 +208,7 @@ async def test_a_listener_that_raises_does_not_affect_other_listeners(
     assert caplog.text.count("a listener failed") == 3
 
 
-async def test_closing_ends_a_call_that_waits_for_a_retry(
+async def test_closing_a_client_ends_a_call_that_waits_for_a_retry(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "fairlead.client")
@@ -227,7 +227,7 @@ async def test_closing_ends_a_call_that_waits_for_a_retry(
 
 
 @ERAS
-async def test_twenty_concurrent_reads_survive_the_loss_of_their_connection(
+async def test_twenty_concurrent_reads_succeed_although_their_connection_is_lost(
     tmp_path: Path, version: str
 ) -> None:
     source = """
@@ -254,7 +254,7 @@ async def test_twenty_concurrent_reads_survive_the_loss_of_their_connection(
 
 
 @pytest.mark.covers("CLT-08")
-async def test_another_task_can_close_clients_in_the_order_of_their_opening(
+async def test_another_task_can_close_clients_in_the_order_they_were_opened(
     tmp_path: Path, loop_kind: str
 ) -> None:
     source = """
@@ -291,7 +291,7 @@ async def test_another_task_can_close_clients_in_the_order_of_their_opening(
 
 
 @pytest.mark.covers("CLT-08")
-async def test_a_callback_can_close_the_client_twice_at_once() -> None:
+async def test_a_callback_can_close_its_client_twice() -> None:
     server = curious()
 
     async def close(question: Question) -> dict[str, Any]:
@@ -329,6 +329,6 @@ async def test_a_result_that_violates_the_specification_is_accepted_unless_the_c
         assert isinstance(await client.call_tool("x"), dict)
     strict = MCPClientConfig(protocol_version="latest", strict=True)
     async with MCPClient.connect_stdio(command, strict) as client:
-        with pytest.raises(RemoteProtocolError, match="x breaks its contract") as caught:
+        with pytest.raises(RemoteProtocolError, match="x returned an invalid result") as caught:
             await client.call_tool("x")
         assert problem in str(caught.value)

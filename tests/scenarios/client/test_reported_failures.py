@@ -1,4 +1,4 @@
-"""Failures that users of MCP report, tested end to end with real processes."""
+"""Failures reported by MCP users, tested end to end with real processes."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ import pytest
 from fairlead import FairleadError, MCPClient, MCPClientConfig, RpcError
 from fairlead.errors import ChannelClosed, ConnectFailed, RequestTimeout
 
-LIMIT = 20.0  # seconds that any wait may take
+LIMIT = 20.0  # maximum seconds of any wait
 
 OURS = """
 import asyncio, os, subprocess, sys, threading, time
@@ -41,7 +41,7 @@ def send(message):
     sys.stdout.flush()
 
 def serve(answers):
-    "Answers by method, each made from the request; speaks the handshake era."
+    "Answer handshake-era requests with the functions in `answers`, by method."
     for line in sys.stdin:
         request = json.loads(line)
         if request.get("method") == "initialize":
@@ -67,7 +67,7 @@ def ours(folder: Path, source: str = "", name: str = "ours.py") -> list[str]:
 
 
 def hand_made(folder: Path, source: str) -> list[str]:
-    """Write a server without a library, whose code may misbehave, and return its command."""
+    """Write a server that uses no MCP library and may misbehave, and return its command."""
     return _command(folder / "hand_made.py", HAND_MADE, source)
 
 
@@ -81,12 +81,12 @@ def text_of(result: dict[str, Any]) -> str:
 
 
 def ends(pid_fd: int, seconds: float = LIMIT) -> bool:
-    """Return True if a process ends in time."""
+    """Return True if a process ends within the time limit."""
     return bool(select.select([pid_fd], [], [], seconds)[0])
 
 
 async def all_gone(pids: list[int]) -> None:
-    """Wait until these processes have ended, which takes the kernel a moment."""
+    """Wait until the kernel has ended these processes."""
     async with asyncio.timeout(LIMIT):
         while not all(map(is_gone, pids)):
             await asyncio.to_thread(os.sched_yield)
@@ -102,7 +102,7 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_a_server_ends_when_its_input_ends_even_during_a_call(tmp_path: Path, busy: bool) -> None:
+def test_a_server_exits_when_its_input_ends_even_during_a_call(tmp_path: Path, busy: bool) -> None:
     command = ours(
         tmp_path,
         """
@@ -133,7 +133,7 @@ def test_a_server_ends_when_its_input_ends_even_during_a_call(tmp_path: Path, bu
         process.wait(LIMIT)
 
 
-def test_no_server_outlives_a_killed_host(tmp_path: Path) -> None:
+def test_servers_exit_when_their_host_is_killed(tmp_path: Path) -> None:
     command = ours(tmp_path)
     host = """
     import asyncio, sys
@@ -170,7 +170,7 @@ async def test_any_task_can_close_clients_in_any_order_and_repeatedly(
     await all_gone(pids)
 
 
-async def test_a_server_that_exits_during_the_handshake_fails_at_once_with_a_reason(
+async def test_connecting_fails_at_once_with_a_reason_if_the_server_exits_during_the_handshake(
     tmp_path: Path,
 ) -> None:
     command = hand_made(
@@ -225,7 +225,7 @@ async def test_a_new_server_starts_only_after_all_previous_processes_have_ended(
     await all_gone(processes)
 
 
-async def test_every_pending_call_ends_when_the_server_dies(tmp_path: Path) -> None:
+async def test_every_pending_call_fails_when_the_server_exits(tmp_path: Path) -> None:
     command = ours(
         tmp_path,
         """
@@ -234,7 +234,7 @@ async def test_every_pending_call_ends_when_the_server_dies(tmp_path: Path) -> N
             await asyncio.Event().wait()
         """,
     )
-    # no timeout, so that only the loss of the server ends the calls
+    # without a timeout, only the loss of the server ends the calls
     config = MCPClientConfig(timeout_seconds=0)
     async with MCPClient.connect_stdio(command, config) as client:
         calls = [asyncio.create_task(client.call_tool("never")) for _ in range(20)]
@@ -250,7 +250,7 @@ WORDS = "Grüße, 日本語, 🚢, \u2028, half \\ and \x00"
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "cp932", "ascii", "utf-16"])
-async def test_texts_arrive_unchanged_with_any_locale_encoding(
+async def test_text_arrives_unchanged_with_any_locale_encoding(
     tmp_path: Path, encoding: str
 ) -> None:
     env = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "LC_ALL": "C", "LANG": "C"}
@@ -258,7 +258,7 @@ async def test_texts_arrive_unchanged_with_any_locale_encoding(
         assert text_of(await client.call_tool("echo", {"text": WORDS})) == WORDS
 
 
-async def test_printed_output_of_tools_does_not_reach_the_protocol(tmp_path: Path) -> None:
+async def test_output_printed_by_tools_does_not_reach_the_protocol(tmp_path: Path) -> None:
     ours(
         tmp_path,
         """
@@ -281,7 +281,9 @@ async def test_printed_output_of_tools_does_not_reach_the_protocol(tmp_path: Pat
         assert words in heard
 
 
-async def test_stray_lines_of_a_server_are_skipped_and_counted(tmp_path: Path) -> None:
+async def test_output_lines_of_a_server_that_are_not_messages_are_skipped_and_counted(
+    tmp_path: Path,
+) -> None:
     command = hand_made(
         tmp_path,
         """
@@ -299,7 +301,9 @@ async def test_stray_lines_of_a_server_are_skipped_and_counted(tmp_path: Path) -
         assert client.transport.peer.malformed == 7
 
 
-async def test_large_results_arrive_and_one_that_is_too_long_fails_alone(tmp_path: Path) -> None:
+async def test_large_results_are_received_and_a_result_over_the_limit_fails_only_its_call(
+    tmp_path: Path,
+) -> None:
     command = hand_made(
         tmp_path,
         """
@@ -384,13 +388,15 @@ async def test_progress_extends_the_timeout_of_a_call(tmp_path: Path) -> None:
     )
     config = MCPClientConfig(timeout_seconds=1.5)
     async with MCPClient.connect_stdio(command, config) as client:
-        # Progress counts although the caller did not request it.
+        # Progress extends the timeout although the caller did not request it.
         assert text_of(await client.call_tool("work", {"talks": True})) == "done"
         with pytest.raises(RequestTimeout):
             await client.call_tool("work", {"talks": False})
 
 
-async def test_invalid_list_items_are_skipped_and_the_rest_is_usable(tmp_path: Path) -> None:
+async def test_invalid_list_items_are_skipped_and_the_valid_ones_can_be_used(
+    tmp_path: Path,
+) -> None:
     command = hand_made(
         tmp_path,
         """
@@ -442,7 +448,7 @@ async def test_the_error_of_a_lost_connection_has_the_exit_status_and_stderr(
         said = str(closed.value)
         assert "database is on fire" in said
         assert ("3" if how == "exit" else "SIGSEGV") in said
-        # later calls have the same reason
+        # later calls fail for the same reason
         with pytest.raises(ChannelClosed, match="database is on fire"):
             await client.call_tool("t")
     with pytest.raises(ConnectFailed, match="no-such-program"):

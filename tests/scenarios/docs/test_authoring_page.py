@@ -1,4 +1,4 @@
-"""The code of the authoring page runs and does what the page claims."""
+"""The code on the authoring page, which must behave as described there."""
 
 import re
 from pathlib import Path
@@ -66,7 +66,7 @@ async def test_the_code_on_the_authoring_page_runs() -> None:
 
 
 async def get(app: Any, path: str, token: bytes) -> tuple[int, bytes]:
-    """Return status and body of an ASGI application's response; of errors only the status."""
+    """Return status and body of an ASGI application's response, or only an error status."""
     sent: list[dict[str, Any]] = []
     scope = {
         "type": "http",

@@ -1,4 +1,4 @@
-"""The snippets of the calling page run, and the page names every public member of the client."""
+"""Snippets on the calling page, and the client members that it names."""
 
 import ast
 import builtins
@@ -54,17 +54,17 @@ def named(prose: str) -> set[str]:
     return {word for code in marked for word in re.findall(r"[A-Za-z_]\w*", code)}
 
 
-def test_the_page_names_every_public_member_of_a_client() -> None:
+def test_the_calling_page_names_every_public_member_of_a_client() -> None:
     page = named(PAGE.read_text())
     public = {name for name in dir(MCPClient) if not name.startswith("_")}
-    # Members for internal use.
+    # These members are for internal use.
     inner = {"learn_tools", "list_raw", "open", "open_on", "restore"}
     assert public - inner - page == set()
     assert {field.name for field in fields(MCPClientConfig)} - page == set()
     assert set(Callbacks.__annotations__) - page == set()
 
 
-async def test_every_member_named_on_the_page_exists() -> None:
+async def test_every_member_named_on_the_calling_page_exists() -> None:
     text = PAGE.read_text()
     async with MCPClient.connect_inprocess(MCPServer("s")) as client:
         used = re.findall(

@@ -1,4 +1,4 @@
-"""The files and commands of the gateway page work as shown, and the reference names every key."""
+"""Files and commands on the gateway page, and keys in the gateway reference."""
 
 import os
 import re
@@ -22,7 +22,7 @@ SECRETS = {"ADMIN_TOKEN": "adm1n", "ALICE_TOKEN": "a1ice", "BOB_TOKEN": "b0b"}
 
 
 def blocks(kind: str) -> list[str]:
-    """Return the code blocks of the page whose opening fence has exactly this text."""
+    """Return the code blocks on the page whose opening fence has exactly this info string."""
     found = re.findall(rf"```{re.escape(kind)}\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found, kind
     return found
@@ -77,13 +77,13 @@ def test_every_command_on_the_gateway_page_runs_as_shown(person: Person) -> None
         assert words in shown, words
 
 
-def test_the_command_for_programs_prints_json(person: Person) -> None:
+def test_the_json_command_on_the_gateway_page_prints_json(person: Person) -> None:
     [command] = blocks('sh title="for programs"')
     with running(person, *command.split()[1:]) as up:
         assert [one["name"] for one in up.report()["servers"]] == ["harbour", "notebook"]
 
 
-def test_the_embedded_gateway_on_the_page_runs(person: Person) -> None:
+def test_the_embedded_gateway_example_on_the_page_runs(person: Person) -> None:
     files_into(person)
     done = subprocess.run(
         [sys.executable, "embedded.py"],
@@ -96,7 +96,7 @@ def test_the_embedded_gateway_on_the_page_runs(person: Person) -> None:
     assert (done.stdout, done.stderr) == ("['notes_erase', 'notes_read']\n", "")
 
 
-def test_the_reference_names_the_keys_of_a_file() -> None:
+def test_the_gateway_reference_names_every_key_of_a_gateway_file() -> None:
     text = PAGE.with_name("gateway-file.md").read_text()
     for key in (*config._FLAT, *config._PLACE, *config._VIEW, *config._CLIENT, *config._OLD):
         assert f"`{key}" in text, key
@@ -104,7 +104,7 @@ def test_the_reference_names_the_keys_of_a_file() -> None:
         assert f"`{key}`" in text, key
 
 
-def test_the_file_in_the_reference_is_valid(tmp_path: Path) -> None:
+def test_the_gateway_file_in_the_reference_is_valid(tmp_path: Path) -> None:
     reference = PAGE.with_name("gateway-file.md").read_text()
     [text] = re.findall(r'```toml title="gateway.toml"\n(.*?)```', reference, re.DOTALL)
     (tmp_path / "gateway.toml").write_text(text)

@@ -1,4 +1,4 @@
-"""The commands of the managing page run in order, and the page names every command."""
+"""Commands on the managing page, which must run in order and be complete."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from fairlead.config.edit.export_entry import EXPORTS
 from tests.support.cli_process import LIMIT
 from tests.support.cli_user import Person, person
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 __all__ = ["person"]
 
@@ -63,7 +63,7 @@ def test_every_command_on_the_managing_page_runs_as_shown(person: Person) -> Non
         assert words in shown, words
 
 
-def test_the_file_on_the_page_is_valid(person: Person) -> None:
+def test_the_configuration_file_on_the_managing_page_is_valid(person: Person) -> None:
     person.ours.mkdir()
     (person.ours / "mcp.json").write_text(blocks("json")[0])
     done = person.does("list", "--json")
@@ -79,10 +79,10 @@ def test_the_file_on_the_page_is_valid(person: Person) -> None:
     )
 
 
-def test_the_page_names_every_command_and_program() -> None:
+def test_the_managing_page_names_every_command_and_program() -> None:
     text = PAGE.read_text()
     for name in mcp.COMMANDS:
-        if name not in ("list", "resources", "prompts"):  # aliases of other commands
+        if name not in ("list", "resources", "prompts"):  # aliases for other commands
             assert f"fairlead mcp {name}" in text, name
     for program in set(EXPORTS) - {"claude"}:
         assert f"`{program}`" in text, program

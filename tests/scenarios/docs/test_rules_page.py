@@ -1,4 +1,4 @@
-"""The files of the rules page are valid, and its tables are complete."""
+"""Files and tables on the rules page."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ from fairlead.policy.rules.load_rules import _RULE
 PAGE = (Path(__file__).parents[3] / "docs" / "rules.md").read_text()
 
 
-def test_rule_files_on_the_page_are_valid(tmp_path: Path) -> None:
+def test_rule_files_on_the_rules_page_are_valid(tmp_path: Path) -> None:
     files = re.findall(r'```\w+ title="([\w.]+)"\n(.*?)```', PAGE, re.DOTALL)
     for name, text in files:
         (tmp_path / name).write_text(text)

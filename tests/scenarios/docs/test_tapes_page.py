@@ -1,4 +1,4 @@
-"""The commands of the tapes page run as shown, in order."""
+"""Commands on the tapes page, which must run in order as shown."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.recording.tape import TapeEntry
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 PAGE = Path(__file__).parents[3] / "docs" / "tapes.md"
 LIMIT = 60.0
@@ -21,7 +21,7 @@ def test_every_command_on_the_tapes_page_runs_as_shown(tmp_path: Path) -> None:
     [notes] = re.findall(r'```python title="notes.py"\n(.*?)```', text, re.DOTALL)
     (tmp_path / "notes.py").write_text(notes)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    # Servers that a client starts get HOME and few other variables.
+    # Servers started by a client inherit HOME and a few other variables.
     moved = ("FAIRLEAD_HOME", "XDG_DATA_HOME")
     env = {name: value for name, value in os.environ.items() if name not in moved}
     env |= {"PATH": path, "HOME": str(tmp_path / "home"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -37,7 +37,7 @@ def test_every_command_on_the_tapes_page_runs_as_shown(tmp_path: Path) -> None:
             timeout=LIMIT,
             check=False,
         )
-        # The opening messages of a client may differ between two runs.
+        # The first messages of a client may differ between two runs.
         fine = (0, 1) if block.startswith("fairlead tape diff") else (0,)
         assert done.returncode in fine, f"{block}: {done.stdout} {done.stderr}"
         said.append(done.stdout)
@@ -50,7 +50,7 @@ def test_every_command_on_the_tapes_page_runs_as_shown(tmp_path: Path) -> None:
     assert "1 passed" in checked
 
 
-def test_the_page_names_every_member_of_an_entry() -> None:
+def test_the_tapes_page_names_every_member_of_a_tape_entry() -> None:
     assert [
         name for name in TapeEntry.__struct_fields__ if f"| `{name}` |" not in PAGE.read_text()
     ] == []

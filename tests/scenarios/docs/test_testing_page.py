@@ -1,4 +1,4 @@
-"""The tests on the testing page run and pass."""
+"""The tests on the testing page, which must pass."""
 
 import inspect
 import re
@@ -25,7 +25,7 @@ def page() -> dict[str, Any]:
     return names
 
 
-def test_this_module_runs_all_tests_on_the_page() -> None:
+def test_all_tests_on_the_testing_page_are_run_by_this_module() -> None:
     tests = {name for name in page() if name.startswith("test_")}
     assert tests == {*ASYNCHRONOUS, "test_prices", "test_the_program"}
 
@@ -41,13 +41,13 @@ ASYNCHRONOUS = [
 
 
 @pytest.mark.parametrize("name", ASYNCHRONOUS)
-async def test_a_test_on_the_page_passes(name: str) -> None:
+async def test_each_test_on_the_testing_page_passes(name: str) -> None:
     test = page()[name]
     assert inspect.iscoroutinefunction(test)
     await test()
 
 
-def test_a_synchronous_test_runs_without_a_plugin() -> None:
+def test_a_synchronous_test_on_the_testing_page_runs_without_a_plugin() -> None:
     page()["test_prices"]()
 
 
@@ -66,7 +66,7 @@ async def test_the_snapshot_example_detects_a_removed_tool(tmp_path: Path, monke
     await check(server, file)
 
 
-async def test_a_program_is_tested_as_a_process(tmp_path: Path) -> None:
+async def test_the_process_example_on_the_testing_page_passes(tmp_path: Path) -> None:
     file = tmp_path / "server.py"
     file.write_text(PROGRAM)
     await page()["test_the_program"](file)

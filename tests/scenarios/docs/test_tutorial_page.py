@@ -1,4 +1,4 @@
-"""The commands of the tutorial run as the page shows them, in a folder with its files."""
+"""Commands and files of the tutorial, which must run as shown."""
 
 import re
 import shutil
@@ -16,27 +16,27 @@ from .test_gateway_page import environment
 
 __all__ = ["person"]
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "tutorial.md").read_text()
 TOKENS = {"ALICE_TOKEN": "a1ice", "BOB_TOKEN": "b0b"}
 
 
-def test_commands_of_the_tutorial_work(person: Person) -> None:
+def test_commands_in_the_tutorial_run_as_shown(person: Person) -> None:
     prepare(person)
     for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL):
         done = shell(person, block)
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
         if block.startswith("python client.py"):
             assert f"```text\n{done.stdout}```" in TEXT
-    # More requests are recorded if the server started slowly, as the page says.
+    # As the page says, more requests are recorded if the server starts slowly.
     assert re.search(r"\b[3-9] compared, 0 differ", done.stdout), done.stdout
     failed = shell(person, titled("fails"))
     assert (failed.returncode, failed.stderr) == (1, "error: unknown note 'tomorrow'\n")
 
 
-def test_the_server_keeps_notes_over_http(person: Person) -> None:
+def test_the_tutorial_server_stores_notes_over_http(person: Person) -> None:
     prepare(person)
     port = free_port()
     command = titled("server").replace("8080", port).split()
@@ -46,7 +46,7 @@ def test_the_server_keeps_notes_over_http(person: Person) -> None:
     assert done.stdout == 'wrote \'idea\' (8 characters)\n["idea","today"]\n', done.stderr
 
 
-def test_the_gateway_shows_each_client_its_tools(person: Person) -> None:
+def test_the_tutorial_gateway_lists_for_each_client_only_the_tools_in_its_view(person: Person) -> None:
     prepare(person)
     port = free_port()
     *_, command = titled("gateway").strip().split("\n")

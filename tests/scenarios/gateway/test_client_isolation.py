@@ -1,4 +1,4 @@
-"""Isolation of the clients of one gateway: each gets the items of its view and its own messages."""
+"""Isolation of gateway clients: each gets only the items in its view and its own messages."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ BOB = View(
 async def two_clients(
     version: str, **options: Any
 ) -> AsyncIterator[tuple[Gateway, str, MCPClient, MCPClient]]:
-    """Connect Alice, who has no view, and Bob, whose view is restricted."""
+    """Connect Alice, whose view is unrestricted, and Bob, whose view is restricted."""
     async with (
         serving_http(make("red")) as red,
         serving_http(make("blue")) as blue,
@@ -78,7 +78,7 @@ async def refused(work: Any) -> int:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_view_applies_to_lists_calls_reads_and_completions(version: str) -> None:
+async def test_a_view_applies_to_list_call_read_and_completion_requests(version: str) -> None:
     async with asyncio.timeout(LIMIT), two_clients(version) as (_, _, alice, bob):
         assert {"red_who", "blue_secret", "red_secret"} <= set(await names(alice))
         listed = await names(bob)
@@ -170,7 +170,7 @@ async def test_updates_of_items_outside_of_a_view_are_not_sent() -> None:
             assert await refused(client.subscribe("red://fixed")) == -32002
 
 
-async def test_interceptors_see_merged_names_at_every_endpoint() -> None:
+async def test_interceptors_get_merged_names_at_every_endpoint() -> None:
     class NoSecrets:
         def __init__(self) -> None:
             self.seen: list[tuple[str, str | None]] = []
@@ -200,7 +200,7 @@ async def test_interceptors_see_merged_names_at_every_endpoint() -> None:
             assert ("tools/call", "red_who") in rule.seen
 
 
-async def test_tools_excluded_in_the_configuration_are_unavailable() -> None:
+async def test_tools_excluded_in_the_configuration_are_not_listed_and_cannot_be_called() -> None:
     async with (
         asyncio.timeout(LIMIT),
         serving_http(make("red")) as red,
@@ -222,7 +222,7 @@ async def test_tools_excluded_in_the_configuration_are_unavailable() -> None:
 
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("upstream", ["2025-11-25", "auto"])
-async def test_log_messages_reach_only_the_client_of_their_call(
+async def test_log_messages_are_sent_only_to_the_client_whose_call_caused_them(
     version: str, upstream: str
 ) -> None:
     received: list[list[str]] = [[], []]
@@ -247,7 +247,7 @@ async def test_log_messages_reach_only_the_client_of_their_call(
                 await clients[0].call("red_speak", {"text": f"one {n}"})
                 await clients[1].call("red_speak", {"text": f"two {n}"})
             await until(lambda: len(received[0]) == len(received[1]) == 5)
-            # Concurrent calls: a message may be dropped, but must not reach the wrong client.
+            # During concurrent calls, a message may be dropped but must not reach the wrong client.
             await asyncio.gather(
                 *(clients[n % 2].call("red_speak", {"text": f"{n % 2} at once"}) for n in range(10))
             )
@@ -256,7 +256,9 @@ async def test_log_messages_reach_only_the_client_of_their_call(
 
 
 @pytest.mark.parametrize("upstream", ["stdio", "http"])
-async def test_each_client_is_asked_for_its_own_roots(upstream: str) -> None:
+async def test_a_roots_request_is_sent_to_the_client_whose_call_is_in_progress(
+    upstream: str,
+) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(LIMIT))
         target: dict[str, Any] = program("red")
@@ -327,7 +329,7 @@ async def test_principals_do_not_share_an_upstream_connection_that_has_a_session
             assert received["a"].split().count("notifications/a") >= 2
 
 
-async def test_servers_are_notified_of_changed_roots_of_their_client() -> None:
+async def test_servers_are_notified_when_the_roots_of_their_client_change() -> None:
     entry: dict[str, Any] = {"command": sys.executable, "args": ["-c", HEARS]}
     changed = "notifications/roots/list_changed"
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
@@ -481,7 +483,7 @@ async def test_ended_sessions_of_a_gateway_leave_no_objects_in_memory(front: str
             return len(gc.get_objects())
 
         await objects_after(20)
-        # Counted again before failing, because other parts of the process create objects as well.
+        # Count again before failing, because other code creates objects as well.
         for _ in range(3):
             before = await objects_after(20)
             after = await objects_after(ROUNDS)
@@ -496,7 +498,7 @@ async def test_ended_sessions_of_a_gateway_leave_no_objects_in_memory(front: str
         assert not any(one.sessions for pool in pools for one in pool.connections)
 
 
-async def test_closing_ends_clients_servers_and_tasks() -> None:
+async def test_closing_a_gateway_closes_its_clients_and_servers_and_ends_its_tasks() -> None:
     gateway = Gateway()
     await gateway.connect({"red": program("red"), "blue": program("blue")})
     async with asyncio.timeout(LIMIT):

@@ -48,7 +48,9 @@ async def pid_of(client: MCPClient, tool: str) -> str:
 
 @pytest.mark.covers("GTW-12")
 @pytest.mark.parametrize("version", BOTH)
-async def test_tokens_rules_pools_and_audit_work_together(tmp_path: Path, version: str) -> None:
+async def test_tokens_rules_replicas_and_the_audit_log_work_in_one_gateway(
+    tmp_path: Path, version: str
+) -> None:
     audit = tmp_path / "audit.jsonl"
     rules = RuleSet.of_data(
         {"rules": [{"when": {"tool": "*_secret", "identity": "bob"}, "do": {"block": "not you"}}]}
@@ -66,7 +68,7 @@ async def test_tokens_rules_pools_and_audit_work_together(tmp_path: Path, versio
                 await bob.call_tool("one_secret")
             assert (await alice.call_tool("one_secret"))["content"]
             pids = {await pid_of(alice, "pool_who") for _ in range(4)}
-            # a session stays at one process of the pool
+            # a session always uses the same process of the pool
             assert len(pids) == (2 if version != HANDSHAKE else 1)
             with pytest.raises(RpcError):
                 # The request reached the process before the process exited, so it is not retried.

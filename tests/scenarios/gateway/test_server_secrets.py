@@ -1,4 +1,4 @@
-"""Secrets of a gateway's servers do not appear in its journal and hold desk."""
+"""Redaction of server secrets in the journal and hold desk of a gateway."""
 
 import asyncio
 import sys
@@ -32,7 +32,7 @@ server.run()
 
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("version", BOTH)
-async def test_the_journal_and_the_desk_do_not_show_secrets(version: str) -> None:
+async def test_the_journal_and_the_hold_desk_do_not_show_secrets(version: str) -> None:
     redactor = Redactor()
     journal, desk = Journal(redactor=redactor), HoldDesk(redactor=redactor)
     observing = Observability(journal=journal, desk=desk, redactor=redactor)

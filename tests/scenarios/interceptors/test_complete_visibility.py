@@ -1,4 +1,4 @@
-"""Interceptors see every message, including requests inside of results, and cancellations."""
+"""Interceptors process every message, including requests in results and cancellations."""
 
 import asyncio
 from pathlib import Path
@@ -66,10 +66,10 @@ def wanted(**questions: tuple[str, Any]) -> dict[str, Any]:
     }
 
 
-# Requests inside of results
+# Requests in results
 
 
-async def test_requests_inside_of_results_pass_interceptors_with_their_responses() -> None:
+async def test_interceptors_process_requests_in_results_together_with_their_responses() -> None:
     watch = Watch()
     async with asyncio.timeout(LIMIT), scene("stateless", interceptors=[watch]) as place:
         client = await place.session(ASKED)
@@ -99,7 +99,7 @@ async def test_requests_inside_of_results_pass_interceptors_with_their_responses
         assert not place.relay.pool.connections[0].calls
 
 
-async def test_interceptors_can_change_and_reject_requests_inside_of_results() -> None:
+async def test_interceptors_can_change_and_reject_requests_in_results() -> None:
     class Meddle:
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             if exchange.direction is UP:
@@ -158,7 +158,7 @@ class Guest:
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("matching", ["strict", "tolerant"])
-async def test_a_tape_replays_requests_inside_of_results(tmp_path: Path, matching: Any) -> None:
+async def test_a_tape_replays_requests_in_results(tmp_path: Path, matching: Any) -> None:
     guest, journal = Guest(), Journal()
     with TapeWriter(tmp_path / "one") as tape:
         relay = Relay(asking(), interceptors=[Journaling(journal), Recorder(tape)], era="stateless")
@@ -181,7 +181,7 @@ async def test_a_tape_replays_requests_inside_of_results(tmp_path: Path, matchin
 
 
 @pytest.mark.parametrize("path", ["", "/asking"])
-async def test_requests_inside_of_results_pass_interceptors_of_a_gateway_over_http(
+async def test_interceptors_of_a_gateway_process_requests_in_results_over_http(
     path: str,
 ) -> None:
     watch, guest = Watch(), Guest()
@@ -205,7 +205,7 @@ async def test_requests_inside_of_results_pass_interceptors_of_a_gateway_over_ht
 
 
 @pytest.mark.parametrize("kind", [Watch, Quick])
-async def test_a_cancellation_by_the_client_passes_interceptors_before_it_ends_the_call(
+async def test_interceptors_process_a_client_cancellation_before_the_call_ends(
     kind: type[Watch],
 ) -> None:
     watch = kind()
@@ -231,7 +231,7 @@ async def test_a_cancellation_by_the_client_passes_interceptors_before_it_ends_t
         assert client.skipped == []
 
 
-async def test_a_cancellation_by_the_server_passes_interceptors() -> None:
+async def test_interceptors_process_a_cancellation_from_the_server() -> None:
     watch = Watch()
     async with asyncio.timeout(LIMIT), scene(interceptors=[watch]) as place:
         client = await place.session(ASKED)

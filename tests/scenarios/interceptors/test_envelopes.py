@@ -1,4 +1,4 @@
-"""Envelopes of exchanges with their session, path and direction."""
+"""Session, path and direction in the envelopes of exchanges."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ async def standing(where: str, around: list[Interceptor]) -> AsyncIterator[tuple
 @pytest.mark.covers("GTW-01")
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("where", ["server", "relay", "gateway", "door"])
-async def test_envelopes_have_the_path_and_session_over_http(where: str, version: str) -> None:
+async def test_envelopes_contain_the_http_path_and_the_session(where: str, version: str) -> None:
     seen = Seen()
     async with asyncio.timeout(LIMIT), standing(where, [seen]) as (url, tool):
         async with MCPClient.connect_http(url, config(version)) as client:
@@ -87,7 +87,7 @@ async def test_envelopes_have_the_path_and_session_over_http(where: str, version
 
 @pytest.mark.covers("GTW-01")
 @pytest.mark.parametrize("where", ["relay", "door"])
-async def test_a_notification_without_a_session_passes_interceptors_and_can_be_blocked(
+async def test_interceptors_can_block_a_notification_without_a_session(
     where: str,
 ) -> None:
     seen = Seen()
@@ -109,13 +109,13 @@ async def test_a_notification_without_a_session_passes_interceptors_and_can_be_b
     assert [(one.direction, one.transport.path) for one in notes] == [(UP, path)] * 2
 
 
-async def test_rules_on_path_and_session_apply() -> None:
+async def test_rules_on_path_and_session_apply_to_messages() -> None:
     rules = RuleSet.of_data(
         {
             "rules": [
                 {
                     "when": {"path": "/mcp/red", "method": "tools/call"},
-                    "do": {"block": "not through this door"},
+                    "do": {"block": "not on this path"},
                 },
                 {
                     "when": {"not": {"session": "*"}, "method": "tools/call"},
@@ -134,5 +134,5 @@ async def test_rules_on_path_and_session_apply() -> None:
 
     async with asyncio.timeout(LIMIT), standing("gateway", [rules]) as (url, tool):
         assert await call(url, tool, HANDSHAKE) == "red"
-        assert await call(f"{url}/red", "who", HANDSHAKE) == "not through this door"
+        assert await call(f"{url}/red", "who", HANDSHAKE) == "not on this path"
         assert await call(url, tool, "auto") == "only in a session"

@@ -1,4 +1,4 @@
-"""Unknown members of requests and responses are forwarded."""
+"""Forwarding of unknown members in requests and responses."""
 
 import asyncio
 import json
@@ -86,7 +86,9 @@ async def test_unknown_members_of_a_client_response_are_forwarded(way: str) -> N
 
 @pytest.mark.covers("GTW-04")
 @pytest.mark.parametrize("way", WAYS)
-async def test_members_of_a_late_response_are_not_added_to_the_next_response(way: str) -> None:
+async def test_unknown_members_of_a_late_response_are_not_added_to_the_next_response(
+    way: str,
+) -> None:
     async with scene(interceptors=WAYS[way]) as place:
         client = await place.session()
         server = await place.server()

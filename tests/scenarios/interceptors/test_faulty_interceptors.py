@@ -1,4 +1,4 @@
-"""Faulty interceptors: the client gets one error, and no state is left."""
+"""Faulty interceptors, which must cause one error and leave no state."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ CALL = "tools/call"
 
 
 class Half(SyncInterceptor):
-    """A synchronous interceptor of calls that counts starts and ends."""
+    """A synchronous interceptor that counts starts and ends of calls."""
 
     def __init__(
         self,
@@ -120,8 +120,8 @@ BROKEN: dict[str, Callable[[], Interceptor]] = {
     "after returns a text": lambda: Half(after=lambda outcome: "text"),
     "after returns a number": lambda: Half(after=lambda outcome: 3),
     "a coroutine is cancelled": lambda: Led(_cancelled),
-    "a coroutine is cancelled behind": lambda: Led(_cancelled_after),
-    "a coroutine waits for what is": lambda: Led(_waits_for_cancelled),
+    "a coroutine is cancelled after proceed": lambda: Led(_cancelled_after),
+    "a coroutine awaits a cancelled task": lambda: Led(_waits_for_cancelled),
     "a coroutine returns a dict": lambda: Led(_dict),
 }
 
@@ -151,7 +151,9 @@ def nothing_left(place: Scene) -> bool:
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("place", ["first", "behind", "before"])
 @pytest.mark.parametrize("what", BROKEN)
-async def test_a_faulty_interceptor_causes_one_internal_error(what: str, place: str) -> None:
+async def test_a_faulty_interceptor_causes_exactly_one_internal_error(
+    what: str, place: str
+) -> None:
     """Test the interceptor alone, after a coroutine interceptor, and before one."""
     journal, outer = Journal(), Half()
     passing = Led(lambda exchange, proceed: proceed(exchange))
@@ -268,7 +270,7 @@ class Stumbles:
 
 
 @pytest.mark.covers("GTW-06")
-async def test_messages_after_a_failed_notification_are_forwarded() -> None:
+async def test_messages_are_still_forwarded_after_an_interceptor_failed_on_a_notification() -> None:
     async with between(Stumbles()) as (_, client, server):
         client.tell("notifications/stumble")
         client.tell("notifications/from_client")
@@ -294,7 +296,7 @@ GUARDS: tuple[Callable[[], Interceptor], ...] = (
 
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("end", ["answered", "refused", "cancelled", "blocked"])
-async def test_a_call_leaves_no_reference_cycles_in_memory(end: str) -> None:
+async def test_a_call_with_interceptors_leaves_no_reference_cycles(end: str) -> None:
     """The objects of a call are freed when it ends, without the garbage collector."""
     async with between(*(make() for make in GUARDS)) as (here, client, server):
 

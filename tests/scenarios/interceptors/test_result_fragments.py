@@ -1,4 +1,4 @@
-"""Fragments of a result pass interceptors: they are recorded and redacted."""
+"""Recording and redaction of result fragments by interceptors."""
 
 import asyncio
 import json
@@ -63,7 +63,7 @@ async def events_of(url: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.covers("GTW-10")
-async def test_fragments_of_a_server_are_redacted_and_recorded(tmp_path: Path) -> None:
+async def test_result_fragments_from_a_server_are_redacted_and_recorded(tmp_path: Path) -> None:
     journal, recorder = Journal(), Recorder(TapeWriter(tmp_path / "one"))
     server = make(Journaling(journal), recorder, Redact(to="client"))
     async with asyncio.timeout(LIMIT), serving(server) as url:
@@ -91,7 +91,7 @@ async def test_fragments_of_a_server_are_redacted_and_recorded(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_fragments_that_a_client_receives_pass_its_interceptors(
+async def test_interceptors_of_a_client_process_received_fragments(
     tmp_path: Path, version: str
 ) -> None:
     heard: list[Any] = []
@@ -136,7 +136,7 @@ async def test_fragments_that_a_client_receives_pass_its_interceptors(
 async def test_a_relay_or_gateway_merges_fragments_into_the_response(
     tmp_path: Path, kind: str
 ) -> None:
-    """After the merge, all rules for responses apply to the content of the fragments."""
+    """Rules for responses apply to the merged content of the fragments."""
     recorder = Recorder(TapeWriter(tmp_path / "one"))
     chain: list[Interceptor] = [recorder, Redact(to="client")]
     async with asyncio.timeout(LIMIT), serving(make(), sse_dialect="fragments") as behind:

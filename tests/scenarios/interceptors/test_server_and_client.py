@@ -1,4 +1,4 @@
-"""Interceptors of a server and of a client see every message, like those of a gateway."""
+"""Interceptors of servers and clients, which must process every message."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ class Watch:
 
 
 class Stage:
-    """A server with several tools, and the events that its tools set."""
+    """A server with several tools and the events that they set."""
 
     def __init__(self, *interceptors: Interceptor) -> None:
         self.begun, self.ended = asyncio.Event(), asyncio.Event()
@@ -94,7 +94,7 @@ class Stage:
 async def talking(
     stage: Stage, version: str, over: str, *interceptors: Interceptor, **callbacks: Any
 ) -> AsyncIterator[MCPClient]:
-    """Connect a client to the server of the stage, in this process or over HTTP."""
+    """Connect a client to the server, in this process or over HTTP."""
     options: dict[str, Any] = {**callbacks, "interceptors": interceptors}
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(LIMIT))
@@ -138,7 +138,7 @@ async def test_progress_and_log_messages_pass_the_interceptors_of_server_and_cli
 
 
 @pytest.mark.parametrize("over", ["memory", "http"])
-async def test_requests_of_a_server_pass_the_interceptors_of_server_and_client(over: str) -> None:
+async def test_requests_from_a_server_pass_the_interceptors_of_server_and_client(over: str) -> None:
     here, there = Watch(), Watch()
     stage = Stage(there)
     roots = [{"uri": "file:///here"}]
@@ -220,7 +220,7 @@ async def test_cancelled_server_requests_pass_the_interceptors_of_server_and_cli
 
 @pytest.mark.parametrize("where", ["server", "client"])
 @pytest.mark.parametrize(("version", "over"), EVERYWHERE)
-async def test_rejected_messages_are_dropped_and_changed_messages_arrive_changed(
+async def test_rejected_messages_are_dropped_and_changed_messages_are_forwarded_changed(
     version: str, over: str, where: str
 ) -> None:
     async def change(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -249,7 +249,7 @@ async def test_rejected_messages_are_dropped_and_changed_messages_arrive_changed
 
 @pytest.mark.parametrize("where", ["server", "client"])
 @pytest.mark.parametrize("version", BOTH)
-async def test_slow_interceptors_delay_notifications_and_keep_their_order(
+async def test_slow_interceptors_delay_notifications_without_reordering_them(
     version: str, where: str
 ) -> None:
     pauses = iter([3, 0, 2, 0, 1])
@@ -270,7 +270,7 @@ async def test_slow_interceptors_delay_notifications_and_keep_their_order(
     ours = [slow] if where == "client" else []
     async with talking(stage, version, "memory", *ours) as client:
         await client.call("count", {"to": 5}, on_progress=hear)
-        assert heard == [1, 2, 3, 4, 5]  # all progress arrives before the result
+        assert heard == [1, 2, 3, 4, 5]  # all progress notifications arrive before the result
 
 
 async def test_an_interceptor_may_send_requests_while_it_handles_a_notification() -> None:
@@ -330,7 +330,7 @@ async def test_a_notification_without_a_session_passes_the_interceptors_of_a_ser
         await until(lambda: watch.seen == [(UP, "notifications/x")])
 
 
-async def test_interceptors_of_a_mounted_server_see_notifications_of_its_tools() -> None:
+async def test_interceptors_of_a_mounted_server_process_notifications_from_its_tools() -> None:
     inner, outer, heard = Watch(), Watch(), []
     whole = MCPServer("whole", rate_limit_rate=0, interceptors=[outer])
     whole.mount(Stage(inner).server, "part")

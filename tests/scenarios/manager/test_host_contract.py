@@ -1,4 +1,4 @@
-"""The contract with hosts: states, events, notifications, roots, and state kept after a loss."""
+"""Documented behaviour of a manager: states, events, notifications, roots, reconnecting."""
 
 import asyncio
 import importlib
@@ -31,7 +31,7 @@ from tests.support.managed_servers import entry
 
 LIMIT = 20.0
 
-# A server of both eras that changes its lists and notifies when its tools are called.
+# A server of both eras whose tools change its lists and send notifications.
 CHANGING = """
 import os, sys
 from fairlead import Context, MCPServer
@@ -72,7 +72,7 @@ async def note() -> str:
 server.run()
 """
 
-# A server without a library. At each start it reads from a file how to answer `tools/list`.
+# A server without a library that reads its responses to `tools/list` from a file.
 LISTING = """
 import json, sys
 behaviour = open(sys.argv[1]).read().split()
@@ -97,7 +97,7 @@ for line in sys.stdin:
             tool = {"name": how, "inputSchema": {"type": "object"}}
             answer = {"result": {"tools": [tool]}}
             changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-            if how == "twice":  # a change while the response is being sent
+            if how == "twice":  # the list changes while the response is sent
                 sys.stdout.write(json.dumps(changed) + "\\n")
     elif message["method"] not in ("ping",):
         answer = {"error": {"code": -32601, "message": "Method not found"}}
@@ -143,7 +143,7 @@ async def run(manager: MCPManager, name: str, arguments: Any = None) -> str:
 
 
 @pytest.mark.covers("HST-10", "HST-11")
-async def test_every_server_is_listed_under_its_state(tmp_path: Path) -> None:
+async def test_every_server_is_listed_with_its_state(tmp_path: Path) -> None:
     seen: set[tuple[str, str]] = set()
 
     def look(*_: object) -> None:
@@ -160,7 +160,7 @@ async def test_every_server_is_listed_under_its_state(tmp_path: Path) -> None:
         servers = {"a": entry(tmp_path, "a"), "failed": {"command": "/no/such/program"}}
         connecting = asyncio.create_task(manager.connect_servers(servers, {"a": source}))
         await until(lambda: "a" in manager.get_all_server_names())
-        # the source of a server is listed before the server is connected
+        # a server is listed with its source before it is connected
         assert manager.sources["a"] is source
         await connecting
         await manager.wait_for_connection("a")
@@ -182,7 +182,7 @@ async def test_every_server_is_listed_under_its_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("HST-18")
-async def test_status_events_follow_the_states_of_a_server(tmp_path: Path) -> None:
+async def test_status_events_report_the_states_of_a_server_in_order(tmp_path: Path) -> None:
     events: list[StatusEvent] = []
     source = Source(path="/x/mcp.json")
     async with MCPManager() as manager:
@@ -212,7 +212,7 @@ async def test_status_events_follow_the_states_of_a_server(tmp_path: Path) -> No
 
 
 @pytest.mark.covers("PRO-30")
-async def test_servers_receive_the_folder_of_the_host_as_root(
+async def test_servers_receive_the_folder_of_the_host_as_a_root(
     tmp_path: Path, config: MCPClientConfig
 ) -> None:
     async with MCPManager(tmp_path, config=config) as manager:
@@ -226,7 +226,7 @@ async def test_servers_receive_the_folder_of_the_host_as_root(
 
 
 @pytest.mark.covers("HST-30", "HST-31")
-async def test_every_kind_of_list_is_current_after_a_change(
+async def test_every_list_of_a_manager_is_updated_after_a_change_notification(
     tmp_path: Path, config: MCPClientConfig
 ) -> None:
     heard: list[str] = []
@@ -246,7 +246,7 @@ async def test_every_kind_of_list_is_current_after_a_change(
 
 
 @pytest.mark.covers("HST-20", "HST-30")
-async def test_subscriptions_are_restored_after_a_loss(
+async def test_subscriptions_are_restored_after_a_lost_connection(
     tmp_path: Path, config: MCPClientConfig
 ) -> None:
     heard: list[tuple[str, str, Any]] = []
@@ -266,7 +266,7 @@ async def test_subscriptions_are_restored_after_a_loss(
         await manager.wait_for_connection("a")
         await run(manager, "mcp_a_touch")
         await until(lambda: updated in heard)
-        # list changes are also followed on the new connection
+        # list changes are also received on the new connection
         await run(manager, "mcp_a_add", {"kind": "tool"})
         await until(lambda: manager.get_tool("mcp_a_late") is not None)
         await manager.unsubscribe("note://one")
@@ -287,7 +287,9 @@ async def test_a_failed_list_request_is_retried(tmp_path: Path) -> None:
         assert manager.describe()["a"].generation == 1
 
 
-async def test_a_list_change_that_arrives_with_the_list_is_not_lost(tmp_path: Path) -> None:
+async def test_a_list_change_that_arrives_together_with_the_list_is_not_lost(
+    tmp_path: Path,
+) -> None:
     async with MCPManager() as manager:
         servers = {"a": listing(tmp_path, "one", "twice", "twice", "last")}
         await manager.connect_servers(servers)
@@ -296,8 +298,8 @@ async def test_a_list_change_that_arrives_with_the_list_is_not_lost(tmp_path: Pa
         await refreshing
 
 
-async def test_errors_of_the_host_fail_only_their_server(tmp_path: Path) -> None:
-    """Callbacks and stores of a host may raise any error, which must only affect that server."""
+async def test_exceptions_in_host_callbacks_fail_only_the_affected_server(tmp_path: Path) -> None:
+    """Callbacks and stores of a host may raise any exception."""
 
     async def strange() -> Any:
         raise asyncio.CancelledError
@@ -332,7 +334,7 @@ async def test_errors_of_the_host_fail_only_their_server(tmp_path: Path) -> None
 
 
 @pytest.mark.covers("HST-15", "HST-59", "QUA-04")
-async def test_a_late_failure_of_a_server_is_an_event_and_an_error_of_its_tools(
+async def test_a_server_that_fails_after_connecting_causes_an_event_and_fails_its_tools(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = MCPToolCache(MemoryStore())
@@ -341,7 +343,7 @@ async def test_a_late_failure_of_a_server_is_an_event_and_an_error_of_its_tools(
     async with MCPManager(cache=cache) as manager:
         await manager.connect_servers(servers)
     os.unlink(gate)
-    os.mkfifo(gate)  # the restarted server waits for this pipe, and then fails
+    os.mkfifo(gate)  # the restarted server waits for this pipe and then exits
     events: list[StatusEvent] = []
     async with MCPManager(cache=cache) as manager:
         manager.add_status_listener(events.append)
@@ -367,7 +369,9 @@ async def test_a_late_failure_of_a_server_is_an_event_and_an_error_of_its_tools(
 
 
 @pytest.mark.covers("DEC-21")
-async def test_an_explicit_server_is_connected_despite_discovery_filters(tmp_path: Path) -> None:
+async def test_an_explicitly_given_server_is_connected_despite_discovery_filters(
+    tmp_path: Path,
+) -> None:
     exa = entry(tmp_path, "exa", "https://mcp.exa.ai/mcp")
     from fairlead.config.discovery import load_all_mcp_configs
 
@@ -395,7 +399,7 @@ async def test_a_server_may_start_slower_than_the_request_timeout(tmp_path: Path
 
 
 @pytest.mark.covers("HST-41", "HST-45")
-async def test_a_registry_that_rejects_a_tool_keeps_the_others(tmp_path: Path) -> None:
+async def test_a_registry_that_rejects_one_tool_keeps_the_other_tools(tmp_path: Path) -> None:
     class Picky:
         def __init__(self) -> None:
             self.tools: dict[str, Any] = {}
@@ -406,7 +410,7 @@ async def test_a_registry_that_rejects_a_tool_keeps_the_others(tmp_path: Path) -
             self.tools[tool.name] = tool
 
         def remove(self, name: str) -> None:
-            del self.tools[name]  # raises for unknown names
+            del self.tools[name]  # raises an error for unknown names
 
     async with MCPManager() as manager:
         await manager.connect_servers({"a": entry(tmp_path, "a")})
@@ -471,7 +475,7 @@ def test_public_names_are_importable_from_their_documented_module(module: str) -
 
 
 @pytest.mark.covers("HST-17")
-async def test_the_queries_of_a_manager_return_its_servers_and_tools(tmp_path: Path) -> None:
+async def test_the_query_methods_of_a_manager_return_its_servers_and_tools(tmp_path: Path) -> None:
     home = tmp_path / "home" / ".cursor"
     home.mkdir(parents=True)
     (home / "mcp.json").write_text(json.dumps({"mcpServers": {"a": entry(tmp_path, "a")}}))
@@ -511,7 +515,7 @@ async def test_the_queries_of_a_manager_return_its_servers_and_tools(tmp_path: P
         assert (manager.get_all_server_names(), manager.get_tools()) == ([], [])
 
 
-async def test_a_single_connection_works_without_a_manager(tmp_path: Path) -> None:
+async def test_a_single_server_connection_can_be_used_without_a_manager(tmp_path: Path) -> None:
     from fairlead.manager import call_tool, connect_to_server, disconnect_server, list_tools
 
     before = threading.active_count()
@@ -550,7 +554,7 @@ server.run()
 """
 
 
-async def test_the_log_level_is_restored_after_a_loss(
+async def test_the_log_level_is_restored_after_a_lost_connection(
     tmp_path: Path, config: MCPClientConfig
 ) -> None:
     heard: list[Any] = []
@@ -579,7 +583,7 @@ async def test_the_log_level_is_restored_after_a_loss(
             await manager.set_log_level("debug", server="b")
 
 
-async def test_a_session_on_a_given_manager_binds_its_tools_and_leaves_it_open(
+async def test_a_tool_session_on_a_given_manager_does_not_close_the_manager(
     tmp_path: Path,
 ) -> None:
     async with MCPManager() as manager:

@@ -1,4 +1,4 @@
-"""The functions of the client that one warm call enters, as a measure of its cost."""
+"""The number of client functions that one warm call enters, as a measure of its cost."""
 
 import sys
 from types import FrameType

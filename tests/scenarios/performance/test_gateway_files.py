@@ -1,7 +1,7 @@
-"""The number of source files that a gateway executes for a warm call with a question.
+"""The number of source files that a gateway executes for a warm call with an elicitation.
 
-A stateless client calls a tool of a handshake-only server over stdio, receives the question of the
-server as `input_required`, repeats the call with the response, and receives the result.
+A stateless client calls a tool of a handshake-only server over stdio, receives the elicitation of
+the server as `input_required`, repeats the call with the response, and receives the result.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ META = {
 
 
 @pytest.mark.parametrize("endpoint", ["merged", "single"])
-async def test_a_warm_call_with_a_question_executes_few_files(
+async def test_a_warm_call_with_an_elicitation_executes_few_source_files(
     tmp_path: Path, endpoint: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -46,12 +46,12 @@ async def test_a_warm_call_with_a_question_executes_few_files(
         await log.quiet()
         with executed_files() as files:
             await complete_call(http, url, tool)
-    assert len(files) <= MOST_FILES, sorted(files)
+    assert len(files) <= MOST_FILES, "\n".join(sorted(files))
 
 
 @contextmanager
 def executed_files() -> Iterator[set[str]]:
-    """Yield the files of the package whose functions the event loop's thread enters."""
+    """Yield the package files whose functions the event loop thread enters."""
     files: set[str] = set()
 
     def note(frame: Any, event: str, argument: Any) -> None:
@@ -67,7 +67,7 @@ def executed_files() -> Iterator[set[str]]:
 
 
 async def complete_call(http: aiohttp.ClientSession, url: str, tool: str) -> None:
-    """Call a tool that asks, and call it again with the response."""
+    """Call a tool that elicits input, and call it again with the response."""
     params: dict[str, Any] = {"name": tool, "arguments": {}, "_meta": META}
     asked = await send(http, url, params)
     assert asked["resultType"] == "input_required", asked
@@ -87,7 +87,7 @@ async def send(http: aiohttp.ClientSession, url: str, params: dict[str, Any]) ->
         "Mcp-Name": params["name"],
     }
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    # The client is not Fairlead's, so that only files of the gateway are counted.
+    # This client does not use Fairlead, so only files of the gateway are counted.
     async with http.post(url, json=message, headers=headers) as response:
         assert response.status == 200, await response.text()
         answer = await response.json()

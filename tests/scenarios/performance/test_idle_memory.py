@@ -1,4 +1,4 @@
-"""Memory of sessions and listen streams that are idle."""
+"""Memory use of idle sessions and listen streams."""
 
 import asyncio
 import gc
@@ -29,7 +29,7 @@ INITIALIZE = {
 
 
 class Call:
-    """One POST to an application; `sent` are the events of the response."""
+    """A POST to an ASGI application; `sent` contains the response events."""
 
     def __init__(self, app: HttpApp, body: dict[str, Any], *more: tuple[bytes, bytes]) -> None:
         self._body = json.dumps({"jsonrpc": "2.0", **body}).encode()
@@ -64,7 +64,7 @@ async def listen(app: HttpApp) -> None:
         (b"mcp-protocol-version", b"2026-07-28"),
         (b"mcp-method", b"subscriptions/listen"),
     )
-    while len(call.sent) < 2:  # the head and the acknowledgement
+    while len(call.sent) < 2:  # the response head and the acknowledgement
         await asyncio.sleep(0)
 
 
@@ -84,11 +84,11 @@ async def bytes_of(app: HttpApp, make: Callable[[HttpApp], Awaitable[None]]) -> 
 
 
 @pytest.mark.skipif(sys.gettrace() is not None, reason="a tracer needs memory of its own")
-@pytest.mark.parametrize(("make", "kib"), [(open_session, 10), (listen, 12)])
-async def test_idle_sessions_and_streams_need_little_memory(
+@pytest.mark.parametrize(("make", "kib"), [(open_session, 10), (listen, 10)])
+async def test_idle_sessions_and_streams_use_only_a_few_kilobytes(
     make: Callable[[HttpApp], Awaitable[None]], kib: int
 ) -> None:
-    """Without the connection of the HTTP server. A stream includes the objects of its `Call`."""
+    """The HTTP server's connection is not counted; a stream includes its `Call` objects."""
     app = MCPServer("idle").create_http_app(max_sessions_per_client=1000)
     async with asyncio.timeout(60), app.running():
         assert await bytes_of(app, make) < kib * 1024

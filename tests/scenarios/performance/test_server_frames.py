@@ -9,7 +9,7 @@ import pytest
 
 MOST_FRAMES = 32
 MOST_FILES = 15
-# A plain function runs in a thread; the event loop starts the thread and enforces the time limit.
+# A plain function runs in a thread, which the event loop starts and monitors for timeouts.
 MOST_FRAMES_IN_THREAD = 41
 MOST_FILES_IN_THREAD = 18
 
@@ -19,8 +19,8 @@ META = {
     "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
 }
 
-# A server on stdio that counts the functions of the package that the event loop's thread enters for
-# each message, and writes them to stderr at its end. A resumed coroutine counts again.
+# A stdio server that counts the package functions entered per message in the event loop thread.
+# It writes the counts to stderr when it ends. A resumed coroutine counts again.
 PROGRAM = """
 import json, os, sys
 import fairlead
@@ -54,7 +54,7 @@ print(json.dumps(messages), file=sys.stderr)
 
 
 @pytest.mark.parametrize("era", ["handshake", "handshake with metadata", "stateless"])
-async def test_a_warm_call_of_a_coroutine_tool_enters_few_frames(era: str) -> None:
+async def test_a_warm_call_of_a_coroutine_tool_enters_few_functions(era: str) -> None:
     frames = await frames_of_warm_call(era, "echo")
     files = {file for file, _ in frames}
     assert 10 < len(frames) <= MOST_FRAMES, frames
@@ -62,7 +62,7 @@ async def test_a_warm_call_of_a_coroutine_tool_enters_few_frames(era: str) -> No
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_a_warm_call_of_a_plain_function_enters_few_frames(era: str) -> None:
+async def test_a_warm_call_of_a_plain_function_tool_enters_few_functions(era: str) -> None:
     frames = await frames_of_warm_call(era, "echo_in_thread")
     files = {file for file, _ in frames}
     assert 10 < len(frames) <= MOST_FRAMES_IN_THREAD, frames
@@ -70,7 +70,7 @@ async def test_a_warm_call_of_a_plain_function_enters_few_frames(era: str) -> No
 
 
 async def frames_of_warm_call(era: str, tool: str) -> list[tuple[str, str]]:
-    """Return file and function of each frame that the third call of a tool enters in the server."""
+    """Return file and function of each frame that the server enters for the third tool call."""
     pipe = asyncio.subprocess.PIPE
     program = (sys.executable, "-c", PROGRAM)
     process = await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe, stderr=pipe)
@@ -91,12 +91,12 @@ async def frames_of_warm_call(era: str, tool: str) -> list[tuple[str, str]]:
             process.kill()
             await process.wait()
     messages = json.loads(said.splitlines()[-1])
-    # The shutdown adds frames to the last message, so the message before it is used.
+    # The shutdown adds frames to the last message, so an earlier message is used.
     return [(file, function) for file, function in messages[-2]]
 
 
 def conversation(era: str, tool: str) -> list[dict[str, Any]]:
-    """Return the requests of a client that calls a tool four times."""
+    """Return the messages of a client that calls a tool four times."""
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
     messages: list[dict[str, Any]] = []
     if era != "stateless":

@@ -1,4 +1,4 @@
-"""The same interceptors in a server and in a client."""
+"""Policy interceptors in a server and in a client."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ async def test_rules_work_as_interceptors_of_a_server_and_of_a_client(
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("where", ["server", "client"])
 async def test_rules_can_block_elicitation_in_both_eras(where: str, version: str) -> None:
-    """The rules are those of the documentation: a stateless server requests input in its result."""
+    """The documented rules cover both eras: a stateless server requests input in its result."""
     asks = [
         {"method": "elicitation/create"},
         {"result": {"inputRequests.*.method": "elicitation/create"}},

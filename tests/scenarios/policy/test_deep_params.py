@@ -12,7 +12,7 @@ from fairlead.policy.rules import RuleSet
 from tests.support.raw_relay import Client, Server, scene
 
 LIMIT = 20.0
-# The depth at which the stack ends depends on the callers, so all depths around it are tried.
+# The recursion limit is reached at a depth that depends on the callers, so many are tried.
 DEPTHS = (0, 1, 400, *range(880, 1000))
 
 GUARDS: dict[str, tuple[Interceptor, ...]] = {
@@ -54,7 +54,7 @@ async def ask_all(client: Client) -> list[dict[str, Any]]:
 
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("guard", GUARDS)
-async def test_deep_params_do_not_bypass_guards(guard: str) -> None:
+async def test_deeply_nested_params_do_not_bypass_policies(guard: str) -> None:
     calls: list[bytes] = []
     async with asyncio.timeout(LIMIT), scene(interceptors=GUARDS[guard]) as place:
         client = await place.session()
@@ -70,7 +70,7 @@ async def test_deep_params_do_not_bypass_guards(guard: str) -> None:
 async def test_progress_tokens_of_a_client_are_always_replaced(
     interceptors: tuple[Interceptor, ...],
 ) -> None:
-    """The token could be that of another client's request at the server."""
+    """Another client may use the same progress token at the server."""
     calls: list[bytes] = []
     async with asyncio.timeout(LIMIT), scene(interceptors=interceptors) as place:
         client = await place.session()

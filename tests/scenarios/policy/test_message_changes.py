@@ -1,4 +1,4 @@
-"""Interceptors that change messages or inject faults, and the messages that each end receives."""
+"""Interceptors that change messages or inject faults, tested at both ends."""
 
 import asyncio
 from typing import Annotated, Any
@@ -41,7 +41,7 @@ class Noted:
     ("overwrite", "seen"),
     [(True, {"a": 9, "c": 3, "big": 1.50}), (False, {"a": 1, "c": 3, "big": 1.50})],
 )
-async def test_injected_arguments_override_given_ones_only_with_overwrite(
+async def test_injected_arguments_replace_given_arguments_only_if_overwrite_is_set(
     overwrite: bool, seen: dict[str, Any]
 ) -> None:
     noted, inject = Noted(), Inject({"a": 9, "c": 3}, overwrite=overwrite)
@@ -88,7 +88,7 @@ async def test_a_renamed_tool_has_its_new_name_in_lists_and_calls() -> None:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_gateway_applies_changes_of_names_arguments_and_results(version: str) -> None:
+async def test_a_gateway_applies_changes_to_names_arguments_and_results(version: str) -> None:
     class OnlyFor:
         """An interceptor that applies another one to a single tool."""
 
@@ -125,7 +125,7 @@ async def test_a_gateway_applies_changes_of_names_arguments_and_results(version:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_renames_apply_only_at_the_merged_endpoint_and_injected_arguments_at_both(
+async def test_renames_apply_only_at_the_merged_endpoint_and_injections_at_both(
     version: str,
 ) -> None:
     interceptors = [Rename({"one_speak": "say"}), Inject({"text": "injected"})]
@@ -141,7 +141,7 @@ async def test_renames_apply_only_at_the_merged_endpoint_and_injected_arguments_
 
 
 @pytest.mark.covers("OBS-05")
-async def test_secrets_are_redacted_for_one_side_only() -> None:
+async def test_secrets_are_redacted_only_for_the_configured_side() -> None:
     async with scene(interceptors=[Redact(to="client")]) as place:
         client, server = await opened(place, ASKED)
         call = client.ask("tools/call", {"name": "x", "arguments": {"password": SECRET}})
@@ -172,7 +172,7 @@ async def test_secrets_are_redacted_for_one_side_only() -> None:
         assert (await client.answer_to(call))["result"]["token"] == SECRET
 
 
-async def test_a_mocked_result_has_the_form_of_the_callers_era() -> None:
+async def test_a_mocked_result_has_the_format_of_the_callers_era() -> None:
     mock = Mock({"content": []})
     for era in ("handshake", "stateless"):
         async with scene(era, interceptors=[_Calls(mock)]) as place:
@@ -224,7 +224,7 @@ class _Calls:
         return await proceed(exchange)
 
 
-async def test_delayed_messages_stay_in_order() -> None:
+async def test_delayed_messages_are_delivered_in_order() -> None:
     noted = Noted()
     async with scene(interceptors=[noted, _Calls(Delay(0.05))]) as place:
         client, server = await opened(place)
@@ -307,7 +307,7 @@ async def test_a_fault_occurs_with_its_probability() -> None:
 
 
 @pytest.mark.parametrize("listed", [True, False])
-async def test_an_injected_argument_is_also_changed_in_its_header(listed: bool) -> None:
+async def test_an_injected_argument_also_changes_its_header(listed: bool) -> None:
     server = MCPServer("behind", rate_limit_rate=0)
 
     @server.tool()

@@ -1,4 +1,4 @@
-"""Guards select by the target of a request: irrelevant members must not change it."""
+"""Policies identify the target of a request; irrelevant members must not affect it."""
 
 import asyncio
 from typing import Any, ClassVar
@@ -47,15 +47,15 @@ def allowed(limit: RateLimit, exchange: Exchange) -> bool:
     return True
 
 
-def test_an_extra_uri_does_not_change_the_bucket_of_a_tool_call() -> None:
+def test_an_extra_uri_does_not_change_the_rate_limit_bucket_of_a_tool_call() -> None:
     limit = RateLimit(1, 1, per="tool", clock=lambda: 0.0)
     calls = [asked(CALL, {"name": "x", "uri": f"a:{number}"}) for number in range(5)]
     assert [allowed(limit, call) for call in calls] == [True, False, False, False, False]
 
 
 @pytest.mark.parametrize("per", ["client", "session"])
-def test_a_client_cannot_change_its_bucket_with_its_name(per: Any) -> None:
-    """Test the case of a unix socket, where clients have no address."""
+def test_a_client_cannot_change_its_rate_limit_bucket_by_choosing_another_name(per: Any) -> None:
+    """Clients on a Unix socket have no address."""
     limit = RateLimit(1, 1, per=per, clock=lambda: 0.0)
     named = [Caller(NEWEST, True, ANONYMOUS, info=b'{"name":"%d"}' % number) for number in range(5)]
     calls = [structs.replace(asked(CALL, {}), caller=one, edge=Alone()) for one in named]
@@ -78,7 +78,9 @@ class Alone(ReplyPathBase):
         ("::ffff:10.0.0.1", "::ffff:10.0.0.2"),
     ],
 )
-def test_clients_with_different_addresses_have_separate_buckets(address: str, other: str) -> None:
+def test_clients_with_different_addresses_have_separate_rate_limit_buckets(
+    address: str, other: str
+) -> None:
     limit = RateLimit(1, 1, per="client", clock=lambda: 0.0)
     places = [TransportContext(transport_type="http", peer_address=one) for one in (address, other)]
     calls = [structs.replace(asked(CALL, {}), transport=place) for place in places * 2]
@@ -108,8 +110,8 @@ async def test_an_extra_name_does_not_hide_the_uri_of_a_resource(guard: Intercep
 
 @pytest.mark.parametrize("rate", [1 / 3, 1, 3, 7, 10, 50, 1000])
 @pytest.mark.parametrize("now", [0.0, 1.0, 123456.789, 3e8 + 0.1])
-def test_a_burst_has_exactly_its_configured_size(rate: float, now: float) -> None:
-    """The clock stands still during the burst."""
+def test_a_burst_allows_exactly_its_configured_number_of_calls(rate: float, now: float) -> None:
+    """The clock does not advance during the burst."""
     for burst in range(1, 40):
         limit = RateLimit(rate, burst, per="all", clock=lambda: now)
         call = asked(CALL, {"name": "x"})
@@ -133,7 +135,7 @@ class Nonsense(SyncInterceptor):
 
 
 class LedNonsense(Nonsense):
-    """A `Nonsense` that is a coroutine and called without a task."""
+    """A `Nonsense` coroutine that is called without a task."""
 
     waits: ClassVar = False
 
@@ -163,7 +165,7 @@ class Counts(SyncInterceptor):
         *((LedNonsense, "nothing"), (LedNonsense, "a message")),
     ],
 )
-async def test_an_invalid_exchange_of_an_interceptor_is_an_internal_error(
+async def test_an_invalid_exchange_returned_by_an_interceptor_is_an_internal_error(
     make: type[Nonsense], kind: str
 ) -> None:
     counts = Counts()

@@ -13,7 +13,7 @@ from tests.support.raw_relay import ASKED, Client, Scene, Server, scene
 
 
 async def answered(server: Server, client: Client, call: Any, result: Any = None) -> Any:
-    """Let the server answer its next request, and return the client's response."""
+    """Answer the next request at the server, and return the response at the client."""
     request = await server.until(lambda m: "id" in m)
     server.reply(request, {"content": []} if result is None else result)
     return await client.answer_to(call)
@@ -47,7 +47,7 @@ async def test_only_allowed_requests_are_forwarded_to_the_server() -> None:
 
 
 @pytest.mark.covers("GTW-06")
-async def test_a_block_rejects_requests_and_drops_notifications_in_both_directions() -> None:
+async def test_a_block_action_rejects_requests_and_drops_notifications_in_both_directions() -> None:
     class Some:
         """An interceptor that blocks messages about mice."""
 
@@ -153,7 +153,7 @@ async def test_a_request_over_the_time_limit_is_cancelled() -> None:
         assert stop["params"]["requestId"] == request["id"]
 
 
-async def test_a_time_limit_does_not_convert_the_timeout_of_another_component() -> None:
+async def test_a_time_limit_does_not_replace_the_timeout_of_another_component() -> None:
     async def elsewhere(exchange: Exchange) -> Answer:
         raise TimeoutError("elsewhere")
 

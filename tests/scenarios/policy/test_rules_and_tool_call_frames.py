@@ -21,10 +21,10 @@ RULES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("rule", RULES, ids=["unrelated", "of the tool", "initialize", "all"])
 @pytest.mark.parametrize("transport", ["http", "stdio"])
-async def test_frames_that_arrive_together_are_answered_under_any_rules(
+async def test_tool_call_frames_that_arrive_together_are_answered_under_any_rules(
     rule: dict[str, Any], transport: str
 ) -> None:
-    """The simulated handshake passes the rules like any other message, before the calls."""
+    """The simulated handshake is checked by the rules before the calls."""
     rules = RuleSet.of_data({"rules": [rule]})
     gateway = Gateway(interceptors=[rules])
     rules.attach_to(gateway)
@@ -46,7 +46,7 @@ async def test_frames_that_arrive_together_are_answered_under_any_rules(
         assert all("result" in answer for answer in answers)
 
 
-async def test_a_rule_that_blocks_the_tool_applies_to_frames() -> None:
+async def test_a_rule_that_blocks_a_tool_applies_to_tool_call_frames() -> None:
     rule = {"when": {"tool": "red_who"}, "do": {"block": "not this one"}}
     rules = RuleSet.of_data({"rules": [rule]})
     gateway = Gateway(interceptors=[rules])

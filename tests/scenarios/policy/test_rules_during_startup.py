@@ -1,4 +1,4 @@
-"""Calls that wait for a starting server: rules on the server apply once it lists the item."""
+"""Rules on a server for calls that wait until the server has started."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ OTHER = {"name": "secret", "description": "Something else.", "inputSchema": {"ty
         ),
     ],
 )
-async def test_a_rule_on_a_server_applies_to_calls_that_waited_for_it(
+async def test_a_rule_on_a_server_applies_to_calls_that_waited_for_its_start(
     method: str, params: dict[str, object]
 ) -> None:
     when = {"server": "slow", "method": method}
@@ -61,7 +61,7 @@ async def test_a_rule_on_a_server_applies_to_calls_that_waited_for_it(
     ],
     ids=["listed", "by name", "searched"],
 )
-async def test_a_changed_tool_is_rejected_in_a_call_that_waited_for_its_server(
+async def test_a_waiting_call_is_rejected_if_the_started_server_has_changed_the_tool(
     search: bool, params: dict[str, object]
 ) -> None:
     lock = ToolLockData(servers={"slow": lock_tools([OTHER])})

@@ -1,4 +1,4 @@
-"""The table of methods and the structs, compared with the published schemas of the protocol."""
+"""The method table and the structs, compared with the published protocol schemas."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ STATELESS = Revision.V2026_07_28
 EXTENSION = "ext-tasks-draft"
 BLOCKS = get_args(ContentBlock)
 
-# Definitions that are part of messages, and our structs for them.
+# Schema definitions within messages, and the structs for them.
 PARTS: dict[str, type[Struct]] = {
     "Annotated": content.TextContent,
     "Annotations": base.Annotations,
@@ -90,7 +90,7 @@ def resolve(schema: str, node: dict[str, Any]) -> dict[str, Any]:
 
 
 def properties(schema: str, node: dict[str, Any]) -> dict[str, Any]:
-    """Return the members that an object may have by any branch of its schema."""
+    """Return the members that any branch of an object's schema defines."""
     node = resolve(schema, node)
     found = dict(node.get("properties", {}))
     for keyword in ("allOf", "anyOf", "oneOf"):
@@ -109,7 +109,7 @@ def methods_in(schema: str, union: str) -> Iterable[str]:
 
 
 def check(schema: str, definition: str, value: Any, *, closed: bool = True) -> None:
-    """Check that a value is valid by the schema and, when closed, has no unknown member."""
+    """Check that a value matches the schema and, if it is closed, has no unknown members."""
     instance = json.loads(msgspec.json.encode(value))
     validator(schema, definition, False).validate(instance)
     if closed:
@@ -134,7 +134,7 @@ def validator(schema: str, definition: str, closed: bool) -> Any:
 
 @cache
 def close_document(schema: str) -> dict[str, Any]:
-    """Return the schema with all objects closed that list their members and are not open."""
+    """Return the schema with additional members forbidden in objects that list their members."""
     whole = deepcopy(document(schema))
     found = whole.get("$defs") or whole["definitions"]
     extended = {ref for node in found.values() for ref in references_of_all_of(node)}
@@ -176,7 +176,7 @@ def close(node: Any, *, left_open: bool = False) -> None:
         members.setdefault("id", {})
 
 
-# The table and the schemas name the same methods
+# Methods in the table and in the schemas
 
 
 def core_rows(kind: MessageKind, revision: Revision, side: Side) -> set[str]:
@@ -187,7 +187,7 @@ def core_rows(kind: MessageKind, revision: Revision, side: Side) -> set[str]:
 @pytest.mark.covers("PRO-16")
 @pytest.mark.parametrize("revision", Revision)
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_the_table_has_exactly_the_notifications_of_the_schema(
+def test_the_method_table_has_exactly_the_notifications_of_the_schema(
     revision: Revision, side: Side
 ) -> None:
     published = set(methods_in(str(revision), f"{side.title()}Notification"))
@@ -196,12 +196,14 @@ def test_the_table_has_exactly_the_notifications_of_the_schema(
 
 @pytest.mark.parametrize("revision", Revision)
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_the_table_has_exactly_the_requests_of_the_schema(revision: Revision, side: Side) -> None:
+def test_the_method_table_has_exactly_the_requests_of_the_schema(
+    revision: Revision, side: Side
+) -> None:
     published = set(methods_in(str(revision), f"{side.title()}Request"))
     assert core_rows("request", revision, side) == published
 
 
-def test_the_table_has_exactly_the_methods_of_the_tasks_extension() -> None:
+def test_the_method_table_has_exactly_the_methods_of_the_tasks_extension() -> None:
     published = {
         method
         for name, definition in definitions(EXTENSION).items()
@@ -212,13 +214,13 @@ def test_the_table_has_exactly_the_methods_of_the_tasks_extension() -> None:
     assert ours == published
 
 
-def test_the_table_embeds_exactly_the_input_requests_of_the_schema() -> None:
+def test_the_method_table_embeds_exactly_the_input_requests_of_the_schema() -> None:
     published = set(methods_in(str(STATELESS), "InputRequest"))
     ours = {row.name for row in METHODS if row.embedded_since is STATELESS}
     assert ours == published
 
 
-# Values that we build are valid
+# Validity of encoded values
 
 ICON = base.Icon(src="https://example.com/i.png", mime_type="image/png", sizes=["any"])
 NOTES = base.Annotations(audience=["user"], priority=0.5, last_modified="2026-07-28T10:30:00Z")
@@ -297,7 +299,7 @@ EXAMPLES: list[tuple[str, Struct]] = [
 
 
 @pytest.mark.parametrize(("definition", "value"), EXAMPLES)
-def test_examples_are_valid_and_survive_encoding_and_decoding(
+def test_published_examples_are_valid_and_survive_encoding_and_decoding(
     definition: str, value: Struct
 ) -> None:
     check(str(STATELESS), definition, value)
@@ -305,11 +307,11 @@ def test_examples_are_valid_and_survive_encoding_and_decoding(
 
 
 @pytest.mark.parametrize("value", [v for _, v in EXAMPLES if isinstance(v, BLOCKS)])
-def test_every_content_block_of_the_examples_is_decoded(value: Struct) -> None:
+def test_every_content_block_in_the_published_examples_is_decoded(value: Struct) -> None:
     assert decode_content(encode(value)) == value
 
 
-def test_published_schemas_that_are_closed_reject_unknown_members() -> None:
+def test_closed_published_schemas_reject_unknown_members() -> None:
     tool = EXAMPLES[1][1]
     check("2025-11-25", "Tool", tool)
     with pytest.raises(jsonschema_rs.ValidationError):
@@ -321,17 +323,17 @@ def test_the_validator_does_not_fetch_references() -> None:
         jsonschema_rs.validator_for({"$ref": "https://example.com/x.json"}, retriever=refuse)
 
 
-# The structs have every member that a schema names
+# Members of structs and schemas
 
 
 @pytest.mark.parametrize("schema", [*map(str, Revision), EXTENSION])
-def test_the_structs_have_every_published_member(schema: str) -> None:
+def test_the_structs_have_every_member_of_the_published_schemas(schema: str) -> None:
     for name, type_ in PARTS.items():
         if name in definitions(schema):
             assert_covers(type_, schema, definitions(schema)[name], name)
 
 
-def test_every_member_of_a_struct_is_defined_by_some_revision() -> None:
+def test_every_struct_member_is_defined_by_some_revision() -> None:
     published: dict[type[Struct], set[str]] = {}
     for schema in [*map(str, Revision), EXTENSION]:
         for name, type_ in PARTS.items():

@@ -16,7 +16,7 @@ LIMIT = 20.0
 
 
 class Pipe:
-    """The client side of a pipe to a server, with the messages that it received."""
+    """The client side of a pipe to a server, with the received messages."""
 
     def __init__(self, server: MCPServer) -> None:
         self._near, far = memory_pair()
@@ -54,7 +54,7 @@ class Pipe:
 
 
 @pytest.mark.covers("PRO-01")
-async def test_a_second_initialize_begins_a_new_conversation() -> None:
+async def test_a_second_initialize_starts_a_new_conversation() -> None:
     server = MCPServer("s")
     started, cancelled = asyncio.Event(), asyncio.Event()
 
@@ -84,7 +84,7 @@ async def test_a_second_initialize_begins_a_new_conversation() -> None:
         pipe.send(4, "tools/call", name="wait", arguments={})
         await started.wait()
 
-        # Ids begin again, and the pending request with the same id gets no response.
+        # Ids may be reused; the pending request with the same id gets no response.
         assert (await pipe.initialize(4, "2025-03-26"))["protocolVersion"] == "2025-03-26"
         await cancelled.wait()
         server.resource_updated("memo://a")
@@ -95,7 +95,7 @@ async def test_a_second_initialize_begins_a_new_conversation() -> None:
         await pipe.close()
 
 
-async def test_an_invalid_second_initialize_leaves_the_conversation_alone() -> None:
+async def test_an_invalid_second_initialize_does_not_change_the_conversation() -> None:
     server = MCPServer("s")
     server.tool(name="hello")(lambda: "hello")
     async with asyncio.timeout(LIMIT):

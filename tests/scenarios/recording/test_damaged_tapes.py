@@ -51,7 +51,7 @@ def lines(some: list[dict[str, Any]]) -> bytes:
 
 
 class Shelf:
-    """A user's folder of tapes, with one good tape in it."""
+    """A tape folder with one valid tape."""
 
     def __init__(self, person: Person) -> None:
         self.person = person
@@ -65,7 +65,7 @@ class Shelf:
             (self.folder / f"{name}.tape.json").write_bytes(about)
 
     def uses(self, name: str) -> dict[str, tuple[int, str, str]]:
-        """Run every tape command with a tape; none may end with a traceback."""
+        """Run every tape command with a tape; fail if one prints a traceback."""
         out = str(self.person.project / "out.har")
         commands = {
             "show": ("tape", "show", name),
@@ -118,7 +118,7 @@ READ = ("show", "full", "json", "diff", "trim", "har")
         (b"\0" * 5000 + b"\n", "1 line could not be read"),
     ],
 )
-def test_problems_in_the_lines_of_a_tape_are_reported(shelf: Shelf, tape: bytes, says: str) -> None:
+def test_damaged_lines_of_a_tape_are_reported(shelf: Shelf, tape: bytes, says: str) -> None:
     shelf.put("odd", tape, json.dumps(ABOUT).encode())
     done = shelf.uses("odd")
     for what in READ:
@@ -142,7 +142,9 @@ def test_problems_in_the_lines_of_a_tape_are_reported(shelf: Shelf, tape: bytes,
         ({"parts": 0}, "odd.tape.json cannot be read"),
     ],
 )
-def test_problems_of_the_companion_file_are_reported(shelf: Shelf, about: Any, says: str) -> None:
+def test_problems_in_the_companion_file_of_a_tape_are_reported(
+    shelf: Shelf, about: Any, says: str
+) -> None:
     if isinstance(about, dict):
         about = json.dumps({**ABOUT, **about}).encode()
     shelf.put("odd", lines(entries()), about)
@@ -178,7 +180,7 @@ def test_a_tape_of_a_newer_version_is_rejected(shelf: Shelf) -> None:
     assert "version 2" in refused.err
 
 
-def test_commands_preserve_unknown_members_of_tape_entries(shelf: Shelf) -> None:
+def test_tape_commands_preserve_unknown_members_of_entries(shelf: Shelf) -> None:
     tape = changed(lambda some: [one.update(later={"a": [1.50]}) for one in some])
     shelf.put("odd", tape, json.dumps({**ABOUT, "later": 1}).encode())
     done = shelf.uses("odd")
@@ -192,7 +194,7 @@ def test_responses_without_a_request_are_shown_and_kept_unless_filtered(shelf: S
     assert len((shelf.folder / "trimmed.tape.jsonl").read_bytes().splitlines()) == 2
     assert shelf.person.does("tape", "show", "odd", "--method", "tools/*").out == ""
     left = shelf.person.does("tape", "show", "good", "--from", "5").out
-    assert left == ""  # the response is omitted, because its request was filtered out
+    assert left == ""  # the response is omitted because its request was filtered out
 
 
 @pytest.mark.parametrize(
@@ -209,14 +211,16 @@ def test_responses_without_a_request_are_shown_and_kept_unless_filtered(shelf: S
     ],
     ids=repr,
 )
-def test_invalid_messages_do_not_break_the_commands(shelf: Shelf, change: dict[str, Any]) -> None:
+def test_invalid_messages_cause_no_traceback_in_tape_commands(
+    shelf: Shelf, change: dict[str, Any]
+) -> None:
     tape = changed(lambda some: some[3]["message"].update(change))
     shelf.put("odd", tape, json.dumps(ABOUT).encode())
     done = shelf.uses("odd")
     assert len(done["show"][1].splitlines()) == 5
 
 
-def test_extreme_numbers_names_and_depths_do_not_break_the_commands(shelf: Shelf) -> None:
+def test_extreme_numbers_names_and_depths_cause_no_traceback_in_tape_commands(shelf: Shelf) -> None:
     deep = lines(entries()).replace(b'"a": 1', b'"a": ' + b"[" * 900 + b"]" * 900)
     for tape, about in (
         (changed(lambda some: some[3].update(at=1e300)), {}),
@@ -238,7 +242,7 @@ def test_extreme_numbers_names_and_depths_do_not_break_the_commands(shelf: Shelf
         assert "does not contain the command or URL of its server" in shelf.uses("odd")["test"][2]
 
 
-def test_folders_and_pipes_are_not_tapes(shelf: Shelf) -> None:
+def test_folders_and_pipes_are_rejected_as_tapes(shelf: Shelf) -> None:
     (shelf.folder / "good.2.tape.jsonl").mkdir()
     (shelf.folder / "folder.tape.jsonl").mkdir()
     os.mkfifo(shelf.folder / "pipe.tape.jsonl")
@@ -251,14 +255,18 @@ def test_folders_and_pipes_are_not_tapes(shelf: Shelf) -> None:
 def test_a_damaged_tape_is_replayed_unchanged(shelf: Shelf) -> None:
     server = shelf.person.folder / "notes.py"
     server.write_text(
+        "import asyncio\n"
         "from fairlead import MCPServer\n"
         "server = MCPServer('notes')\n"
         "@server.tool()\n"
-        "def add(a: str) -> int:\n"
+        "async def add(a: str) -> int:\n"
+        "    if a == 'wait':\n"
+        "        await asyncio.Event().wait()  # until the second handshake cancels this call\n"
         "    return 3\n"
         "server.run()\n"
     )
-    shelf.put("odd", lines(entries()).replace(b'{"a": 1}', b'{"a": "x"}') * 2, None)
+    calls = (lines(entries()).replace(b'{"a": 1}', b'{"a": "%b"}' % a) for a in (b"wait", b"x"))
+    shelf.put("odd", b"".join(calls), None)
     replay = (sys.executable, "-m", "fairlead", "replay", str(shelf.folder / "odd.tape.jsonl"))
     player = shelf.person.runs("call", "add", "a=x", "--", *replay)
     assert (player.code, player.out.strip()) == (0, "3"), player.err
@@ -267,7 +275,7 @@ def test_a_damaged_tape_is_replayed_unchanged(shelf: Shelf) -> None:
         *("replay", "odd", "--against", "--timeout", "3", *ignore),
         *("--", sys.executable, str(server)),
     )
-    # The second handshake on this tape cancels the call before it, which gets no response.
+    # The second handshake on this tape cancels the previous call, which gets no response.
     assert against.code == 1
     assert against.out.endswith("4 compared, 1 differ\n"), against.out
     for said in ("the sequence numbers decrease in 1 place", "odd.tape.json is missing"):

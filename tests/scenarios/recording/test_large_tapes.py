@@ -1,4 +1,4 @@
-"""Commands that read a tape need the memory of a message, not of the tape."""
+"""Memory use of commands that read large tapes."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 from tests.support.cli_process import LIMIT, talk
 
 CALLS, SIZE = 96, 1_000_000
-# KiB for the interpreter, our code and some messages; less than the size of the tape
+# KiB for the interpreter, the package and some messages; less than the tape
 MOST = 70 << 10
 TEXT = "rope and tide, " * (SIZE // 15)
 
@@ -47,7 +47,7 @@ class Done(NamedTuple):
 
 
 def write_tape(base: Path, *, changed: int = 0, token: int = 0) -> None:
-    """Write a tape as `fairlead record` would, of a server with long responses."""
+    """Write a tape of a server with long responses, as `fairlead record` would."""
     opening = talk().splitlines()
     about = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
     hello = {**about, "serverInfo": {"name": "big", "version": "1"}}
@@ -90,8 +90,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         file.unlink()
 
 
-# Until it executes a program, a forked process counts the memory of its parent. The command is
-# therefore started by a small process.
+# A forked process counts its parent's memory until it executes a program.
+# Therefore, a small process starts the command.
 MEASURE = """
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode
@@ -101,7 +101,7 @@ sys.exit(code)
 
 
 def run(folder: Path, *args: str, input: str = "") -> Done:
-    """Run a command to its end, and measure its peak memory."""
+    """Run a command, and measure its peak memory."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", MEASURE, sys.executable, "-m", "fairlead", *args],
         input=input.encode(),
@@ -139,7 +139,7 @@ COMMANDS = {
 
 @pytest.mark.covers("GTW-10", "GTW-11")
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_large_tape_takes_little_memory(folder: Path, name: str) -> None:
+def test_reading_a_large_tape_needs_less_memory_than_its_size(folder: Path, name: str) -> None:
     args, code, said = COMMANDS[name]
     done = run(folder, *args)
     assert (done.code, said in done.out) == (code, True), done.out[-2000:]
@@ -149,7 +149,7 @@ def test_a_large_tape_takes_little_memory(folder: Path, name: str) -> None:
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("matching", ["tolerant", "strict"])
-def test_a_large_tape_is_served_from_disk(folder: Path, matching: str) -> None:
+def test_serving_a_large_tape_needs_less_memory_than_its_size(folder: Path, matching: str) -> None:
     order = range(1, CALLS + 1) if matching == "strict" else range(CALLS, 0, -3)
     command = (sys.executable, "-m", "fairlead", "replay", "./one", "--match", matching)
     with subprocess.Popen(
@@ -175,7 +175,7 @@ def test_a_large_tape_is_served_from_disk(folder: Path, matching: str) -> None:
     assert int((folder / "peak").read_text()) < MOST
 
 
-def test_too_many_messages_are_rejected_with_a_hint(
+def test_a_tape_with_too_many_messages_is_rejected_with_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fairlead.errors import ConfigError
@@ -206,7 +206,7 @@ def test_a_tape_that_is_overwritten_during_a_replay_is_detected(tmp_path: Path) 
         cue.read()
 
 
-def test_progress_is_shown_on_a_terminal_and_erased(folder: Path) -> None:
+def test_progress_of_a_tape_command_is_shown_on_a_terminal_and_erased(folder: Path) -> None:
     import pty
 
     ours, theirs = pty.openpty()
@@ -228,5 +228,5 @@ def test_progress_is_shown_on_a_terminal_and_erased(folder: Path) -> None:
     finally:
         os.close(ours)
     assert process.wait(LIMIT) == 0
-    # A fast machine shows no progress; any progress is erased afterwards.
+    # No progress is shown on a fast machine; otherwise it must be erased.
     assert not shown or (b"% of 96." in shown and shown.endswith(b"\r\x1b[K"))

@@ -1,4 +1,4 @@
-"""Any tape that is replayed and recorded again stays the same, except for times."""
+"""Tapes that are replayed and recorded again, which must be equal except for times."""
 
 import asyncio
 import tempfile
@@ -48,7 +48,7 @@ calls = st.lists(st.tuples(texts, objects, steps, st.booleans(), objects), max_s
 
 
 class Tape:
-    """The lines of a tape, as a recorder would write them."""
+    """Return the lines of a tape as a recorder would write them."""
 
     def __init__(self, *, stateless: bool) -> None:
         self.lines: list[bytes] = []
@@ -122,7 +122,7 @@ async def again(old: Path, new: Path) -> None:
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(calls, st.booleans())
-def test_a_replayed_and_recorded_tape_is_the_same(conversation: Any, stateless: bool) -> None:
+def test_recording_a_replay_produces_the_same_tape(conversation: Any, stateless: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         one, two, three = (Path(folder) / f"{n}.tape.jsonl" for n in "123")
         made(one, conversation, stateless=stateless)

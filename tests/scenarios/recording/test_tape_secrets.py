@@ -1,4 +1,4 @@
-"""Secrets of a server's environment and options do not appear on tapes and in other output."""
+"""Redaction of secrets in a server's environment and options, on tapes and in output."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def command(person: Person) -> list[str]:
 
 
 def visited(person: Person, *between: str, command: list[str]) -> str:
-    """Return the output of a client that calls the server through one of our commands."""
+    """Return the output of a client that calls the server through a `fairlead` command."""
     ours = [sys.executable, "-m", "fairlead", *between]
     environment = {**person.env, **GIVEN}
     done = fairlead("call", "tell", "--", *ours, "--", *command, env=environment)
@@ -79,7 +79,7 @@ def test_a_test_exported_from_a_tape_reports_a_missing_secret(
     assert SPACED not in done.out
 
 
-def test_a_proxy_does_not_show_secrets_of_its_server(person: Person, command: list[str]) -> None:
+def test_a_proxy_does_not_reveal_secrets_of_its_server(person: Person, command: list[str]) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", "proxy", "--journal", "--", *command],
         stdin=subprocess.PIPE,
@@ -105,7 +105,7 @@ def test_a_proxy_does_not_show_secrets_of_its_server(person: Person, command: li
         process.communicate(timeout=LIMIT)
 
 
-def test_a_nested_command_uses_the_data_folder_of_the_user(
+def test_a_nested_fairlead_command_uses_the_data_folder_of_the_user(
     person: Person, command: list[str]
 ) -> None:
     visited(person, "record", "monday", command=command)
@@ -113,7 +113,9 @@ def test_a_nested_command_uses_the_data_folder_of_the_user(
     assert Path(tape["path"]) == person.ours / "data" / "tapes" / "monday.tape.jsonl"
 
 
-def test_a_server_behind_rules_keeps_its_environment(person: Person, command: list[str]) -> None:
+def test_a_tap_with_rules_passes_its_environment_to_the_server(
+    person: Person, command: list[str]
+) -> None:
     rules = person.folder / "rules.toml"
     rules.write_text(NO_RULES)
     call = {"name": "given", "arguments": {"name": "OTEL_SERVICE_NAME"}}

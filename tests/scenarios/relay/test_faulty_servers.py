@@ -1,4 +1,4 @@
-"""Servers that die, hang, print or flood: every call gets a response, and no state is left."""
+"""Servers that exit, hang or flood a relay, whose calls must all get a response."""
 
 import asyncio
 import sys
@@ -33,7 +33,7 @@ async def call(client: Client, name: str = "whoami", **arguments: Any) -> dict[s
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_a_server_that_dies_in_a_call_is_restarted_for_the_next(
+async def test_a_server_that_exits_during_a_call_is_restarted_for_the_next_call(
     tmp_path: Path, era: str
 ) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:
@@ -68,7 +68,7 @@ async def test_calls_of_a_hanging_server_time_out_and_the_server_is_killed_at_th
 
 
 @pytest.mark.parametrize("plan", [{"hang": "initialize"}, {"exit": 3}, {"die": "initialize"}])
-async def test_a_server_that_does_not_start_is_an_error_with_a_reason(
+async def test_a_server_that_does_not_start_is_reported_with_a_reason(
     tmp_path: Path, plan: dict[str, Any]
 ) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:
@@ -84,7 +84,7 @@ async def test_a_server_that_does_not_start_is_an_error_with_a_reason(
         assert len(rough.pids) <= 3
 
 
-async def test_a_server_that_dies_after_the_handshake_is_not_restarted_endlessly(
+async def test_a_server_that_exits_after_the_handshake_is_not_restarted_endlessly(
     tmp_path: Path,
 ) -> None:
     program = tmp_path / "short.py"
@@ -208,7 +208,7 @@ async def test_an_unreadable_response_fails_the_call(client_era: str, result: by
         assert client.skipped == []
 
 
-async def test_an_unreadable_response_of_a_client_fails_the_servers_request() -> None:
+async def test_an_unreadable_client_response_fails_the_servers_request() -> None:
     async with scene() as place:
         client = await place.session(ASKED)
         server = await place.server()
@@ -222,7 +222,7 @@ async def test_an_unreadable_response_of_a_client_fails_the_servers_request() ->
         assert told.get("id") is None
 
 
-async def test_a_flood_of_notifications_keeps_its_order_and_does_not_block_calls() -> None:
+async def test_a_flood_of_notifications_stays_in_order_and_does_not_block_calls() -> None:
     async with scene() as place:
         client = await place.session()
         server = await place.server()
@@ -253,14 +253,14 @@ async def test_notifications_for_a_client_that_does_not_read_are_limited() -> No
         assert (await other.answer_to(call_id))["result"] == {"n": 1}
 
 
-async def test_an_outbox_that_is_closed_before_it_ran_does_not_hang() -> None:
+async def test_closing_an_outbox_before_its_task_has_run_does_not_hang() -> None:
     async with scene() as place:
         client = await place.session()
         await client.sync()
         session = next(iter(place.relay._sessions_by_peer.values()))
         waiting = session.outbox
         waiting.enqueue((Notification("notifications/vendor"), None))
-        session.outbox.close()  # closed before the task of the outbox has run
+        session.outbox.close()  # closed before the outbox task has run
         async with asyncio.timeout(LIMIT):
             await session.outbox.flushed()
         waiting.enqueue((Notification("notifications/vendor"), None))
@@ -284,7 +284,7 @@ async def test_a_disconnect_cancels_only_the_calls_of_that_client() -> None:
         assert (await other.answer_to(1))["result"] == {"whose": "other"}
 
 
-async def test_a_server_request_gets_an_error_when_its_client_disconnects() -> None:
+async def test_a_request_from_the_server_fails_when_its_client_disconnects() -> None:
     async with scene() as place:
         client = await place.session(ASKED)
         server = await place.server()
@@ -296,7 +296,7 @@ async def test_a_server_request_gets_an_error_when_its_client_disconnects() -> N
         assert answer["error"]["data"]["source"] == "proxy"
 
 
-async def test_a_server_request_without_a_response_times_out() -> None:
+async def test_a_request_from_the_server_times_out_if_the_client_does_not_respond() -> None:
     async with scene(input_timeout=0.1) as place:
         client = await place.session(ASKED)
         server = await place.server()

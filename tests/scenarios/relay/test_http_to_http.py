@@ -38,7 +38,7 @@ FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "p
 
 
 class Behind:
-    """A plain HTTP server of the handshake era that records its requests."""
+    """A plain HTTP server that supports the handshake era and records its requests."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, str], Any]] = []
@@ -101,7 +101,7 @@ async def until(condition: Any) -> None:
 
 @pytest.mark.parametrize(("status", "refused"), [(200, True), (400, False)])
 @pytest.mark.parametrize("code", [-32600, -32602])
-async def test_a_client_receives_the_refusal_of_a_server_of_both_eras(
+async def test_a_client_receives_the_error_response_of_a_server_that_supports_both_eras(
     code: int, status: int, refused: bool
 ) -> None:
     async def answer(call: Call) -> None:
@@ -187,7 +187,7 @@ async def test_a_lost_upstream_session_is_renewed(between: str) -> None:
             again = await session.post({"jsonrpc": "2.0", "id": 2, "method": "x"})
             assert again.result["s"] == "s2"
             assert server.methods().count("initialize") == 2
-    if between != "nobody":  # interceptors see one request, despite the retry
+    if between != "nobody":  # interceptors are called once despite the retry
         assert counting.begun == ["x", "x"]
         assert len(counting.ended) == 2
 
@@ -195,7 +195,7 @@ async def test_a_lost_upstream_session_is_renewed(between: str) -> None:
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("between", ["halves", "both"])
 @pytest.mark.parametrize("era", ["stateless", "session"])
-async def test_an_undelivered_request_is_retried_below_the_interceptors(
+async def test_an_undelivered_request_is_retried_without_calling_interceptors_again(
     era: str, between: str
 ) -> None:
     counting = Counting()
@@ -214,13 +214,13 @@ async def test_an_undelivered_request_is_retried_below_the_interceptors(
 
             assert (await ask())["message"] == "Method not found: x"
         assert (await ask())["message"] == "server 'server' refused the connection"
-    # Interceptors saw one request, although it was sent twice.
+    # Interceptors were called once although the request was sent twice.
     assert counting.begun == ["x", "x"]
     assert counting.ended == [RpcError, RpcError]
 
 
 @pytest.mark.covers("GTW-07")
-async def test_hop_headers_and_credentials_are_not_forwarded() -> None:
+async def test_hop_by_hop_headers_and_credentials_are_not_forwarded() -> None:
     async with behind() as (server, entry):
         relay = Relay(entry, era="handshake")
         async with serving(relay, auth_token="secret") as edge:  # type: ignore[arg-type]
@@ -252,7 +252,7 @@ async def test_hop_headers_and_credentials_are_not_forwarded() -> None:
 
 
 @pytest.mark.covers("GTW-07")
-async def test_an_error_of_the_relay_names_its_source() -> None:
+async def test_an_error_from_the_relay_names_its_source() -> None:
     dead = {"type": "http", "url": "http://127.0.0.1:9/mcp"}
     async with serving(Relay(dead, "dead")) as edge:  # type: ignore[arg-type]
         answer = await edge.stateless("tools/list")
@@ -262,7 +262,7 @@ async def test_an_error_of_the_relay_names_its_source() -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_relay_resumes_a_broken_stream_of_its_server() -> None:
+async def test_a_relay_resumes_a_broken_stream_from_its_server() -> None:
     desk = Desk()
     target = MCPServer("behind")
 
@@ -282,7 +282,7 @@ async def test_a_relay_resumes_a_broken_stream_of_its_server() -> None:
                 if "half" in event.get("data", ""):
                     last = event["id"]
             await desk.started.wait()
-        # the call continues after the disconnect, because this era cancels only on request
+        # the call continues: a disconnect does not cancel calls in this era
         desk.go_on.set()
         async with session.stream(None, **{"Last-Event-ID": last}) as response:
             while not (event := await next_event(response)).get("data"):
@@ -379,7 +379,7 @@ async def test_a_pretty_printed_body_is_forwarded_as_one_line() -> None:
             assert (await asking).result == {}
 
 
-async def test_a_server_works_through_two_chained_relays() -> None:
+async def test_a_server_can_be_used_through_two_chained_relays() -> None:
     async with serving(Relay(make_server())) as inner:  # type: ignore[arg-type]
         outer = Relay({"type": "http", "url": inner.url})
         async with serving(outer) as edge:  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Interceptors of a relay see messages in both directions, in order."""
+"""Interceptors of a relay, which are called in order for both directions."""
 
 import asyncio
 from typing import Any
@@ -32,7 +32,7 @@ class Watch:
 
 
 @pytest.mark.covers("GTW-01")
-async def test_interceptors_see_every_message_with_its_direction() -> None:
+async def test_interceptors_get_every_message_with_its_direction() -> None:
     watch = Watch()
     async with scene(interceptors=[watch]) as place:
         client = await place.session(ASKED)
@@ -83,7 +83,9 @@ class Meddle:
         return await proceed(exchange)
 
 
-async def test_rejected_messages_are_not_forwarded_and_changed_ones_are_forwarded_changed() -> None:
+async def test_rejected_messages_are_not_forwarded_and_changed_messages_are_forwarded_changed() -> (
+    None
+):
     async with scene(interceptors=[Meddle()]) as place:
         client = await place.session(ASKED)
         server = await place.server()
@@ -104,7 +106,7 @@ async def test_rejected_messages_are_not_forwarded_and_changed_ones_are_forwarde
         assert (await server.answer_to("s2"))["result"] == {"ok": 1}
 
 
-async def test_a_slow_interceptor_keeps_the_order() -> None:
+async def test_a_slow_interceptor_does_not_reorder_messages() -> None:
     class Slow:
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             if exchange.method.startswith("notifications/"):

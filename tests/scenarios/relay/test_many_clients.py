@@ -1,4 +1,4 @@
-"""Many concurrent clients of both eras with cancellations: each gets its own responses, once."""
+"""Many concurrent clients of both eras that call tools and cancel calls."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ KINDS = ["echo", "ask", "ask twice", "progress", "fail", "never"]
 
 
 class Answering:
-    """A handler of all connections of the relay that answers late and in any order."""
+    """A handler for all relay connections that answers late and in any order."""
 
     def __init__(self, place: Scene, dice: random.Random) -> None:
         self.place, self.dice = place, dice
@@ -106,7 +106,7 @@ class Caller:
                 for request in list(self.open):
                     self.cancel(request)
                 break
-            # Cancel calls that never end, because other calls wait for their turn.
+            # Cancel calls that never end; other calls wait for them.
             for request in [r for r, kind in self.open.items() if kind == "never"]:
                 self.cancel(request)
             self.heard(await self.client.read())
@@ -126,8 +126,8 @@ class Caller:
         elif method is None and message["id"] in self.open:
             self.answered(self.open.pop(message["id"]), message)
         else:
-            # The message crossed with a cancellation, so its request is no longer open. A session
-            # that gets another connection is also notified of list changes.
+            # Either the response was sent before the cancellation arrived,
+            # or a session got another connection and is notified of list changes.
             assert method in ("notifications/cancelled", None) or method.endswith("/list_changed")
 
     def answered(self, kind: str, message: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ class Caller:
 
 @pytest.mark.covers("GTW-03", "GTW-05")
 @pytest.mark.parametrize("seed", range(4))
-async def test_every_client_gets_its_own_responses_once(seed: int) -> None:
+async def test_every_concurrent_client_gets_each_of_its_responses_once(seed: int) -> None:
     dice = random.Random(seed)
     async with scene(turn_timeout=0, turn_wait=0.01, max_connections=9) as place:
         answering = Answering(place, dice)

@@ -1,4 +1,4 @@
-"""Mixed load with many failures: each request has exactly one outcome, its own.
+"""Mixed load with many failures, where each request must have exactly one outcome.
 
 Sessions and stateless clients whose ids collide cancel calls that are being answered, flood and
 disconnect; servers answer late, twice, incorrectly or never, and die; rules change meanwhile, and
@@ -38,7 +38,7 @@ from fairlead.recording.tape import TapeWriter
 from fairlead.recording.tape.tape_interceptor import Recorder
 from tests.support.raw_relay import Client, Scene, Server, scene
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 LIMIT = 20.0
 KINDS = (
@@ -52,7 +52,7 @@ RESULTS: tuple[Any, ...] = ([], None, 5, "text", {"content": 5}, {"_meta": []}, 
 
 
 class Rough:
-    """A handler of all connections of the relay that answers each call by its kind."""
+    """A handler for all relay connections whose answer depends on the kind of call."""
 
     def __init__(self, place: Scene, dice: random.Random, *, dies: bool) -> None:
         self._place, self._dice, self._dies = place, dice, dies
@@ -274,7 +274,7 @@ class Caller:
             return
         request_id = message["id"]
         if request_id not in self._open:
-            # A response may have crossed with the cancellation, but only one.
+            # At most one response may have been sent before the cancellation arrived.
             assert self._given_up[request_id] > 0, message
             self._given_up[request_id] -= 1
             return
@@ -312,7 +312,7 @@ def no_log() -> Iterator[None]:
 
 
 def left_over() -> Counter[str]:
-    """Count the objects of calls that still exist."""
+    """Count the call objects that still exist."""
     gc.collect()
     kinds = {"_TaskedCall", "_ForwardedCall", "RelayedCall", "Pending", "CallbackPending"}
     found = [type(one) for one in gc.get_objects()]
@@ -363,11 +363,11 @@ async def changing_rules(path: Path) -> AsyncIterator[None]:
 @pytest.mark.parametrize("arranged", ARRANGED)
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @pytest.mark.parametrize("dies", [False, True], ids=["lives", "dies"])
-async def test_each_request_has_exactly_one_outcome(
+async def test_each_request_has_exactly_one_outcome_under_load_with_failures(
     era: str, arranged: str, dies: bool, tmp_path: Path
 ) -> None:
     dice = random.Random(f"{era} {arranged} {dies}")
-    before = left_over()  # objects that other tests have left
+    before = left_over()  # objects left by other tests
     journal, flaky = Journal(), Flaky()
     write_rules(tmp_path / "rules.json", 0)
     with TapeWriter(tmp_path / "tape") as writer:

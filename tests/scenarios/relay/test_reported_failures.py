@@ -1,4 +1,4 @@
-"""Failures that users of MCP proxies report, tested with our relay."""
+"""Failures reported by users of MCP proxies, tested with a relay."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from fairlead.upstream.connection.upstream_connection import UpstreamConnection
 from tests.support.http_server import call, introduction, serving
 from tests.support.raw_relay import SERVER_CAPABILITIES
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs in `make test-all`
 
 LIMIT = 20.0
 HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
@@ -63,7 +63,7 @@ asyncio.run(relay.run_http(port=0, started=lambda url: print(url, flush=True)))
 
 
 class Behind:
-    """A server program that records each of its starts."""
+    """A server program that records its process id at each start."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         program = folder / "server.py"
@@ -111,8 +111,10 @@ async def gone(pid: int) -> None:
 
 
 @both_eras
-async def test_thirty_clients_at_once_start_one_server(version: str, tmp_path: Path) -> None:
-    """A process per client or per POST must not be started, even with concurrent clients."""
+async def test_thirty_concurrent_clients_start_one_server_process(
+    version: str, tmp_path: Path
+) -> None:
+    """A relay must not start a process per client or per POST."""
     behind = Behind(tmp_path)
 
     async def visit(url: str) -> str:
@@ -130,7 +132,7 @@ async def test_thirty_clients_at_once_start_one_server(version: str, tmp_path: P
 
 @both_eras
 async def test_a_hundred_calls_share_a_connection_to_the_server(version: str) -> None:
-    """Calls over HTTP need no handshake of the protocol or of TCP."""
+    """Calls over HTTP reuse the session and the TCP connections."""
     server = MCPServer("behind", rate_limit_rate=0)
     server.tool("add")(_add)
     accepted = 0
@@ -155,7 +157,7 @@ async def test_a_hundred_calls_share_a_connection_to_the_server(version: str) ->
             for number in range(100):
                 assert (await client.call("add", {"a": number, "b": 1})).text == str(number + 1)
 
-    assert accepted <= 3  # connections for calls, for notifications, and for the discovery
+    assert accepted <= 3  # one connection each for calls, notifications and discovery
 
 
 def _add(a: int, b: int) -> int:
@@ -170,10 +172,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def test_a_cancellation_during_server_start_does_not_affect_other_requests(
+async def test_cancelling_a_request_during_server_start_does_not_affect_other_requests(
     tmp_path: Path,
 ) -> None:
-    """A connection to a server does not belong to a request."""
+    """A server connection outlives the request that opened it."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     behind = Behind(tmp_path, str(gate))
@@ -198,7 +200,7 @@ async def test_a_cancellation_during_server_start_does_not_affect_other_requests
 # Cleanup
 
 
-async def test_two_hundred_ended_sessions_leave_no_objects() -> None:
+async def test_two_hundred_ended_sessions_leave_no_objects_in_memory() -> None:
     server = MCPServer("behind", rate_limit_rate=0)
     server.tool("add")(_add)
     async with (
@@ -213,10 +215,10 @@ async def test_two_hundred_ended_sessions_leave_no_objects() -> None:
             async with edge.http.delete(edge.url, headers=session.headers) as response:
                 assert response.status == 200
 
-        before = _alive()  # objects that other tests have left
+        before = _alive()  # objects left by other tests
         for _ in range(20):
             await asyncio.gather(*(visit() for _ in range(10)))
-        # the last connections may still be closing
+        # the last connections may not be closed yet
         while relay.pool.connections or _alive() > before:
             await asyncio.sleep(0.01)
 
@@ -229,7 +231,7 @@ def _alive() -> int:
 
 
 @on_linux
-async def test_no_server_outlives_a_killed_relay(tmp_path: Path) -> None:
+async def test_servers_exit_when_their_relay_is_killed(tmp_path: Path) -> None:
     behind = Behind(tmp_path)
     async with relay_process(tmp_path, behind.entry) as (process, url):
         async with connecting(url, STATELESS) as client:
@@ -241,10 +243,10 @@ async def test_no_server_outlives_a_killed_relay(tmp_path: Path) -> None:
 
 @on_linux
 @both_eras
-async def test_a_killed_client_leaves_no_zombies_and_the_relay_works(
+async def test_a_killed_client_leaves_no_zombies_and_other_clients_are_served(
     version: str, tmp_path: Path
 ) -> None:
-    """Killing a client during a call ends that call only."""
+    """Killing a client during a call ends only that call."""
     behind = Behind(tmp_path)
     program = f"""
         import asyncio
@@ -273,10 +275,10 @@ async def test_a_killed_client_leaves_no_zombies_and_the_relay_works(
 
 
 @on_linux
-async def test_a_relay_whose_server_was_killed_does_not_busy_loop(tmp_path: Path) -> None:
-    """Neither pending calls nor listen streams may keep the relay busy."""
+async def test_a_relay_whose_server_was_killed_does_not_busy_wait(tmp_path: Path) -> None:
+    """Pending calls and listen streams must not use processor time."""
     behind = Behind(tmp_path)
-    # Connections to its port are refused: the relay retries, but not endlessly.
+    # The server's port refuses connections: the relay retries at intervals.
     async with relay_process(tmp_path, behind.entry) as (inner, where):
         folder = tmp_path / "outer"
         folder.mkdir()
@@ -307,7 +309,7 @@ def _used(pid: int) -> float:
 
 
 @both_eras
-async def test_a_relay_on_pipes_ends_with_its_input_despite_listen_streams(
+async def test_a_stdio_relay_exits_at_the_end_of_its_input_despite_open_listen_streams(
     version: str, tmp_path: Path
 ) -> None:
     behind = Behind(tmp_path)
@@ -343,7 +345,7 @@ async def test_a_relay_on_pipes_ends_with_its_input_despite_listen_streams(
 
 
 class Moody:
-    """A server of the handshake era whose listening stream fails, or ends at once."""
+    """A handshake-era server whose GET stream fails or ends at once."""
 
     def __init__(self, habit: str) -> None:
         self._habit = habit
@@ -393,7 +395,7 @@ async def moody(habit: str) -> AsyncIterator[tuple[Moody, dict[str, Any]]]:
 
 @both_eras
 @pytest.mark.parametrize("habit", ["fails", "ends"])
-async def test_a_missing_listening_stream_is_not_requested_in_a_loop(
+async def test_a_get_stream_that_the_server_does_not_support_is_not_requested_in_a_loop(
     habit: str, version: str
 ) -> None:
     """Clients of both eras work with a server that requires sessions."""
@@ -405,7 +407,7 @@ async def test_a_missing_listening_stream_is_not_requested_in_a_loop(
     ):
         said = {(await client.call("x")).text for _ in range(100)}
         assert len(said) == 1
-        assert server.sessions <= 2  # one session for the discovery and one for the calls
+        assert server.sessions <= 2  # one session for discovery and one for calls
         assert server.streams <= 4
 
 
@@ -428,7 +430,7 @@ async def test_progress_is_forwarded_before_the_call_ends(
 
     def on_progress(progress: float, *_: object) -> None:
         heard.append(progress)
-        go_on.set()  # no other code releases the tool
+        go_on.set()  # only this line lets the tool continue
 
     async with asyncio.timeout(LIMIT), contextlib.AsyncExitStack() as stack:
         target: Any = server
@@ -444,7 +446,7 @@ async def test_progress_is_forwarded_before_the_call_ends(
 # Clients and replicas
 
 
-async def test_a_client_that_ignores_its_session_id_is_served(tmp_path: Path) -> None:
+async def test_a_client_that_ignores_its_session_id_is_still_served(tmp_path: Path) -> None:
     behind = Behind(tmp_path)
     async with asyncio.timeout(LIMIT), serving(Relay(behind.entry)) as edge:  # type: ignore[arg-type]
         assert (await edge.post(introduction())).status == 200
@@ -454,8 +456,8 @@ async def test_a_client_that_ignores_its_session_id_is_served(tmp_path: Path) ->
     assert int(called.result["content"][0]["text"]) in behind.starts
 
 
-async def test_requests_of_one_client_may_use_different_relays() -> None:
-    """The state of a stateless server travels with the client."""
+async def test_requests_of_one_client_may_be_sent_to_different_relays() -> None:
+    """The client sends the state of a stateless server with each request."""
     server = MCPServer("behind", rate_limit_rate=0)
 
     @server.tool()

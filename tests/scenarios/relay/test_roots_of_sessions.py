@@ -1,4 +1,4 @@
-"""Servers keep the roots of their first session, so other sessions need another connection."""
+"""Roots of client sessions, which need separate connections to a server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -51,7 +51,9 @@ def roots_of(folder: str) -> Any:
 @pytest.mark.covers("GTW-05")
 @pytest.mark.parametrize("kind", ["gateway", "relay"])
 @pytest.mark.parametrize("together", [False, True], ids=["in-sequence", "together"])
-async def test_each_session_has_its_own_roots(tmp_path: Path, kind: str, together: bool) -> None:
+async def test_a_server_gets_the_roots_of_each_session_separately(
+    tmp_path: Path, kind: str, together: bool
+) -> None:
     between: Any = Gateway() if kind == "gateway" else Relay(entry(tmp_path), "one")
     tool = "one_where" if kind == "gateway" else "where"
     async with asyncio.timeout(LIMIT), aclosing_of(between):
@@ -65,7 +67,7 @@ async def test_each_session_has_its_own_roots(tmp_path: Path, kind: str, togethe
                 )
                 await until(lambda client=client: client.connected)
                 found = await client.call(tool)
-                # the first call may precede the roots, as with a direct connection
+                # as with a direct connection, the first call may arrive before the roots
                 if kind == "relay" and found.text == "none":
                     found = await client.call(tool)
                 assert found.text == folder
@@ -75,7 +77,7 @@ async def test_each_session_has_its_own_roots(tmp_path: Path, kind: str, togethe
     assert started == len(FOLDERS) + (kind == "gateway")
 
 
-async def test_clients_without_roots_share_a_connection(tmp_path: Path) -> None:
+async def test_clients_without_roots_share_an_upstream_connection(tmp_path: Path) -> None:
     def on_elicit(question: Any) -> Any:
         raise AssertionError(question)
 

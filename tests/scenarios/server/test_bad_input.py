@@ -1,4 +1,4 @@
-"""Errors of authors, models, users and clients, and their outcomes."""
+"""Invalid input from authors, models, users and clients."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ def error_of(result: dict[str, Any]) -> dict[str, Any]:
     return json.loads(result["content"][0]["text"])  # type: ignore[no-any-return]
 
 
-# Errors of authors: rejected at registration, which is when the file is imported
+# Author errors, which are detected at registration
 
 
 def no_json(ok: int, socket: logging.Handler) -> None: ...
@@ -58,7 +58,7 @@ def wrong_limit(ok: int, when: Annotated[int, msgspec.Meta(description="d"), ...
         (unresolved, "thing", "Import or define it before the function"),
     ],
 )
-def test_a_signature_without_a_schema_is_rejected_with_a_remedy(
+def test_a_signature_without_a_json_schema_is_rejected_with_a_remedy(
     function: Callable[..., Any], parameter: str, way_out: str
 ) -> None:
     server = MCPServer("s")
@@ -71,7 +71,7 @@ def test_a_signature_without_a_schema_is_rejected_with_a_remedy(
     assert server.tool_count == 0
 
 
-def test_two_tools_of_one_name_are_rejected_with_a_remedy() -> None:
+def test_two_tools_with_the_same_name_are_rejected_with_a_remedy() -> None:
     server = MCPServer("s")
     server.tool("same")(lambda: "first")
     for again in (
@@ -119,7 +119,7 @@ async def test_a_schema_without_a_type_is_published_with_the_type_object() -> No
 
 
 @pytest.mark.covers("SRV-52")
-def test_a_marked_function_with_an_invalid_schema_is_skipped_and_reported(
+def test_a_decorated_function_with_an_invalid_schema_is_skipped_and_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     import types
@@ -213,7 +213,9 @@ async def test_a_result_that_does_not_match_its_schema_is_an_error_with_the_loca
     "exc",
     [ValueError("v"), SystemExit(3), asyncio.CancelledError(), StopIteration(), RecursionError()],
 )
-async def test_a_tool_that_raises_any_exception_is_answered(how: str, exc: BaseException) -> None:
+async def test_a_call_is_answered_if_the_tool_raises_any_exception(
+    how: str, exc: BaseException
+) -> None:
     if how == "async" and isinstance(exc, StopIteration):
         return  # Python converts StopIteration in a coroutine to a RuntimeError
     if how == "inline" and isinstance(exc, asyncio.CancelledError):
@@ -234,7 +236,7 @@ async def test_a_tool_that_raises_any_exception_is_answered(how: str, exc: BaseE
         assert type(exc).__name__ in error["message"]
 
 
-async def test_a_tool_that_awaits_a_cancelled_future_is_answered() -> None:
+async def test_a_call_is_answered_if_the_tool_awaits_a_cancelled_future() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -251,7 +253,7 @@ async def test_a_tool_that_awaits_a_cancelled_future_is_answered() -> None:
 
 @pytest.mark.covers("SRV-24", "SRV-27")
 @pytest.mark.parametrize("how", ["async", "sync"])
-async def test_a_tool_that_ignores_its_cancellation_is_answered_in_time(how: str) -> None:
+async def test_a_call_times_out_even_if_the_tool_ignores_its_cancellation(how: str) -> None:
     server = MCPServer("s", default_tool_timeout=0.05)
     let_go, thread_let_go = asyncio.Event(), threading.Event()
     ended: list[str] = []
@@ -316,7 +318,7 @@ async def test_a_result_of_100_megabytes_is_an_error_and_not_sent(inline: bool) 
         assert len(result["content"][0]["text"]) == 10_000_000
 
 
-def test_a_tool_that_prints_does_not_disturb_the_protocol() -> None:
+def test_output_printed_by_a_tool_does_not_affect_the_protocol() -> None:
     program = """
 import os, sys
 from fairlead import MCPServer
@@ -348,7 +350,7 @@ server.run()
         assert words in done.stderr
 
 
-# Responses of users and their clients
+# Responses from users and their clients
 
 
 @dataclass

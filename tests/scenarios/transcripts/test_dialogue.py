@@ -1,4 +1,4 @@
-"""The reader and the comparison of the transcript tests."""
+"""Parsing and comparison of dialogues in the transcript tests."""
 
 from pathlib import Path
 
@@ -7,16 +7,18 @@ import pytest
 from tests.support.transcripts.dialogue import Step, matches, pair, read_dialogue
 
 
-def test_a_step_has_sent_lines_and_the_messages_expected_after_them(tmp_path: Path) -> None:
+def test_a_dialogue_is_parsed_into_steps_with_sent_lines_and_expected_messages(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "dialogue.txt"
-    file.write_text("# Why.\n→ [1,\n   2]\n→ not JSON\n← {}\n← 3\n\n→ 4\n", "utf-8")
+    file.write_text("# Why.\n→ [1,\n   2]\n→ invalid JSON\n← {}\n← 3\n\n→ 4\n", "utf-8")
     assert read_dialogue(file) == [
-        Step(2, ["[1, 2]", "not JSON"], [{}, 3]),
+        Step(2, ["[1, 2]", "invalid JSON"], [{}, 3]),
         Step(8, ["4"], []),
     ]
 
 
-def test_an_invalid_line_is_an_error(tmp_path: Path) -> None:
+def test_an_invalid_line_in_a_dialogue_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "dialogue.txt"
     file.write_text("→ {}\n<- {}\n", "utf-8")
     with pytest.raises(ValueError, match=r"dialogue\.txt:2"):
@@ -44,7 +46,7 @@ def test_expected_values_match_only_values_of_the_same_type(
     assert matches(expected, received) is same
 
 
-def test_missing_and_additional_messages_are_returned() -> None:
+def test_missing_and_additional_messages_of_a_dialogue_are_returned() -> None:
     assert pair([1, 2, 2], [2, 1, 3], in_order=False) == [2, 3]
     assert pair([1, 2], [2, 1], in_order=False) == []
     assert pair([1, 2], [2, 1], in_order=True) == [(1, 2), (2, 1)]

@@ -1,4 +1,4 @@
-"""Whole dialogues for each revision and for invalid input, over every transport."""
+"""Complete dialogues for each revision and for invalid input, over every transport."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ RESULTS = {
 @pytest.mark.covers("PRO-32", "SRV-16", "SRV-33", "SRV-34", "TRN-18")
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("name", DIALOGUES)
-async def test_the_server_sends_the_messages_of_the_dialogue(
+async def test_the_server_sends_exactly_the_messages_in_the_dialogue(
     name: str, wire: str, tmp_path: Path
 ) -> None:
     steps = read_dialogue(HERE / "dialogues" / f"{name}.txt")
@@ -47,7 +47,7 @@ async def test_the_server_sends_the_messages_of_the_dialogue(
             received = await play(connection, step)
             in_order = len(step.requests) == 1
             assert pair(step.expected, received, in_order=in_order) == [], f"line {step.line}"
-        # No other message may follow: the next one must be the response to this request.
+        # The response to this request must be the next message.
         connection.send(json.dumps(LAST))
         assert json.loads(await connection.receive())["id"] == LAST["id"]
 
@@ -59,7 +59,7 @@ async def play(connection: Wire, step: Step) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", DIALOGUES)
-async def test_messages_of_the_server_are_valid_in_their_revision(
+async def test_messages_from_the_server_are_valid_in_their_revision(
     name: str, tmp_path: Path
 ) -> None:
     """Validate with the published schemas of the protocol."""

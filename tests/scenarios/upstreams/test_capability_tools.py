@@ -25,7 +25,7 @@ capabilities = pytest.mark.parametrize("capability", VARYING)
 
 
 def varying(client: Client) -> Any:
-    """Return a function that lists the client's tools that depend on capabilities."""
+    """Return a function that lists a client's capability-dependent tools."""
 
     async def read() -> set[str]:
         return set(await client.tools()) & set(VARYING.values())
@@ -37,7 +37,7 @@ def varying(client: Client) -> Any:
 @capabilities
 @pytest.mark.parametrize("eras", [["handshake"], ["stateless"]], ids=lambda eras: eras[0])
 @pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
-async def test_a_tool_for_a_capability_is_listed_and_can_be_called(
+async def test_a_tool_for_a_client_capability_is_listed_and_can_be_called(
     tmp_path: Path, endpoint: str, capability: str, eras: list[str], version: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -53,7 +53,7 @@ async def test_a_tool_for_a_capability_is_listed_and_can_be_called(
 
 
 @both_endpoints
-async def test_a_tool_for_a_capability_is_not_listed_for_other_clients(
+async def test_a_tool_for_a_client_capability_is_not_listed_for_other_clients(
     tmp_path: Path, endpoint: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -89,7 +89,7 @@ async def test_a_client_is_notified_once_the_tools_for_its_capabilities_are_list
 
 
 async def test_merged_names_do_not_depend_on_the_client(tmp_path: Path) -> None:
-    """For some clients `a_b` has a tool `c`, whose merged name would be that of `b_c` of `a`."""
+    """For some clients, tool `c` of `a_b` and tool `b_c` of `a` would have the same merged name."""
     log = ServerLog(tmp_path)
     servers = {
         "a_b": log.entry("a_b", tools=[], varying={"elicitation": "c"}),
@@ -103,7 +103,7 @@ async def test_merged_names_do_not_depend_on_the_client(tmp_path: Path) -> None:
         ]
 
         async def names_and_targets(client: Client) -> dict[str, str]:
-            """Return the tool and the server behind each merged name."""
+            """Return the tool and the server that each merged name refers to."""
             listed = [tool["name"] for tool in await client.mcp.list_tools(cache=False)]
             answers = [(await client.mcp.call(name)).text for name in listed]
             return {
@@ -138,7 +138,7 @@ async def test_lists_of_servers_are_compared_one_server_at_a_time(tmp_path: Path
         assert len(log.started()) == started
 
 
-async def test_lists_of_every_server_are_compared_for_a_host_that_only_lists(
+async def test_lists_of_every_server_are_compared_for_a_client_that_makes_no_calls(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
@@ -157,7 +157,7 @@ async def test_lists_of_every_server_are_compared_for_a_host_that_only_lists(
 
 
 @pytest.mark.parametrize("reason", ["lazy", "share", "changing"])
-async def test_lists_of_lazy_shared_or_changing_servers_start_no_extra_process(
+async def test_lists_of_lazy_shared_or_changing_servers_are_not_compared(
     tmp_path: Path, reason: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -176,11 +176,11 @@ async def test_lists_of_lazy_shared_or_changing_servers_start_no_extra_process(
         await client.list_everything()
         await log.quiet()
         assert len(log.running()) <= 1
-        # Changing lists are detected only by a comparison.
+        # Only a comparison detects that lists change.
         assert len(log.started()) - before <= (1 if reason == "changing" else 0)
 
 
-async def test_a_call_to_a_tool_of_another_capability_reaches_the_clients_own_process(
+async def test_a_call_of_a_tool_for_another_capability_is_sent_to_the_clients_process(
     tmp_path: Path,
 ) -> None:
     """Routing uses the names of all variants; the server decides whether the tool exists."""

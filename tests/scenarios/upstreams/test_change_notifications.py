@@ -85,7 +85,7 @@ async def test_a_resource_is_read_from_the_process_that_changed_it(
         assert [one.pid for one in log.received("resources/read")] == [pid]
 
 
-async def test_tools_added_in_one_session_are_not_listed_in_another(tmp_path: Path) -> None:
+async def test_tools_added_in_one_session_are_not_listed_in_another_session(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -102,7 +102,7 @@ async def test_tools_added_in_one_session_are_not_listed_in_another(tmp_path: Pa
         assert "more" not in before
 
 
-async def test_sessions_that_share_a_process_are_all_notified(tmp_path: Path) -> None:
+async def test_all_sessions_that_share_a_process_are_notified_of_changes(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with asyncio.timeout(LIMIT), AsyncExitStack() as stack:
         served = await stack.enter_async_context(gateway_for({"notes": log.entry("notes")}))
@@ -121,7 +121,9 @@ async def test_sessions_that_share_a_process_are_all_notified(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
-async def test_a_listener_of_a_two_era_server_is_notified(tmp_path: Path, version: str) -> None:
+async def test_a_listener_is_notified_of_changes_of_a_server_with_both_eras(
+    tmp_path: Path, version: str
+) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -137,7 +139,9 @@ async def test_a_listener_of_a_two_era_server_is_notified(tmp_path: Path, versio
         await eventually(client.tools, lambda tools: "more" in tools)
 
 
-async def test_a_client_is_not_notified_of_another_principals_process(tmp_path: Path) -> None:
+async def test_a_client_is_not_notified_of_changes_in_the_process_of_another_principal(
+    tmp_path: Path,
+) -> None:
     log = ServerLog(tmp_path)
     tokens = {"a": "alice", "b": "bob"}
     async with (

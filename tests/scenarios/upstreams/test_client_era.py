@@ -1,4 +1,4 @@
-"""The era of the connection to a server is that of the client, unless a setting overrides it."""
+"""The era of upstream connections, which follows the client unless a setting overrides it."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -40,7 +40,7 @@ def proposed(log: ServerLog, pid: int) -> list[Any]:
 
 @both_endpoints
 @both_eras
-async def test_questions_of_a_two_era_server_reach_the_client(
+async def test_elicitations_of_a_server_with_both_eras_reach_the_client(
     tmp_path: Path, endpoint: str, era: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -55,7 +55,7 @@ async def test_questions_of_a_two_era_server_reach_the_client(
 
 
 @both_endpoints
-async def test_log_messages_of_a_two_era_server_reach_a_handshake_client(
+async def test_log_messages_of_a_server_with_both_eras_reach_a_handshake_client(
     tmp_path: Path, endpoint: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -72,7 +72,7 @@ async def test_log_messages_of_a_two_era_server_reach_a_handshake_client(
 
 @both_endpoints
 @pytest.mark.parametrize("declares", [(), ("elicitation",), ASKED], ids=["none", "one", "all"])
-async def test_a_two_era_server_receives_the_handshake_of_a_handshake_client(
+async def test_a_server_with_both_eras_receives_the_handshake_of_a_handshake_client(
     tmp_path: Path, endpoint: str, declares: tuple[str, ...]
 ) -> None:
     log = ServerLog(tmp_path)
@@ -88,7 +88,7 @@ async def test_a_two_era_server_receives_the_handshake_of_a_handshake_client(
 
 
 @both_endpoints
-async def test_a_two_era_server_receives_stateless_requests_of_a_stateless_client(
+async def test_a_server_with_both_eras_receives_stateless_requests_of_a_stateless_client(
     tmp_path: Path, endpoint: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -102,7 +102,7 @@ async def test_a_two_era_server_receives_stateless_requests_of_a_stateless_clien
 
 
 @both_endpoints
-async def test_clients_of_both_eras_use_a_two_era_server_at_the_same_time(
+async def test_clients_of_both_eras_use_a_server_with_both_eras_at_the_same_time(
     tmp_path: Path, endpoint: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -133,7 +133,7 @@ async def test_a_server_of_one_era_serves_clients_of_the_other(tmp_path: Path, e
 @both_endpoints
 @both_eras
 @pytest.mark.parametrize("place", ["file", "server"])
-async def test_the_era_in_a_file_overrides_that_of_the_client(
+async def test_the_era_in_a_configuration_file_overrides_that_of_the_client(
     tmp_path: Path, person: Person, endpoint: str, era: str, place: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -159,7 +159,7 @@ async def test_the_era_in_a_file_overrides_that_of_the_client(
                 assert follows_client == (place == "server")
 
 
-async def test_an_unknown_era_in_a_file_is_an_error_that_names_the_choices(
+async def test_the_error_for_an_unknown_era_in_a_file_names_the_valid_values(
     tmp_path: Path, person: Person
 ) -> None:
     log = ServerLog(tmp_path)
@@ -172,7 +172,7 @@ async def test_an_unknown_era_in_a_file_is_an_error_that_names_the_choices(
 
 @pytest.mark.parametrize("place", ["single", "proxy"])
 @pytest.mark.parametrize("version", [HANDSHAKE, "2025-06-18", "2025-03-26"])
-async def test_the_handshake_of_a_client_reaches_a_single_server_unchanged(
+async def test_the_handshake_of_a_client_is_forwarded_unchanged_to_a_single_server(
     tmp_path: Path, person: Person, place: str, version: str
 ) -> None:
     log = ServerLog(tmp_path)

@@ -1,4 +1,4 @@
-"""Questions of a server during concurrent calls of one client reach that client."""
+"""Elicitations during concurrent calls of one client."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ ASKS = 3  # number of concurrent calls
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 @pytest.mark.parametrize("kind", ["two-eras", "handshake-only"])
-async def test_questions_reach_concurrent_calls_although_another_window_shares_the_process(
+async def test_elicitations_reach_their_client_although_another_client_shares_the_process(
     tmp_path: Path, endpoint: str, kind: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -22,7 +22,7 @@ async def test_questions_reach_concurrent_calls_although_another_window_shares_t
     everything_asked = asyncio.Barrier(ASKS)
 
     async def answer(question: Any) -> Any:
-        await everything_asked.wait()  # answer only when all calls are in progress
+        await everything_asked.wait()  # accept only when all calls are in progress
         return {"action": "accept", "content": {"value": "yes"}}
 
     async with (

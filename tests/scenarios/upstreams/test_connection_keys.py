@@ -152,7 +152,7 @@ async def test_a_parked_call_and_a_session_do_not_share_a_process(
 
 @pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
 @pytest.mark.parametrize("eras", [["handshake"], ["stateless"]], ids=lambda eras: eras[0])
-async def test_lists_and_listeners_start_no_process(
+async def test_list_requests_and_listen_streams_start_no_process(
     tmp_path: Path, version: str, eras: list[str]
 ) -> None:
     log = ServerLog(tmp_path)
@@ -168,7 +168,9 @@ async def test_lists_and_listeners_start_no_process(
         assert len(log.started()) == len(names)
 
 
-async def test_a_stateless_listener_that_can_be_asked_keeps_no_process(tmp_path: Path) -> None:
+async def test_a_stateless_listen_stream_with_input_capabilities_starts_no_process(
+    tmp_path: Path,
+) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -192,7 +194,7 @@ async def test_subscriptions_and_log_levels_start_no_process(tmp_path: Path) -> 
         await client.mcp.set_log_level("warning")
         await log.quiet()
         assert len(log.started()) == 1
-        pid = await client.pid()  # the first call moves the state to the process of the session
+        pid = await client.pid()  # the first call restores the state in the process of the session
         await until(lambda: log.received("resources/subscribe", pid=pid))
         await until(lambda: log.received("logging/setLevel", pid=pid))
         assert await client.call("level") == "warning"

@@ -1,4 +1,4 @@
-"""A client that crashes its own process does not affect others, and the status stays connected."""
+"""Clients whose calls crash their server process, and the effect on other clients."""
 
 import asyncio
 import json
@@ -11,11 +11,11 @@ from tests.support.observed_servers import LIMIT, ServerLog
 from tests.support.running_gateway import get
 from tests.support.upstream_gateways import ENDPOINTS, Client, connect, gateway_for
 
-LOSSES = 5  # losses of one key in 30 s; the next one suspends the key
+LOSSES = 5  # allowed losses of one key within 30 s; one more suspends the key
 
 
 async def crash(client: Client, times: int) -> list[str]:
-    """Let a client crash its process repeatedly; return the errors."""
+    """Crash the process of a client repeatedly; return the errors."""
     errors = []
     for _ in range(times):
         with pytest.raises(FairleadError) as caught:
@@ -25,7 +25,7 @@ async def crash(client: Client, times: int) -> list[str]:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_crashes_of_one_client_do_not_affect_the_others(
+async def test_crashes_caused_by_one_client_do_not_affect_other_clients(
     tmp_path: Path, endpoint: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -61,7 +61,9 @@ async def test_the_status_stays_connected_while_other_clients_are_served(tmp_pat
         assert (code, public["status"], public["breaker"]) == (200, "connected", "closed")
 
 
-async def test_a_client_that_keeps_crashing_starts_no_more_processes(tmp_path: Path) -> None:
+async def test_a_client_that_crashes_its_server_repeatedly_starts_no_more_processes(
+    tmp_path: Path,
+) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -76,7 +78,7 @@ async def test_a_client_that_keeps_crashing_starts_no_more_processes(tmp_path: P
             await plain.pid()
 
 
-async def test_a_named_user_who_crashes_a_server_does_not_lock_out_another(tmp_path: Path) -> None:
+async def test_a_user_whose_calls_crash_a_server_does_not_block_other_users(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     tokens = {"a": "alice", "m": "mallory"}
     async with (
@@ -91,7 +93,7 @@ async def test_a_named_user_who_crashes_a_server_does_not_lock_out_another(tmp_p
         assert "yes" in await alice.call("ask")
 
 
-async def test_a_client_recovers_from_a_crash_by_its_next_call(tmp_path: Path) -> None:
+async def test_a_client_recovers_from_a_server_crash_with_its_next_call(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),

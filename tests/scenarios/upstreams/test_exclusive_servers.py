@@ -1,4 +1,4 @@
-"""Servers that cannot run twice serve every host, and roots belong to one session."""
+"""Servers that cannot run twice, and roots that belong to one session."""
 
 import asyncio
 import time
@@ -98,11 +98,13 @@ async def test_the_gateway_remembers_that_a_server_cannot_run_twice(
                 assert await one.pid() == await other.pid() == log.running()[0]
             attempts.append(len(log.started()) - before)
             assert gateway.ends() == 0
-    assert attempts[0] <= 1  # at most one process to find out that the server cannot run twice
+    assert (
+        attempts[0] <= 1
+    )  # at most one process is started to detect that the server cannot run twice
     assert attempts[1] == 0
 
 
-async def test_failures_for_one_kind_of_host_do_not_open_the_circuit_breaker(
+async def test_failures_for_clients_with_other_capabilities_do_not_open_the_circuit_breaker(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
@@ -161,7 +163,7 @@ async def test_roots_of_one_user_are_never_shared_with_another_session(tmp_path:
         assert answers == ["file:///a", "file:///b"] * 3
 
 
-async def test_a_process_with_the_roots_of_a_session_ends_with_the_session(tmp_path: Path) -> None:
+async def test_a_process_with_the_roots_of_a_session_ends_with_that_session(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     entry = log.entry("notes", asks_roots=True)
     async with asyncio.timeout(LIMIT), gateway_for({"notes": entry}) as served:
@@ -175,9 +177,7 @@ async def test_a_process_with_the_roots_of_a_session_ends_with_the_session(tmp_p
 async def test_a_server_that_requests_roots_only_in_calls_delays_no_session(
     tmp_path: Path,
 ) -> None:
-    """A wait for the request of roots before the first call would delay every session by two
-    seconds.
-    """
+    """Waiting for a roots request before the first call would delay every session by 2 s."""
     log = ServerLog(tmp_path)
     async with asyncio.timeout(LIMIT), gateway_for({"notes": log.entry("notes")}) as served:
         for folder in ("file:///a", "file:///b", "file:///c"):

@@ -1,4 +1,4 @@
-"""Clients that invent capabilities, reconnect or vanish in a loop have bounded costs."""
+"""Limits on processes for clients that invent capabilities, reconnect or disappear."""
 
 import asyncio
 import itertools
@@ -69,7 +69,7 @@ async def test_max_connections_limits_the_processes_for_different_capabilities(
         assert 0 < refused < len(KINDS) * 2
 
 
-async def test_lists_of_every_kind_of_client_are_served_with_bounded_processes(
+async def test_a_limited_number_of_processes_serves_lists_for_all_capabilities(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
@@ -125,10 +125,10 @@ async def test_a_client_that_reconnects_and_calls_in_a_loop_uses_one_process(
 
 
 @both_endpoints
-async def test_sessions_whose_clients_vanished_share_a_process(
+async def test_sessions_whose_clients_disappeared_share_a_process(
     tmp_path: Path, endpoint: str
 ) -> None:
-    """The sessions are not closed, as after a crash or the loss of the network."""
+    """The clients do not close their sessions, as after a crash or network loss."""
     log = ServerLog(tmp_path)
     pids = set()
     async with asyncio.timeout(LIMIT), gateway_for({"notes": log.entry("notes")}) as served:
@@ -142,12 +142,10 @@ async def test_sessions_whose_clients_vanished_share_a_process(
 
 
 @both_endpoints
-async def test_calls_whose_clients_vanished_do_not_block_other_clients(
+async def test_calls_whose_clients_disappeared_do_not_block_other_clients(
     tmp_path: Path, endpoint: str
 ) -> None:
-    """A lost connection does not cancel a call: each call keeps its process, and others get
-    another.
-    """
+    """A lost connection does not cancel a call, so other clients get another process."""
     log = ServerLog(tmp_path)
     never = str(tmp_path / "never")
     async with (

@@ -1,4 +1,4 @@
-"""Faulty servers have bounded costs and do not affect other servers and clients."""
+"""Faulty servers, which must have limited costs and not affect other servers."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from tests.support.upstream_gateways import (
     gateway_for,
 )
 
-OBSERVED = 1.5  # seconds for which an endless server is observed
+OBSERVED = 1.5  # seconds for which a misbehaving server is observed
 QUICK = 1.0  # seconds for a call to a working server on a busy machine
 
 
@@ -32,7 +32,7 @@ QUICK = 1.0  # seconds for a call to a working server on a busy machine
 async def beside(
     log: ServerLog, entry: dict[str, Any], limit: float = LIMIT
 ) -> AsyncIterator[Served]:
-    """Serve a faulty server beside a good one, and check the good one at the end."""
+    """Run a gateway with a faulty and a working server; check the working one at the end."""
     servers = {"faulty": entry, "good": log.entry("good")}
     async with asyncio.timeout(limit), gateway_for(servers, ready=False) as served:
         await until(lambda: log.counts("good")["resources/templates/list"])
@@ -45,7 +45,7 @@ async def beside(
                 assert "pid" in await client.tools()
 
 
-async def test_lists_that_change_with_every_request_are_fetched_at_a_bounded_rate(
+async def test_lists_that_change_with_every_request_are_fetched_at_a_limited_rate(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
@@ -59,7 +59,7 @@ async def test_lists_that_change_with_every_request_are_fetched_at_a_bounded_rat
         assert len(log.started("faulty")) <= 3
 
 
-async def test_continuous_change_notifications_cause_a_bounded_rate_of_requests(
+async def test_continuous_change_notifications_cause_a_limited_rate_of_requests(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
@@ -78,7 +78,7 @@ async def test_continuous_change_notifications_cause_a_bounded_rate_of_requests(
         assert log.running("faulty") == log.started("faulty")[:1]
 
 
-async def test_comparisons_with_a_server_that_notifies_continuously_are_bounded(
+async def test_continuous_change_notifications_start_a_limited_number_of_processes(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
@@ -95,7 +95,7 @@ async def test_comparisons_with_a_server_that_notifies_continuously_are_bounded(
 @pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
 @pytest.mark.parametrize("declares", [(), ("elicitation",)], ids=["plain", "elicitation"])
 @pytest.mark.parametrize("speaks", ERAS)
-async def test_a_server_that_answers_one_era_and_crashes_in_the_other_serves_clients_of_both(
+async def test_a_server_that_crashes_in_one_era_serves_clients_of_both_eras(
     tmp_path: Path, version: str, declares: tuple[str, ...], speaks: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -109,7 +109,7 @@ async def test_a_server_that_answers_one_era_and_crashes_in_the_other_serves_cli
         assert len(log.started("faulty")) <= 4
 
 
-async def test_a_two_era_server_that_crashes_in_the_handshake_serves_sessions_without_one(
+async def test_a_server_that_crashes_in_the_handshake_serves_sessions_without_one(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
@@ -120,16 +120,16 @@ async def test_a_two_era_server_that_crashes_in_the_handshake_serves_sessions_wi
         assert len(log.started("faulty")) <= 3
 
 
-async def test_a_server_that_refuses_everything_after_the_handshake_is_reported(
+async def test_a_server_that_rejects_every_request_after_the_handshake_is_reported(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
     async with beside(log, log.entry("faulty", refuses_all=True)) as served:
         await until(lambda: served.gateway.is_ready)
         await until(lambda: served.server_status("faulty")["error"] is not None)
-        assert "accepts nothing" in served.server_status("faulty")["error"]
+        assert "refuses all requests" in served.server_status("faulty")["error"]
         async with connect(served.url, "faulty", "elicitation", endpoint="single") as client:
-            with pytest.raises(RpcError, match="accepts nothing"):
+            with pytest.raises(RpcError, match="refuses all requests"):
                 await client.pid()
         async with connect(served.url, "faulty", "elicitation") as client:
             for _ in range(5):
@@ -166,15 +166,14 @@ async def test_a_server_that_exits_while_subscriptions_are_restored_is_suspended
                     return str(exc)
                 return ""
 
-            # The processes exit while subscriptions are restored. Calls fail with that reason, and
-            # restarts end.
+            # The processes exit while subscriptions are restored, so calls fail with that reason.
+            # The server is then suspended, so restarts end.
             await eventually(error, lambda text: "faulty" in text)
             assert await other.pid() == unaffected
             started = await eventually(
                 lambda: _started_after(log, 1.5), lambda counts: counts[0] == counts[1]
             )
-            # The first two processes, and at most seven starts of the default key and of the
-            # client's key until each key is suspended.
+            # Besides the first two processes, each of two keys is started at most seven times.
             assert started[1] <= 2 + 2 * 7
 
 
@@ -184,7 +183,7 @@ async def _started_after(log: ServerLog, seconds: float) -> tuple[int, int]:
     return before, len(log.started("faulty"))
 
 
-async def test_a_server_that_hangs_in_one_clients_process_does_not_block_others(
+async def test_a_process_that_hangs_for_one_client_does_not_block_other_clients(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
@@ -202,7 +201,7 @@ async def test_a_server_that_hangs_in_one_clients_process_does_not_block_others(
             await asyncio.wait({call})
 
 
-async def test_errors_of_a_server_that_cannot_start_name_it(tmp_path: Path) -> None:
+async def test_the_error_of_a_server_that_cannot_start_names_the_server(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with beside(log, log.entry("faulty", crash=True)) as served:
         await until(lambda: served.server_status("faulty")["error"] is not None)
@@ -215,7 +214,7 @@ async def test_errors_of_a_server_that_cannot_start_name_it(tmp_path: Path) -> N
 async def test_a_server_that_fails_without_a_capability_serves_clients_that_have_it(
     tmp_path: Path,
 ) -> None:
-    """The connection for lists cannot be opened, but that of a client can."""
+    """The connection for lists cannot be opened, but client connections can."""
     log = ServerLog(tmp_path)
     async with beside(log, log.entry("faulty", requires="elicitation")) as served:
         await until(lambda: log.started("faulty") and not log.running("faulty"))

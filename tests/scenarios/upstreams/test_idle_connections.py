@@ -1,4 +1,4 @@
-"""The end of connections: idle times, `max_connections`, and quiet sessions."""
+"""Closing of connections: idle times, `max_connections`, and inactive sessions."""
 
 import asyncio
 import json
@@ -11,7 +11,14 @@ from fairlead.errors import RpcError
 from tests.support.adjustable_clock import AdjustableClock, virtual_time
 from tests.support.gateway_servers import until
 from tests.support.observed_servers import ServerLog
-from tests.support.upstream_gateways import STATELESS, connect, gateway_for, raw_session
+from tests.support.upstream_gateways import (
+    ENDPOINTS,
+    STATELESS,
+    Served,
+    connect,
+    gateway_for,
+    raw_session,
+)
 
 __all__ = ["virtual_time"]
 
@@ -19,7 +26,7 @@ LIMIT = 4000.0  # seconds of virtual time
 QUIET = 61.0  # seconds after which a quiet connection may be closed for another
 
 
-async def test_the_error_of_a_busy_server_has_a_time_to_retry_after(
+async def test_the_error_for_a_busy_server_has_a_retry_time(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
     log = ServerLog(tmp_path)
@@ -39,7 +46,7 @@ async def test_the_error_of_a_busy_server_has_a_time_to_retry_after(
         assert len(log.running()) == 2
 
 
-async def test_a_quiet_connection_is_closed_for_a_new_client(
+async def test_an_inactive_connection_is_closed_for_a_new_client(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
     log = ServerLog(tmp_path)
@@ -56,7 +63,7 @@ async def test_a_quiet_connection_is_closed_for_a_new_client(
         recent = await second.pid()
         assert await third.pid() not in (recent, log.started()[0])
         await until(lambda: len(log.running()) == 2)
-        # the connection without calls for the longest time was closed
+        # the connection that was idle for the longest time was closed
         assert recent in log.running()
         await virtual_time.advance(QUIET)
         await plain.pid()  # a session that lost its connection continues
@@ -64,7 +71,7 @@ async def test_a_quiet_connection_is_closed_for_a_new_client(
         await until(lambda: len(log.running()) == 2)
 
 
-async def test_many_sessions_of_many_users_take_turns_within_the_limit(
+async def test_sessions_of_many_users_take_turns_within_the_connection_limit(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
     log = ServerLog(tmp_path)
@@ -90,7 +97,7 @@ async def test_many_sessions_of_many_users_take_turns_within_the_limit(
 async def test_a_connection_without_calls_is_closed_after_idle_close(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
-    """The default connection of a two-era server is closed beside that of a handshake client."""
+    """A handshake client has its own connection, so the default connection is closed."""
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -118,7 +125,7 @@ async def test_a_connection_with_calls_is_closed_after_idle_close_used(
             pid = await client.pid()
         await virtual_time.advance(900)
         await log.quiet()
-        # the default connection was closed, because it was never called
+        # the default connection was closed because it had no calls
         assert log.running() == [pid]
         async with connect(served.url, "notes") as client:
             other = await client.pid()
@@ -126,7 +133,7 @@ async def test_a_connection_with_calls_is_closed_after_idle_close_used(
         await until(lambda: log.running() == [other])
 
 
-async def test_the_last_connection_stays_even_if_it_was_opened_for_a_client(
+async def test_the_last_connection_stays_open_even_if_it_was_opened_for_a_client(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
     log = ServerLog(tmp_path)
@@ -143,7 +150,7 @@ async def test_the_last_connection_stays_even_if_it_was_opened_for_a_client(
 
 
 @pytest.mark.parametrize("kind", ["handshake", "stateless", "both"])
-async def test_the_last_connection_of_a_server_stays(
+async def test_the_last_connection_of_a_server_stays_open(
     tmp_path: Path, virtual_time: AdjustableClock, kind: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -154,7 +161,7 @@ async def test_the_last_connection_of_a_server_stays(
         assert len(log.running()) == len(log.started()) == 1
 
 
-async def test_a_lazy_server_stops_when_idle_and_its_lists_stay(
+async def test_a_lazy_server_stops_when_idle_and_its_lists_are_kept(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
     log = ServerLog(tmp_path)
@@ -192,3 +199,72 @@ async def test_a_session_without_a_stream_continues_after_its_connection_closed(
         await virtual_time.advance(610)
         await until(lambda: pid not in log.running())
         assert await session.pid() != pid
+
+
+# Sessions whose client has vanished
+
+
+def session_counts(served: Served) -> list[int]:
+    return [one["sessions"] for one in served.server_status("notes")["connections"]]
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("share", ["alike", "session"])
+async def test_a_session_without_stream_or_call_releases_its_connection_after_ten_minutes(
+    tmp_path: Path, virtual_time: AdjustableClock, endpoint: str, share: str
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}, share=share) as served,
+        raw_session(served.url, capabilities={"elicitation": {}}, endpoint=endpoint) as session,
+    ):
+        pid = await session.pid()
+        await virtual_time.advance(570)
+        assert sum(session_counts(served)) == 1
+        await virtual_time.advance(90)
+        await until(lambda: sum(session_counts(served)) == 0)
+        # A process that other clients may use stays until `idle_close_used`.
+        await until(lambda: (pid in log.running()) is (share == "alike"))
+        assert (await session.pid() == pid) is (share == "alike")
+        assert await session.list_change() == "notifications/tools/list_changed"
+
+
+async def test_a_session_with_a_call_or_a_stream_keeps_its_connection(
+    tmp_path: Path, virtual_time: AdjustableClock
+) -> None:
+    log, gate = ServerLog(tmp_path), tmp_path / "gate"
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}, share="session") as served,
+        raw_session(served.url) as calling,
+        connect(served.url) as listening,
+    ):
+        pids = [await calling.pid(), await listening.pid()]
+        call = asyncio.create_task(calling.call("hold", until=str(gate)))
+        await until(lambda: len(log.received("tools/call")) == 3)
+        await virtual_time.advance(1500)
+        assert sum(session_counts(served)) == 2
+        gate.touch()
+        assert [int(await call), await listening.pid()] == pids
+
+
+@pytest.mark.parametrize("kind", ["handshake", "stateless"])
+async def test_sessions_on_a_shared_connection_are_released_after_idle_release(
+    tmp_path: Path, virtual_time: AdjustableClock, kind: str
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes", eras=[kind])}, idle_release=60) as served,
+        raw_session(served.url) as vanished,
+        connect(served.url) as listening,
+    ):
+        pid = await vanished.pid()
+        assert await listening.pid() == pid
+        assert session_counts(served) == [2]
+        await virtual_time.advance(90)
+        await until(lambda: session_counts(served) == [1])
+        assert await listening.pid() == pid
+        assert await vanished.pid() == pid
+        assert session_counts(served) == [2]

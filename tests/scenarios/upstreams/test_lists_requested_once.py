@@ -1,4 +1,4 @@
-"""At start-up each server receives each list request once, also if its connection is shared."""
+"""The number of list requests that each server receives at start-up."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,9 @@ eras = pytest.mark.parametrize("eras", [["handshake"], ["stateless"]], ids=lambd
 
 
 @eras
-async def test_each_server_receives_each_list_request_once(tmp_path: Path, eras: list[str]) -> None:
+async def test_each_server_receives_each_list_request_once_at_start_up(
+    tmp_path: Path, eras: list[str]
+) -> None:
     log = ServerLog(tmp_path)
     servers = {name: log.entry(name, eras=eras) for name in HEALTHY}
     async with asyncio.timeout(LIMIT), gateway_for(servers):
@@ -27,7 +29,7 @@ async def test_each_server_receives_each_list_request_once(tmp_path: Path, eras:
         assert len(log.started()) == len(HEALTHY)
 
 
-async def test_a_two_era_server_receives_each_list_request_once(tmp_path: Path) -> None:
+async def test_a_server_with_both_eras_receives_each_list_request_once(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with asyncio.timeout(LIMIT), gateway_for({"notes": log.two_eras("notes")}):
         await log.quiet()
@@ -35,7 +37,7 @@ async def test_a_two_era_server_receives_each_list_request_once(tmp_path: Path) 
 
 
 @eras
-async def test_a_hanging_or_crashing_server_causes_no_second_request_to_others(
+async def test_a_hanging_or_crashing_server_causes_no_second_request_to_other_servers(
     tmp_path: Path, eras: list[str]
 ) -> None:
     log = ServerLog(tmp_path)
@@ -55,7 +57,7 @@ async def test_a_hanging_or_crashing_server_causes_no_second_request_to_others(
             assert await client.pid() == log.started("one")[0]
 
 
-async def test_a_server_that_is_added_later_causes_no_request_to_others(tmp_path: Path) -> None:
+async def test_adding_a_server_causes_no_list_request_to_other_servers(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -69,7 +71,7 @@ async def test_a_server_that_is_added_later_causes_no_request_to_others(tmp_path
         )
 
 
-async def test_lists_of_plain_clients_cause_no_further_request(tmp_path: Path) -> None:
+async def test_clients_without_capabilities_cause_no_further_list_requests(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     servers = {name: log.entry(name) for name in HEALTHY}
     async with asyncio.timeout(LIMIT), gateway_for(servers) as served:
@@ -114,7 +116,7 @@ async def test_a_gateway_with_a_manager_requests_each_list_once(
 
 
 @eras
-async def test_a_manager_alone_requests_the_tools_once_and_nothing_else(
+async def test_a_manager_without_a_gateway_requests_only_the_tools_and_only_once(
     tmp_path: Path, eras: list[str]
 ) -> None:
     log = ServerLog(tmp_path)

@@ -1,4 +1,4 @@
-"""The number of processes, and the time that calls wait for one."""
+"""The number of server processes, and the time that calls wait for a process."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ async def first_contact(stack: AsyncExitStack, served: Served, *declares: str) -
 
 
 @pytest.mark.slow
-async def test_first_contact_of_three_hosts_runs_at_most_21_processes(tmp_path: Path) -> None:
+async def test_connecting_three_hosts_runs_at_most_21_processes(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with twenty_servers(log) as served, AsyncExitStack() as stack:
         for declares in HOSTS:
@@ -111,7 +111,9 @@ async def forty_users(
 
 
 @pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
-async def test_forty_users_that_only_list_start_no_process(tmp_path: Path, version: str) -> None:
+async def test_forty_users_that_only_request_lists_start_no_process(
+    tmp_path: Path, version: str
+) -> None:
     log = ServerLog(tmp_path)
     async with forty_users(log, version=version) as clients:
         for client in clients:
@@ -128,7 +130,7 @@ async def test_forty_users_share_one_process_of_a_stateless_server(
     async with forty_users(log, "elicitation", version=version, eras="stateless") as clients:
         pids = await asyncio.gather(*(client.pid() for client in clients))
         assert set(pids) == {log.started()[0]}
-        # One more process has shown that the server refuses `initialize`.
+        # One more process was started, which refused `initialize`.
         assert len(log.started()) <= (2 if version == HANDSHAKE else 1)
         await until(lambda: len(log.running()) == 1)
 
@@ -141,7 +143,7 @@ async def test_forty_users_share_one_process_with_the_setting_share_all(tmp_path
         assert len(log.started()) == 1
 
 
-async def test_forty_users_of_a_handshake_server_never_share_and_stay_within_the_limit(
+async def test_forty_users_of_a_handshake_server_never_share_a_process_and_respect_the_limit(
     tmp_path: Path,
 ) -> None:
     """Users beyond `max_connections` (32) get an error, and users never share a process."""
@@ -187,7 +189,7 @@ async def test_a_call_during_twenty_slow_starts_gets_its_process_within_two_seco
 async def test_calls_of_one_client_to_many_servers_respect_the_limit_on_starts(
     tmp_path: Path,
 ) -> None:
-    """Processes started for calls of a client count like those of the start-up."""
+    """Processes started for client calls count like processes started at start-up."""
     log = ServerLog(tmp_path)
     gate = tmp_path / "gate"
     gate.touch()

@@ -1,4 +1,4 @@
-"""The state of a client is restored in a new process of the server, and the client is notified."""
+"""Client state that is restored in a new server process."""
 
 import asyncio
 import contextlib
@@ -51,7 +51,7 @@ def subscribed(log: ServerLog, pid: int) -> bool:
 
 
 async def told(changes: Any, kind: str) -> None:
-    """Wait until the client receives a change notification of this kind."""
+    """Wait until the client receives a change notification of the given kind."""
     async for change in changes:
         if change.kind == kind:
             return
@@ -59,7 +59,7 @@ async def told(changes: Any, kind: str) -> None:
 
 
 async def prepare(client: Client, changes: Any) -> int:
-    """Set a log level and receive a change; return the process that serves the client."""
+    """Set a log level, wait for a change notification, and return the client's process id."""
     pid = await client.pid()
     await client.mcp.set_log_level("warning")
     await client.call("touch", uri=URI)
@@ -68,7 +68,7 @@ async def prepare(client: Client, changes: Any) -> int:
 
 
 async def pid_after(client: Client, killed: set[int]) -> int:
-    """Return the id of the new process. Calls that a killed process had received may fail first."""
+    """Return the id of the new process. Calls in progress at the killed process may fail."""
 
     async def read() -> int | None:
         with contextlib.suppress(RpcError):
@@ -93,7 +93,7 @@ async def test_a_subscription_is_restored_after_the_server_was_killed(
     ):
         await prepare(client, changes)
         killed = kill_all(log)
-        # sent without a change, because one may have been missed during the loss
+        # sent without a change because a notification may have been lost
         await told(changes, "resource")
         pid = await pid_after(client, killed)
         await until(lambda: subscribed(log, pid))
@@ -104,7 +104,7 @@ async def test_a_subscription_is_restored_after_the_server_was_killed(
 @both_endpoints
 @both_eras
 @both_servers
-async def test_a_client_is_notified_that_lists_may_have_changed(
+async def test_a_client_is_notified_after_a_loss_that_lists_may_have_changed(
     tmp_path: Path, endpoint: str, era: str, kind: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -126,7 +126,7 @@ async def test_a_client_is_notified_that_lists_may_have_changed(
 
 @both_endpoints
 @pytest.mark.parametrize("declares", [(), ("elicitation",)], ids=["plain", "elicitation"])
-async def test_state_is_restored_once_and_before_the_next_call(
+async def test_client_state_is_restored_once_and_before_the_next_call(
     tmp_path: Path, endpoint: str, declares: tuple[str, ...]
 ) -> None:
     log = ServerLog(tmp_path)
@@ -173,7 +173,7 @@ async def test_ended_subscriptions_are_not_restored(tmp_path: Path) -> None:
         assert await client.call("subscribed") == ""
 
 
-async def test_subscriptions_of_all_windows_that_share_a_process_are_restored(
+async def test_subscriptions_of_all_sessions_that_share_a_process_are_restored(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)

@@ -1,4 +1,4 @@
-"""Sessions in a file survive `kill -9` of the gateway, for servers of every era."""
+"""Sessions in a file after `kill -9` of the gateway, for servers of every era."""
 
 import asyncio
 from pathlib import Path

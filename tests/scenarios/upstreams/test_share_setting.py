@@ -1,4 +1,4 @@
-"""`share` in a gateway's file: "all", "alike" and "session", for the file and for one server."""
+"""The setting `share` of a gateway ("all", "alike", "session") and of one server."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -40,7 +40,7 @@ def shared_file(
     )
 
 
-# The kinds of clients: capabilities, revision and token.
+# Clients with different capabilities, revisions and tokens.
 KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ((), HANDSHAKE, "alice"),
     (("elicitation",), HANDSHAKE, "alice"),
@@ -53,7 +53,7 @@ KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 
 @places
 @pytest.mark.parametrize("eras", ["handshake", "stateless", "both"])
-async def test_share_all_uses_one_process_for_all_clients_eras_and_principals(
+async def test_the_setting_share_all_uses_one_process_for_all_clients_eras_and_principals(
     tmp_path: Path, person: Person, place: str, eras: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -76,7 +76,7 @@ async def test_share_all_uses_one_process_for_all_clients_eras_and_principals(
 
 
 @places
-async def test_share_alike_uses_one_process_for_equal_capabilities_and_principals(
+async def test_the_setting_share_alike_uses_one_process_for_equal_capabilities_and_principals(
     tmp_path: Path, person: Person, place: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -98,7 +98,7 @@ async def test_share_alike_uses_one_process_for_equal_capabilities_and_principal
 
 
 @places
-async def test_share_session_uses_one_process_for_each_session(
+async def test_the_setting_share_session_uses_one_process_for_each_session(
     tmp_path: Path, person: Person, place: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -118,7 +118,9 @@ async def test_share_session_uses_one_process_for_each_session(
             assert len(set(plain)) == (2 if place == "file" else 1)
 
 
-async def test_the_process_of_a_session_ends_with_it(tmp_path: Path, person: Person) -> None:
+async def test_the_process_of_a_session_ends_with_the_session(
+    tmp_path: Path, person: Person
+) -> None:
     log = ServerLog(tmp_path)
     with running_file(person, shared_file(tmp_path, log, "file", "session")) as gateway:
         gateway.wait_for("notes: connected")
@@ -129,7 +131,7 @@ async def test_the_process_of_a_session_ends_with_it(tmp_path: Path, person: Per
             await until(lambda: pid not in log.running("notes"))
 
 
-async def test_the_default_of_share_is_alike(tmp_path: Path, person: Person) -> None:
+async def test_the_default_of_the_share_setting_is_alike(tmp_path: Path, person: Person) -> None:
     log = ServerLog(tmp_path)
     file = write_file(tmp_path, {"notes": log.entry("notes")}, clients=["alice", "bob"])
     with running_file(person, file) as gateway:
@@ -143,7 +145,7 @@ async def test_the_default_of_share_is_alike(tmp_path: Path, person: Person) -> 
             assert await one.pid() == await two.pid() != await bob.pid()
 
 
-async def test_with_share_all_a_question_goes_to_the_client_whose_call_is_in_progress(
+async def test_with_share_all_an_elicitation_is_sent_to_the_client_whose_call_is_in_progress(
     tmp_path: Path, person: Person
 ) -> None:
     log = ServerLog(tmp_path)
@@ -164,7 +166,7 @@ async def test_with_share_all_a_question_goes_to_the_client_whose_call_is_in_pro
 
 
 @pytest.mark.parametrize("place", ["file", "server"])
-def test_an_unknown_share_is_an_error_that_names_the_choices(
+def test_the_error_for_an_unknown_share_setting_names_the_valid_values(
     tmp_path: Path, person: Person, place: str
 ) -> None:
     log = ServerLog(tmp_path)

@@ -1,4 +1,4 @@
-"""Sessions that look the same to a stdio server share one process of it."""
+"""Sessions with equal capabilities, which share one process of a stdio server."""
 
 import asyncio
 import time
@@ -38,18 +38,18 @@ async def windows(
 @pytest.mark.parametrize(
     "declares", [("elicitation",), ("elicitation", "sampling")], ids=["one", "two"]
 )
-async def test_windows_that_call_in_turn_share_one_process(
+async def test_sessions_that_call_in_turn_share_one_process(
     tmp_path: Path, endpoint: str, declares: tuple[str, ...]
 ) -> None:
     log = ServerLog(tmp_path)
     async with asyncio.timeout(LIMIT), windows(log, *declares, endpoint=endpoint) as clients:
         pids = [await client.pid() for client in clients * 3]
         assert len(set(pids)) == 1
-        # one process for the windows and one from the start-up
+        # one process for the sessions and one from the start-up
         await until(lambda: len(log.running()) == 2)
 
 
-async def test_windows_without_capabilities_use_the_first_process(tmp_path: Path) -> None:
+async def test_sessions_without_capabilities_use_the_first_process(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with asyncio.timeout(LIMIT), windows(log) as clients:
         pids = [await client.pid() for client in clients * 3]
@@ -57,7 +57,7 @@ async def test_windows_without_capabilities_use_the_first_process(tmp_path: Path
         assert len(log.started()) == 1
 
 
-async def test_short_calls_at_the_same_time_take_turns_on_one_process(tmp_path: Path) -> None:
+async def test_short_concurrent_calls_take_turns_on_one_process(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with asyncio.timeout(LIMIT), windows(log, "elicitation") as clients:
         await clients[0].pid()
@@ -66,7 +66,7 @@ async def test_short_calls_at_the_same_time_take_turns_on_one_process(tmp_path: 
         await until(lambda: len(log.running()) == 2)
 
 
-async def test_a_call_that_waits_for_a_turn_gets_another_process(tmp_path: Path) -> None:
+async def test_a_call_that_waits_too_long_for_a_turn_gets_another_process(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     release = tmp_path / "release"
     async with asyncio.timeout(LIMIT), windows(log, "elicitation") as clients:
@@ -86,7 +86,7 @@ async def test_a_call_that_waits_for_a_turn_gets_another_process(tmp_path: Path)
         assert int(await holding) == first
 
 
-async def test_questions_reach_the_window_whose_call_is_in_progress(tmp_path: Path) -> None:
+async def test_elicitations_reach_the_session_whose_call_is_in_progress(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     asked: list[str] = []
 
@@ -113,7 +113,7 @@ async def test_questions_reach_the_window_whose_call_is_in_progress(tmp_path: Pa
     assert sorted(asked) == sorted("abc" * 3)
 
 
-async def test_the_shared_process_stays_when_one_window_closes(tmp_path: Path) -> None:
+async def test_the_shared_process_continues_when_one_session_closes(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -128,7 +128,7 @@ async def test_the_shared_process_stays_when_one_window_closes(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("capabilities", [("elicitation",), ("sampling",)])
-async def test_windows_with_different_capabilities_do_not_share_a_process(
+async def test_sessions_with_different_capabilities_do_not_share_a_process(
     tmp_path: Path, capabilities: tuple[str, ...]
 ) -> None:
     log = ServerLog(tmp_path)

@@ -1,4 +1,4 @@
-"""Pytest plugins that run the suites of other SDKs through Fairlead.
+"""Pytest plugins that run the test suites of other SDKs through Fairlead.
 
-They are loaded with `-p` inside the suites' own environment, with this folder's parent on the path.
+They are loaded with `-p` in the environment of the suites, with the parent folder on the path.
 """

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import uvicorn
 
-# from tests/support; here the name `tests` is the package of the suite
+# The module is in tests/support, but here `tests` is the package of the suite.
 from line_sockets import listen_tcp
 
 from fairlead.client.connection.era_cache import known_eras
@@ -26,12 +26,12 @@ from fairlead.upstream.server_target import ServerTarget
 PATH = os.environ.get("SUITE_PATH", "direct")
 NAME = "s"  # name of the server in a gateway; short, because merged names are cut at 64 characters
 START = 20.0  # seconds for start-up of a server
-GRACE = 1.0  # seconds for requests in progress when a server ends
-TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # the SDK's default for its own client
+GRACE = 1.0  # seconds for pending requests when a server stops
+TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # the default timeout of the SDK's client
 
 
 def http_client(**options: Any) -> httpx2.AsyncClient:
-    """Return the SDK's client without certificates, which load slower than most tests run."""
+    """Return the SDK's client without TLS certificates, which load slower than most tests run."""
     return httpx2.AsyncClient(**{"timeout": TIMEOUT, **options}, verify=False)
 
 
@@ -58,7 +58,7 @@ async def listening(app: Any) -> AsyncIterator[str]:
 
 
 async def _stop(server: uvicorn.Server) -> None:
-    """Stop a server as uvicorn does, without its pauses of a tenth of a second."""
+    """Stop a server as uvicorn does, without its waits of 0.1 s."""
     for listener in server.servers:
         listener.close()
     for connection in list(server.server_state.connections):
@@ -72,16 +72,16 @@ async def _stop(server: uvicorn.Server) -> None:
     for connection in list(server.server_state.connections):
         if connection.transport is not None:
             connection.transport.close()
-    await asyncio.sleep(0)  # so that transports close their sockets before the loop ends
+    await asyncio.sleep(0)  # lets transports close their sockets before the loop ends
 
 
 @contextlib.asynccontextmanager
 async def through(entry: Mapping[str, Any], *, front: str = "http") -> AsyncIterator[str]:
-    """Put Fairlead in front of the server of a configuration entry and yield the client's URL.
+    """Run Fairlead in front of the server of a configuration entry and yield the client's URL.
 
     `front` is the transport that the client will use: `http` or `sse`.
     """
-    known_eras.clear()  # ports are reused by servers of another era
+    known_eras.clear()  # Servers of another era may reuse the same port.
     match PATH:
         case "direct":
             yield str(entry["url"])
@@ -147,7 +147,7 @@ async def fleet(entry: Mapping[str, Any]) -> AsyncIterator[Gateway]:
     """Run a gateway with one server, whose tools and prompts keep their names at both endpoints."""
     async with Gateway(view=_own_names(), deadline=START) as gateway:
         await gateway.connect({NAME: dict(entry)})
-        # Names of a view are resolved with the lists, so these must be complete.
+        # The view needs complete lists to resolve its names.
         await gateway.listed()
         yield gateway
 
@@ -226,6 +226,6 @@ def _own_names() -> View:
     from msgspec.structs import force_setattr
 
     view = View()
-    # the constructor would copy the entries that it iterates over
+    # The constructor would copy the entries of the mapping.
     force_setattr(view, "rename", _OwnNames())
     return view

@@ -46,7 +46,7 @@ def limited() -> Iterator[None]:
 
 
 def select(items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]) -> None:
-    """Reduce `items` to the wanted tests, and to the sample of these, in place."""
+    """Reduce `items` in place to the selected tests, or to a sample of them."""
     chosen = [item for item in items if wanted(item)]
     if "SUITE_ONLY" in os.environ:
         only = set(Path(os.environ["SUITE_ONLY"]).read_text().splitlines())
@@ -138,7 +138,7 @@ class Reporter:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """Return the message of the failure on one line."""
+    """Return the failure message on one line."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(crash.message if crash is not None else report.longrepr)
     return f"{report.when}: " + " ".join(text.split())[:400]

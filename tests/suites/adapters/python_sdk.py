@@ -130,7 +130,7 @@ def _mode(version: str) -> Any:
     return version if version in MODERN_PROTOCOL_VERSIONS else "legacy"
 
 
-# Lines of JSON on sockets, with the SDK's streams
+# JSON lines over sockets, with the SDK's streams
 
 
 @contextlib.asynccontextmanager

@@ -21,7 +21,7 @@ from fairlead.errors import (
 )
 from fairlead.transport.channel import Incoming
 from fairlead.transport.stdio import child_process
-from fairlead.transport.stdio.child_process import ProcessChannel, child_environment, spawn
+from fairlead.transport.stdio.child_process import ProcessChannel, spawn
 from fairlead.transport.stdio.own_stdio import widen_pipe
 from fairlead.wire import Notification, Request, Success
 from tests.support.stdio_programs import program
@@ -44,14 +44,14 @@ def alive(pid: int) -> bool:
 
 
 async def until(condition, seconds: float = 5.0) -> None:  # type: ignore[no-untyped-def]
-    """Poll for a condition without an event: the end of a process that is not a child."""
+    """Poll until a condition is true, for events that asyncio cannot await."""
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
 
 
 @pytest.mark.covers("STD-01", "STD-02", "STD-04", "STD-05")
-async def test_frames_are_exchanged_with_a_process(tmp_path: Path, loop_kind: str) -> None:
+async def test_frames_are_exchanged_with_a_child_process(tmp_path: Path, loop_kind: str) -> None:
     command = program(
         tmp_path,
         """
@@ -77,32 +77,34 @@ async def test_frames_are_exchanged_with_a_process(tmp_path: Path, loop_kind: st
 
 
 @pytest.mark.covers("STD-10")
-async def test_error_for_a_missing_command_contains_its_name() -> None:
+async def test_the_error_for_a_missing_command_contains_its_name() -> None:
     with pytest.raises(ConnectFailed, match="program 'no-such-program-anywhere' was not found"):
         await spawn(["no-such-program-anywhere", "--flag"])
 
 
 @pytest.mark.covers("STD-10")
-async def test_error_for_a_missing_folder_contains_its_path(tmp_path: Path) -> None:
+async def test_the_error_for_a_missing_folder_contains_its_path(tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed, match="the working directory .*/nowhere does not exist"):
         await spawn([sys.executable], cwd=str(tmp_path / "nowhere"))
 
 
 @pytest.mark.covers("STD-10")
-async def test_error_for_a_file_that_is_not_executable_contains_its_name(tmp_path: Path) -> None:
+async def test_the_error_for_a_file_that_is_not_executable_contains_its_name(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "plain.txt"
     file.write_text("hello")
     with pytest.raises(ConnectFailed, match="may not be executed"):
         await spawn([str(file)])
 
 
-async def test_an_empty_command_is_refused() -> None:
+async def test_an_empty_command_is_rejected() -> None:
     with pytest.raises(ConnectFailed, match="the command is empty"):
         await spawn([])
 
 
 @pytest.mark.covers("STD-06", "STD-07")
-async def test_error_of_an_exited_process_has_its_exit_code_and_stderr(
+async def test_the_error_of_an_exited_process_has_its_exit_code_and_stderr(
     tmp_path: Path, loop_kind: str
 ) -> None:
     command = program(
@@ -122,7 +124,7 @@ async def test_error_of_an_exited_process_has_its_exit_code_and_stderr(
     assert "exited with code 3" in str(end)
     assert end.stderr == ("loading", "API_KEY=[REDACTED] is wrong")
     assert heard == list(end.stderr)
-    assert got.get_nowait() == Notification("farewell")  # written before the exit, and delivered
+    assert got.get_nowait() == Notification("farewell")  # sent before the exit and still delivered
     with pytest.raises(ChannelClosed):
         channel.send(Notification("too late"))
         await channel.drain()
@@ -131,7 +133,7 @@ async def test_error_of_an_exited_process_has_its_exit_code_and_stderr(
 
 
 @pytest.mark.covers("STD-07")
-async def test_error_of_a_killed_process_contains_the_signal(tmp_path: Path) -> None:
+async def test_the_error_of_a_killed_process_contains_the_signal(tmp_path: Path) -> None:
     channel = await spawn(program(tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)"))
     end = await running(channel, asyncio.Queue())
     assert end.exit_code == -signal.SIGSEGV
@@ -147,7 +149,7 @@ async def test_a_server_that_exits_at_the_end_of_its_stdin_is_not_signalled(tmp_
         f"""
         send({{"jsonrpc": "2.0", "method": "up"}})
         for line in sys.stdin: pass
-        open({str(note)!r}, "w").write("left by myself")
+        open({str(note)!r}, "w").write("exited on its own")
         """,
     )
     channel = await spawn(command)
@@ -157,7 +159,7 @@ async def test_a_server_that_exits_at_the_end_of_its_stdin_is_not_signalled(tmp_
     started = time.monotonic()
     await channel.close()
     assert time.monotonic() - started < 1.5
-    assert note.read_text() == "left by myself"
+    assert note.read_text() == "exited on its own"
     await task
 
 
@@ -182,17 +184,18 @@ async def test_a_server_that_ignores_signals_is_killed_with_its_children(tmp_pat
     task = asyncio.create_task(running(channel, got))
     await got.get()
     server, child = map(int, pids.read_text().split())
-    # its own session: Ctrl-C in the terminal reaches only this process
+    # runs in its own session, so Ctrl-C in the terminal does not reach it
     assert os.getsid(server) == server
     async with asyncio.timeout(6):
-        await asyncio.gather(channel.close(), channel.close())  # also twice at the same time
+        # Concurrent calls of `close` are allowed.
+        await asyncio.gather(channel.close(), channel.close())
     assert not alive(server)
     await until(lambda: not alive(child))
     await task
 
 
 @pytest.mark.covers("STD-08")
-async def test_children_of_a_crashed_server_are_killed_too(tmp_path: Path) -> None:
+async def test_children_of_a_crashed_server_are_killed(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -203,7 +206,8 @@ async def test_children_of_a_crashed_server_are_killed_too(tmp_path: Path) -> No
     )
     channel = await spawn(command)
     got: asyncio.Queue[Incoming] = asyncio.Queue()
-    end = await running(channel, got)  # although the child still holds the pipes open
+    # `run` ends although the child process still holds the pipes open.
+    end = await running(channel, got)
     assert end.exit_code == 1
     up = got.get_nowait()
     assert isinstance(up, Notification)
@@ -213,8 +217,8 @@ async def test_children_of_a_crashed_server_are_killed_too(tmp_path: Path) -> No
 
 
 @pytest.mark.covers("STD-08")
-async def test_no_process_is_left_when_the_host_is_killed(tmp_path: Path) -> None:
-    """The reaper ends all processes after `kill -9`, including children of servers."""
+async def test_no_process_remains_when_the_host_is_killed(tmp_path: Path) -> None:
+    """After `kill -9`, the reaper ends all processes, including children of servers."""
     pids = tmp_path / "pids"
     command = program(
         tmp_path,
@@ -250,7 +254,9 @@ asyncio.run(main())
 
 
 @pytest.mark.covers("STD-06")
-async def test_a_flood_on_stderr_blocks_nothing_and_is_limited_in_memory(tmp_path: Path) -> None:
+async def test_a_flood_on_stderr_does_not_block_calls_and_is_limited_in_memory(
+    tmp_path: Path,
+) -> None:
     command = program(
         tmp_path,
         """
@@ -295,7 +301,7 @@ async def test_output_that_is_not_a_message_does_not_end_the_channel(tmp_path: P
     await channel.close()
 
 
-async def test_messages_of_ten_megabytes_pass_in_both_directions(
+async def test_messages_of_ten_megabytes_are_delivered_in_both_directions(
     tmp_path: Path, loop_kind: str
 ) -> None:
     command = program(tmp_path, "for line in sys.stdin: sys.stdout.write(line); sys.stdout.flush()")
@@ -319,7 +325,7 @@ def msg_of(size: int):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.covers("TRN-13")
-async def test_a_peer_that_does_not_read_cannot_block_close(tmp_path: Path) -> None:
+async def test_a_peer_that_does_not_read_does_not_block_close(tmp_path: Path) -> None:
     command = program(tmp_path, 'send({"jsonrpc": "2.0", "method": "up"}); time.sleep(600)')
     channel = await spawn(command)
     got: asyncio.Queue[Incoming] = asyncio.Queue()
@@ -336,7 +342,7 @@ async def test_a_peer_that_does_not_read_cannot_block_close(tmp_path: Path) -> N
     await task
 
 
-async def test_a_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
+async def test_cancelling_a_start_leaves_no_process(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     command = program(
         tmp_path, f"open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
@@ -347,26 +353,6 @@ async def test_a_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await starting
     await until(lambda: not note.exists() or not alive(int(note.read_text() or 0)))
-
-
-@pytest.mark.covers("DEC-17")
-def test_a_child_process_inherits_the_selected_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        monkeypatch.delenv(name)
-    for name in ("PATH", "LC_ALL", "MY_TOKEN", "FAIRLEAD_STATE_KEYS", "OTEL_EXPORTER"):
-        monkeypatch.setenv(name, name.lower())
-    utf8 = {"PYTHONUTF8": "1"}
-    assert child_environment() == utf8 | {
-        "PATH": "path",
-        "LC_ALL": "lc_all",
-        "MY_TOKEN": "my_token",
-    }
-    assert child_environment(inherit="safe") == utf8 | {"PATH": "path", "LC_ALL": "lc_all"}
-    assert child_environment(inherit=["MY_TOKEN"]) == utf8 | {"MY_TOKEN": "my_token"}
-    assert child_environment({"PYTHONUTF8": "0", "PATH": "/x"}, inherit=[]) == {
-        "PYTHONUTF8": "0",
-        "PATH": "/x",
-    }
 
 
 # Small shell programs
@@ -431,7 +417,7 @@ async def test_start_errors_have_a_full_text_and_a_public_one_without_details(
 @pytest.mark.parametrize(
     ("number", "resource"), [(errno.EAGAIN, "processes"), (errno.EMFILE, "file descriptors")]
 )
-async def test_the_error_names_an_exhausted_resource_of_the_machine(
+async def test_the_error_names_the_exhausted_resource_of_this_machine(
     monkeypatch: pytest.MonkeyPatch, number: int, resource: str
 ) -> None:
     def refuse(*args: object, **settings: object) -> None:
@@ -467,7 +453,9 @@ async def test_a_server_that_closes_its_stdin_may_still_respond(
     await channel.close()
 
 
-async def test_a_server_that_closes_its_stdout_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_closes_its_stdout_is_reported_as_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(child_process, "STDIN_GRACE", 0.02)
     channel = await spawn(shell("exec 1>&-; exec sleep 60"))
     end = await running(channel, asyncio.Queue())
@@ -476,7 +464,7 @@ async def test_a_server_that_closes_its_stdout_is_lost(monkeypatch: pytest.Monke
     await channel.close()
 
 
-async def test_a_request_that_was_never_read_was_not_delivered() -> None:
+async def test_a_request_that_the_server_never_read_counts_as_undelivered() -> None:
     channel = await spawn(shell("exit 4"))
     end = await running(channel, asyncio.Queue())
     assert (end.exit_code, channel.exit_code) == (4, 4)
@@ -502,7 +490,7 @@ async def test_a_request_that_was_never_read_was_not_delivered() -> None:
     ],
     ids=["stays", "leaves"],
 )
-async def test_a_server_gets_grace_periods_before_it_is_killed(
+async def test_a_server_gets_grace_periods_for_stdin_and_sigterm_before_it_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, note: str
 ) -> None:
     if note == "term\n":
@@ -534,7 +522,7 @@ async def test_a_closed_server_leaves_no_descriptors(loop_kind: str) -> None:
     await until(lambda: len(descriptors()) <= len(before))
 
 
-async def test_pipes_of_a_server_are_enlarged() -> None:
+async def test_the_pipes_of_a_server_are_enlarged() -> None:
     channel = await spawn(shell(f"{UP} exec cat"))
     got: asyncio.Queue[Incoming] = asyncio.Queue()
     task = asyncio.create_task(running(channel, got))
@@ -553,10 +541,8 @@ async def test_pipes_of_a_server_are_enlarged() -> None:
     await task
 
 
-async def test_a_forked_process_releases_the_stdin_of_a_server() -> None:
-    """Called in this process instead of a fork: the server then sees the end of its stdin and
-    exits.
-    """
+async def test_a_forked_process_closes_its_copy_of_a_servers_stdin() -> None:
+    """Call the fork hook in this process: the server receives the end of stdin and exits."""
     channel = await spawn(["/bin/cat"])
     task = asyncio.create_task(running(channel, asyncio.Queue()))
     channel.send(Notification("x"))
@@ -566,7 +552,7 @@ async def test_a_forked_process_releases_the_stdin_of_a_server() -> None:
     await channel.close()
 
 
-async def test_a_server_is_closed_once_by_concurrent_and_cancelled_calls() -> None:
+async def test_a_server_is_ended_once_by_concurrent_and_cancelled_calls_of_close() -> None:
     channel = await spawn(["/bin/cat"])
     task = asyncio.create_task(running(channel, asyncio.Queue()))
     first = asyncio.create_task(channel.close())
@@ -581,7 +567,7 @@ async def test_a_server_is_closed_once_by_concurrent_and_cancelled_calls() -> No
 # Failed starts
 
 
-async def test_a_process_that_cannot_be_watched_is_ended(
+async def test_a_process_is_killed_if_watching_it_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[int] = []
@@ -596,7 +582,7 @@ async def test_a_process_that_cannot_be_watched_is_ended(
         await spawn(["/bin/sleep", "60"])
     (pid,) = started
     assert not Path(f"/proc/{pid}").exists(), "killed and reaped"
-    assert len(descriptors()) <= before + 1  # threads of the spawner
+    assert len(descriptors()) <= before + 1  # the spawner's threads may use a descriptor
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile", "after"])
@@ -618,10 +604,8 @@ def test_an_abandoned_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch, w
     assert process.stdin.closed
 
 
-async def test_a_forked_process_forgets_the_servers_of_its_parent() -> None:
-    """Called in this process instead of a fork: the server then sees the end of its stdin and
-    exits.
-    """
+async def test_a_fork_closes_the_pipes_of_servers_started_by_the_parent() -> None:
+    """Call the fork hook in this process: the server receives the end of stdin and exits."""
     channel = await spawn(["/bin/cat"])
     task = asyncio.create_task(running(channel, asyncio.Queue()))
     assert channel in child_process._open

@@ -1,4 +1,4 @@
-"""Tests of the stderr of child processes: which lines are kept, passed on and dropped."""
+"""Tests of child processes' stderr: lines that are kept, passed to the callback or dropped."""
 
 import logging
 from typing import Any
@@ -20,7 +20,7 @@ def texts(first: int, last: int) -> list[str]:
     return [str(number) for number in range(first, last + 1)]
 
 
-async def test_only_complete_lines_are_passed_to_the_callback() -> None:
+async def test_only_complete_stderr_lines_are_passed_to_the_callback() -> None:
     heard: list[str] = []
     stderr = _Stderr(heard.append, "test")
     stderr.data_received(b"one\ntw")
@@ -35,14 +35,14 @@ async def test_only_complete_lines_are_passed_to_the_callback() -> None:
     assert heard == ["one", "two", "three"]
 
 
-async def test_the_last_lines_are_kept() -> None:
+async def test_the_last_lines_of_stderr_are_kept() -> None:
     stderr = _Stderr(None, "test")
     stderr.data_received(lines(1, 100))
     assert list(stderr._lines) == texts(61, 100)
     assert stderr.tail() == tuple(texts(81, 100))
 
 
-async def test_the_length_of_a_line_is_limited() -> None:
+async def test_the_length_of_a_stderr_line_is_limited() -> None:
     heard: list[str] = []
     stderr = _Stderr(heard.append, "test")
     stderr.data_received(b"x" * 2001 + b"\n")
@@ -53,14 +53,16 @@ async def test_the_length_of_a_line_is_limited() -> None:
 
 
 @pytest.mark.parametrize("count", [MOST, MOST + 1, MOST + 100])
-async def test_a_flood_is_kept_but_not_passed_on(virtual_time: VirtualTime, count: int) -> None:
+async def test_a_flood_on_stderr_is_kept_but_not_passed_to_the_callback(
+    virtual_time: VirtualTime, count: int
+) -> None:
     heard: list[str] = []
     hits = STDERR_LINES.hits
     stderr = _Stderr(heard.append, "test")
     stderr.data_received(lines(1, count))
     assert heard == texts(1, MOST)
     assert STDERR_LINES.hits == hits + (count > MOST)
-    # Lines that were passed on come last, and forty lines are kept.
+    # Only the last forty lines are kept; lines passed to the callback come last.
     assert len(stderr._lines) == 40
     virtual_time.now += 0.999
     stderr.data_received(b"more\n")
@@ -71,7 +73,7 @@ async def test_a_flood_is_kept_but_not_passed_on(virtual_time: VirtualTime, coun
     assert heard[MOST:] == ["again"]
 
 
-async def test_lines_are_logged_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
+async def test_stderr_lines_are_logged_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[str] = []
     stderr = _Stderr(heard.append, "fairlead.server.a")
     with caplog.at_level(logging.DEBUG, "fairlead.server.a"):
@@ -82,7 +84,9 @@ async def test_lines_are_logged_without_secrets(caplog: pytest.LogCaptureFixture
     assert "hunter22" not in str(stderr.tail())
 
 
-async def test_a_failing_listener_gets_the_next_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_stderr_callback_that_raised_is_called_with_the_next_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     heard: list[str] = []
 
     def listen(line: str) -> Any:
@@ -94,7 +98,7 @@ async def test_a_failing_listener_gets_the_next_line(caplog: pytest.LogCaptureFi
     assert caplog.text.count("on_stderr failed") == 2
 
 
-async def test_a_flood_is_logged_completely_at_debug_level(
+async def test_a_flood_on_stderr_is_logged_completely_at_debug_level(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.DEBUG, "fairlead.server.a"):

@@ -1,4 +1,4 @@
-"""The limit of open files: high in programs that Fairlead runs, unchanged in their servers."""
+"""The limit on open files: raised in Fairlead's processes, unchanged in the servers they start."""
 
 import resource
 import subprocess
@@ -28,7 +28,7 @@ def run(source: str) -> str:
 
 
 @LINUX
-def test_the_limit_is_raised_and_servers_get_the_original_one() -> None:
+def test_the_descriptor_limit_is_raised_and_servers_get_the_original_limit() -> None:
     output = run(
         """
         async def main():
@@ -43,7 +43,7 @@ def test_the_limit_is_raised_and_servers_get_the_original_one() -> None:
 
 
 @LINUX
-def test_a_server_that_has_set_its_own_limit_keeps_it() -> None:
+def test_a_server_that_sets_its_own_descriptor_limit_keeps_it() -> None:
     output = run(
         """
         import subprocess
@@ -72,6 +72,6 @@ def test_servers_that_exceed_the_original_limit_can_be_started() -> None:
     assert output == "20\n"
 
 
-def test_the_limit_of_other_programs_is_unchanged() -> None:
+def test_the_descriptor_limit_of_programs_that_only_import_fairlead_is_unchanged() -> None:
     output = run("print(resource.getrlimit(LIMIT)[0])")
     assert output == "64\n"

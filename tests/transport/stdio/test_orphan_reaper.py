@@ -51,7 +51,8 @@ def children() -> set[str]:
     """Return the child processes, including zombies, without reapers."""
     found: set[str] = set()
     for task in os.listdir("/proc/self/task"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+        # The thread has just ended.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found.update(Path(f"/proc/self/task/{task}/children").read_text().split())
     for pid in found:
         with contextlib.suppress(FileNotFoundError):
@@ -64,7 +65,7 @@ reapers: set[str] = set()  # never reaped
 
 
 class Left:
-    """Descriptors and children at a point in time, and a check that nothing was added."""
+    """Open descriptors and children at creation, and a check that none were added since."""
 
     def __init__(self) -> None:
         gc.collect()
@@ -81,7 +82,7 @@ async def works() -> None:
     await channel.close()
 
 
-async def test_without_descriptors_a_start_fails_and_the_next_one_works(
+async def test_a_start_without_free_descriptors_fails_and_the_next_one_succeeds(
     loop_kind: str,
 ) -> None:
     await works()
@@ -96,7 +97,7 @@ async def test_without_descriptors_a_start_fails_and_the_next_one_works(
                 outcomes.append(str(exc))
         await left.nothing()
         await works()
-    assert outcomes == sorted(outcomes)  # failed at first, then succeeded
+    assert outcomes == sorted(outcomes)  # starts fail until enough descriptors are available
     shortage = "[Errno 24] Too many open files (out of file descriptors on this machine)"
     assert set(outcomes) == {f"Could not start `cat`: {shortage}", "worked"}
 
@@ -104,7 +105,7 @@ async def test_without_descriptors_a_start_fails_and_the_next_one_works(
 async def test_a_reaper_that_cannot_be_started_leaves_no_descriptors() -> None:
     await works()
     left = Left()
-    reaper._forget()  # as if it had been killed
+    reaper._forget()  # as if the reaper had been killed
     process = popen()
     before = descriptors()
     for count in range(5):
@@ -133,7 +134,9 @@ async def test_a_lack_of_descriptors_after_the_start_leaves_no_process(loop_kind
         await left.nothing()
 
 
-async def test_cancelling_a_connection_at_any_step_leaves_nothing_behind(loop_kind: str) -> None:
+async def test_cancelling_a_connection_at_any_step_leaves_no_process_or_descriptor(
+    loop_kind: str,
+) -> None:
     await works()
     left = Left()
     cancelled = 0
@@ -154,12 +157,10 @@ async def test_cancelling_a_connection_at_any_step_leaves_nothing_behind(loop_ki
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2])
-async def test_the_end_of_the_loop_does_not_interrupt_the_shutdown_of_a_server(
+async def test_closing_the_event_loop_does_not_interrupt_the_shutdown_of_a_server(
     tmp_path: Path, loop_kind: str, turns: int
 ) -> None:
-    """All tasks are cancelled, including the one that ends the server, perhaps before its first
-    step.
-    """
+    """Closing the loop cancels all tasks, possibly before the closing task's first step."""
     await works()
     left = Left()
     note = tmp_path / "note"
@@ -174,14 +175,14 @@ async def test_the_end_of_the_loop_does_not_interrupt_the_shutdown_of_a_server(
     await asyncio.wait(everybody)
     assert closing.cancelled()
     await left.nothing()
-    assert note.exists() == (turns > 0)  # a shutdown that has begun still grants the grace period
+    assert note.exists() == (turns > 0)  # a shutdown that has begun grants the grace period
 
 
 @pytest.mark.parametrize("error", [PermissionError, ProcessLookupError, AttributeError])
 async def test_a_thread_waits_for_a_process_if_pidfds_are_not_available(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch, loop_kind: str
 ) -> None:
-    """Sandboxes refuse pidfds, and other systems do not have them."""
+    """Some sandboxes refuse pidfds, and some systems do not support them."""
 
     def refuse(pid: int) -> int:
         raise error
@@ -197,8 +198,8 @@ async def test_a_thread_waits_for_a_process_if_pidfds_are_not_available(
     await left.nothing()
 
 
-async def test_a_client_that_gets_no_response_ends_its_server(loop_kind: str) -> None:
-    """`__aexit__` is not called if `__aenter__` fails."""
+async def test_a_client_that_gets_no_response_stops_its_server(loop_kind: str) -> None:
+    """The server is stopped although `__aexit__` is not called if `__aenter__` fails."""
     await works()
     left = Left()
     silent = StdioTransport({"command": "sh", "args": ["-c", "cat > /dev/null"]})
@@ -208,8 +209,8 @@ async def test_a_client_that_gets_no_response_ends_its_server(loop_kind: str) ->
     await left.nothing()
 
 
-def test_a_start_without_threads_fails_and_does_not_happen_later(tmp_path: Path) -> None:
-    """An executor that cannot start a thread keeps the work item and runs it when it can."""
+def test_a_start_that_failed_for_lack_of_threads_does_not_happen_later(tmp_path: Path) -> None:
+    """An executor that cannot start a thread keeps the work item and would run it later."""
     note = tmp_path / "note"
     run(
         f"""
@@ -238,7 +239,7 @@ def test_a_start_without_threads_fails_and_does_not_happen_later(tmp_path: Path)
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("end", ["connected", "closing", "starting"])
 def test_a_failing_program_leaves_no_process_and_prints_nothing(loop: str, end: str) -> None:
-    """Neither warnings nor processes are left, whatever was in progress."""
+    """The program fails while a client is connected, closing or starting."""
     run(
         f"""
         import {loop}, os, threading
@@ -285,7 +286,7 @@ def test_a_failing_program_leaves_no_process_and_prints_nothing(loop: str, end: 
     )
 
 
-def test_a_forked_process_has_no_servers_and_can_start_its_own() -> None:
+def test_a_forked_process_can_start_servers_and_does_not_hold_its_parents_pipes() -> None:
     run(
         """
         import multiprocessing
@@ -354,7 +355,7 @@ def test_a_killed_reaper_is_collected_and_replaced_without_a_further_start() -> 
     )
 
 
-async def test_servers_are_ended_by_the_replacement_of_a_killed_reaper() -> None:
+async def test_the_replacement_of_a_killed_reaper_ends_the_servers() -> None:
     host = subprocess.Popen(
         [sys.executable, "-c", PRELUDE + KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -386,7 +387,9 @@ asyncio.run(main())
 """
 
 
-async def test_a_killed_reaper_is_replaced_by_one_with_all_groups(tmp_path: Path) -> None:
+async def test_the_replacement_of_a_killed_reaper_receives_all_process_groups(
+    tmp_path: Path,
+) -> None:
     host = subprocess.Popen(
         [sys.executable, "-c", PRELUDE + REPLACED], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -427,7 +430,7 @@ from fairlead.transport.stdio.child_process import spawn
 
 
 def run(source: str) -> None:
-    """Run a program that must succeed without output."""
+    """Run a program and check that it succeeds without output."""
     command = [sys.executable, "-W", "always", "-c", PRELUDE + dedent(source)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -447,10 +450,10 @@ def popen() -> "subprocess.Popen[bytes]":
     )
 
 
-def test_a_group_that_could_not_be_registered_is_not_ended_later(
+def test_a_process_group_that_could_not_be_registered_is_not_killed_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its number may belong to another program when the reaper is started again."""
+    """The process group id may belong to another program when the reaper starts again."""
     monkeypatch.setattr(reaper, "_groups", set())
     monkeypatch.setattr(reaper, "_pipe", None)
 
@@ -464,7 +467,7 @@ def test_a_group_that_could_not_be_registered_is_not_ended_later(
     monkeypatch.setattr(reaper, "_start", lambda: ours)
     try:
         reaper.register(222)
-        reaper.unregister(111)  # the caller that failed to register cleans up
+        reaper.unregister(111)  # clean-up by the caller whose registration failed
         reaper.unregister(222)
         assert os.read(theirs, 100) == b"+ 222\n- 222\n"
     finally:
@@ -472,7 +475,7 @@ def test_a_group_that_could_not_be_registered_is_not_ended_later(
         os.close(theirs)
 
 
-def test_a_restarted_reaper_receives_all_remaining_groups(
+def test_a_restarted_reaper_receives_all_remaining_process_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reaper, "_groups", set())

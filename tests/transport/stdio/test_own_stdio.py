@@ -1,4 +1,4 @@
-"""Tests of a server on its own stdin and stdout, of any kind and with interfering handlers."""
+"""Tests of a server on its own stdin and stdout: pipes, files, sockets and terminals."""
 
 import fcntl
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow  # part of `make test-all`
+pytestmark = pytest.mark.slow  # runs with `make test-all`
 
 SERVER = """
 import asyncio, os, subprocess, sys
@@ -69,13 +69,13 @@ def script(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def texts(output: bytes) -> dict[int, str]:
-    """Return the text of each response; fail if stdout has anything else."""
+    """Return the text of each response; fail if stdout contains another line."""
     answers = [json.loads(line) for line in output.splitlines()]
     return {a["id"]: a["result"]["content"][0]["text"] for a in answers}
 
 
 @pytest.mark.covers("STD-12", "OBS-04")
-def test_stray_output_cannot_reach_the_protocol(script: str) -> None:
+def test_stray_output_of_a_server_does_not_reach_the_protocol(script: str) -> None:
     done = subprocess.run(
         [sys.executable, script], input=call(1, "print_things"), capture_output=True, timeout=20
     )
@@ -93,7 +93,7 @@ def test_children_of_handlers_cannot_read_protocol_messages(script: str) -> None
 
 
 @pytest.mark.covers("STD-12")
-def test_an_invalid_line_is_answered_and_the_next_ones_are_served(script: str) -> None:
+def test_an_invalid_line_is_answered_and_later_lines_are_served(script: str) -> None:
     done = subprocess.run(
         [sys.executable, script],
         input=b"what?\n" + call(1, "slow"),
@@ -117,7 +117,7 @@ def test_a_server_reads_requests_from_a_file_and_writes_to_a_file(
 
 
 @pytest.mark.covers("STD-13")
-def test_dev_null_on_both_sides_ends_the_server_at_once(script: str) -> None:
+def test_a_server_with_dev_null_as_stdin_and_stdout_exits_at_once(script: str) -> None:
     subprocess.run(
         [sys.executable, script],
         stdin=subprocess.DEVNULL,
@@ -128,7 +128,7 @@ def test_dev_null_on_both_sides_ends_the_server_at_once(script: str) -> None:
 
 
 @pytest.mark.covers("STD-13")
-def test_stdin_and_stdout_may_be_the_same_socket_as_with_node(script: str) -> None:
+def test_stdin_and_stdout_may_be_the_same_socket_as_with_node_js_parents(script: str) -> None:
     ours, theirs = socket.socketpair()
     flags = fcntl.fcntl(theirs, fcntl.F_GETFL)
     process = subprocess.Popen([sys.executable, script], stdin=theirs, stdout=theirs)
@@ -143,7 +143,7 @@ def test_stdin_and_stdout_may_be_the_same_socket_as_with_node(script: str) -> No
 
 
 @pytest.mark.covers("STD-13")
-def test_the_flags_of_a_shared_pipe_are_left_alone(script: str) -> None:
+def test_the_flags_of_a_shared_pipe_are_not_changed(script: str) -> None:
     reader, writer = os.pipe()
     back_reader, back_writer = os.pipe()
     before = fcntl.fcntl(reader, fcntl.F_GETFL), fcntl.fcntl(back_writer, fcntl.F_GETFL)
@@ -168,7 +168,7 @@ def test_a_server_on_a_terminal_prints_how_to_stop_it(tmp_path: Path) -> None:
     )
     assert process.stderr is not None
     line = process.stderr.readline().decode()
-    assert line == "noisy: serving MCP on stdin and stdout. Press Ctrl-C or Ctrl-D to stop.\n"
+    assert line == "serving: noisy on stdin and stdout. Stop with Ctrl-C or Ctrl-D.\n"
     os.write(ours, call(1, "slow"))
     seen = b""
     while b"finished" not in seen:
@@ -190,7 +190,8 @@ def test_a_server_exits_promptly_when_its_stdin_ends(script: str) -> None:
     assert process.stdout is not None
     process.stdin.write(call(1, "endless") + call(2, "slow"))
     process.stdin.close()
-    assert texts(process.stdout.read()) == {2: "finished"}  # calls that could finish did
+    # Only the call that could finish was answered.
+    assert texts(process.stdout.read()) == {2: "finished"}
     started = time.monotonic()
     assert process.wait(20) == 0
     assert time.monotonic() - started < 5
@@ -200,7 +201,7 @@ def test_a_server_exits_promptly_when_its_stdin_ends(script: str) -> None:
 @pytest.mark.covers("SRV-10")
 @pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("tool", [None, "endless", "stuck", "stuck_in_executor"])
-def test_a_signal_ends_a_server_in_time_whatever_is_running(
+def test_a_signal_ends_a_server_in_time_even_if_a_tool_is_running(
     signal_name: str, tool: str | None, tmp_path: Path
 ) -> None:
     import signal
@@ -237,7 +238,7 @@ server.run()
     assert process.stderr is not None
     process.stdin.write((call(1, tool) if tool else b"") + call(2, "print_things"))
     process.stdin.flush()
-    # the server is up, and the call is in progress
+    # This response shows that the server runs and that the first call was received.
     assert texts(process.stdout.readline()) == {2: "ok"}
     started = time.monotonic()
     process.send_signal(getattr(signal, signal_name))

@@ -1,4 +1,4 @@
-"""Tests of stdio channels in this process, with pipes, sockets and files as descriptors 0 and 1."""
+"""Tests of stdio channels with pipes, sockets and files as descriptors 0 and 1 of this process."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ LINE = b'{"jsonrpc":"2.0","method":"n"}\n'
 
 
 class Ends:
-    """Replacements for the descriptors 0 and 1, and their other ends."""
+    """Replacements for descriptors 0 and 1, and the ends that the test uses."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self._open: list[int] = []
@@ -66,7 +66,7 @@ class Ends:
 
 @contextlib.contextmanager
 def standing_in(kind: str, folder: Path) -> Iterator[Ends]:
-    """Replace the descriptors 0 and 1 in the block."""
+    """Replace descriptors 0 and 1 within the block."""
     ends = Ends(kind, folder)
     saved = os.dup(0), os.dup(1)
     os.dup2(ends.stdin, 0)
@@ -81,7 +81,7 @@ def standing_in(kind: str, folder: Path) -> Iterator[Ends]:
 
 
 def descriptors() -> int:
-    """Return the number of open descriptors, without the `/dev/null` that uvloop keeps."""
+    """Return the number of open descriptors, except the `/dev/null` that uvloop keeps open."""
     found = 0
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -97,7 +97,7 @@ KINDS = ["pipes", "one socket", "two sockets", "files"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_messages_pass_through_every_kind_of_stdio(
+async def test_messages_are_exchanged_over_every_kind_of_stdio(
     kind: str, tmp_path: Path, loop_kind: str
 ) -> None:
     got: asyncio.Queue[Any] = asyncio.Queue()
@@ -123,7 +123,7 @@ async def test_messages_pass_through_every_kind_of_stdio(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_descriptors_0_and_1_are_harmless_while_the_channel_is_open(
+async def test_descriptors_0_and_1_are_redirected_while_the_channel_is_open(
     kind: str, tmp_path: Path
 ) -> None:
     with standing_in(kind, tmp_path) as ends:
@@ -132,7 +132,7 @@ async def test_descriptors_0_and_1_are_harmless_while_the_channel_is_open(
             assert os.read(0, 10) == b""
             assert stat.S_ISCHR(os.fstat(0).st_mode)
             assert same(1, 2)
-            if kind == "pipes":  # shared with the parent process
+            if kind == "pipes":  # these pipes are shared with the parent process
                 assert (os.get_blocking(ends.stdin), os.get_blocking(ends.stdout)) == blocking
             running = asyncio.create_task(channel.run(lambda item: None))
             await asyncio.sleep(0)
@@ -140,7 +140,7 @@ async def test_descriptors_0_and_1_are_harmless_while_the_channel_is_open(
         assert (os.get_blocking(0), os.get_blocking(1)) == blocking == (True, True)
 
 
-async def test_pipes_are_enlarged(tmp_path: Path) -> None:
+async def test_the_pipes_of_stdin_and_stdout_are_enlarged(tmp_path: Path) -> None:
     with standing_in("pipes", tmp_path) as ends:
         async with asyncio.timeout(5), open_stdio() as channel:
             for fd in (ends.stdin, ends.stdout):
@@ -161,7 +161,7 @@ async def test_a_message_over_the_limit_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipes", "one socket", "two sockets"])
-async def test_the_end_of_stdin_ends_the_run(kind: str, tmp_path: Path, loop_kind: str) -> None:
+async def test_the_channel_ends_when_stdin_ends(kind: str, tmp_path: Path, loop_kind: str) -> None:
     with standing_in(kind, tmp_path) as ends:
         async with asyncio.timeout(5), open_stdio() as channel:
             running = asyncio.create_task(channel.run(lambda item: None))
@@ -172,11 +172,11 @@ async def test_the_end_of_stdin_ends_the_run(kind: str, tmp_path: Path, loop_kin
                 with socket.socket(fileno=os.dup(ends.write_to)) as theirs:
                     theirs.shutdown(socket.SHUT_WR)
             await running
-            channel.send(Notification("n"))  # responses may still be written
+            channel.send(Notification("n"))  # messages can still be sent after the end of stdin
             assert await asyncio.to_thread(os.read, ends.read_from, 100) == LINE
 
 
-async def test_a_failure_restores_stdin_and_stdout(
+async def test_an_error_while_opening_restores_stdin_and_stdout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(fd: int, channel: LineChannel) -> Any:
@@ -195,7 +195,7 @@ async def test_a_failure_restores_stdin_and_stdout(
                 await asyncio.sleep(0)
 
 
-async def test_a_pipe_that_cannot_be_reopened_is_shared(
+async def test_a_pipe_that_cannot_be_reopened_is_used_directly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = os.open
@@ -218,7 +218,7 @@ async def test_a_pipe_that_cannot_be_reopened_is_shared(
 
 
 async def test_a_sink_in_a_thread_has_no_descriptor_of_its_own(tmp_path: Path) -> None:
-    """A direct write could block the loop."""
+    """A direct write to the descriptor could block the loop."""
     with standing_in("files", tmp_path):
         async with asyncio.timeout(5), open_stdio() as channel:
             assert isinstance(channel._sink, ThreadSink)
@@ -252,7 +252,9 @@ async def test_printed_text_does_not_reach_the_channel(
             os.read(ends.read_from, 100)
 
 
-async def test_no_descriptor_is_left_open(tmp_path: Path, loop_kind: str) -> None:
+async def test_closing_the_channel_leaves_no_descriptor_open(
+    tmp_path: Path, loop_kind: str
+) -> None:
     counts: list[int] = []
     for _ in range(3):
         with standing_in("pipes", tmp_path):

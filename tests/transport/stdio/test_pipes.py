@@ -1,4 +1,4 @@
-"""Tests that pipes owned by a loop are closed exactly once."""
+"""Tests that pipes connected to an event loop are closed exactly once."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ ROUNDS = 4000
 
 
 class Neighbour(threading.Thread):
-    """A thread that opens and closes descriptors continuously and notices a lost one."""
+    """A thread that opens and closes descriptors and records if another thread closed one."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -52,7 +52,7 @@ class Ended(asyncio.Protocol):
         self.future.set_result(None)
 
 
-async def test_no_descriptor_of_another_thread_is_closed(loop_kind: str) -> None:
+async def test_closing_a_pipe_does_not_close_descriptors_of_other_threads(loop_kind: str) -> None:
     with Neighbour() as neighbour:
         for _ in range(ROUNDS):
             theirs, ours = os.pipe()

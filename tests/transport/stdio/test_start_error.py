@@ -29,7 +29,7 @@ def test_a_start_error_has_the_problem_as_an_attribute(
     assert error.problem is problem
 
 
-def test_exhausted_resource_is_not_a_problem_of_the_command() -> None:
+def test_an_exhausted_resource_is_not_reported_as_a_problem_with_the_command() -> None:
     exc = OSError(errno.EMFILE, "Too many open files")
     error = start_error(["/bin/sh"], None, ENVIRONMENT, exc)
     assert isinstance(error, LocalResourceError)

@@ -1,4 +1,4 @@
-"""Tests of threads that read and write streams which an event loop cannot watch."""
+"""Tests of threads that read and write files which an event loop cannot watch."""
 
 import asyncio
 import os
@@ -19,16 +19,14 @@ def named(name: str) -> threading.Thread:
 
 
 async def test_a_blocked_thread_does_not_write_to_a_reused_descriptor(tmp_path: Path) -> None:
-    """A terminal may be stopped for long, while the descriptor is closed and reused for another
-    file.
-    """
+    """The descriptor may be closed and reused for another file while the thread is blocked."""
     theirs, ours = os.pipe()
     channel = LineChannel(TransportContext(transport_type="stdio"))
     sink = ThreadSink(ours, channel)
     thread = named("fairlead-stdout")
     for _ in range(16):
         sink.write(b"x" * (SIZE // 16))
-    # The thread has started and is blocked: no pipe has that much room.
+    # The thread has started and is blocked, because the data exceeds the pipe's capacity.
     start = os.read(theirs, 1)
     other = os.open(tmp_path / "other", os.O_CREAT | os.O_RDWR)
     os.dup2(other, ours)
@@ -42,8 +40,8 @@ async def test_a_blocked_thread_does_not_write_to_a_reused_descriptor(tmp_path: 
         os.close(fd)
 
 
-async def test_a_closed_source_releases_everything() -> None:
-    """Also if it has read ahead up to its limit."""
+async def test_closing_a_source_releases_its_thread_and_descriptors() -> None:
+    """The source has also read ahead up to its limit."""
     channel = LineChannel(TransportContext(transport_type="stdio"))
     theirs, ours = os.pipe()
     before = set(os.listdir("/proc/self/fd"))
@@ -52,7 +50,7 @@ async def test_a_closed_source_releases_everything() -> None:
     source.resume_reading()
     for _ in range(8):
         os.write(ours, b"x" * 1000)
-    while source._ahead.acquire(blocking=False):  # as if the loop had not processed any chunk
+    while source._ahead.acquire(blocking=False):  # as if the loop had processed no chunk
         pass
     source.close()
     os.write(ours, b"x")
@@ -71,7 +69,7 @@ def read_all(fd: int) -> bytes:
 
 
 class Told(LineChannel):
-    """A channel that records the calls of its source and sink."""
+    """A channel that records calls by its source and sink."""
 
     def __init__(self) -> None:
         super().__init__(TransportContext(transport_type="stdio"))
@@ -99,7 +97,7 @@ class Told(LineChannel):
             return await self.events.get()
 
 
-async def test_a_sink_pauses_senders_while_much_is_queued() -> None:
+async def test_a_sink_pauses_senders_while_many_bytes_are_queued() -> None:
     theirs, ours = os.pipe()
     channel = Told()
     sink = ThreadSink(ours, channel)
@@ -135,7 +133,7 @@ async def test_an_aborted_sink_stops_writing() -> None:
     os.close(theirs)
 
 
-async def test_a_sink_reports_a_missing_reader() -> None:
+async def test_a_sink_reports_that_its_reader_is_gone() -> None:
     theirs, ours = os.pipe()
     channel = Told()
     sink = ThreadSink(ours, channel)
@@ -145,7 +143,7 @@ async def test_a_sink_reports_a_missing_reader() -> None:
     os.close(ours)
 
 
-async def test_a_source_delivers_chunks_and_the_end() -> None:
+async def test_a_source_delivers_chunks_and_then_the_end_of_the_stream() -> None:
     theirs, ours = os.pipe()
     channel = Told()
     source = ThreadSource(theirs, channel)
@@ -179,7 +177,7 @@ def test_a_thread_that_cannot_start_leaves_no_descriptor(monkeypatch: pytest.Mon
 # Reading ahead
 
 
-async def test_a_source_continues_while_its_chunks_are_taken() -> None:
+async def test_a_source_continues_while_its_chunks_are_processed() -> None:
     theirs, ours = os.pipe()
     channel = Told()
     source = ThreadSource(theirs, channel)

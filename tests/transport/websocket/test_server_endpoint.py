@@ -20,7 +20,7 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_met
 
 
 class Client:
-    """A client of an ASGI application, whose events the test sends and receives."""
+    """A WebSocket client whose ASGI events are sent and received by the test."""
 
     def __init__(self, app: HttpApp, *headers: tuple[bytes, bytes], **scope: Any) -> None:
         self._events: asyncio.Queue[Any] = asyncio.Queue()
@@ -117,18 +117,18 @@ async def test_only_the_configured_path_has_a_websocket(
         assert text is None or refused[1] == text
 
 
-async def test_headers_that_decide_on_admission_must_not_be_repeated() -> None:
+async def test_repeated_headers_that_decide_on_admission_are_rejected() -> None:
     async with application(allowed_origins=("https://a.example",)) as app:
         origin = (b"origin", b"https://a.example")
         client = await Client(app, origin, (b"x", b"1"), (b"x", b"2")).opened()
         client.leave()
         await client.task
-        said = "host, origin and authorization headers must not be repeated"
+        said = "host, origin, authorization and dpop headers must not be repeated"
         assert await Client(app, origin, origin).refused() == (400, said)
         assert await Client(app, (b"host", b"localhost")).refused() == (400, said)
 
 
-async def test_without_the_response_extension_a_refused_handshake_is_closed() -> None:
+async def test_a_refused_handshake_is_closed_if_the_response_extension_is_missing() -> None:
     async with application(ws_path=None) as app:
         for extensions in ({}, None):
             client = Client(app, extensions=extensions)
@@ -144,12 +144,12 @@ async def test_without_the_response_extension_a_refused_handshake_is_closed() ->
     ],
     ids=["bytes", "long", "long in bytes"],
 )
-async def test_an_invalid_frame_ends_the_connection(
+async def test_an_invalid_websocket_frame_ends_the_connection(
     event: dict[str, Any], code: int, reason: str
 ) -> None:
     async with application(max_body=100) as app:
         client = await Client(app).opened()
-        client.say(text="x" * 100)  # answered with an error: not a message
+        client.say(text="x" * 100)  # an invalid message, which is answered with an error
         assert "error" in (await client.next())["text"]
         client.say(**event)
         assert await client.closed() == (code, reason)
@@ -221,7 +221,7 @@ async def test_the_subprotocol_is_selected_if_it_is_offered(
         await client.task
 
 
-async def test_a_connection_is_closed_with_1011_if_accept_fails(
+async def test_a_websocket_is_closed_with_1011_if_accept_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with application() as app:

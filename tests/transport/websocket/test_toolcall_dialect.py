@@ -73,7 +73,7 @@ def test_a_frame_with_a_name_and_without_jsonrpc_members_is_a_call(
 
 
 class Served:
-    """The channel of the server, run until the test closes it."""
+    """A server's channel, run until the test closes it."""
 
     def __init__(self) -> None:
         self.socket = FakeSocket()
@@ -112,7 +112,7 @@ async def test_the_server_receives_a_simulated_handshake() -> None:
     await served.close()
 
 
-async def test_a_call_becomes_a_request_and_its_response_a_frame() -> None:
+async def test_a_tool_call_frame_becomes_a_request_and_its_response_a_frame() -> None:
     served = await Served().start()
     frame = {"id": 7, "name": "add", "arguments": {"a": 1}, "_meta": {"k": 1}, "other": 1}
     served.channel.take_call(members(frame))
@@ -133,7 +133,7 @@ async def test_a_call_becomes_a_request_and_its_response_a_frame() -> None:
     await served.close()
 
 
-async def test_a_call_without_an_id_is_an_error() -> None:
+async def test_a_tool_call_frame_without_an_id_is_answered_with_an_error() -> None:
     served = await Served().start()
     with pytest.raises(RemoteProtocolError, match="A tool call must have an id") as refused:
         served.channel.take_call(members({"name": "add"}))
@@ -152,7 +152,7 @@ async def test_the_response_to_the_simulated_handshake_is_not_sent() -> None:
     await served.close()
 
 
-async def test_a_failed_handshake_fails_every_call() -> None:
+async def test_a_failed_handshake_fails_every_tool_call_frame() -> None:
     served = await Served().start()
     served.channel.send(failure(served.hello().id, -32600, "not today"))
     served.channel.take_call(members({"id": 1, "name": "add"}))
@@ -167,7 +167,7 @@ async def test_requests_of_the_server_fail_with_method_not_found() -> None:
     served = await Served().start()
     served.channel.send(Request("q", "sampling/createMessage"))
     served.channel.send(Notification("notifications/progress"))
-    assert len(served.heard) == 2, "not before `send` returns"
+    assert len(served.heard) == 2, "the failure is delivered after `send` returns"
     await turns()
     assert served.socket.sent == []
     refused = served.heard[2]
@@ -177,7 +177,7 @@ async def test_requests_of_the_server_fail_with_method_not_found() -> None:
     await served.close()
 
 
-async def test_a_server_channel_is_congested_while_its_websocket_is() -> None:
+async def test_a_server_channel_is_congested_while_its_websocket_is_congested() -> None:
     served = await Served().start()
     assert served.channel.congested is False
     served.carrier.write(b'"' + b"x" * HIGH_WATER + b'"')
@@ -200,7 +200,7 @@ async def test_a_closed_channel_refuses_to_send() -> None:
 
 
 class Calling:
-    """The channel of the client, run until the test closes it."""
+    """A client's channel, run until the test closes it."""
 
     def __init__(self, context: TransportContext = CONTEXT) -> None:
         self.socket = FakeSocket()
@@ -244,7 +244,7 @@ async def test_the_handshake_is_answered_by_the_channel(address: str | None, nam
     await client.close()
 
 
-async def test_calls_are_numbered_and_responses_get_the_ids_of_their_requests() -> None:
+async def test_tool_calls_are_numbered_and_responses_get_the_ids_of_their_requests() -> None:
     client = Calling()
     await turns()
     client.call("a", name="add", arguments={"x": 1})
@@ -257,7 +257,7 @@ async def test_calls_are_numbered_and_responses_get_the_ids_of_their_requests() 
     client.channel.take(b'{"id": 2, "result": {"n": 2}}')
     client.channel.take(b'{"id": 1, "error": {"code": -1, "message": "no"}}')
     client.channel.take(b'{"id": 1, "result": {}}')  # a second response
-    client.channel.take(b'{"id": 99, "result": {}}')  # to a call that was never made
+    client.channel.take(b'{"id": 99, "result": {}}')  # the response to a call that was never made
     second, first = client.heard
     assert isinstance(second, Success)
     assert isinstance(first, Failure)
@@ -265,7 +265,7 @@ async def test_calls_are_numbered_and_responses_get_the_ids_of_their_requests() 
     await client.close()
 
 
-async def test_the_response_to_a_cancelled_call_is_dropped() -> None:
+async def test_the_response_to_a_cancelled_tool_call_is_dropped() -> None:
     client = Calling()
     await turns()
     client.call("a", name="add")
@@ -289,7 +289,7 @@ async def test_a_malformed_response_fails_its_call() -> None:
     assert isinstance(unreadable, RemoteProtocolError)
     assert (malformed.request_id, unreadable.request_id) == ("a", None)
     client.channel.take(b'{"id": 1, "result": {}}')
-    assert len(client.heard) == 2, "the request is settled"
+    assert len(client.heard) == 2, "a second response is dropped"
     await client.close()
 
 

@@ -1,4 +1,4 @@
-"""Tests of the channel on a WebSocket: close codes and time limits of closing."""
+"""Tests of WebSocket channels: delivery, close codes, queue limits and timeouts."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class FakeSocket:
-    """A WebSocket that accepts frames and the close with configurable delays."""
+    """A WebSocket that delays frames and the close handshake."""
 
     def __init__(self, *, send: float = 0, close: float = 0) -> None:
         self.open, self.aborted = True, False
@@ -57,7 +57,7 @@ def channel_on(socket: FakeSocket) -> WebSocketChannel:
         (WebSocketClosed(4000), "WebSocket closed with 4000"),
     ],
 )
-async def test_the_error_of_a_closed_websocket_has_code_and_reason(
+async def test_the_error_of_a_closed_websocket_contains_code_and_reason(
     gone: WebSocketClosed, text: str
 ) -> None:
     socket = FakeSocket()
@@ -74,7 +74,7 @@ async def test_the_error_of_a_closed_websocket_has_code_and_reason(
 
 
 @pytest.mark.parametrize(("each", "left"), [(0.4, 2), (0.9, 1), (1.1, 0)])
-async def test_close_waits_one_second_for_queued_frames(
+async def test_closing_waits_one_second_for_queued_frames(
     virtual_time: VirtualTime, each: float, left: int
 ) -> None:
     socket = FakeSocket(send=each)
@@ -100,7 +100,7 @@ async def test_the_peer_has_one_second_for_its_close_frame(
     await asyncio.gather(channel.close(), channel.close())
     assert virtual_time.now - begun == pytest.approx(took)
     await channel.wait_closed()
-    await reading  # no error: closed by this side
+    await reading  # no error, because this side closed the connection
     assert (socket.farewells, socket.aborted) == ([(1000, "")], True)
 
 
@@ -122,7 +122,7 @@ async def test_the_peer_has_one_second_for_its_close_frame(
         (1014, "bad gateway"),
     ],
 )
-def test_the_description_of_a_close_contains_the_name_of_its_code(code: int, name: str) -> None:
+def test_the_description_of_a_close_code_contains_its_name(code: int, name: str) -> None:
     assert describe(code) == f"WebSocket closed with {code} ({name})"
 
 
@@ -170,7 +170,7 @@ async def test_items_that_arrive_before_run_are_delivered_first() -> None:
     await channel.close()
 
 
-async def test_a_socket_with_a_failing_reader_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_websocket_whose_reader_fails_is_closed(caplog: pytest.LogCaptureFixture) -> None:
     socket = TalkingSocket(end=ValueError("odd"))
     channel = channel_on(socket)
     with pytest.raises(ChannelClosed, match=r"1011 \(internal error\): internal error"):
@@ -180,7 +180,7 @@ async def test_a_socket_with_a_failing_reader_is_closed(caplog: pytest.LogCaptur
     assert socket.farewells == [(1011, "internal error")]
 
 
-async def test_queued_frames_are_dropped_with_the_socket(
+async def test_queued_frames_are_dropped_when_the_websocket_closes(
     virtual_time: VirtualTime,
 ) -> None:
     socket = TalkingSocket(send=5.0)
@@ -220,14 +220,14 @@ async def test_a_frame_that_cannot_be_sent_ends_the_channel(problem: Exception) 
         channel.write(b"{}")
     assert refused.value.delivered is False
     assert running.done() == isinstance(problem, ValueError), (
-        "otherwise the reader reports the cause"
+        "if the socket is closed, its reader ends the channel"
     )
     await channel.close()
     await asyncio.wait((running,))
     running.exception()
 
 
-async def test_sending_fails_while_a_channel_closes_or_the_socket_is_not_open(
+async def test_sending_fails_while_a_channel_closes_or_the_websocket_is_not_open(
     virtual_time: VirtualTime,
 ) -> None:
     socket = FakeSocket(close=0.5)
@@ -314,7 +314,7 @@ async def test_a_peer_that_reads_nothing_for_a_minute_is_disconnected(
     peer = SlowPeer()
     for _ in range(3):
         peer.queue.put(bytes(HIGH_WATER))
-    for _ in range(2):  # each frame that is read restarts the time limit
+    for _ in range(2):  # the time limit starts again with each frame that is read
         await asyncio.sleep(59)
         assert peer.given_up == []
         peer.turns.release()
@@ -327,7 +327,9 @@ async def test_a_peer_that_reads_nothing_for_a_minute_is_disconnected(
     assert (peer.queue.congested, peer.queue.full) == (False, False)
 
 
-async def test_a_short_queue_has_no_time_limit(virtual_time: VirtualTime) -> None:
+async def test_a_write_queue_at_the_high_water_mark_has_no_time_limit(
+    virtual_time: VirtualTime,
+) -> None:
     peer = SlowPeer()
     peer.queue.put(bytes(HIGH_WATER))
     await asyncio.sleep(600)
@@ -347,7 +349,8 @@ async def test_a_short_queue_has_no_time_limit(virtual_time: VirtualTime) -> Non
 
 async def test_a_queue_over_sixteen_times_the_hard_limit_is_dropped() -> None:
     peer = SlowPeer()
-    frame = bytes(HARD_LIMIT)  # one object: the queue counts bytes and makes no copies
+    # The queue counts the bytes of one object repeatedly and makes no copies.
+    frame = bytes(HARD_LIMIT)
     peer.queue.put(frame)
     assert not peer.queue.full
     for _ in range(15):
@@ -360,7 +363,7 @@ async def test_a_queue_over_sixteen_times_the_hard_limit_is_dropped() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "taken"), [(3.0, [1, 2]), (0.5, [])])
-async def test_flush_writes_frames_in_time_or_drops_them(
+async def test_flush_writes_queued_frames_in_time_or_drops_them(
     virtual_time: VirtualTime, seconds: float, taken: list[int]
 ) -> None:
     peer = SlowPeer()
@@ -376,7 +379,7 @@ async def test_flush_writes_frames_in_time_or_drops_them(
     assert peer.taken == taken
 
 
-async def test_a_dropped_queue_sends_nothing_until_new_frames_are_queued() -> None:
+async def test_a_dropped_queue_writes_no_frames_until_new_frames_are_queued() -> None:
     peer = SlowPeer()
     peer.queue.put(b"x")
     peer.queue.put(b"xx")
@@ -406,7 +409,7 @@ async def test_senders_resume_at_half_of_the_high_water_mark(left: int, congeste
     await peer.queue.drain()
 
 
-async def test_a_failed_write_drops_the_rest_and_is_reported() -> None:
+async def test_a_failed_write_drops_the_remaining_frames_and_is_reported() -> None:
     failures: list[Exception] = []
 
     async def fail(frame: bytes) -> None:
@@ -420,7 +423,7 @@ async def test_a_failed_write_drops_the_rest_and_is_reported() -> None:
     assert (queue.congested, queue.full) == (False, False)
 
 
-async def test_a_single_frame_may_exceed_the_limit() -> None:
+async def test_a_single_frame_may_exceed_the_queue_limit() -> None:
     peer = SlowPeer()
 
     class Huge(bytes):
@@ -429,6 +432,6 @@ async def test_a_single_frame_may_exceed_the_limit() -> None:
 
     peer.queue.put(Huge())
     assert peer.given_up == []
-    peer.queue.put(b"x")  # the first one may still be queued, but two exceed the limit
+    peer.queue.put(b"x")  # a second frame exceeds the limit
     assert peer.given_up == ["the peer left too many bytes unread"]
     await asyncio.sleep(0)

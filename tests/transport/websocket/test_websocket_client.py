@@ -1,4 +1,4 @@
-"""Tests of WebSocket clients, with our own server and with servers that misbehave."""
+"""Tests of WebSocket clients, with our own server and with misbehaving servers."""
 
 import asyncio
 import contextlib
@@ -102,7 +102,7 @@ async def our_server(**options: Any) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def peer_at(url: str, **options: Any) -> AsyncIterator[Peer]:
-    """A peer on a client channel, before its first message."""
+    """A peer on a client channel, before the handshake."""
     settings = {name: options.pop(name) for name in ("handler", "on_error") if name in options}
     told: asyncio.Queue[Notification] = asyncio.Queue()
     channel = await connect_websocket(url, proxy=None, **options)
@@ -134,7 +134,9 @@ async def introduce(peer: Peer, revision: Revision) -> None:
 
 @pytest.mark.covers("WSK-01", "WSK-05")
 @pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST], ids=str)
-async def test_both_eras_work_over_one_endpoint(revision: Revision, loop_kind: str) -> None:
+async def test_requests_of_both_eras_work_over_one_websocket_endpoint(
+    revision: Revision, loop_kind: str
+) -> None:
     async with our_server() as url, peer_at(url) as peer:
         await introduce(peer, revision)
         progress: list[Any] = []
@@ -184,7 +186,8 @@ async def test_pending_requests_fail_with_1001_when_the_server_shuts_down() -> N
         async with peer_at(url) as peer:
             await introduce(peer, NEWEST)
             staying = asyncio.create_task(peer.request("tools/call", {"name": "stay"}))
-            assert (await add_one(peer)) == "2"  # so the other call has arrived
+            # The response shows that the earlier call has arrived.
+            assert (await add_one(peer)) == "2"
             await stack.aclose()
             with pytest.raises(
                 ChannelClosed, match=r"1001 \(going away\): the server is shutting down"
@@ -267,7 +270,7 @@ async def test_a_close_fails_pending_requests_with_code_and_reason(
 
 
 @pytest.mark.covers("WSK-07")
-async def test_a_dropped_connection_has_code_1006() -> None:
+async def test_a_dropped_connection_is_reported_with_close_code_1006() -> None:
     async def script(connection: ServerConnection) -> None:
         await connection.recv()
         connection.transport.abort()
@@ -299,7 +302,7 @@ async def test_sending_on_a_socket_that_is_not_open_fails() -> None:
 async def test_unknown_frames_of_a_server_are_ignored() -> None:
     async def script(connection: ServerConnection) -> None:
         request = parse(await connection.recv())
-        for _ in range(200):  # more than the limit for programs that write other output
+        for _ in range(200):  # more than the limit on invalid lines from stdio servers
             await connection.send('{"type":"ping"}')
         await connection.send('{"type":"notification","method":"notifications/bare","params":{}}')
         await connection.send('{"unknown":true}')
@@ -345,7 +348,7 @@ async def test_a_message_over_the_limit_ends_the_connection() -> None:
             await peer.request("server/discover")
 
 
-async def test_closing_sends_a_close_frame() -> None:
+async def test_closing_the_client_sends_a_close_frame() -> None:
     codes: asyncio.Queue[int | None] = asyncio.Queue()
 
     async def script(connection: ServerConnection) -> None:
@@ -398,7 +401,7 @@ def make_certificate(key: Path, certificate: Path) -> None:
     certificate.write_bytes(made.public_bytes(pem))
 
 
-async def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_from_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
 
     async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -417,7 +420,7 @@ async def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.covers("WSK-01")
-async def test_a_server_that_does_not_open_in_time_is_an_error() -> None:
+async def test_connecting_fails_if_the_server_does_not_answer_the_handshake_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"ws://user:secret@127.0.0.1:{deaf.getsockname()[1]}/mcp?token=secret"
         with pytest.raises(ConnectFailed, match="WebSocket open timeout after 50ms") as caught:
@@ -425,7 +428,7 @@ async def test_a_server_that_does_not_open_in_time_is_an_error() -> None:
         assert "secret" not in str(caught.value)
 
 
-async def test_an_address_without_a_listener_is_an_error() -> None:
+async def test_connecting_to_an_address_without_a_listener_fails() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(ConnectFailed, match="Could not connect to ws://127"):
@@ -433,12 +436,12 @@ async def test_an_address_without_a_listener_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://localhost/", "nonsense", "ws://[", "ws:///x"])
-async def test_an_invalid_url_is_a_config_error(url: str) -> None:
+async def test_an_invalid_url_raises_a_config_error(url: str) -> None:
     with pytest.raises((ConfigError, ConnectFailed)):
         await connect_websocket(url, proxy=None)
 
 
-async def test_headers_are_not_sent_to_another_origin() -> None:
+async def test_headers_are_not_sent_to_another_origin_after_a_redirect() -> None:
     async def nobody(connection: ServerConnection) -> None:
         raise AssertionError("should not be reached")
 
@@ -459,7 +462,8 @@ async def test_a_server_without_subprotocols_is_accepted() -> None:
         request = parse(await connection.recv())
         assert connection.request is not None
         sent = connection.request.headers
-        assert "Sec-WebSocket-Extensions" not in sent  # no compression, so no decompression bombs
+        # Compression is off, so decompression bombs are impossible.
+        assert "Sec-WebSocket-Extensions" not in sent
         await connection.send(success(request, {"offered": sent["Sec-WebSocket-Protocol"]}))
         await connection.wait_closed()
 
@@ -505,7 +509,7 @@ async def test_each_tool_call_is_sent_as_a_frame_with_its_own_id() -> None:
 
 
 @pytest.mark.covers("WSK-04", "WSK-06")
-async def test_responses_of_every_shape_match_their_call() -> None:
+async def test_responses_of_every_shape_are_matched_with_their_tool_call() -> None:
     async def script(connection: ServerConnection) -> None:
         async for frame in connection:
             call = parse(frame)
@@ -534,7 +538,7 @@ async def test_responses_of_every_shape_match_their_call() -> None:
 
 
 @pytest.mark.covers("DEC-07")
-async def test_client_and_server_support_the_dialect() -> None:
+async def test_client_and_server_support_the_tool_call_dialect() -> None:
     async with our_server() as url, peer_at(url, dialect="toolcall") as peer:
         await handshaken(peer)
         assert await add_one(peer) == "2"
@@ -543,7 +547,7 @@ async def test_client_and_server_support_the_dialect() -> None:
         assert caught.value.code == -32602
 
 
-# Limits: a socket in memory, whose other end reads when the test allows it
+# Limits, tested with a socket in memory whose other end reads when the test allows it
 
 
 class Held:
@@ -589,7 +593,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_senders_wait_and_all_frames_arrive() -> None:
+async def test_senders_wait_until_frames_are_written_and_all_frames_arrive() -> None:
     held = Held()
     channel = WebSocketChannel(CONTEXT, held)
     await channel.drain()
@@ -607,7 +611,9 @@ async def test_senders_wait_and_all_frames_arrive() -> None:
     assert held.closed == [(1000, "")]
 
 
-async def test_reading_stops_for_a_peer_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_stops_while_a_peer_does_not_read_responses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(outbox, "HARD_LIMIT", 2 * HIGH_WATER)
     held = Held()
     channel = WebSocketChannel(CONTEXT, held)
@@ -676,7 +682,7 @@ async def test_the_error_after_a_failed_write_has_the_reason_from_the_reader() -
 
 
 @pytest.mark.covers("WSK-08")
-async def test_an_internal_failure_closes_with_1011() -> None:
+async def test_an_internal_failure_closes_the_websocket_with_1011() -> None:
     held = Held()
     held.fault = ValueError("a bug")
     channel = WebSocketChannel(CONTEXT, held)
@@ -699,7 +705,7 @@ async def test_closing_takes_a_bounded_time_if_the_peer_does_not_read() -> None:
     await channel.close()
 
 
-async def test_items_that_arrive_before_run_are_kept() -> None:
+async def test_frames_that_arrive_before_run_are_delivered_later() -> None:
     channel = WebSocketClientChannel(CONTEXT, Held())
     channel.take(b'{"jsonrpc":"2.0","method":"early"}')
     got: list[Incoming] = []
@@ -743,7 +749,7 @@ def _translated(exc: Exception) -> Exception:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_failures_to_connect_are_translated(
+def test_connection_errors_of_the_websocket_library_are_translated(
     raised: Exception, kind: type[Exception], text: str
 ) -> None:
     error = _translated(raised)
@@ -751,7 +757,7 @@ def test_failures_to_connect_are_translated(
     assert text in str(error)
 
 
-def test_at_most_4096_bytes_of_the_body_of_a_refusal_are_kept() -> None:
+def test_at_most_4096_bytes_of_a_refusal_body_are_kept() -> None:
     for size, kept in ((4096, 4096), (4097, 4096)):
         response = Response(403, "Forbidden", Headers({"X-Why": "no"}), b"x" * size)
         error = _translated(InvalidStatus(response))
@@ -769,7 +775,7 @@ def test_at_most_4096_bytes_of_the_body_of_a_refusal_are_kept() -> None:
         (None, None, None, 1006, "broken pipe"),
     ],
 )
-def test_code_and_reason_come_from_the_first_close_frame(
+def test_close_code_and_reason_come_from_the_first_close_frame(
     received: Close | None, sent: Close | None, received_first: bool | None, code: int, reason: str
 ) -> None:
     closed = ConnectionClosed(received, sent, received_first)
@@ -778,24 +784,12 @@ def test_code_and_reason_come_from_the_first_close_frame(
     assert (gone.code, gone.reason) == (code, reason)
 
 
-def test_a_connection_lost_without_a_cause_has_no_reason() -> None:
+def test_a_connection_lost_without_a_close_frame_has_no_reason() -> None:
     assert client_module._gone(ConnectionClosed(None, None)).reason == ""
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("ws://user:secret@host:1/ws?token=x#part", "ws://host:1/ws"),
-        ("ws://host/ws", "ws://host/ws"),
-        ("ws://[half", "the URL"),
-    ],
-)
-def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
-    assert client_module._shown(url) == shown
-
-
 class GoneConnection:
-    """A closed connection of the library."""
+    """A stand-in for a closed connection of the `websockets` library."""
 
     def __init__(self) -> None:
         self.state = State.CLOSED
@@ -813,10 +807,10 @@ class GoneConnection:
     def abort(self) -> None:
         self.aborted += 1
         if self.aborted > 1:
-            raise RuntimeError("it is being lost")
+            raise RuntimeError("the connection is being lost")
 
 
-async def test_the_end_of_a_connection_of_the_library_is_translated() -> None:
+async def test_closed_connections_of_the_websocket_library_are_translated() -> None:
     gone: Any = GoneConnection()
     connection = client_module._LibraryConnection(gone)
     assert not connection.open

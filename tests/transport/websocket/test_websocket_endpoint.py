@@ -137,7 +137,7 @@ def call(request_id: int | str, name: str, **arguments: Any) -> dict[str, Any]:
 async def test_a_stateless_request_needs_no_handshake() -> None:
     async with serving() as url, stranger(url) as client:
         assert client.connection.subprotocol == "mcp"
-        # no compression, so no decompression bombs
+        # compression is off, so decompression bombs are impossible
         assert client.connection.protocol.extensions == []
         answer = await client.ask(call(1, "add", a=1, b=2))
         assert answer["id"] == 1
@@ -151,7 +151,7 @@ async def test_a_client_that_offers_no_subprotocol_gets_none() -> None:
 
 
 @pytest.mark.covers("WSK-05")
-async def test_a_handshake_selects_the_handshake_era() -> None:
+async def test_a_websocket_handshake_request_selects_the_handshake_era() -> None:
     hello = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -165,7 +165,7 @@ async def test_a_handshake_selects_the_handshake_era() -> None:
         assert {tool["name"] for tool in listed["result"]["tools"]} >= {"add", "repeat"}
 
 
-async def test_other_paths_have_no_websocket() -> None:
+async def test_paths_other_than_the_configured_one_have_no_websocket() -> None:
     async with serving() as url:
         with pytest.raises(InvalidStatus) as caught:
             async with stranger(url.replace("/ws", "/elsewhere")):
@@ -191,7 +191,7 @@ async def test_other_paths_have_no_websocket() -> None:
         ({"additional_headers": {"Host": "evil.example:80"}}, 403),
     ],
 )
-async def test_other_origins_and_host_names_are_refused(
+async def test_handshakes_with_other_origins_and_host_names_are_refused(
     options: dict[str, Any], status: int
 ) -> None:
     headers = options.get("additional_headers", {})
@@ -206,7 +206,7 @@ def _origin(options: dict[str, Any]) -> dict[str, str]:
 
 
 async def upgrade(url: str, headers: Mapping[str, str], *more: tuple[str, str]) -> str:
-    """Return the response to a handshake with these headers, without a library in between."""
+    """Send a handshake with these headers over a socket and return the response."""
     reader, writer = await raw(url, headers, *more)
     async with asyncio.timeout(10):
         answer = await reader.read()
@@ -233,7 +233,7 @@ async def raw(
 
 
 @pytest.mark.covers("WSK-09")
-async def test_a_listed_origin_is_admitted() -> None:
+async def test_a_handshake_from_an_allowed_origin_is_admitted() -> None:
     async with (
         serving(allowed_origins=("https://app.example",)) as url,
         stranger(url, origin=Origin("https://app.example")) as client,
@@ -256,7 +256,7 @@ async def test_a_token_is_required_if_one_is_configured() -> None:
 
 
 class Hand:
-    """An ASGI server without any limits or checks of its own."""
+    """A stand-in for an ASGI server that has no limits or checks."""
 
     def __init__(self, *headers: tuple[bytes, bytes], extensions: Mapping[str, Any] | None = None):
         self.scope: Scope = {
@@ -332,7 +332,7 @@ async def test_keep_alive_frames_are_not_answered() -> None:
 
 
 @pytest.mark.covers("WSK-04", "DEC-07")
-async def test_a_bare_call_gets_a_bare_response() -> None:
+async def test_a_tool_call_frame_gets_a_response_frame() -> None:
     async with serving() as url, stranger(url) as client:
         answer = await client.ask({"id": 1, "name": "add", "arguments": {"a": 20, "b": 22}})
         assert validate_tool_response(answer).problems == ()
@@ -345,7 +345,7 @@ async def test_a_bare_call_gets_a_bare_response() -> None:
 
 
 @pytest.mark.covers("WSK-04")
-async def test_a_bare_call_that_fails_keeps_its_id() -> None:
+async def test_the_response_to_a_failing_tool_call_frame_has_its_id() -> None:
     async with serving() as url, stranger(url) as client:
         for frame in (
             {"id": 3, "name": "no such tool"},
@@ -366,7 +366,7 @@ async def test_a_bare_call_that_fails_keeps_its_id() -> None:
 
 
 @pytest.mark.covers("DEC-07")
-async def test_the_dialect_is_determined_for_each_frame() -> None:
+async def test_the_dialect_is_determined_separately_for_each_frame() -> None:
     hello = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -387,7 +387,7 @@ async def test_the_dialect_is_determined_for_each_frame() -> None:
 
 
 @pytest.mark.covers("WSK-08")
-async def test_each_reason_to_close_has_its_close_code() -> None:
+async def test_each_reason_for_closing_has_its_own_close_code() -> None:
     async with serving(max_body=2000, max_sockets=1) as url:
         async with stranger(url) as client:
             async with stranger(url) as second:
@@ -403,12 +403,13 @@ async def test_each_reason_to_close_has_its_close_code() -> None:
 
 
 @pytest.mark.covers("WSK-08")
-async def test_a_malformed_frame_is_a_protocol_error() -> None:
+async def test_a_malformed_websocket_frame_closes_with_a_protocol_error() -> None:
     async with serving() as url:
         reader, writer = await raw(url)
         async with asyncio.timeout(10):
             await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"\x81\x02{}")  # a client has to mask its frames
+            # Clients must mask their frames, and this frame is not masked.
+            writer.write(b"\x81\x02{}")
             answer = await reader.read()
         writer.close()
         assert answer[0] == 0x88
@@ -447,7 +448,7 @@ async def test_the_message_limit_applies_even_if_the_asgi_server_has_none() -> N
     assert hand.sent[-1]["code"] == 1009
 
 
-async def test_a_lost_client_cancels_its_calls() -> None:
+async def test_a_disconnected_client_cancels_its_calls() -> None:
     server = make_server()
     async with serving(server) as url, stranger(url) as client:
         await client.say(call(1, "wait"))
@@ -464,9 +465,9 @@ async def test_a_lost_client_cancels_its_calls() -> None:
 async def flood(
     server: Busy, url: str, count: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A client that requests a megabyte `count` times and reads nothing; some calls have started.
+    """Connect a client that requests a megabyte `count` times and reads nothing.
 
-    How many calls a server starts before it stops reading depends on the sizes of socket buffers.
+    Return when some calls have started; their number depends on the sizes of socket buffers.
     """
     reader, writer = await raw(url)
     await reader.readuntil(b"\r\n\r\n")
@@ -494,7 +495,7 @@ async def test_a_client_that_reads_late_gets_all_responses() -> None:
         writer.close()
 
 
-async def test_a_client_that_does_not_read_does_not_delay_others() -> None:
+async def test_a_client_that_does_not_read_does_not_delay_other_clients() -> None:
     server = make_server()
     async with contextlib.AsyncExitStack() as stack, asyncio.timeout(30):
         url = await stack.enter_async_context(serving(server))
@@ -569,7 +570,7 @@ async def test_asgi_events_are_translated_to_frames() -> None:
         ({}, 1005, ""),
     ],
 )
-async def test_an_asgi_disconnect_is_translated(
+async def test_an_asgi_disconnect_event_closes_the_socket(
     event: dict[str, Any], code: int, reason: str
 ) -> None:
     events = Events({"type": "websocket.disconnect", **event})
@@ -578,7 +579,7 @@ async def test_an_asgi_disconnect_is_translated(
     assert (gone.value.code, gone.value.reason) == (code, reason)
     assert not events.socket.open
     await events.socket.close(1000, "")
-    assert events.sent == [], "the peer is gone"
+    assert events.sent == [], "no close event after a disconnect"
 
 
 async def test_an_asgi_socket_is_closed_once_with_a_shortened_reason() -> None:
@@ -590,7 +591,7 @@ async def test_an_asgi_socket_is_closed_once_with_a_shortened_reason() -> None:
 
 
 @pytest.mark.parametrize("failure", [OSError("broken"), RuntimeError("closed there")])
-async def test_a_failed_write_closes_the_socket(failure: Exception) -> None:
+async def test_a_failed_write_closes_the_websocket(failure: Exception) -> None:
     events = Events(fails=failure)
     with pytest.raises(WebSocketClosed) as gone:
         await events.socket.send(b"x")

@@ -1,4 +1,4 @@
-"""A self-signed certificate for servers on this machine."""
+"""Fixture with a self-signed certificate for servers on localhost."""
 
 import datetime
 import ipaddress
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return a self-signed certificate for this machine and its key."""
+    """Return the paths of a self-signed certificate for localhost and of its private key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
     now = datetime.datetime.now(datetime.UTC)

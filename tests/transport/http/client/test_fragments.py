@@ -38,7 +38,7 @@ def assembled(*events: Event) -> Any:
         ([event("complete", answer({"content": [A]}))], [A]),
         ([event("complete", {"content": [A]})], [A]),
         ([event("result", {"content": [A]}), event("complete", answer({"content": [B]}))], [A, B]),
-        # Whether the final event repeats the parts or not, each occurs once.
+        # Each fragment occurs once in the result, even if the final event repeats it.
         (
             [event("result", {"content": [A]}), event("complete", answer({"content": [A, B]}))],
             [A, B],
@@ -54,11 +54,13 @@ def assembled(*events: Event) -> Any:
         ),
     ],
 )
-def test_fragments_are_joined_into_one_result(events: list[Event], content: list[Any]) -> None:
+def test_result_fragments_are_joined_into_one_result(
+    events: list[Event], content: list[Any]
+) -> None:
     assert assembled(*events)["content"] == content
 
 
-def test_other_members_of_the_final_event_are_kept() -> None:
+def test_members_of_the_final_event_other_than_content_are_kept() -> None:
     end = Event(b'{"content":[{"type":"text","text":"b"}],"structuredContent":{"n":1.00},"x":1}')
     fragments = FragmentAssembler("s")
     fragments.take(event("result", {"content": [A]}))
@@ -68,7 +70,7 @@ def test_other_members_of_the_final_event_are_kept() -> None:
     assert json.loads(bytes(done.result))["x"] == 1
 
 
-def test_an_error_event_is_the_error_response() -> None:
+def test_an_error_event_after_fragments_is_the_error_response() -> None:
     error = {"code": 7, "message": "no", "data": {"x": 1}}
     for payload in (error, {"error": error}, {"jsonrpc": "2.0", "id": 3, "error": error}):
         refused = FragmentAssembler(1).take(event("error", payload))
@@ -93,12 +95,12 @@ def test_an_error_event_is_the_error_response() -> None:
         event("error", {}),
     ],
 )
-def test_invalid_fragments_are_refused(broken: Event) -> None:
+def test_invalid_result_fragments_are_rejected(broken: Event) -> None:
     with pytest.raises(RemoteProtocolError):
         FragmentAssembler(1).take(broken)
 
 
-def test_fragments_are_reported_as_they_arrive() -> None:
+def test_result_fragments_are_reported_as_they_arrive() -> None:
     told: list[Any] = []
     fragments = FragmentAssembler(1)
     for part in ([A], [B, A]):
@@ -107,7 +109,7 @@ def test_fragments_are_reported_as_they_arrive() -> None:
     assert fragments.parts == [A, B, A]
 
 
-def test_the_limit_applies_to_all_fragments_together() -> None:
+def test_the_size_limit_applies_to_all_fragments_together() -> None:
     fragments = FragmentAssembler(1, 100)
     fragments.take(event("result", {"content": [A, A]}))
     with pytest.raises(RemoteProtocolError, match="over the limit of 100 bytes"):
@@ -115,7 +117,7 @@ def test_the_limit_applies_to_all_fragments_together() -> None:
 
 
 @pytest.mark.parametrize(("less", "fits"), [(0, True), (1, False)])
-def test_fragments_may_reach_the_limit(less: int, fits: bool) -> None:
+def test_result_fragments_may_be_exactly_as_long_as_the_limit(less: int, fits: bool) -> None:
     assembler = FragmentAssembler(1, limit=2 * len(json.dumps(A)) - less)
     part = event("result", {"content": [A]})
     assembler.take(part)

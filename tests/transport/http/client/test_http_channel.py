@@ -59,7 +59,7 @@ async def test_the_path_of_the_url_is_sent_unchanged() -> None:
 
 
 @pytest.mark.covers("HTT-15")
-async def test_requests_of_the_server_are_answered_by_posts() -> None:
+async def test_responses_to_server_requests_are_sent_in_posts() -> None:
     async def rest(call: Call) -> None:
         if call.rpc == "tools/call":
             await call.begin_events()
@@ -91,7 +91,7 @@ async def test_a_broken_connection_fails_only_its_own_request() -> None:
         assert peer.connected
 
 
-async def test_a_request_is_not_delivered_if_the_connection_fails() -> None:
+async def test_a_request_counts_as_undelivered_if_connecting_fails() -> None:
     async with raw_server(echo) as server:
         url = server.url
     async with peer_over(HttpChannel(url)) as peer:
@@ -100,7 +100,7 @@ async def test_a_request_is_not_delivered_if_the_connection_fails() -> None:
         assert not failed.value.delivered
 
 
-async def test_an_invalid_http_response_is_an_error() -> None:
+async def test_an_invalid_http_response_fails_the_request() -> None:
     async def rest(call: Call) -> None:
         await call.raw(b"220 mail.example.com ESMTP\r\n")
 
@@ -155,7 +155,7 @@ async def test_a_redirect_to_another_origin_is_not_followed(status: int) -> None
         assert other.calls == []
 
 
-async def test_a_redirect_loop_is_an_error() -> None:
+async def test_a_redirect_loop_fails_the_request() -> None:
     async def rest(call: Call) -> None:
         await call.answer(307, Location="/mcp")
 
@@ -165,7 +165,7 @@ async def test_a_redirect_loop_is_an_error() -> None:
 
 
 @pytest.mark.covers("HTT-09")
-async def test_closing_ends_streams_and_the_session() -> None:
+async def test_closing_the_channel_ends_its_streams_and_the_session() -> None:
     async def rest(call: Call) -> None:
         if call.rpc == "DELETE":
             await call.gone()  # a server that never responds does not delay closing
@@ -203,7 +203,7 @@ async def test_notifications_are_sent_before_the_channel_closes() -> None:
         assert len(server.of("notifications/last")) == 1
 
 
-async def test_the_channel_works_on_every_event_loop(loop_kind: str) -> None:
+async def test_the_http_channel_works_on_every_event_loop_implementation(loop_kind: str) -> None:
     async with (
         raw_server(stateless_server(echo)) as server,
         connected(server.url, "stateless") as (peer, _),
@@ -236,7 +236,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_notification_of_the_stateless_era_states_the_version_of_the_last_request() -> None:
+async def test_a_stateless_notification_has_the_protocol_version_of_the_last_request() -> None:
     async with ScriptedChannel.over(answering) as one:
         await one.channel.tell(Notification("first"))
         one.channel.send(stateless(1, "tools/list"))
@@ -251,7 +251,7 @@ async def test_a_notification_of_the_stateless_era_states_the_version_of_the_las
         assert one.door.asked[-1].headers["mcp-protocol-version"] == "2025-11-25"
 
 
-async def test_headers_may_be_changed_for_all_requests_or_for_one() -> None:
+async def test_headers_may_be_added_to_all_requests_or_to_one_request() -> None:
     async with ScriptedChannel.over(answering, headers={"X-A": "1"}) as one:
         one.channel.send(Request(1, "tools/list"))
         one.channel.add_headers(1, {"X-B": "2"})
@@ -264,7 +264,7 @@ async def test_headers_may_be_changed_for_all_requests_or_for_one() -> None:
         assert seen == [("1", "2"), ("4", None)]
 
 
-async def test_arguments_are_mirrored_in_headers_if_the_hook_names_them() -> None:
+async def test_hooks_for_argument_headers_and_auth_errors_can_be_set() -> None:
     async with ScriptedChannel.over(answering) as one:
         assert one.channel.param_headers_of is None
 
@@ -278,7 +278,7 @@ async def test_arguments_are_mirrored_in_headers_if_the_hook_names_them() -> Non
         assert one.channel.on_auth_error is hook
 
 
-async def test_a_request_waits_for_events_once_its_stream_has_begun() -> None:
+async def test_waits_for_events_is_true_while_the_stream_of_a_request_is_open() -> None:
     made = stream()
 
     async def answer(asked: Asked) -> HttpResponse:
@@ -296,7 +296,9 @@ async def test_a_request_waits_for_events_once_its_stream_has_begun() -> None:
         assert not one.channel.waits_for_events(1)
 
 
-async def test_fragments_of_a_result_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+async def test_result_fragments_are_reported_to_the_callback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     made = stream()
     part = {"type": "text", "text": "a"}
 
@@ -357,7 +359,7 @@ async def test_a_refused_listening_stream_is_retried_with_new_credentials(hook: 
         assert one.errors == []
 
 
-async def test_a_listening_stream_of_an_unknown_session_renews_it() -> None:
+async def test_a_404_for_the_listening_stream_renews_the_session() -> None:
     sessions: list[str] = []
 
     async def answer(asked: Asked) -> HttpResponse:
@@ -379,7 +381,7 @@ async def test_a_listening_stream_of_an_unknown_session_renews_it() -> None:
         assert one.channel.session_id == "s1"
 
 
-async def test_drain_does_not_wait_on_a_closed_channel() -> None:
+async def test_drain_returns_at_once_on_a_closed_channel() -> None:
     async def never(asked: Asked) -> HttpResponse:
         await asyncio.Event().wait()
         raise AssertionError
@@ -398,7 +400,7 @@ async def test_drain_does_not_wait_on_a_closed_channel() -> None:
         assert not one.channel.congested
 
 
-async def test_closing_ends_the_run_and_all_tasks() -> None:
+async def test_closing_the_channel_ends_its_run_and_all_tasks() -> None:
     async def never(asked: Asked) -> HttpResponse:
         await asyncio.Event().wait()
         raise AssertionError
@@ -420,7 +422,7 @@ async def silent(asked: Asked) -> HttpResponse:
     raise AssertionError
 
 
-async def test_at_most_ten_calls_are_concurrent() -> None:
+async def test_at_most_ten_calls_are_sent_concurrently() -> None:
     async with ScriptedChannel.over(silent) as one:
         for number in range(12):
             one.channel.send(Request(number, "tools/call"))

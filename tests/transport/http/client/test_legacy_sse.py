@@ -1,4 +1,4 @@
-"""HTTP+SSE of 2024-11-05 with servers that violate it."""
+"""Client channel of HTTP+SSE (2024-11-05), with valid and invalid servers."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class LegacyServer:
-    """A server with one stream and an endpoint for POSTs. The test sets events and responses."""
+    """A server with an event stream and an endpoint for POSTs, controlled by the test."""
 
     def __init__(self, endpoint: str = "/post?session=1") -> None:
         self.endpoint = endpoint
@@ -83,7 +83,7 @@ async def test_messages_are_posted_to_the_endpoint_and_responses_arrive_as_event
 @pytest.mark.parametrize(
     "endpoint", ["http://example.com/post", "//example.com/post", "https://127.0.0.1/", "http://["]
 )
-async def test_an_endpoint_of_another_origin_is_refused(endpoint: str) -> None:
+async def test_an_endpoint_url_of_another_origin_is_rejected(endpoint: str) -> None:
     async with raw_server(LegacyServer(endpoint)) as server:
         with pytest.raises(ConnectFailed, match="another origin"):
             await open_legacy_sse(server.url)
@@ -92,7 +92,7 @@ async def test_an_endpoint_of_another_origin_is_refused(endpoint: str) -> None:
 
 @pytest.mark.covers("SSE-03")
 @pytest.mark.parametrize("how", ["end", "cut"])
-async def test_the_end_of_the_stream_closes_the_channel(how: str) -> None:
+async def test_the_end_of_the_event_stream_closes_the_channel(how: str) -> None:
     class Leaving(LegacyServer):
         async def answer(self, message: dict[str, Any]) -> None:
             if message["method"] == "initialize":
@@ -148,7 +148,7 @@ async def test_invalid_messages_in_events_are_reported() -> None:
 
 
 @pytest.mark.parametrize("stream", [b"data: hello\n\n", b": nothing\n\n", b"event: x\ndata: y\n\n"])
-async def test_a_stream_without_an_endpoint_is_refused(stream: bytes) -> None:
+async def test_a_stream_that_does_not_send_an_endpoint_is_rejected(stream: bytes) -> None:
     async def handle(call: Call) -> None:
         await call.begin_events()
         await call.chunk(stream)
@@ -198,7 +198,7 @@ async def test_mode_sse_reports_an_unreachable_server() -> None:
         await open_http(url, mode="sse")
 
 
-async def test_mode_sse_uses_an_offered_stream() -> None:
+async def test_mode_sse_uses_the_http_sse_event_stream_if_the_server_offers_it() -> None:
     async with raw_server(LegacyServer()) as server:
         channel = await open_http(server.url, mode="sse", pool_size=3, listen=True)
         assert isinstance(channel, LegacySseChannel)
@@ -240,7 +240,7 @@ async def test_a_refused_initialize_falls_back_to_http_sse(status: int) -> None:
 
 @pytest.mark.covers("HTT-21")
 @pytest.mark.parametrize("status", [400, 401, 404, 500])
-async def test_the_original_refusal_is_reported_if_http_sse_fails_too(status: int) -> None:
+async def test_the_original_refusal_is_reported_if_http_sse_is_refused_as_well(status: int) -> None:
     async def handle(call: Call) -> None:
         await call.answer(status, f"refused a {call.method}")
 
@@ -284,7 +284,7 @@ async def test_http_sse_is_not_tried_if_streamable_http_works() -> None:
         ]
 
 
-async def test_closing_waits_until_messages_that_were_sent_are_accepted() -> None:
+async def test_closing_the_channel_waits_until_sent_messages_are_accepted() -> None:
     reached, release = asyncio.Event(), asyncio.Event()
 
     class Slow(LegacyServer):
@@ -311,7 +311,9 @@ async def test_closing_waits_until_messages_that_were_sent_are_accepted() -> Non
         reading.exception()
 
 
-async def test_senders_wait_above_the_high_water_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_senders_wait_above_the_high_water_mark_of_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fairlead.transport.http.client.legacy_sse.HIGH_WATER", 100)
     release = asyncio.Event()
 
@@ -337,7 +339,7 @@ async def test_senders_wait_above_the_high_water_mark(monkeypatch: pytest.Monkey
         await asyncio.wait((reading,))
 
 
-async def test_a_post_that_is_not_accepted_in_time_loses_its_request(
+async def test_a_request_fails_if_its_post_is_not_accepted_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fairlead.transport.http.client.legacy_sse.POST_TIMEOUT", 0.05)
@@ -403,8 +405,8 @@ async def hung_up(server: RawServer) -> None:
         (b"data: {}\n\n", "The first event of the stream is not the endpoint"),
         (b"event: other\ndata: x\n\n", "The first event of the stream is not the endpoint"),
         (b"data: " + b"x" * 3000 + b"\n\n", "The first event of the stream is not the endpoint"),
-        (b"", "The stream ended before the endpoint was named"),
-        (b": hi\n\nevent: other\ndata:\n\n", "The stream ended before the endpoint was named"),
+        (b"", "The stream ended before the endpoint event"),
+        (b": hi\n\nevent: other\ndata:\n\n", "The stream ended before the endpoint event"),
         (None, "The stream broke before the endpoint: "),
     ],
     ids=["message", "other", "too long", "nothing", "no data", "broken"],
@@ -479,7 +481,7 @@ async def test_events_in_the_same_chunk_as_the_endpoint_are_delivered_in_order()
         await channel.close()
 
 
-async def test_a_broken_stream_is_reported() -> None:
+async def test_a_broken_event_stream_is_reported() -> None:
     legacy = LegacyServer()
     async with raw_server(legacy) as server, asyncio.timeout(5):
         channel = await open_legacy_sse(server.url)
@@ -491,7 +493,7 @@ async def test_a_broken_stream_is_reported() -> None:
         await channel.close()
 
 
-async def test_closing_the_channel_ends_run_without_an_error() -> None:
+async def test_closing_the_channel_ends_its_run_without_an_error() -> None:
     async with raw_server(LegacyServer()) as server, asyncio.timeout(5):
         channel = await open_legacy_sse(server.url)
         running = asyncio.create_task(channel.run(lambda message: None))
@@ -537,7 +539,7 @@ async def test_messages_wait_until_an_earlier_notification_was_accepted() -> Non
         channel = await open_legacy_sse(server.url)
         channel.send(Request(1, "first"))
         channel.send(Request(2, "second"))
-        assert sorted(await held.until(2)) == ["first", "second"], "requests do not wait"
+        assert sorted(await held.until(2)) == ["first", "second"], "requests are sent concurrently"
         channel.send(Notification("note"))
         channel.send(Request(3, "third"))
         channel.send(Notification("last note"))
@@ -570,7 +572,7 @@ async def test_a_request_after_an_accepted_notification_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize("runs", [True, False])
-async def test_a_refused_post_is_delivered_or_reported_to_on_error(runs: bool) -> None:
+async def test_a_refused_post_fails_its_request_or_is_reported_to_on_error(runs: bool) -> None:
     held = HeldPosts(413)
     got: list[Any] = []
     errors: list[Any] = []
@@ -598,7 +600,9 @@ async def test_a_refused_post_is_delivered_or_reported_to_on_error(runs: bool) -
             await running
 
 
-async def test_the_high_water_mark_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_senders_may_queue_exactly_the_high_water_mark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     size = len(encode(Notification("x")))
     monkeypatch.setattr("fairlead.transport.http.client.legacy_sse.HIGH_WATER", 2 * size)
     held = HeldPosts()
@@ -622,7 +626,7 @@ async def test_the_high_water_mark_is_exact(monkeypatch: pytest.MonkeyPatch) -> 
             await asyncio.sleep(0)
         for _ in range(3):
             channel.send(Notification("x"))
-        assert channel.congested, "the size is reset"
+        assert channel.congested, "bytes of earlier messages are still counted"
         closing = asyncio.create_task(channel.close())
         await asyncio.sleep(0)
         with pytest.raises(ChannelClosed) as refused:
@@ -654,7 +658,7 @@ async def test_closing_does_not_wait_for_a_post_that_is_never_answered(
         await hung_up(server)
 
 
-async def test_a_post_is_reported_if_its_response_breaks_off() -> None:
+async def test_a_post_whose_response_is_truncated_is_reported() -> None:
     class Breaking(LegacyServer):
         async def __call__(self, call: Call) -> None:
             if call.method == "GET":
@@ -672,7 +676,7 @@ async def test_a_post_is_reported_if_its_response_breaks_off() -> None:
         await channel.close()
 
 
-async def test_opening_a_stream_may_be_cancelled() -> None:
+async def test_opening_an_event_stream_may_be_cancelled() -> None:
     async def handle(call: Call) -> None:
         await call.begin_events()
         await call.gone()
@@ -715,7 +719,9 @@ async def test_a_post_times_out_after_30_seconds(virtual_time: VirtualTime) -> N
     await channel.close()
 
 
-async def test_closing_waits_one_second_for_queued_messages(virtual_time: VirtualTime) -> None:
+async def test_closing_the_channel_waits_one_second_for_queued_messages(
+    virtual_time: VirtualTime,
+) -> None:
     door = ScriptedDoor(never)
     channel, heard = quiet_channel(door)
     channel.send(Notification("x"))
@@ -747,7 +753,7 @@ async def test_waiting_for_the_endpoint_takes_ten_seconds_at_most(
     assert virtual_time.now - begun == pytest.approx(10.0)
 
 
-async def test_a_refused_stream_leaves_no_connection() -> None:
+async def test_a_refused_event_stream_leaves_no_connection() -> None:
     async def handle(call: Call) -> None:
         await call.answer(404, "no")
 

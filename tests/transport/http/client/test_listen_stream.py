@@ -40,7 +40,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 @given(st.integers(0, 2000), st.none() | st.integers(0, 10_000))
-def test_backoff_respects_the_server_and_grows_with_failures(
+def test_the_backoff_uses_the_delay_of_the_server_and_grows_with_failures(
     failures: int, retry: int | None
 ) -> None:
     waited = backoff(failures, retry)
@@ -52,7 +52,7 @@ def test_backoff_respects_the_server_and_grows_with_failures(
 
 
 @pytest.mark.covers("HTT-13", "HTT-14")
-async def test_the_listening_stream_is_restored() -> None:
+async def test_a_lost_listening_stream_is_reopened() -> None:
     async def rest(call: Call) -> None:
         count = len(server.of("GET"))
         await call.begin_events()
@@ -98,7 +98,7 @@ async def test_a_refused_listening_stream_is_not_requested_again(status: int) ->
 
 
 @pytest.mark.covers("HTT-13")
-async def test_listening_can_be_disabled() -> None:
+async def test_the_listening_stream_can_be_disabled() -> None:
     async with raw_server(handshake_server(echo)) as server:
         async with connected(server.url, listen=False) as (peer, _):
             await peer.request("tools/list")
@@ -106,7 +106,7 @@ async def test_listening_can_be_disabled() -> None:
 
 
 @pytest.mark.covers("HTT-14")
-async def test_a_listening_stream_that_cannot_be_restored_ends_the_channel(
+async def test_the_channel_ends_if_the_listening_stream_cannot_be_reopened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fairlead.transport.http.client.listen_stream.TRIES", 2)
@@ -147,7 +147,7 @@ async def test_an_unreadable_event_on_the_listening_stream_is_reported() -> None
 
 
 async def test_responses_may_arrive_on_the_listening_stream() -> None:
-    """Some servers respond to every POST with 202."""
+    """Some servers respond to every POST with 202 and send the response on this stream."""
     listening: list[Call] = []
 
     async def rest(call: Call) -> None:
@@ -167,7 +167,7 @@ async def test_responses_may_arrive_on_the_listening_stream() -> None:
 
 
 class FakeDoor:
-    """A client that opens the given number of streams, each lasting some seconds, and then none."""
+    """A client that opens one stream for each given duration and then fails to connect."""
 
     def __init__(self, clock: VirtualTime, *lasting: float) -> None:
         self.opened: list[float] = []
@@ -202,7 +202,7 @@ def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_jitter")
-async def test_a_stream_that_was_open_is_given_up_after_nine_failures(
+async def test_a_stream_that_was_open_is_abandoned_after_nine_failures(
     virtual_time: VirtualTime,
 ) -> None:
     door = FakeDoor(virtual_time, 6.0)
@@ -215,7 +215,7 @@ async def test_a_stream_that_was_open_is_given_up_after_nine_failures(
 
 
 @pytest.mark.usefixtures("no_jitter")
-async def test_a_stream_that_never_opened_is_given_up_without_an_error(
+async def test_a_stream_that_never_opened_is_abandoned_without_an_error(
     virtual_time: VirtualTime,
 ) -> None:
     door = FakeDoor(virtual_time)
@@ -240,7 +240,7 @@ def test_the_retry_field_may_shorten_the_delay_to_a_minimum() -> None:
     assert [backoff(1, retry) for retry in (None, 0, 49, 51, 2000)] == [0.5, 0.05, 0.05, 0.051, 2.0]
 
 
-# A stream without a network
+# A listening stream without a network
 
 
 class Listening:
@@ -291,14 +291,16 @@ def ended(*events: Any, **fields: str) -> Any:
 
 
 @pytest.mark.parametrize("status", [400, 405, 500])
-async def test_a_server_without_a_listening_stream_is_asked_once(status: int) -> None:
+async def test_a_listening_stream_is_requested_only_once_if_the_server_has_none(
+    status: int,
+) -> None:
     one = Listening(reply(status))
     await one.stream.run()
     assert one.stream.settled.is_set()
     assert (len(one.door.asked), one.errors, one.refused) == (1, [], [])
 
 
-async def test_a_response_of_another_content_type_means_no_stream() -> None:
+async def test_a_response_with_another_content_type_means_that_there_is_no_stream() -> None:
     one = Listening(reply(200, {}))
     await one.stream.run()
     assert (len(one.door.asked), one.errors) == (1, [])
@@ -319,7 +321,7 @@ async def test_a_refused_reconnection_counts_as_a_failure(
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-async def test_a_stream_is_requested_again_if_the_refusal_was_resolved(
+async def test_a_refused_stream_is_requested_again_if_the_refusal_was_resolved(
     virtual_time: VirtualTime, status: int
 ) -> None:
     first = ended({"n": 1}, id="a", retry="10")
@@ -330,13 +332,13 @@ async def test_a_stream_is_requested_again_if_the_refusal_was_resolved(
     assert (len(one.events), one.errors, one.stream.mending) == (2, [], False)
 
 
-async def test_a_stream_is_not_requested_again_after_an_unresolved_refusal() -> None:
+async def test_a_refused_stream_is_not_requested_again_after_an_unresolved_refusal() -> None:
     one = Listening(reply(403))
     await one.stream.run()
     assert (one.refused, len(one.door.asked), one.errors) == ([403], 1, [])
 
 
-async def test_an_unresolved_refusal_is_an_error_if_the_stream_was_open(
+async def test_an_unresolved_refusal_raises_an_error_if_the_stream_was_open_before(
     virtual_time: VirtualTime,
 ) -> None:
     one = Listening(ended({"n": 1}), reply(403), reply(405))
@@ -346,7 +348,7 @@ async def test_an_unresolved_refusal_is_an_error_if_the_stream_was_open(
     assert (error.status, one.refused, len(one.door.asked)) == (403, [403], 3)
 
 
-async def test_an_exception_of_the_refusal_handler_ends_the_stream() -> None:
+async def test_an_exception_in_the_refusal_handler_ends_the_stream() -> None:
     one = Listening(reply(401), mends=ValueError("boom"))
     with pytest.raises(ValueError, match="boom"):
         await one.stream.run()
@@ -355,7 +357,7 @@ async def test_an_exception_of_the_refusal_handler_ends_the_stream() -> None:
 
 
 @pytest.mark.usefixtures("no_jitter")
-async def test_the_retry_field_sets_the_delay(virtual_time: VirtualTime) -> None:
+async def test_the_retry_field_sets_the_reconnection_delay(virtual_time: VirtualTime) -> None:
     too_long = ended("x" * 2000, id="a")
     one = Listening(ended({}, retry="3000"), too_long, reply(405))
     await one.stream.run()
@@ -364,7 +366,7 @@ async def test_the_retry_field_sets_the_delay(virtual_time: VirtualTime) -> None
     assert isinstance(one.events[1], EventTooLong)
 
 
-async def test_settled_is_set_when_the_stream_opens() -> None:
+async def test_the_settled_event_is_set_when_the_stream_opens() -> None:
     one = Listening(made := stream())
     running = asyncio.create_task(one.stream.run())
     assert not one.stream.settled.is_set()
@@ -438,7 +440,7 @@ async def test_opening_waits_until_the_stream_is_settled_or_times_out(
     assert not one.listener.active
 
 
-async def test_a_stream_is_opened_in_the_new_session() -> None:
+async def test_reopen_replaces_an_open_listening_stream() -> None:
     one = Sessions()
     one.listener.reopen()
     assert one.streams == [], "not listening before"

@@ -24,7 +24,7 @@ from tests.support.scripted_http_server import (
 
 @pytest.mark.covers("HTT-04", "SSE-02", "SSE-07")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_messages_of_a_stream_are_delivered_as_they_arrive(era: str) -> None:
+async def test_messages_of_an_event_stream_are_delivered_as_they_arrive(era: str) -> None:
     go_on = asyncio.Event()
 
     async def rest(call: Call) -> None:
@@ -94,7 +94,7 @@ async def test_responses_may_arrive_on_other_streams_and_in_batches() -> None:
         assert [json.loads(bytes(r)) for r in results] == [{"of": 2}, {"of": 3}, {"of": 4}]
 
 
-async def test_an_endless_event_is_refused_without_being_buffered() -> None:
+async def test_an_endless_event_is_rejected_without_being_buffered() -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         await call.chunk(b'data: {"x":"')
@@ -137,7 +137,7 @@ async def test_fragments_of_a_result_are_joined() -> None:
 
 
 @pytest.mark.covers("SSE-05")
-async def test_fragments_without_an_end_are_attached_to_the_error() -> None:
+async def test_fragments_without_a_final_event_are_attached_to_the_error() -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         await call.event({"content": [{"type": "text", "text": "a"}]}, event="result")
@@ -153,7 +153,7 @@ async def test_fragments_without_an_end_are_attached_to_the_error() -> None:
 
 
 @pytest.mark.covers("SSE-04")
-async def test_an_error_event_is_the_error_response() -> None:
+async def test_an_error_event_after_fragments_is_the_error_response() -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         error = {"code": 7, "message": "broken", "data": [1]}

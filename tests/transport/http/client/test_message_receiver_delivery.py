@@ -44,7 +44,7 @@ class Receiving:
         return posted
 
 
-def test_messages_received_before_begin_are_delivered_once_and_in_order() -> None:
+def test_messages_received_before_run_are_delivered_once_and_in_order() -> None:
     one = Receiving(begun=False)
     notes = [Notification(f"notifications/{number}") for number in range(3)]
     for note in notes:
@@ -85,7 +85,7 @@ def test_responses_in_a_batch_settle_their_requests() -> None:
     assert len(one.succeeded) == 1
 
 
-def test_a_server_request_on_the_stream_of_a_request_belongs_to_it() -> None:
+def test_a_server_request_belongs_to_the_request_on_whose_stream_it_arrives() -> None:
     one = Receiving()
     one.receiver.receive_event(Event(event="message", data=QUESTION), one.posted)
     one.receiver.receive_event(Event(event="message", data=QUESTION))
@@ -102,7 +102,7 @@ def test_a_server_request_on_the_stream_of_a_request_belongs_to_it() -> None:
     [Event(event="message", data=b""), Event(event="strange", data=ANSWER)],
     ids=["empty", "strange"],
 )
-def test_empty_and_unknown_events_are_ignored(event: Event) -> None:
+def test_events_without_data_and_of_unknown_types_are_ignored(event: Event) -> None:
     one = Receiving()
     one.receiver.receive_event(event, one.posted)
     one.receiver.receive_event(event)

@@ -19,7 +19,7 @@ from tests.support.scripted_door import Asked, ScriptedDoor, reply
 
 
 class OldChannel:
-    """A stand-in for the channel of 2024-11-05."""
+    """A stand-in for the channel of HTTP+SSE (2024-11-05)."""
 
     context = TransportContext(transport_type="sse")
 
@@ -89,7 +89,7 @@ HELLO = Request(1, "initialize")
 
 
 @pytest.mark.parametrize("status", [400, 404, 405])
-async def test_a_refused_initialize_is_sent_over_http_sse(
+async def test_a_refused_initialize_is_sent_again_over_http_sse(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     one = Scene(monkeypatch, status, old := OldChannel())
@@ -167,7 +167,7 @@ async def test_initialize_is_lost_if_the_legacy_channel_is_already_closed(
     await one.close()
 
 
-async def test_closing_cancels_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_the_channel_cancels_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Scene(monkeypatch, 405, OldChannel())
     searching = asyncio.Event()
 

@@ -12,7 +12,9 @@ from tests.support.virtual_time import VirtualTime
 pytestmark = pytest.mark.covers("RPC-14")
 
 
-async def test_the_envelope_is_returned_unchanged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_single_call_returns_the_response_envelope_unchanged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def handle(call: Call) -> None:
         envelope = {"jsonrpc": "2.0", "id": 1, "error": {"code": 7, "message": "x"}, "more": 1}
         await call.json(envelope, Mcp_Session_Id="s2")
@@ -31,7 +33,7 @@ async def test_the_envelope_is_returned_unchanged(caplog: pytest.LogCaptureFixtu
     assert "hidden-thing" not in caplog.text
 
 
-async def test_the_response_may_be_an_event() -> None:
+async def test_the_response_to_a_single_call_may_be_an_event() -> None:
     async def handle(call: Call) -> None:
         await call.begin_events()
         await call.event({"jsonrpc": "2.0", "method": "notifications/message"})
@@ -54,7 +56,9 @@ async def test_an_error_status_raises_an_http_error() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b"\xff"])
-async def test_an_invalid_body_is_a_parse_error(body: bytes) -> None:
+async def test_a_single_call_with_an_invalid_response_body_raises_a_parse_error(
+    body: bytes,
+) -> None:
     async def handle(call: Call) -> None:
         await call.answer(200, body)
 
@@ -63,7 +67,7 @@ async def test_an_invalid_body_is_a_parse_error(body: bytes) -> None:
             await call_mcp(server.url, "x")
 
 
-async def test_calls_time_out_and_can_be_cancelled() -> None:
+async def test_single_calls_time_out_and_can_be_cancelled() -> None:
     async def handle(call: Call) -> None:
         await call.gone()
 
@@ -80,7 +84,7 @@ async def test_calls_time_out_and_can_be_cancelled() -> None:
         await call_mcp(url, "x")
 
 
-async def test_connections_are_closed_and_optional_members_are_omitted() -> None:
+async def test_a_single_call_closes_its_connection_after_a_json_or_stream_response() -> None:
     async def handle(call: Call) -> None:
         if call.rpc == "stream":
             await call.begin_events()
@@ -94,7 +98,7 @@ async def test_connections_are_closed_and_optional_members_are_omitted() -> None
     async with raw_server(handle) as server, asyncio.timeout(5):
         answer = await call_mcp(server.url, "plain", session_id="s1")
         assert answer == {"jsonrpc": "2.0", "id": 1, "result": {}}
-        assert answer.session_id == "s1", "the id passed in"
+        assert answer.session_id == "s1", "the session id that was passed in"
         answer = await call_mcp(server.url, "stream")
         assert answer["error"] == {"code": 1, "message": "no"}
         assert answer.session_id is None
@@ -107,7 +111,9 @@ async def test_connections_are_closed_and_optional_members_are_omitted() -> None
 
 
 @pytest.mark.parametrize("stream", [b"", b"data: {}\n\n", b"data: [1]\n\n", b": hi\n\n"])
-async def test_a_stream_without_a_response_is_a_parse_error(stream: bytes) -> None:
+async def test_a_single_call_raises_a_parse_error_if_the_stream_has_no_response(
+    stream: bytes,
+) -> None:
     async def handle(call: Call) -> None:
         await call.begin_events()
         if stream:
@@ -120,7 +126,7 @@ async def test_a_stream_without_a_response_is_a_parse_error(stream: bytes) -> No
     assert failed.value.code == -32700
 
 
-async def test_a_call_times_out_after_one_minute(virtual_time: VirtualTime) -> None:
+async def test_a_single_call_times_out_after_one_minute(virtual_time: VirtualTime) -> None:
     async def never(*args: object) -> HttpResponse:
         await asyncio.Event().wait()
         raise AssertionError

@@ -33,7 +33,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.covers("HTT-10")
-async def test_a_notification_times_out() -> None:
+async def test_sending_a_notification_times_out_without_a_response() -> None:
     async def rest(call: Call) -> None:
         await call.gone()
 
@@ -68,7 +68,7 @@ async def test_requests_wait_for_earlier_notifications() -> None:
 
 @pytest.mark.covers("HTT-16")
 async def test_a_full_pool_does_not_block_responses_and_cancellations() -> None:
-    """Ten calls wait for responses that the client has to send."""
+    """Nine calls wait for responses of the client, and the pool has three connections."""
     answers = asyncio.Queue[Any]()
 
     async def rest(call: Call) -> None:
@@ -113,7 +113,7 @@ async def test_concurrent_calls_are_limited_and_reuse_connections() -> None:
 
 
 @pytest.mark.covers("TRN-13")
-async def test_senders_wait_above_the_high_water_mark() -> None:
+async def test_senders_wait_above_the_high_water_mark_of_the_queue() -> None:
     go_on = asyncio.Event()
 
     async def rest(call: Call) -> None:
@@ -184,7 +184,7 @@ async def test_a_handshake_request_is_cancelled_by_a_notification_and_closing_it
         assert len(server.of("tools/call")) == 1
 
 
-async def test_a_subscription_is_not_counted_and_ends_when_it_is_cancelled() -> None:
+async def test_a_subscription_does_not_count_as_a_call_and_ends_when_it_is_cancelled() -> None:
     hung_up = asyncio.Event()
 
     async def rest(call: Call) -> None:
@@ -313,7 +313,7 @@ async def test_messages_wait_for_an_earlier_notification() -> None:
         one.channel.send(Success(9, Raw(b"{}")))
         one.channel.send_success(8, b"{}")
         await turns()
-        assert rpcs(one) == ["first", "POST", "POST"], "responses do not wait"
+        assert rpcs(one) == ["first", "POST", "POST"], "responses do not wait for notifications"
         held.release.release()
         await turns()
         assert rpcs(one)[3:] == ["second", "tools/list"]
@@ -354,7 +354,7 @@ async def test_the_listening_stream_opens_after_initialized(listen: bool, listen
         assert rpcs(one).count("GET") == listens
 
 
-async def test_a_refused_message_is_reported() -> None:
+async def test_a_refused_message_is_reported_to_on_error() -> None:
     async def refuse(asked: Asked) -> HttpResponse:
         return reply(400, b"no")
 
@@ -365,7 +365,7 @@ async def test_a_refused_message_is_reported() -> None:
         assert [str(error) for error in one.errors] == ["HTTP 400: no", "HTTP 400: no"]
 
 
-async def test_a_message_not_accepted_within_30_seconds_is_reported(
+async def test_a_message_that_is_not_accepted_within_30_seconds_is_reported(
     virtual_time: VirtualTime,
 ) -> None:
     async with ScriptedChannel.over(Held("first", "POST")) as one:
@@ -401,7 +401,7 @@ async def test_calls_wait_for_a_slot_and_other_messages_do_not() -> None:
         assert len(one.delivered) == 8
 
 
-async def test_a_request_that_fails_locally_is_lost_and_frees_its_slot() -> None:
+async def test_a_request_that_cannot_be_sent_fails_and_frees_its_slot() -> None:
     async def boom(asked: Asked) -> HttpResponse:
         if asked.rpc == "tools/call":
             raise ValueError("boom")
@@ -432,7 +432,7 @@ def cancelled(request_id: int) -> Notification:
         ("stateless", "unknown", False),
     ],
 )
-async def test_only_sent_handshake_requests_are_cancelled_by_notification(
+async def test_only_handshake_requests_that_were_sent_are_cancelled_by_notification(
     era: str, method: str, told: bool
 ) -> None:
     async with ScriptedChannel.over(Held("tools/call"), pool_size=1, listen=False) as one:
@@ -450,7 +450,7 @@ async def test_only_sent_handshake_requests_are_cancelled_by_notification(
         assert one.delivered == []
 
 
-async def test_server_requests_of_a_cancelled_request_are_cancelled() -> None:
+async def test_server_requests_that_belong_to_a_cancelled_request_are_cancelled() -> None:
     made = stream()
 
     async def answer(asked: Asked) -> HttpResponse:
@@ -514,7 +514,7 @@ async def test_slots_are_assigned_in_order_and_waiting_bytes_are_counted() -> No
     posted = PendingPost(Request(1, "x"), read_params_head(UNSET))
     limit.release_post(posted)
     await asyncio.sleep(0)
-    assert not waiting[0].done(), "the other one had no slot"
+    assert not waiting[0].done(), "a post that holds no slot frees none"
     posted.counted = True
     limit.release_post(posted)
     limit.release_post(posted)
@@ -522,12 +522,12 @@ async def test_slots_are_assigned_in_order_and_waiting_bytes_are_counted() -> No
     assert posted.counted is False
     third = asyncio.create_task(limit.take(1))
     await asyncio.sleep(0)
-    assert not third.done(), "one slot was freed, not two"
+    assert not third.done(), "releasing a post twice frees one slot"
     third.cancel()
     await asyncio.wait((third,))
 
 
-async def test_drain_raises_when_the_limit_is_closed() -> None:
+async def test_drain_raises_when_the_queue_is_closed() -> None:
     limit = ConcurrencyLimit(1)
     await limit.take(1)
     waiting = asyncio.create_task(limit.take(HIGH_WATER + 1))
@@ -591,7 +591,7 @@ async def test_closing_waits_one_second_for_unsent_messages(virtual_time: Virtua
         assert one.errors == []
 
 
-async def test_closing_terminates_the_session() -> None:
+async def test_closing_the_channel_terminates_the_session() -> None:
     async with ScriptedChannel.over(Held(), listen=False) as one:
         await shake(one)
         assert one.channel.session_id == "s"

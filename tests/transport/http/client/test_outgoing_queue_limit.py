@@ -1,4 +1,4 @@
-"""The limit of concurrent calls and of the bytes that wait for them."""
+"""Limits on concurrent calls and on the bytes of waiting messages."""
 
 import asyncio
 
@@ -65,7 +65,7 @@ async def test_the_queue_is_congested_above_the_high_water_mark() -> None:
     assert limit._waiting == 0
 
 
-async def test_drain_raises_on_a_closed_queue() -> None:
+async def test_drain_raises_on_a_closed_outgoing_queue() -> None:
     limit = ConcurrencyLimit(1)
     await limit.take(1)
     tasks = await waiting(limit, HIGH_WATER + 1)
@@ -88,7 +88,7 @@ async def test_drain_raises_on_a_closed_queue() -> None:
     [(b"{}", None), (b'{"_meta":{}}', None), (STATELESS, "2026-07-28")],
     ids=["no meta", "empty meta", "stateless"],
 )
-def test_a_request_with_a_version_in_its_metadata_is_stateless(
+def test_a_request_with_a_protocol_version_in_its_metadata_is_stateless(
     params: bytes, version: str | None
 ) -> None:
     posted = post(params)

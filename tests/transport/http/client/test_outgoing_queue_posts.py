@@ -1,4 +1,4 @@
-"""POSTs that a server accepts or refuses."""
+"""POSTs that a server accepts or refuses, and their errors."""
 
 import asyncio
 from typing import Any
@@ -51,7 +51,7 @@ async def test_any_2xx_status_accepts_a_notification() -> None:
 
 
 @pytest.mark.covers("HTT-11")
-async def test_an_error_status_is_an_http_error() -> None:
+async def test_an_error_status_is_raised_as_an_http_error() -> None:
     async def rest(call: Call) -> None:
         headers = {"WWW_Authenticate": 'Bearer realm="x"', "Mcp_Auth_Server": "https://a.example"}
         await call.answer(401, "who are you?", **headers)
@@ -83,7 +83,7 @@ async def test_a_json_rpc_error_is_read_with_any_status(status: int, request_id:
         await call.json(envelope, status)
 
     if status == 200 and request_id == "server-error":
-        return  # a response to another request
+        return  # a response whose id belongs to another request
     async with (
         raw_server(handshake_server(rest, session=None)) as server,
         connected(server.url) as (peer, _),
@@ -94,7 +94,7 @@ async def test_a_json_rpc_error_is_read_with_any_status(status: int, request_id:
 
 
 @pytest.mark.covers("HTT-20")
-async def test_an_http_error_has_the_seconds_of_retry_after() -> None:
+async def test_an_http_error_has_the_delay_from_the_retry_after_header() -> None:
     async def rest(call: Call) -> None:
         await call.answer(429, "slowly", Retry_After="7")
 
@@ -172,6 +172,20 @@ async def test_a_notification_not_accepted_in_time_raises_a_timeout(
 ERROR = {"jsonrpc": "2.0", "id": None, "error": {"code": -7, "message": "no"}}
 
 
+@pytest.mark.parametrize("status", [400, 403])
+async def test_a_403_is_no_response_to_a_probe(status: int) -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        return reply(status, ERROR)
+
+    async with ScriptedChannel.over(answer) as one:
+        one.channel.send(Request(5, "server/discover"))
+        item = await one.got()
+        if status == 403:
+            assert (type(item.error), item.error.status) == (HttpError, 403)
+        else:
+            assert (item.id, item.code) == (5, -7)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "headers", "http"),
     [
@@ -185,7 +199,7 @@ ERROR = {"jsonrpc": "2.0", "id": None, "error": {"code": -7, "message": "no"}}
     ],
     ids=["400", "403", "403 authenticate", "401", "no envelope", "500", "404"],
 )
-async def test_refusals_without_a_json_rpc_error_are_http_errors(
+async def test_refusals_without_a_json_rpc_error_are_raised_as_http_errors(
     status: int, body: Any, headers: dict[str, str], http: bool
 ) -> None:
     async def answer(asked: Asked) -> HttpResponse:

@@ -36,7 +36,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.covers("HTT-04")
-async def test_a_stream_is_closed_if_it_continues_after_the_response() -> None:
+async def test_a_stream_that_stays_open_after_its_response_is_closed_by_the_client() -> None:
     hung_up = asyncio.Event()
 
     async def rest(call: Call) -> None:
@@ -60,7 +60,9 @@ async def test_a_stream_is_closed_if_it_continues_after_the_response() -> None:
 @pytest.mark.parametrize(
     ("body", "kind"), [(b"<html>hello", "text/html"), (b'{"jsonrpc":', "application/json")]
 )
-async def test_an_invalid_json_body_is_a_parse_error(body: bytes, kind: str) -> None:
+async def test_an_invalid_json_body_fails_the_request_with_a_parse_error(
+    body: bytes, kind: str
+) -> None:
     async def rest(call: Call) -> None:
         await call.answer(200, body, Content_Type=kind)
 
@@ -88,7 +90,7 @@ async def test_json_with_another_content_type_is_read() -> None:
 
 @pytest.mark.covers("HTT-05")
 @pytest.mark.parametrize("how", ["end", "cut", "character"])
-async def test_a_stateless_stream_without_a_response_loses_the_request(how: str) -> None:
+async def test_a_request_fails_if_its_stateless_stream_ends_without_a_response(how: str) -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         await call.chunk(b"id: 1\nretry: 1\ndata: \n\n")
@@ -123,7 +125,7 @@ async def test_a_broken_handshake_stream_is_resumed() -> None:
             await call.chunk(b"id: s_0\nretry: 60\ndata: \n\n")
             await call.event(progress(1), id="s_1")
             data = 'data: {"grü'.encode()
-            await call.chunk(data[:-1])  # in the middle of a character
+            await call.chunk(data[:-1])  # cut in the middle of a UTF-8 character
             call.cut()
         elif len(server.of("GET")) <= 2:
             cuts.append(asyncio.get_running_loop().time())
@@ -147,7 +149,7 @@ async def test_a_broken_handshake_stream_is_resumed() -> None:
     ):
         began = asyncio.get_running_loop().time()
         assert bytes(await peer.request("tools/call", {"name": "x"})) == b'{"late": true}'
-        assert cuts[0] - began >= 0.06  # as long as the server requested
+        assert cuts[0] - began >= 0.06  # the delay that the server requested with `retry`
         seen = [call.headers["last-event-id"] for call in server.of("GET")]
         assert seen == ["s_1", "s_1", "s_1", "s_2"]
         assert server.of("GET")[0].headers["mcp-session-id"] == SESSION
@@ -157,7 +159,7 @@ async def test_a_broken_handshake_stream_is_resumed() -> None:
 
 @pytest.mark.covers("HTT-05")
 @pytest.mark.parametrize("ids", [True, False])
-async def test_a_stream_that_cannot_be_resumed_loses_the_request(ids: bool) -> None:
+async def test_a_request_fails_if_its_stream_cannot_be_resumed(ids: bool) -> None:
     async def rest(call: Call) -> None:
         if call.rpc == "tools/call":
             await call.begin_events()
@@ -176,7 +178,7 @@ async def test_a_stream_that_cannot_be_resumed_loses_the_request(ids: bool) -> N
         assert len(server.of("tools/call")) == 1
 
 
-async def test_an_empty_body_is_not_a_response() -> None:
+async def test_a_request_fails_if_the_response_body_is_empty_and_no_stream_is_open() -> None:
     async def rest(call: Call) -> None:
         await call.accept()
 
@@ -228,7 +230,9 @@ async def test_a_stream_that_decompresses_above_the_limit_is_refused() -> None:
     ],
     ids=["notification", "another response"],
 )
-async def test_a_body_without_the_response_loses_the_request(message: dict[str, object]) -> None:
+async def test_a_request_fails_if_the_response_body_contains_no_response_to_it(
+    message: dict[str, object],
+) -> None:
     async def rest(call: Call) -> None:
         await call.answer(200, json.dumps(message), Content_Type="application/json")
 
@@ -241,7 +245,7 @@ async def test_a_body_without_the_response_loses_the_request(message: dict[str, 
         assert peer.connected
 
 
-async def test_an_error_without_an_id_is_the_response() -> None:
+async def test_an_error_without_an_id_is_treated_as_the_response() -> None:
     async def rest(call: Call) -> None:
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": -5, "message": "no"}}
         await call.answer(200, json.dumps(error), Content_Type="application/json")
@@ -340,7 +344,9 @@ def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("version", "stateless"), [(None, False), ("2026-07-28", True)], ids=["handshake", "stateless"]
 )
-def test_a_request_with_a_version_is_stateless(version: str | None, stateless: bool) -> None:
+def test_a_request_with_a_protocol_version_is_stateless(
+    version: str | None, stateless: bool
+) -> None:
     posted = Reader(stateless=stateless).posted
     assert (posted.version, posted.stateless) == (version, stateless)
     assert (posted.answered, posted.sent, posted.streaming, posted.counted) == (False,) * 4
@@ -419,7 +425,9 @@ async def test_a_stream_is_resumed_after_its_last_event(virtual_time: VirtualTim
     [lambda: reply(503), lambda: ConnectFailed("no"), streamed, lambda: streamed(cut=True)],
     ids=["503", "unreachable", "empty", "cut"],
 )
-async def test_a_stream_is_not_resumed_forever(virtual_time: VirtualTime, problem: Any) -> None:
+async def test_a_stream_is_resumed_a_limited_number_of_times(
+    virtual_time: VirtualTime, problem: Any
+) -> None:
     one = Reader(*(problem() for _ in range(6)))
     begun = virtual_time.now
     with pytest.raises(NoAnswer):
@@ -456,7 +464,7 @@ async def test_a_stream_with_a_retry_field_may_be_resumed_without_limit(
 
 @pytest.mark.usefixtures("no_jitter")
 @pytest.mark.parametrize("status", [500, 503, 599])
-async def test_a_failing_server_is_not_retried_forever(
+async def test_the_number_of_retries_at_a_failing_server_is_limited(
     virtual_time: VirtualTime, status: int
 ) -> None:
     named = ({"n": 1}, {"id": "a", "retry": "100"})
@@ -476,7 +484,7 @@ async def test_a_refused_resumption_is_not_repeated(virtual_time: VirtualTime, s
     assert isinstance(lost.value.__cause__, HttpError)
 
 
-async def test_a_stream_is_not_resumed_if_the_response_arrives_on_another_one(
+async def test_a_stream_is_not_resumed_if_its_response_arrives_on_another_stream(
     virtual_time: VirtualTime,
 ) -> None:
     one = Reader()

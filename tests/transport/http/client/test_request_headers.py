@@ -190,10 +190,11 @@ async def test_concurrent_refused_requests_share_new_credentials() -> None:
     ):
         channel.on_auth_error = renew
         await asyncio.gather(*(peer.request("tools/list") for _ in range(20)))
-        assert len(asked) <= 10  # the requests in progress; the others waited for a slot
+        # Only for the ten requests in progress; other requests waited for a slot.
+        assert len(asked) <= 10
 
 
-async def test_a_failing_hook_does_not_hide_the_refusal() -> None:
+async def test_a_failing_auth_hook_does_not_hide_the_refusal() -> None:
     async def rest(call: Call) -> None:
         await call.answer(403, "no")
 

@@ -29,14 +29,14 @@ from fairlead.wire import Notification, Request, encode, failure
         (Raw(b"[]"), None),
     ],
 )
-def test_the_cancelled_id_is_read_from_the_notification(
+def test_the_id_of_the_cancelled_request_is_read_from_the_notification(
     params: Any, expected: int | str | None
 ) -> None:
     assert cancelled_id_of(Notification("notifications/cancelled", params)) == expected
 
 
 @pytest.mark.parametrize("request_id", [7, "a"])
-def test_a_cancellation_names_its_request(request_id: int | str) -> None:
+def test_a_cancellation_contains_the_id_of_its_request(request_id: int | str) -> None:
     made = cancelled_notification(request_id)
     assert made.method == "notifications/cancelled"
     assert cancelled_id_of(made) == request_id
@@ -78,14 +78,14 @@ NOT_FOUND = failure(1, -32601, "no")
         (b"", False),
     ],
 )
-def test_a_json_rpc_error_is_found_in_a_body(body: bytes, found: bool) -> None:
+def test_a_json_rpc_error_is_found_in_an_http_body(body: bytes, found: bool) -> None:
     failed = failure_in(body)
     assert (failed is not None) is found
     if failed is not None:
         assert (failed.code, failed.message) == (-32601, "no")
 
 
-def test_method_not_found_is_recognised() -> None:
+def test_a_method_not_found_error_is_recognised() -> None:
     request = Request(1, "x")
     assert is_method_not_found(NOT_FOUND, request)
     assert not is_method_not_found(None, request)

@@ -1,4 +1,4 @@
-"""Renewal of a session that the server no longer knows, with its subscriptions and log level."""
+"""Renewal of a session that the server has lost, with its subscriptions and log level."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ def make() -> MCPServer:
 
 
 class Place:
-    """A server that can be restarted at its port, without its sessions."""
+    """A server that can be restarted on the same port and then has no sessions."""
 
     def __init__(self) -> None:
         with socket.socket() as probe:
@@ -118,7 +118,7 @@ async def test_subscriptions_and_log_level_are_restored_in_a_new_session() -> No
 
 async def test_a_new_session_is_reported_as_a_change_of_watched_resources() -> None:
     async with scene() as (place, client), client.changes(uris=[NOTE]) as changes:
-        await place.start()  # changes in the meantime are unknown
+        await place.start()  # the client cannot know whether resources changed during the restart
         await client.call_tool("speak")
         change = await anext(aiter(changes))
         assert change.uri == NOTE
@@ -173,7 +173,7 @@ async def test_an_unknown_session_is_renewed_once_for_all_requests() -> None:
 
 
 @pytest.mark.covers("HTT-08")
-async def test_a_404_in_the_renewed_session_is_raised() -> None:
+async def test_a_404_response_in_the_renewed_session_is_raised() -> None:
     async def rest(call: Call) -> None:
         await call.answer(404, "who?")
 
@@ -181,13 +181,13 @@ async def test_a_404_in_the_renewed_session_is_raised() -> None:
         raw_server(handshake_server(rest)) as server,
         connected(server.url) as (peer, _),
     ):
-        # The same id again would look like a session that another request has renewed.
+        # Assigning the same id would look like a session that another request has renewed.
         with pytest.raises(HttpError, match="HTTP 404: who\\?"):
             await peer.request("tools/list")
         assert len(server.of("tools/list")) == 2
 
 
-async def test_a_404_for_an_unknown_method_is_an_error_response() -> None:
+async def test_a_404_response_with_a_json_rpc_error_does_not_renew_the_session() -> None:
     async def rest(call: Call) -> None:
         error = {"code": -32601, "message": "no such method"}
         await call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, 404)
@@ -201,7 +201,7 @@ async def test_a_404_for_an_unknown_method_is_an_error_response() -> None:
         assert len(server.of("initialize")) == 1
 
 
-async def test_a_failed_renewal_is_reported() -> None:
+async def test_the_original_404_error_is_raised_if_the_renewal_fails() -> None:
     refuse = False
 
     async def rest(call: Call) -> None:
@@ -224,7 +224,7 @@ async def test_a_failed_renewal_is_reported() -> None:
 @pytest.mark.covers("HTT-08", "HTT-13")
 @pytest.mark.parametrize("who", ["request", "listener"])
 async def test_the_listening_stream_opens_in_the_renewed_session(who: str) -> None:
-    """Listen in the new session, whichever request noticed the loss of the old one first."""
+    """Either a request or the listening stream discovers first that the old session is lost."""
     sessions: list[str] = []
     forget = asyncio.Event()
 
@@ -277,8 +277,8 @@ class Forgetful:
 
     def __init__(self) -> None:
         self.sessions: list[str] = []
-        self.introduce: list[Any] = []  # responses to `initialize` before the usual ones
-        self.restore: Any = None  # the response to restored requests
+        self.introduce: list[Any] = []  # responses to the first `initialize` requests
+        self.restore: Any = None  # the response to requests that restore session state
 
     async def __call__(self, asked: Asked) -> HttpResponse:
         if asked.rpc == "initialize":
@@ -348,7 +348,7 @@ async def test_the_handshake_is_repeated_in_the_new_session() -> None:
 
 
 @pytest.mark.parametrize("how", ["stream", "no stream"])
-async def test_other_messages_during_the_renewal_are_delivered(how: str) -> None:
+async def test_other_messages_received_during_the_renewal_are_delivered(how: str) -> None:
     made = stream()
 
     async def introduce(asked: Asked) -> HttpResponse:
@@ -373,7 +373,7 @@ async def test_other_messages_during_the_renewal_are_delivered(how: str) -> None
             for _ in range(20):
                 await asyncio.sleep(0)
             assert "renewal-1" not in [getattr(item, "id", None) for item in one.delivered]
-            assert made.dropped, "the rest of the stream is not read"
+            assert made.dropped, "the stream is closed after the response"
         else:
             assert item.id == 2
 
@@ -466,7 +466,7 @@ async def test_closing_during_a_renewal_reports_no_error() -> None:
         assert one.door.closed
 
 
-async def test_an_exception_of_on_renewed_does_not_affect_the_request() -> None:
+async def test_an_exception_in_the_on_renewed_hook_does_not_affect_the_request() -> None:
     def boom() -> None:
         raise ValueError("boom")
 
@@ -478,7 +478,7 @@ async def test_an_exception_of_on_renewed_does_not_affect_the_request() -> None:
         assert (await one.got()).id == 2
 
 
-async def test_a_session_renewed_in_the_meantime_is_used() -> None:
+async def test_a_request_uses_a_session_that_was_renewed_in_the_meantime() -> None:
     server, both, late = Forgetful(), asyncio.Event(), asyncio.Event()
 
     async def answer(asked: Asked) -> HttpResponse:

@@ -16,12 +16,12 @@ def rest(state: RestorableState) -> list[tuple[str, object]]:
     return [(one.method, one.params) for one in state.rest()]
 
 
-def test_an_empty_state_restores_nothing() -> None:
+def test_an_empty_session_state_restores_no_requests() -> None:
     assert RestorableState().introduction() is None
     assert list(RestorableState().rest()) == []
 
 
-def test_restored_requests_have_new_ids() -> None:
+def test_requests_that_restore_a_session_have_new_ids() -> None:
     state = RestorableState(HELLO)
     assert state.introduction() == Request("renewal-1", "initialize", HELLO.params)
     assert state.introduction() == Request("renewal-2", "initialize", HELLO.params)

@@ -30,15 +30,15 @@ RESULT = {
     "serverInfo": {"name": "raw", "version": "1"},
 }
 
-# Where the opening of a session stops until the client has begun to close.
-PLACES = ["before the head", "before the answer", "in the middle of it", "before the rest"]
+# Points at which the server pauses the handshake until the client has begun to close.
+PLACES = ["before the head", "before the answer", "inside the answer", "after the answer"]
 
 
 class Counter:
-    """A server that counts its sessions and stops while it opens the one with the given number."""
+    """A server that counts its sessions and pauses while it opens session `number`."""
 
     def __init__(self, place: str, number: int) -> None:
-        self.there = asyncio.Event()  # set when the server has stopped
+        self.there = asyncio.Event()  # set when the server has paused
         self.leaving = asyncio.Event()  # set to let the server continue
         self.open: set[str] = set()
         self.given = 0
@@ -57,7 +57,7 @@ class Counter:
         elif call.rpc == "GET":
             await call.answer(405)
         elif call.rpc.startswith("notifications/"):
-            await self._stop("before the rest")
+            await self._stop("after the answer")
             await call.accept()
         else:
             await call.result({})
@@ -71,7 +71,7 @@ class Counter:
         await self._stop("before the answer")
         answer = {"jsonrpc": "2.0", "id": call.message["id"], "result": RESULT}
         await call.chunk(b"data: ")
-        await self._stop("in the middle of it")
+        await self._stop("inside the answer")
         await call.chunk(json.dumps(answer).encode() + b"\n\n")
         await call.end()
 
@@ -82,7 +82,7 @@ class Counter:
 
 
 async def leave(counter: Counter, close: Callable[[], Awaitable[Any]]) -> None:
-    """Close the client where the server has stopped, and let the server continue."""
+    """Close the client while the server is paused, then let the server continue."""
     async with asyncio.timeout(LIMIT):
         await counter.there.wait()
         closing = asyncio.ensure_future(close())
@@ -112,7 +112,7 @@ async def test_closing_while_connecting_terminates_the_session(place: str) -> No
     async with raw_server(counter) as server, peer_over(HttpChannel(server.url)) as peer:
         opening = asyncio.ensure_future(shake_hands(peer))
         await leave(counter, peer.close)
-        # the handshake is already complete at the last place
+        # With "after the answer", the handshake is already complete.
         with contextlib.suppress(ChannelClosed):
             await opening
         assert counter.given == 1
@@ -163,7 +163,7 @@ async def test_cancelling_a_client_during_a_renewal_terminates_the_new_session()
 
 
 @pytest.mark.parametrize("number", [1, 2])
-async def test_closing_does_not_wait_long_for_a_server_that_never_responds(number: int) -> None:
+async def test_closing_waits_a_limited_time_for_a_server_that_never_responds(number: int) -> None:
     counter = Counter("before the head", number)
     async with raw_server(counter) as server, peer_over(HttpChannel(server.url)) as peer:
 
@@ -181,7 +181,7 @@ async def test_closing_does_not_wait_long_for_a_server_that_never_responds(numbe
             await talking
 
 
-async def test_closing_does_not_wait_for_an_unsent_initialize() -> None:
+async def test_closing_does_not_wait_for_an_initialize_request_that_was_not_sent() -> None:
     """An unanswered TLS handshake sends no request, so no session must be ended."""
     greeted, left = asyncio.Event(), asyncio.Event()
 
@@ -233,7 +233,7 @@ async def test_a_cancelled_initialize_is_awaited_for_two_seconds(
     assert [asked.headers["mcp-session-id"] for asked in door.of("DELETE")] == ended
 
 
-async def test_an_unsent_initialize_is_not_awaited(
+async def test_an_initialize_request_that_was_not_sent_is_not_awaited(
     virtual_time: VirtualTime,
 ) -> None:
     async def answer(asked: Asked) -> HttpResponse:
@@ -252,7 +252,7 @@ async def test_an_unsent_initialize_is_not_awaited(
 
 
 @pytest.mark.parametrize("given", [None, "s"])
-async def test_only_an_assigned_session_is_terminated(given: str | None) -> None:
+async def test_a_delete_request_is_sent_only_for_an_assigned_session(given: str | None) -> None:
     async def answer(asked: Asked) -> HttpResponse:
         return reply(200, **({"Mcp_Session_Id": given} if given else {}))
 
@@ -263,7 +263,7 @@ async def test_only_an_assigned_session_is_terminated(given: str | None) -> None
     assert len(door.of("DELETE")) == (given is not None)
 
 
-async def test_the_delete_times_out_after_two_seconds(virtual_time: VirtualTime) -> None:
+async def test_the_delete_request_times_out_after_two_seconds(virtual_time: VirtualTime) -> None:
     async def answer(asked: Asked) -> HttpResponse:
         await asyncio.sleep(100)
         return reply(200)
@@ -275,7 +275,7 @@ async def test_the_delete_times_out_after_two_seconds(virtual_time: VirtualTime)
     assert virtual_time.now - begun == pytest.approx(2.0)
 
 
-async def test_a_failed_delete_is_ignored() -> None:
+async def test_a_failed_delete_request_is_ignored() -> None:
     async def answer(asked: Asked) -> HttpResponse:
         raise ChannelClosed("gone")
 

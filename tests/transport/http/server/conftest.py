@@ -1,4 +1,4 @@
-"""Fixture that runs tests over both paths to an endpoint."""
+"""Fixture that runs a test with the fast path and with the ASGI path of an endpoint."""
 
 from typing import Any
 

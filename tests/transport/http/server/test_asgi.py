@@ -72,7 +72,7 @@ def test_json_bodies_are_recognised_by_their_content_type(kind: str | None, expe
         ({b"content-length": b"0", b"transfer-encoding": b"chunked"}, True),
     ],
 )
-def test_the_headers_declare_whether_a_body_follows(
+def test_the_headers_indicate_whether_a_body_follows(
     headers: dict[bytes, bytes], expected: bool
 ) -> None:
     assert has_body(headers) is expected
@@ -85,7 +85,7 @@ def test_headers_are_case_insensitive() -> None:
         headers["c"]
 
 
-async def test_a_call_has_the_data_of_its_scope() -> None:
+async def test_a_call_has_the_attributes_of_its_asgi_scope() -> None:
     call = Call(x_a="1")
     assert (call.method, call.path, call.client, call.server) == ("POST", "/mcp", "10.0.0.1", None)
     assert (call.gone, call.started, call.body_timeout) == (False, False, 30)
@@ -128,7 +128,7 @@ async def test_a_body_is_read_up_to_its_limit(
         assert await call.body(limit) == body
 
 
-async def test_a_disconnect_before_the_end_of_the_body_is_an_error() -> None:
+async def test_a_disconnect_before_the_end_of_the_body_raises_an_error() -> None:
     with pytest.raises(ChannelClosed, match="the client disconnected"):
         await Call(part(b"a", True), GONE).body(9)
 
@@ -145,7 +145,7 @@ async def test_the_timeout_of_a_body_grows_with_its_size(
     assert BODY_TIMEOUT.hits == hits + 1
 
 
-async def test_the_body_timeout_is_disabled_if_the_server_has_one(
+async def test_the_body_timeout_is_disabled_if_the_asgi_server_measures_it(
     virtual_time: VirtualTime,
 ) -> None:
     call = Call(scope={BODY_TIMED: True})
@@ -193,7 +193,7 @@ async def test_a_response_has_the_headers_that_its_body_needs() -> None:
         ),
     ],
 )
-async def test_errors_are_sent_as_plain_text(
+async def test_http_errors_are_sent_as_plain_text(
     how: str, status: int, text: str, header: tuple[bytes, bytes]
 ) -> None:
     call = Call()
@@ -204,7 +204,7 @@ async def test_errors_are_sent_as_plain_text(
     assert (b"content-type", b"text/plain; charset=utf-8") in start["headers"]
 
 
-async def test_give_up_ends_an_open_stream() -> None:
+async def test_give_up_ends_a_stream_that_was_already_opened() -> None:
     call = Call()
     call.extra = ((b"x-own", b"1"),)
     await call.open_stream()
@@ -239,7 +239,7 @@ class Watched:
         await self.slow.wait()
 
 
-async def test_a_disconnect_is_reported(virtual_time: VirtualTime) -> None:
+async def test_a_client_disconnect_is_reported_to_the_callback(virtual_time: VirtualTime) -> None:
     watched = Watched()
     watched.call.events.put_nowait(part(b"", False))
     watched.call.events.put_nowait(GONE)
@@ -260,10 +260,10 @@ async def test_heartbeats_are_sent_at_an_interval_until_unwatch(virtual_time: Vi
     assert len(watched.beats) == 3
     watched.call.events.put_nowait(GONE)
     await asyncio.sleep(1)
-    assert (watched.left, watched.call.gone) == (0, False), "the watch has ended"
+    assert (watched.left, watched.call.gone) == (0, False), "disconnects are ignored after unwatch"
 
 
-async def test_no_heartbeat_is_sent_while_the_previous_one_is_unread(
+async def test_no_heartbeat_is_sent_while_the_previous_heartbeat_is_unread(
     virtual_time: VirtualTime,
 ) -> None:
     watched = Watched(every=15)
@@ -276,7 +276,7 @@ async def test_no_heartbeat_is_sent_while_the_previous_one_is_unread(
     watched.call.unwatch()
 
 
-async def test_a_short_call_is_not_watched(virtual_time: VirtualTime) -> None:
+async def test_a_call_that_ends_immediately_is_not_watched(virtual_time: VirtualTime) -> None:
     watched = Watched(every=1)
     watched.call.events.put_nowait(GONE)
     watched.call.unwatch()

@@ -1,4 +1,4 @@
-"""Admission of requests to an endpoint, and its methods."""
+"""Admission of requests to an endpoint, and the HTTP methods it supports."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ async def test_foreign_hosts_and_origins_are_refused(
             assert "allowed_" in answer.json["error"]["message"]
 
 
-async def test_an_allowed_host_is_served() -> None:
+async def test_a_request_with_an_allowed_host_is_served() -> None:
     async with serving(make_server(), allowed_hosts=("mcp.example",)) as web:
         answer = await web.stateless("server/discover", headers={"Host": "mcp.example"})
         assert answer.status == 200
@@ -42,7 +42,7 @@ async def test_an_allowed_host_is_served() -> None:
 
 
 @pytest.mark.covers("SRV-46")
-async def test_only_pages_of_allowed_origins_may_read_responses() -> None:
+async def test_only_pages_from_allowed_origins_may_read_responses() -> None:
     async with serving(make_server(), allowed_origins=("https://app.example",)) as web:
         asks = {"Origin": "https://app.example", "Access-Control-Request-Headers": "mcp-method"}
         async with web.http.options(web.url, headers=asks) as response:
@@ -56,7 +56,7 @@ async def test_only_pages_of_allowed_origins_may_read_responses() -> None:
 
 
 @pytest.mark.covers("SRV-47")
-async def test_a_token_protects_every_method(options: dict[str, Any]) -> None:
+async def test_every_method_requires_the_configured_token(options: dict[str, Any]) -> None:
     async with serving(make_server(), auth_token="s3cret", **options) as web:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic s3cret"}):
             answer = await web.stateless("server/discover", headers=headers)
@@ -70,7 +70,7 @@ async def test_a_token_protects_every_method(options: dict[str, Any]) -> None:
 
 @pytest.mark.covers("SRV-41")
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "HEAD"])
-async def test_other_methods_get_a_405_with_the_allowed_ones(method: str) -> None:
+async def test_unsupported_methods_get_a_405_with_the_allowed_methods(method: str) -> None:
     async with serving(make_server()) as web, web.http.request(method, web.url) as response:
         assert response.status == 405
         assert "POST" in response.headers["allow"]

@@ -1,4 +1,4 @@
-"""Checks of POSTs, and their routing by era."""
+"""Checks of POSTs, and their routing to stateless or session handling."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ async def test_invalid_messages_are_refused(
         ({"Accept": "application/json"}, 200),
     ],
 )
-async def test_content_type_and_accept_are_checked(
+async def test_unsupported_content_type_and_accept_headers_are_refused(
     headers: Headers, status: int, options: dict[str, Any]
 ) -> None:
     async with serving(make_server(), **options) as web:
@@ -57,7 +57,7 @@ async def test_a_body_over_the_limit_is_not_read(options: dict[str, Any]) -> Non
 
 @pytest.mark.covers("SRV-40")
 @pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "no/such/method"])
-async def test_a_message_with_its_own_metadata_is_stateless(
+async def test_a_message_with_a_protocol_version_in_its_metadata_is_stateless(
     method: str, options: dict[str, Any]
 ) -> None:
     async with serving(make_server(), **options) as web:

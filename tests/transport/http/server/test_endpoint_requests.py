@@ -112,7 +112,7 @@ async def ask(
             LIST,
             {"mcp-protocol-version": "2026-07-28"},
             400,
-            (-32602, "_meta lacks io.modelcontextprotocol/protocolVersion"),
+            (-32602, "_meta must contain io.modelcontextprotocol/protocolVersion"),
         ),
         (
             LIST,
@@ -167,7 +167,7 @@ async def test_the_headers_of_a_message_are_checked(
 
 
 @pytest.mark.parametrize("stateless", [True, False])
-async def test_an_invalid_message_is_refused_with_its_id_if_known(
+async def test_an_invalid_message_is_refused_with_its_id_if_the_id_can_be_read(
     stateless: bool,
 ) -> None:
     more: Any = STATELESS if stateless else {}
@@ -179,7 +179,7 @@ async def test_an_invalid_message_is_refused_with_its_id_if_known(
         assert (reply.status, json.loads(reply.body)["id"]) == (400, 7)
 
 
-async def test_the_error_shows_part_of_an_unknown_version() -> None:
+async def test_the_error_for_an_unknown_protocol_version_truncates_the_value() -> None:
     async with endpoint() as app:
         session = (await ask(app, HELLO)).headers["mcp-session-id"]
         for more in ({}, {"mcp-session-id": session}):
@@ -223,7 +223,7 @@ async def test_sessions_can_be_required_or_disabled() -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "HEAD"])
-async def test_other_methods_get_a_405_with_the_allowed_ones(method: str) -> None:
+async def test_unsupported_methods_get_a_405_with_the_allowed_methods(method: str) -> None:
     async with endpoint() as app:
         reply = await ask(app, method=method)
         assert reply.status == 405
@@ -248,7 +248,7 @@ async def test_cors_preflights_are_answered(origin: str | None, status: int) -> 
                 )
 
 
-async def test_ending_is_true_after_close() -> None:
+async def test_the_ending_attribute_is_true_after_close() -> None:
     async with endpoint() as app:
         assert app.edge.ending is False
         await app.edge.close()
@@ -259,7 +259,7 @@ async def test_ending_is_true_after_close() -> None:
 
 
 class Owner:
-    """Recorder of the calls of an endpoint's hooks."""
+    """Recorder for calls of an endpoint's hooks."""
 
     def __init__(self, **settings: Any) -> None:
         self.malformed: list[Any] = []
@@ -279,7 +279,7 @@ class Owner:
         raise AssertionError("no session is opened here")
 
 
-async def test_malformed_bodies_are_reported() -> None:
+async def test_malformed_bodies_are_reported_to_the_hook() -> None:
     owner = Owner()
     asked = await AsgiRequest(owner.endpoint, b'{"jsonrpc":')
     assert asked.status == 400
@@ -288,7 +288,7 @@ async def test_malformed_bodies_are_reported() -> None:
     assert (frame.why, frame.transport.peer_address) == (asked.error[1], "127.0.0.1")
 
 
-async def test_refused_messages_are_reported() -> None:
+async def test_refused_messages_are_reported_to_the_hook() -> None:
     owner = Owner()
     asked = await AsgiRequest(owner.endpoint, LIST, {"mcp-session-id": "x"})
     assert asked.status == 404
@@ -298,10 +298,10 @@ async def test_refused_messages_are_reported() -> None:
     assert frame.size == len(frame.frame)
     await AsgiRequest(owner.endpoint, [LIST], {"mcp-session-id": "x"})
     await AsgiRequest(owner.endpoint, headers={"mcp-session-id": "x"}, method="GET")
-    assert len(owner.malformed) == 1, "a batch is not reported"
+    assert len(owner.malformed) == 1, "refused batches and GETs are not reported"
 
 
-async def test_a_stateless_notification_is_passed_to_the_hook() -> None:
+async def test_a_stateless_notification_is_passed_to_the_notification_hook() -> None:
     owner = Owner()
     note = {**NOTE, "params": {"_meta": META}}
     fields: Any = {**STATELESS, "mcp-method": "notifications/x"}

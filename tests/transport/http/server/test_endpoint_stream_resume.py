@@ -26,7 +26,7 @@ from tests.support.http_server import (
 
 
 @pytest.mark.covers("SSE-10", "SSE-11")
-async def test_a_disconnect_in_a_session_cancels_nothing_and_the_stream_can_be_resumed() -> None:
+async def test_a_disconnect_does_not_cancel_a_session_call_and_its_stream_can_be_resumed() -> None:
     desk = Desk()
     server = make_server(desk)
 
@@ -48,7 +48,7 @@ async def test_a_disconnect_in_a_session_cancels_nothing_and_the_stream_can_be_r
             assert (await next_message(response))["params"]["progress"] == 2
             assert (await next_message(response))["result"]["content"][0]["text"] == "told"
             assert await next_event(response) == {}
-        # Once more after the end: the store still has the stream, and only that one.
+        # After the stream has ended, its events can still be read from the store.
         async with session.stream(**{"Last-Event-ID": first["id"]}) as response:
             assert (await next_message(response))["params"]["progress"] == 2
 
@@ -93,14 +93,14 @@ async def test_messages_outside_a_request_go_to_the_listening_stream_only() -> N
             assert json.loads(told["data"])["method"] == "notifications/tools/list_changed"
             answer = await session.call("add", {"a": 1, "b": 2})
             assert answer.kind == "application/json"
-        # Messages sent without a listener are received by the client that resumes.
+        # A client that resumes receives messages sent while no client was listening.
         await asyncio.sleep(0)
         server.remove_tool("steps")
         async with session.stream(**{"Last-Event-ID": told["id"]}) as response:
             assert (await next_message(response))["method"] == "notifications/tools/list_changed"
 
 
-async def test_notifications_before_the_first_listener_are_kept_for_it() -> None:
+async def test_notifications_before_the_first_listener_are_kept_for_the_listener() -> None:
     server = make_server()
     async with serving(server) as web:
         session = await web.initialize()
@@ -164,12 +164,12 @@ async def left(*requests: AsgiRequest) -> None:
         await asyncio.wait((request.task,))
 
 
-async def test_events_not_read_by_a_slow_connection_are_sent_once() -> None:
+async def test_events_not_read_by_a_slow_connection_are_sent_once_to_the_next_connection() -> None:
     app = HttpApp(make_server(), HttpSettings())
     async with app.running():
         session, headers = await session_of(app)
         stream = session.standalone
-        stream.attach(object())  # a connection that reads nothing
+        stream.attach(object())  # stands for a connection that does not read
         stream.number_events()
         for number in (1, 2, 3):
             stream.put(b'{"n":%d}' % number)
@@ -182,7 +182,7 @@ async def test_events_not_read_by_a_slow_connection_are_sent_once() -> None:
         await left(asked)
 
 
-async def test_a_new_connection_replaces_the_old_one_of_a_stream() -> None:
+async def test_a_new_connection_replaces_the_previous_connection_of_a_stream() -> None:
     app = HttpApp(make_server(), HttpSettings(retry=2.5))
     async with app.running():
         session, headers = await session_of(app)
@@ -254,7 +254,7 @@ async def test_a_session_is_terminated_by_its_client() -> None:
         assert len(app.edge.sessions) == 0
 
 
-async def test_a_session_of_another_process_is_terminated_too() -> None:
+async def test_a_session_opened_in_another_process_can_be_terminated() -> None:
     store = MemorySessionStore()
     settings = HttpSettings(session_store=store)
     first = HttpApp(make_server(), settings)

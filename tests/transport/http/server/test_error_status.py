@@ -1,4 +1,4 @@
-"""The HTTP status of errors."""
+"""HTTP status codes of JSON-RPC errors."""
 
 from typing import Any
 
@@ -13,7 +13,9 @@ from tests.support.http_server import call, make_server, serving
 
 
 @pytest.mark.covers("DEC-08")
-async def test_the_status_of_an_error_depends_on_the_era(options: dict[str, Any]) -> None:
+async def test_the_http_status_of_an_error_depends_on_the_protocol_era(
+    options: dict[str, Any],
+) -> None:
     async with serving(make_server(), **options) as web:
         unknown = {"name": "nobody", "arguments": {}}
         assert (await web.stateless("tools/call", unknown)).status == 400

@@ -1,4 +1,4 @@
-"""Limits of the HTTP server for slow clients and large heads, and ways to run it."""
+"""Limits of the HTTP server for slow clients and large heads, and TLS, sockets and mounting."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ async def connect(web: Web) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @pytest.mark.covers("SRV-41")
-async def test_a_head_over_the_limit_is_refused() -> None:
+async def test_a_request_head_over_the_size_limit_is_refused() -> None:
     async with serving(make_server()) as web:
         for chunk in (b"X-Big: " + b"a" * 70_000 + b"\r\n\r\n", b"X-Big: " + b"a" * 70_000):
             reader, writer = await connect(web)
@@ -34,7 +34,7 @@ async def test_a_head_over_the_limit_is_refused() -> None:
 
 
 @pytest.mark.covers("SRV-41")
-async def test_silent_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_that_send_no_request_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEAD_TIME", 0.2)
     async with serving(make_server()) as web:
         silent = [await connect(web) for _ in range(200)]
@@ -64,7 +64,7 @@ async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.M
         writer.write(f"{head}Content-Length: {len(text)}\r\n\r\n".encode() + text)
         transport: Any = writer.transport
         transport.pause_reading()
-        await asyncio.sleep(1.0)  # reads nothing for longer than allowed
+        await asyncio.sleep(1.0)  # longer than a client may leave data unread
         transport.resume_reading()
         async with asyncio.timeout(LIMIT):
             got = 0
@@ -88,7 +88,7 @@ async def test_a_public_address_requires_a_token() -> None:
         assert (await web.get(web.url.replace("0.0.0.0", "127.0.0.1"))).status == 405
 
 
-async def test_the_error_names_a_port_in_use() -> None:
+async def test_the_error_for_a_port_in_use_names_the_port() -> None:
     async with serving(make_server()) as web:
         port = int(web.url.removesuffix("/mcp").rpartition(":")[2])
         with pytest.raises(ConfigError, match=f"Cannot listen on 127.0.0.1:{port}"):
@@ -97,7 +97,7 @@ async def test_the_error_names_a_port_in_use() -> None:
 
 async def test_a_unix_socket_is_private_and_serves_the_endpoint(tmp_path: Path) -> None:
     path = tmp_path / "mcp.sock"
-    for _ in range(2):  # the second time over the file that the first left behind
+    for _ in range(2):  # the second server replaces the socket file left by the first
         async with serving(make_server(), uds=str(path)) as web:
             assert web.url == f"unix://{path}#/mcp"
             assert path.stat().st_mode & 0o777 == 0o600
@@ -157,7 +157,7 @@ def _certificate(key: Path, certificate: Path) -> None:
 
 
 @pytest.mark.covers("SRV-11")
-async def test_the_application_can_be_mounted_in_another() -> None:
+async def test_the_application_can_be_mounted_in_other_asgi_applications() -> None:
     """Mount under Starlette and plain uvicorn, with a path prefix."""
     import uvicorn
     from starlette.applications import Starlette

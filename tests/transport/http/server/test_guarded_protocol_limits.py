@@ -30,7 +30,7 @@ class Upgraded(asyncio.Protocol):
 
 
 class Connection:
-    """A connection to an application that responds on request of the test."""
+    """A connection to an ASGI application that responds when the test allows it."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -38,7 +38,7 @@ class Connection:
         self.ends: list[str] = []
         self.answer = asyncio.Event()
         self.length: int | None = 2
-        self.script: Callable[..., Any] | None = None  # replaces the usual response
+        self.script: Callable[..., Any] | None = None  # replaces the usual ASGI application
         config = Config(self.app, interface="asgi3", lifespan="off", log_config=None, ws=Upgraded)
         config.load()
         self.state = ServerState()
@@ -96,7 +96,9 @@ def refusal(status: str, why: str) -> bytes:
 
 
 @pytest.mark.parametrize("data", [b"", b"GET /x HTTP/1.1\r\nhost"], ids=["nothing", "half a head"])
-async def test_a_head_times_out_after_ten_seconds(virtual_time: VirtualTime, data: bytes) -> None:
+async def test_an_incomplete_request_head_times_out_after_ten_seconds(
+    virtual_time: VirtualTime, data: bytes
+) -> None:
     one = Connection()
     if data:
         await one.feed(data)
@@ -105,7 +107,9 @@ async def test_a_head_times_out_after_ten_seconds(virtual_time: VirtualTime, dat
     await one.lose()
 
 
-async def test_parts_of_a_head_do_not_restart_its_timeout(virtual_time: VirtualTime) -> None:
+async def test_partial_data_does_not_restart_the_timeout_of_a_request_head(
+    virtual_time: VirtualTime,
+) -> None:
     one = Connection()
     await one.feed(b"GET /x HTTP/1.1\r\n")
     await asyncio.sleep(9)
@@ -126,7 +130,7 @@ async def test_the_head_timeout_does_not_end_a_request_in_progress(
     await turns()
     assert one.status == b"HTTP/1.1 200 OK"
     await asyncio.sleep(4.9)
-    assert one.closed_after is None, "within the keep-alive timeout"
+    assert one.closed_after is None, "still within the keep-alive timeout"
     await asyncio.sleep(0.2)
     assert one.closed_after == pytest.approx(105.0)
     await one.lose()
@@ -142,7 +146,7 @@ async def test_a_lost_connection_leaves_no_timers(virtual_time: VirtualTime) -> 
 
 
 @pytest.mark.parametrize(("extra", "fits"), [(0, True), (1, False)])
-async def test_a_head_is_limited_to_64_kib(extra: int, fits: bool) -> None:
+async def test_a_request_head_is_limited_to_64_kib(extra: int, fits: bool) -> None:
     one = Connection()
     value = b"v" * (MAX_HEAD - len("/x") - len("host") - len("here") - 4 - len("big") - 4 + extra)
     await one.feed(b"GET /x HTTP/1.1\r\nhost: here\r\n")
@@ -157,7 +161,9 @@ async def test_a_head_is_limited_to_64_kib(extra: int, fits: bool) -> None:
 
 
 @pytest.mark.parametrize(("size", "status"), [(MAX_HEAD, b""), (MAX_HEAD + 1, b"HTTP/1.1 431")])
-async def test_an_unfinished_head_is_counted_as_it_arrives(size: int, status: bytes) -> None:
+async def test_bytes_of_an_incomplete_request_head_count_towards_the_limit_as_they_arrive(
+    size: int, status: bytes
+) -> None:
     one = Connection()
     begin = b"GET /x HTTP/1.1\r\nbig: "
     await one.feed(begin)
@@ -188,17 +194,17 @@ async def test_bytes_between_chunks_of_a_body_are_counted_from_the_last_chunk() 
         (b"nonsense\r\n\r\n", "invalid HTTP request"),
     ],
 )
-async def test_ambiguous_http_is_refused(head: bytes, why: str) -> None:
+async def test_ambiguous_http_requests_are_refused(head: bytes, why: str) -> None:
     one = Connection()
     await one.feed(head)
     assert one.transport.written == refusal("400 Bad Request", why)
     assert (one.requests, one.protocol.deaf) == ([], True)
     await one.feed(GET)
-    assert one.requests == [], "later data is ignored"
+    assert one.requests == [], "data after the refusal is ignored"
     await one.lose()
 
 
-async def test_http_1_0_needs_no_host_and_gets_no_chunks() -> None:
+async def test_an_http_1_0_request_needs_no_host_header_and_gets_no_chunked_response() -> None:
     one = Connection()
     one.length = None
     one.answer.set()
@@ -209,7 +215,7 @@ async def test_http_1_0_needs_no_host_and_gets_no_chunks() -> None:
     await one.lose()
 
 
-async def test_a_head_request_of_http_1_0_gets_no_body() -> None:
+async def test_a_head_method_request_of_http_1_0_gets_no_body() -> None:
     one = Connection()
     one.length = None
     one.answer.set()
@@ -218,7 +224,7 @@ async def test_a_head_request_of_http_1_0_gets_no_body() -> None:
     await one.lose()
 
 
-async def test_an_unknown_upgrade_is_ignored() -> None:
+async def test_an_unknown_protocol_upgrade_is_ignored() -> None:
     one = Connection()
     one.answer.set()
     head = b"POST /x HTTP/1.1\r\nhost: here\r\nconnection: upgrade\r\nupgrade: h2c\r\n"
@@ -249,7 +255,7 @@ async def test_the_method_connect_is_refused() -> None:
     await one.lose()
 
 
-async def test_trailers_are_dropped() -> None:
+async def test_trailers_of_a_request_body_are_dropped() -> None:
     one = Connection()
     await one.feed(b"POST /x HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n")
     await one.feed(b"2\r\nab\r\n0\r\nx-late: 1\r\n\r\n")
@@ -278,11 +284,15 @@ async def test_a_body_has_30_seconds_plus_one_for_each_32_kib(
     assert (one.transport.eof, one.closed_after) == (True, None)
     assert one.ends == ["disconnected"]
     await asyncio.sleep(5)
-    assert one.closed_after == pytest.approx(seconds + 1.0), "time for the client to read it"
+    assert one.closed_after == pytest.approx(seconds + 1.0), (
+        "the client has one second to read the refusal"
+    )
     await one.lose()
 
 
-async def test_time_with_paused_reading_does_not_count(virtual_time: VirtualTime) -> None:
+async def test_time_with_paused_reading_does_not_count_towards_the_body_timeout(
+    virtual_time: VirtualTime,
+) -> None:
     one = Connection()
     await one.feed(POST + b"x")
     one.protocol.flow.read_paused = True
@@ -324,7 +334,7 @@ async def test_a_client_has_time_to_read_a_refusal_sent_during_its_body(
     virtual_time: VirtualTime, half_open: bool
 ) -> None:
     one = Connection()
-    one.transport.half_open = half_open  # TLS cannot close only one side
+    one.transport.half_open = half_open  # TLS cannot close only one direction of a connection
     await one.feed(b"POST /x HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n")
     one.transport.reading = False
     one.protocol.flow.read_paused = True
@@ -415,7 +425,7 @@ async def test_a_slow_body_after_the_response_closes_the_connection(
     await one.feed(POST + b"x")
     assert one.status == b"HTTP/1.1 200 OK"
     written = one.transport.written
-    await one.feed(b"x")  # otherwise it would be an idle kept connection
+    await one.feed(b"x")  # keeps the request incomplete, so the connection is not idle
     await asyncio.sleep(29.9)
     assert one.closed_after is None
     await asyncio.sleep(0.2)
@@ -425,7 +435,7 @@ async def test_a_slow_body_after_the_response_closes_the_connection(
     await one.lose()
 
 
-async def test_an_upgraded_connection_has_no_timeout(virtual_time: VirtualTime) -> None:
+async def test_an_upgraded_connection_has_no_http_timeouts(virtual_time: VirtualTime) -> None:
     one = Connection()
     upgraded: list[Upgraded] = []
     one.transport.set_protocol = upgraded.append  # type: ignore[method-assign,assignment]
@@ -437,7 +447,7 @@ async def test_an_upgraded_connection_has_no_timeout(virtual_time: VirtualTime) 
     assert (one.closed_after, one.transport.written) == (None, b"")
 
 
-async def test_only_a_get_is_upgraded() -> None:
+async def test_only_a_get_request_is_upgraded_to_websocket() -> None:
     one = Connection()
     one.answer.set()
     head = b"POST /x HTTP/1.1\r\nhost: here\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
@@ -563,7 +573,7 @@ async def test_a_client_must_read_16_kib_per_minute(
         await asyncio.sleep(59.7)
         assert not one.transport.aborted
         await asyncio.sleep(0.3)
-        assert one.transport.aborted, "no data was read since"
+        assert one.transport.aborted, "aborted after one minute without reading"
     await one.lose()
 
 
@@ -573,7 +583,8 @@ async def test_the_reader_timeout_ends_when_writing_resumes(virtual_time: Virtua
     one.transport.buffered = 100_000
     one.protocol.pause_writing()
     await asyncio.sleep(50)
-    one.protocol.pause_writing()  # the time is measured from the first `pause_writing`
+    # Does not restart the time measured from the first `pause_writing`.
+    one.protocol.pause_writing()
     one.protocol.resume_writing()
     await asyncio.sleep(200)
     assert not one.transport.aborted

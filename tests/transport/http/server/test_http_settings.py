@@ -27,10 +27,12 @@ def test_the_default_endpoint_serves_all_transports_without_a_token() -> None:
         ("max_sockets", 10_000),
     ],
 )
-def test_limits_have_their_default_values(name: str, value: float) -> None:
+def test_limits_in_the_http_settings_have_their_documented_defaults(
+    name: str, value: float
+) -> None:
     assert asdict(HttpSettings())[name] == value
 
 
-def test_settings_are_keyword_only() -> None:
+def test_http_settings_are_keyword_only() -> None:
     with pytest.raises(TypeError):
         HttpSettings("/other")  # type: ignore[misc]

@@ -58,7 +58,7 @@ async def test_http_sse_serves_a_complete_conversation() -> None:
 
 
 @pytest.mark.covers("SSE-03")
-async def test_the_session_ends_with_its_stream() -> None:
+async def test_closing_the_stream_ends_its_session() -> None:
     desk = Desk()
     async with serving(make_server(desk)) as web:
         async with web.http.get(web.url.replace("/mcp", "/sse")) as stream:
@@ -120,7 +120,7 @@ async def test_requests_of_a_client_that_does_not_read_are_refused(
 async def streaming(
     desk: Desk | None = None, **settings: Any
 ) -> AsyncIterator[tuple[HttpApp, AsgiRequest, str]]:
-    """Yield an application, one of its streams, and the id of its session."""
+    """Yield an application, an open event stream, and the id of its session."""
     app = HttpApp(make_server(desk), HttpSettings(**settings))
     async with app.running():
         stream = AsgiRequest(app, method="GET", path="/sse")
@@ -256,7 +256,7 @@ async def test_the_end_of_a_stream_cancels_its_calls() -> None:
         assert (await posted(app, session, NOTE)).status == 404
 
 
-async def test_a_client_at_its_limit_loses_a_stream_or_is_refused() -> None:
+async def test_a_client_at_its_limit_loses_its_first_stream_or_is_refused() -> None:
     async with streaming(max_sessions=5, max_sessions_per_client=1) as (app, first, _):
         second = AsgiRequest(app, method="GET", path="/sse")
         await turns()
@@ -268,7 +268,7 @@ async def test_a_client_at_its_limit_loses_a_stream_or_is_refused() -> None:
         await asyncio.wait((second.task,))
 
 
-async def test_a_stream_has_heartbeats(virtual_time: VirtualTime) -> None:
+async def test_heartbeats_are_sent_on_an_event_stream(virtual_time: VirtualTime) -> None:
     async with streaming(heartbeat=5.0) as (_, stream, _):
         await asyncio.sleep(10.5)
         assert stream.body.count(HEARTBEAT) == 2
@@ -277,7 +277,7 @@ async def test_a_stream_has_heartbeats(virtual_time: VirtualTime) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allow"), [("POST", "/sse", "GET"), ("GET", "/messages", "POST")]
 )
-async def test_other_methods_get_a_405_with_the_allowed_one(
+async def test_unsupported_methods_get_a_405_with_the_allowed_method(
     method: str, path: str, allow: str
 ) -> None:
     app = HttpApp(make_server(), HttpSettings())

@@ -1,4 +1,4 @@
-"""Refusals of requests: report and response."""
+"""Refused requests: error responses and reports to the hook."""
 
 import json
 from typing import Any

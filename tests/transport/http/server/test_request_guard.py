@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from fairlead.auth.server.server_auth import ServerAuth
+from fairlead.errors import ConfigError
 from fairlead.protocol.caller import ANONYMOUS, UNNAMED
 from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.request_guard import RequestGuard, RequestRefusal
@@ -44,7 +46,7 @@ def test_a_loopback_connection_must_name_this_machine(
 ) -> None:
     one = guard()
     assert refused(one, server, host=host) == status
-    assert refused(one, server, host=host) == status, "the second time too"
+    assert refused(one, server, host=host) == status, "the cached decision is the same"
 
 
 @pytest.mark.parametrize(
@@ -58,11 +60,13 @@ def test_a_loopback_connection_must_name_this_machine(
         ("other.example", PUBLIC, 403),
     ],
 )
-def test_allowed_hosts_are_accepted(host: str, server: Any, status: int | None) -> None:
+def test_only_configured_allowed_hosts_are_accepted(
+    host: str, server: Any, status: int | None
+) -> None:
     assert refused(guard(allowed_hosts=("MCP.example",)), server, host=host) == status
 
 
-def test_a_host_that_passed_at_one_address_is_checked_at_another() -> None:
+def test_a_host_accepted_at_one_server_address_is_checked_again_at_another() -> None:
     one = guard()
     assert refused(one, PUBLIC, host="evil.example") is None
     assert refused(one, HERE, host="evil.example") == 403
@@ -153,6 +157,30 @@ def test_bearer_tokens_are_verified(header: str | None, expected: object) -> Non
         assert found == expected
 
 
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize("name", ["", "token", "oauth:issuer ann", "ci"])
+async def test_a_function_cannot_return_the_name_of_another_principal(name: str) -> None:
+    """The owner's token, subjects of issuers, and clients with a configured token."""
+
+    async def later(token: str) -> str:
+        return name
+
+    access = ServerAuth(tokens={"t": "ci"}, public_url="https://h.example").open_access()
+    for verify in (lambda token: name, later):
+        settings = HttpSettings(verify_token=verify)
+        one = RequestGuard(settings, access.endpoint("/mcp"))
+        found = await one.authenticate({b"authorization": b"Bearer x"})
+        assert isinstance(found, RequestRefusal), found
+        assert (await one.authenticate({b"authorization": b"Bearer t"})) == "ci"
+
+
+def test_two_functions_that_return_names_cannot_be_combined() -> None:
+    auth = ServerAuth(verify=lambda token: None, public_url="https://h.example")  # type: ignore[arg-type, return-value]
+    access = auth.open_access().endpoint("/mcp")
+    with pytest.raises(ConfigError, match="verify_token cannot be combined with `verify`"):
+        RequestGuard(HttpSettings(verify_token=lambda token: None), access)
+
+
 def test_clients_are_anonymous_without_tokens() -> None:
     one = guard()
     assert one.open is True
@@ -165,7 +193,10 @@ def test_pages_of_allowed_origins_may_read_the_response() -> None:
     one = guard(allowed_origins=("https://app.example",))
     assert one.cors({b"origin": b"https://APP.example"}) == (
         (b"access-control-allow-origin", b"https://APP.example"),
-        (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version"),
+        (
+            b"access-control-expose-headers",
+            b"mcp-session-id, mcp-protocol-version, www-authenticate, dpop-nonce",
+        ),
         (b"vary", b"origin"),
     )
     assert one.cors({b"origin": b"https://other.example"}) == ()

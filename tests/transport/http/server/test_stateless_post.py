@@ -1,4 +1,4 @@
-"""POSTs without a session: inline, in a task, and delegated."""
+"""Stateless POSTs, handled inline, in a task, or by a delegate."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ from tests.support.http_server import LIMIT, call, make_server, serving
 
 
 @pytest.mark.parametrize("era", ["stateless", "session"])
-async def test_awaiting_a_cancelled_future_is_an_internal_error(era: str) -> None:
+async def test_a_handler_that_awaits_a_cancelled_future_causes_an_internal_error(era: str) -> None:
     async def waits(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "tools/call":
             other = asyncio.get_running_loop().create_future()
@@ -46,7 +46,7 @@ async def test_awaiting_a_cancelled_future_is_an_internal_error(era: str) -> Non
         else:
             session = await web.initialize()
             answer = await session.post(call("add"))
-        assert answer.status != 503  # the status of a shutdown
+        assert answer.status != 503  # 503 is the status during a shutdown
         assert answer.error == -32603
         again = await web.stateless("tools/list")
         assert again.status == 200
@@ -132,7 +132,7 @@ class Posts:
         raise AssertionError("not handled here")
 
     def begin(self, *, starts: bool = False, **options: Any) -> Any:
-        """Begin a request and return the remaining coroutine, if any."""
+        """Begin a request and return the coroutine that completes it, if any."""
         caller = Caller(Revision.V2026_07_28, True, ANONYMOUS)
         head = read_params_head(REQUEST.params)
         start = self._start if starts else None
@@ -240,7 +240,7 @@ async def test_a_response_may_have_extra_members() -> None:
     ids=["result", "error"],
 )
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_the_fragment_dialect_always_uses_a_stream(
+async def test_a_response_in_the_fragment_dialect_is_always_a_stream(
     outcome: Any, event: bytes, at_once: bool
 ) -> None:
     async def handle(exchange: Exchange) -> Answer:
@@ -282,7 +282,7 @@ async def test_a_disconnect_cancels_the_handler() -> None:
     assert not working.cancelled()
 
 
-async def test_cancelling_the_task_of_a_request_is_propagated() -> None:
+async def test_cancelling_the_task_of_a_request_propagates_to_its_caller() -> None:
     entered = asyncio.Event()
 
     async def handle(exchange: Exchange) -> Answer:
@@ -340,11 +340,13 @@ async def test_a_disconnect_cancels_a_delegated_request() -> None:
     one = Posts(take=taker)
     one.begin(starts=True)
     one.call.left()
-    assert taker.cancelled == ["the client has gone"]
+    assert taker.cancelled == ["the client disconnected"]
 
 
 @pytest.mark.parametrize(("starts", "takes"), [(False, True), (True, False)])
-async def test_a_request_that_is_not_delegated_is_handled(starts: bool, takes: bool) -> None:
+async def test_a_request_that_is_not_delegated_is_handled_locally(
+    starts: bool, takes: bool
+) -> None:
     async def handle(exchange: Exchange) -> Answer:
         return b"{}"
 

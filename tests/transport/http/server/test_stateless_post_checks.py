@@ -1,4 +1,4 @@
-"""Order of the checks of a stateless request, and the error that takes precedence."""
+"""Checks of a stateless request, and which error takes precedence."""
 
 from typing import Annotated, Any
 
@@ -97,7 +97,8 @@ async def test_mirrored_arguments_must_match_their_headers(options: dict[str, An
         assert await find_with(web, {"region": "eu"}, "") == (400, -32020)
         assert await find_with(web, {}, "eu") == (400, -32020)
         assert await find_with(web, {"region": "Hello"}, "=?base64?SGVsbG8?=") == (400, -32020)
-        session = await web.initialize()  # the handshake era has no such rule
+        # The handshake era does not compare headers with arguments.
+        session = await web.initialize()
         assert (await session.call("find", {"region": "eu"})).text == "eu"
 
 

@@ -76,7 +76,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.written = b""
-        self.sizes: list[int] = []  # sizes of the writes
+        self.sizes: list[int] = []  # the size of each write
         self.closing = False
         self.paused = False
         self.pauses = self.resumes = 0
@@ -101,7 +101,7 @@ class Wire:
 
 
 async def outcome(pieces: Sequence[bytes]) -> tuple[Any, ...]:
-    """Return the result of a response that arrives in these chunks before the connection ends."""
+    """Feed the chunks to a connection, close it, and return how the request ended."""
     line, wire = Http1Connection("a.example", lambda _: None, lambda _: None), Wire()
     line.connection_made(wire)  # type: ignore[arg-type]
     asked = asyncio.ensure_future(line.ask("http://a.example/", b"GET", None))
@@ -123,11 +123,11 @@ async def outcome(pieces: Sequence[bytes]) -> tuple[Any, ...]:
     return (reply.status, reply.reason, reply.content_type, reply.headers, body, usable)
 
 
-# Independence of the boundaries between chunks
+# Responses do not depend on the boundaries between chunks.
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-async def test_a_response_may_be_split_anywhere(name: str) -> None:
+async def test_a_response_may_be_split_at_any_byte(name: str) -> None:
     raw = ANSWERS[name]
     whole = await outcome([raw] if raw else [])
     assert (whole[0] == "broken") == (name in BROKEN)
@@ -142,7 +142,7 @@ async def test_a_response_may_be_split_anywhere(name: str) -> None:
 
 
 @given(name=st.sampled_from(sorted(ANSWERS)), cuts=st.lists(st.integers(0, 300)))
-def test_a_response_is_the_same_however_it_is_split(name: str, cuts: list[int]) -> None:
+def test_the_parsed_response_does_not_depend_on_the_chunks(name: str, cuts: list[int]) -> None:
     raw = ANSWERS[name]
     edges = sorted({0, len(raw), *(cut for cut in cuts if cut < len(raw))})
     pieces = [raw[a:b] for a, b in pairwise(edges)]
@@ -150,14 +150,14 @@ def test_a_response_is_the_same_however_it_is_split(name: str, cuts: list[int]) 
 
 
 @pytest.mark.parametrize("name", sorted(REUSED))
-async def test_a_truncated_response_is_an_error(name: str) -> None:
+async def test_a_truncated_response_raises_an_error(name: str) -> None:
     raw = ANSWERS[name]
     for cut in range(len(raw)):
         assert await outcome([raw[:cut]] if cut else []) == ("broken", False), cut
 
 
 @given(st.binary(max_size=200))
-def test_arbitrary_bytes_are_not_a_response(noise: bytes) -> None:
+def test_arbitrary_bytes_are_rejected_as_a_response(noise: bytes) -> None:
     status = asyncio.run(outcome([noise] if noise else []))[0]
     assert status == "broken" or noise.startswith(b"HTTP/")
 
@@ -178,7 +178,9 @@ def test_arbitrary_bytes_are_not_a_response(noise: bytes) -> None:
     ],
     ids=["a header", "headers", "reason", "hints", "lines", "extension", "trailers"],
 )
-async def test_bytes_outside_the_body_are_limited(begin: bytes, more: bytes) -> None:
+async def test_the_number_of_response_bytes_outside_the_body_is_limited(
+    begin: bytes, more: bytes
+) -> None:
     line, wire = Http1Connection("a.example", lambda _: None, lambda _: None), Wire()
     line.connection_made(wire)  # type: ignore[arg-type]
     asked = asyncio.ensure_future(line.ask("http://a.example/", b"GET", None))
@@ -193,7 +195,7 @@ async def test_bytes_outside_the_body_are_limited(begin: bytes, more: bytes) -> 
         await (await asked).read()
 
 
-async def test_headers_received_in_one_chunk_are_limited() -> None:
+async def test_the_size_of_headers_received_in_one_chunk_is_limited() -> None:
     raw = b"HTTP/1.1 200 OK\r\n" + b"X: %b\r\n" % (b"y" * 1000) * 100 + b"\r\n"
     assert await outcome([raw]) == ("broken", False)
 
@@ -212,7 +214,7 @@ async def test_reading_pauses_while_the_body_is_unread(loop_kind: str) -> None:
     async with opened(pour) as (door, server):
         reply = await door.open("GET", {})
         before = -1
-        while before != sent:  # until it stops growing
+        while before != sent:  # until the number of sent bytes stops growing
             before = sent
             await asyncio.sleep(0.1)
         assert sent < total / 2
@@ -226,7 +228,7 @@ async def test_reading_pauses_while_the_body_is_unread(loop_kind: str) -> None:
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "until close", "gzip"])
-async def test_a_body_over_the_limit_is_refused(framing: str) -> None:
+async def test_a_response_body_over_the_limit_is_rejected(framing: str) -> None:
     async def much(call: Call) -> None:
         body = b"x" * 300_000
         match framing:
@@ -257,7 +259,9 @@ def deflated(data: bytes, kind: int) -> bytes:
 
 @pytest.mark.parametrize("kind", ["gzip", "x-gzip", "GZIP", "deflate", "bare", "identity"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_unrequested_compression_is_decompressed(kind: str, stream: bool) -> None:
+async def test_a_body_with_an_unrequested_compression_is_decompressed(
+    kind: str, stream: bool
+) -> None:
     text = b"hello " * 100_000
     packed = {"deflate": deflated(text, 15), "bare": deflated(text, -15), "identity": text}
 
@@ -289,11 +293,11 @@ async def test_an_unrequested_compression_is_decompressed(kind: str, stream: boo
         ("gzip", gzip.compress(b"") * 3),
         ("deflate", deflated(b"hello", 15)[:-1]),
     ],
-    # gzip data contains the time of day, which must not be part of a test's name: all processes of
+    # The time of day in gzip data must not become part of a test name, because all processes of
     # a test run have to collect the same names.
     ids=["unknown", "twice", "not gzip", "truncated", "three members", "truncated deflate"],
 )
-async def test_an_invalid_compressed_body_is_an_error(encoding: str, body: bytes) -> None:
+async def test_an_invalid_compressed_body_raises_an_error(encoding: str, body: bytes) -> None:
     async def answer(call: Call) -> None:
         await call.answer(500, body, Content_Encoding=encoding)
 
@@ -347,7 +351,7 @@ async def test_a_closed_connection_is_not_reused(ending: str, loop_kind: str) ->
             case _:
                 await call.raw(b"HTTP/1.1 200 OK\r\n\r\nhello")
         await asyncio.sleep(0.01)
-        raise ConnectionError  # the server closes it
+        raise ConnectionError  # makes the server close the connection
 
     async with opened(answer) as (door, server):
         for n in range(3):
@@ -368,7 +372,7 @@ async def test_a_connection_closed_while_idle_is_not_reused(loop_kind: str) -> N
 async def test_a_connection_closed_while_the_loop_was_busy_is_not_reused(loop_kind: str) -> None:
     async with opened(hello) as (door, server):
         await (await door.open("POST", {}, b"1")).read()
-        # Closed by the peer, but not noticed yet, because the loop does not run.
+        # closed by the peer, but the loop has not run since
         there = server.calls[0]._writer.get_extra_info("socket")
         with socket.socket(fileno=os.dup(there.fileno())) as same:
             same.shutdown(socket.SHUT_RDWR)
@@ -392,7 +396,7 @@ async def test_a_connection_closed_right_after_a_response_is_not_reused(loop_kin
         assert server.connections == 2
 
 
-async def test_bytes_without_a_request_close_a_kept_connection() -> None:
+async def test_bytes_received_without_a_request_close_an_idle_connection() -> None:
     async with opened(hello) as (door, server):
         await (await door.open("POST", {}, b"1")).read()
         await server.calls[0].raw(WHOLE.replace(b"hello", b"wrong"))
@@ -403,7 +407,9 @@ async def test_bytes_without_a_request_close_a_kept_connection() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-async def test_only_idempotent_requests_are_retried(method: str, loop_kind: str) -> None:
+async def test_only_idempotent_requests_are_retried_after_a_lost_connection(
+    method: str, loop_kind: str
+) -> None:
     async def second_is_cut(call: Call) -> None:
         if len(server.calls) == 2:
             call.cut()
@@ -465,7 +471,9 @@ async def test_the_most_recently_used_connection_is_reused_first() -> None:
         assert kept[-1] is last
 
 
-async def test_idle_connections_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_connections_are_closed_after_their_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pooling, "KEEP_ALIVE", 0.1)
     async with opened(hello) as (door, server):
         replies = await asyncio.gather(*(door.open("GET", {}) for _ in range(3)))
@@ -477,7 +485,7 @@ async def test_idle_connections_are_closed_in_time(monkeypatch: pytest.MonkeyPat
         assert server.connections == 4
 
 
-async def test_an_expired_connection_that_is_still_open_is_not_reused() -> None:
+async def test_an_expired_connection_is_not_reused_even_if_it_is_still_open() -> None:
     async with opened(hello) as (door, server):
         await (await door.open("POST", {}, b"x")).read()
         door._pool._kept[0].idle_since -= 5  # type: ignore[union-attr]
@@ -575,7 +583,7 @@ async def test_closing_the_client_ends_requests_in_progress(loop_kind: str) -> N
         assert not refused.value.delivered
 
 
-async def test_a_redirect_is_followed_on_our_own_connections() -> None:
+async def test_a_redirect_is_followed_on_pooled_connections() -> None:
     async def moved(call: Call) -> None:
         if call.path == "/mcp":
             await call.answer(307, "", Location="/there")
@@ -591,7 +599,7 @@ async def test_a_redirect_is_followed_on_our_own_connections() -> None:
 # Large requests
 
 
-async def test_a_large_request_arrives_completely(loop_kind: str) -> None:
+async def test_a_large_request_is_sent_completely(loop_kind: str) -> None:
     body = bytes(range(256)) * (32 << 10)
     async with opened(repeat) as (door, server):
         for _ in range(2):
@@ -601,9 +609,9 @@ async def test_a_large_request_arrives_completely(loop_kind: str) -> None:
 
 @contextlib.asynccontextmanager
 async def deaf_server(answer: bytes) -> AsyncIterator[str]:
-    """Return a server that reads the head of a request, sends a response, and reads no more.
+    """Return a server that reads a request's head, sends `answer`, and does not read the body.
 
-    Without a response it closes the connection.
+    Without an answer it closes the connection.
     """
     done = asyncio.Event()
 
@@ -633,7 +641,7 @@ async def test_a_partially_written_request_is_reported_as_not_delivered(loop_kin
         await door.close()
 
 
-async def test_a_response_may_precede_the_end_of_the_request(loop_kind: str) -> None:
+async def test_a_response_may_arrive_before_the_request_is_fully_sent(loop_kind: str) -> None:
     refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nno!"
     async with deaf_server(refusal) as url:
         door = HttpClient(EndpointUrl.parse(url))
@@ -661,7 +669,7 @@ async def test_cancelling_a_large_request_closes_the_connection(loop_kind: str) 
 # Requests
 
 
-async def test_the_client_sets_framing_headers_and_callers_the_others() -> None:
+async def test_the_client_sets_framing_headers_and_callers_set_the_others() -> None:
     async with opened(hello) as (door, server):
         await (await door.open("POST", {"X-A": "é"}, b"12")).read()
         theirs = {
@@ -699,16 +707,16 @@ async def test_invalid_header_names_and_values_are_not_sent(headers: dict[str, s
     async with opened(hello) as (door, server):
         for more in ({}, {"Host": "a.example"}):
             with pytest.raises(
-                ChannelClosed, match="invalid name or value of a request header"
+                ChannelClosed, match="a request header has an invalid name or value"
             ) as refused:
                 await door.open("POST", {**headers, **more}, b"x")
             assert not refused.value.delivered
-        with pytest.raises(ChannelClosed, match="invalid name or value of a request header"):
+        with pytest.raises(ChannelClosed, match="a request header has an invalid name or value"):
             await door.open("POST", {"X": "\ud800"}, b"x")
         assert server.connections == 0
 
 
-async def test_requests_for_other_origins_are_refused() -> None:
+async def test_requests_to_other_origins_are_rejected() -> None:
     async with opened(hello) as (door, server):
         with pytest.raises(ConnectFailed):
             await door.open("GET", {}, url="http://a.example/")
@@ -718,7 +726,7 @@ async def test_requests_for_other_origins_are_refused() -> None:
 # Connecting
 
 
-async def test_connecting_times_out(
+async def test_connecting_to_an_unresponsive_address_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def never(host: str, port: int) -> socket.socket:
@@ -736,7 +744,7 @@ async def test_connecting_times_out(
     assert not refused.value.delivered
 
 
-async def test_a_closed_port_is_a_connect_failure() -> None:
+async def test_a_closed_port_is_reported_as_a_connect_failure() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         door = HttpClient(EndpointUrl.parse(f"http://127.0.0.1:{taken.getsockname()[1]}"))
@@ -746,7 +754,7 @@ async def test_a_closed_port_is_a_connect_failure() -> None:
 
 
 @pytest.mark.parametrize("first", ["hangs", "fails"])
-async def test_the_next_address_is_tried_after_a_failure(
+async def test_the_next_address_is_tried_after_a_failed_connection_attempt(
     first: str, monkeypatch: pytest.MonkeyPatch, loop_kind: str
 ) -> None:
     real, tried = dialling._connect, []
@@ -793,7 +801,7 @@ async def test_the_first_error_is_raised_if_no_address_accepts(
 
 
 class Line:
-    """A connection over a transport without a network, with the calls of its callbacks."""
+    """A connection over a fake transport that records which callbacks were called."""
 
     def __init__(self) -> None:
         self.idle: list[Http1Connection] = []
@@ -803,7 +811,7 @@ class Line:
         self.connection.connection_made(self.wire)  # type: ignore[arg-type]
 
     async def ask(self, body: bytes | None = None) -> "asyncio.Task[HttpResponse]":
-        """Send a request and let the connection write what it can."""
+        """Start a request and let the connection write until it has to wait."""
         asking = asyncio.ensure_future(self.connection.ask("http://a.example/", b"HEAD|", body))
         await asyncio.sleep(0)
         return asking
@@ -845,11 +853,11 @@ async def test_a_large_request_waits_until_the_server_reads_again() -> None:
     line.connection.pause_writing()
     asking = await line.ask(b"x" * (AT_ONCE + 1))
     assert line.wire.sizes == [5]
-    for _ in range(2):  # each chunk may have to wait
+    for _ in range(2):  # each chunk may have to wait for the server to read
         line.connection.resume_writing()
         line.connection.pause_writing()
         await asyncio.sleep(0)
-    assert line.wire.sizes == [5]  # full again before it could write
+    assert line.wire.sizes == [5]  # the transport was full again before the next chunk was written
     line.connection.resume_writing()
     await asyncio.sleep(0)
     assert line.wire.sizes == [5, AT_ONCE, 1]
@@ -874,7 +882,7 @@ async def test_a_response_before_the_end_of_the_request_closes_the_connection() 
     assert (line.idle, line.wire.closing) == ([], True)
 
 
-async def test_no_state_of_a_request_affects_the_next_one() -> None:
+async def test_state_of_a_request_does_not_affect_the_next_request_on_the_same_connection() -> None:
     line = Line()
     padding = b"X: " + b"y" * (MAX_HEAD - 2000) + b"\r\n"
     for _ in range(3):
@@ -941,10 +949,10 @@ async def test_a_cancelled_request_closes_the_connection() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert (line.wire.closing, line.connection.usable) == (True, False)
-    line.connection.connection_lost(None)  # the callback is not called twice
+    line.connection.connection_lost(None)  # does not call the `lost` callback a second time
 
 
-async def test_cancelling_during_a_lost_connection_logs_nothing() -> None:
+async def test_cancelling_a_request_on_a_lost_connection_logs_no_error() -> None:
     problems: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, about: problems.append(about))
     line = Line()
@@ -958,7 +966,7 @@ async def test_cancelling_during_a_lost_connection_logs_nothing() -> None:
     assert problems == []
 
 
-async def test_bytes_without_a_request_close_the_connection() -> None:
+async def test_bytes_received_without_a_request_close_the_connection() -> None:
     line = Line()
     line.connection.data_received(WHOLE)
     assert (line.wire.closing, line.connection.heard, line.idle) == (True, False, [])
@@ -977,7 +985,7 @@ async def test_bytes_without_a_request_close_the_connection() -> None:
     ],
     ids=["length", "204", "304", "chunked", "close", "1.0", "1.0 kept"],
 )
-async def test_a_connection_is_kept_after_a_response_unless_it_must_be_closed(
+async def test_a_connection_is_kept_after_a_response_unless_it_must_close(
     head: bytes, body: bytes, kept: bool
 ) -> None:
     line = Line()
@@ -1018,7 +1026,9 @@ async def test_end_of_file_on_an_idle_connection_is_ignored() -> None:
 
 
 @pytest.mark.parametrize(("extra", "refused"), [(0, False), (1, True)])
-async def test_the_limit_of_headers_is_exact(extra: int, refused: bool) -> None:
+async def test_response_headers_may_be_exactly_as_long_as_the_limit(
+    extra: int, refused: bool
+) -> None:
     line = Line()
     names = len(b"Content-Length") + len(b"0") + len(b"X")
     value = b"y" * (MAX_HEAD - names + extra)
@@ -1034,7 +1044,9 @@ async def test_the_limit_of_headers_is_exact(extra: int, refused: bool) -> None:
 
 
 @pytest.mark.parametrize(("extra", "refused"), [(0, False), (1, True)])
-async def test_the_limit_of_bytes_before_the_head_is_exact(extra: int, refused: bool) -> None:
+async def test_an_incomplete_response_head_may_be_exactly_as_long_as_the_limit(
+    extra: int, refused: bool
+) -> None:
     line = Line()
     asking = await line.ask()
     start = b"HTTP/1.1 200 OK\r\nX: "
@@ -1050,7 +1062,7 @@ async def test_the_limit_of_bytes_before_the_head_is_exact(extra: int, refused: 
         asking.cancel()
 
 
-async def test_body_data_resets_the_count_of_other_bytes() -> None:
+async def test_body_data_resets_the_count_of_bytes_outside_the_body() -> None:
     line = Line()
     asking = await line.ask()
     line.connection.data_received(CHUNKED)
@@ -1069,7 +1081,8 @@ async def test_reading_pauses_at_the_limit_and_resumes_when_the_body_is_read() -
     line.connection.data_received(b"x" * MAX_UNREAD)
     assert line.wire.pauses == 0
     line.connection.data_received(b"x")
-    line.connection.data_received(b"x")  # already read by the transport
+    # Bytes that the transport had already read when it was paused.
+    line.connection.data_received(b"x")
     assert (line.wire.pauses, line.wire.resumes) == (1, 0)
     assert len(await reply.chunk()) == MAX_UNREAD + 2
     assert (line.wire.pauses, line.wire.resumes) == (1, 1)
@@ -1111,7 +1124,7 @@ async def test_an_invalid_response_fails_the_request(raw: bytes, why: str | None
     assert why is None or str(bad.value).endswith(why)
 
 
-async def test_a_second_response_is_ignored_and_the_first_is_read() -> None:
+async def test_a_second_response_to_one_request_is_ignored() -> None:
     line = Line()
     reply = await line.answered(WHOLE + WHOLE.replace(b"hello", b"other"))
     assert (await reply.read(), reply.reason) == (b"hello", "OK")
@@ -1120,7 +1133,7 @@ async def test_a_second_response_is_ignored_and_the_first_is_read() -> None:
 
 async def test_a_connection_is_quiet_if_its_socket_has_no_unread_data() -> None:
     line = Line()
-    assert line.connection.quiet  # the connection does not know its socket yet
+    assert line.connection.quiet  # no socket is assigned yet
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)

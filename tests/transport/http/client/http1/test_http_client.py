@@ -26,7 +26,7 @@ async def hello(call: Call) -> None:
 
 @pytest.mark.covers("HTT-17")
 @pytest.mark.parametrize("trust", ["system", "file", "context", "nobody"])
-async def test_certificates_are_verified(
+async def test_the_certificate_of_a_server_is_verified(
     trust: str, certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -62,7 +62,7 @@ async def test_certificates_are_verified(
         await served.stop()
 
 
-def test_the_error_names_a_ca_file_without_certificates(tmp_path: Path) -> None:
+def test_the_error_for_a_ca_file_without_certificates_contains_its_path(tmp_path: Path) -> None:
     empty = tmp_path / "empty.pem"
     empty.write_text("")
     for path in (empty, tmp_path / "missing.pem"):
@@ -81,7 +81,7 @@ async def test_sequential_requests_reuse_one_connection() -> None:
         await door.close()
 
 
-async def test_an_invalid_header_is_not_sent() -> None:
+async def test_a_request_with_an_invalid_header_is_not_sent() -> None:
     async with raw_server(hello) as server:
         door = HttpClient(EndpointUrl.parse(server.url))
         with pytest.raises(ConnectionError) as refused:
@@ -163,7 +163,7 @@ class Redirecting(HttpClient):
         ("DELETE", 302, False),
     ],
 )
-async def test_redirects_are_followed_only_if_the_method_is_kept(
+async def test_redirects_are_followed_only_if_they_keep_the_method(
     method: str, status: int, followed: bool | None
 ) -> None:
     door = Redirecting(start=(status, "/end"))
@@ -198,7 +198,7 @@ async def test_a_permanent_redirect_is_remembered(status: int, again: list[str])
     assert door.asked == again
 
 
-async def test_redirects_cause_at_most_five_requests() -> None:
+async def test_a_chain_of_redirects_causes_at_most_five_requests() -> None:
     chain = {"start": (307, "/1"), "1": (307, "/2"), "2": (307, "/3"), "3": (307, "/4")}
     door = Redirecting(**chain)
     assert (await door.open("GET", {})).status == 200

@@ -68,7 +68,7 @@ def _clock(virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pooling, "monotonic", virtual_time)
 
 
-async def test_a_connection_is_reused_within_four_seconds(virtual_time: VirtualTime) -> None:
+async def test_an_idle_connection_is_reused_within_four_seconds(virtual_time: VirtualTime) -> None:
     pool = Pool()
     for _ in range(3):
         assert await pool.get() == 200
@@ -81,7 +81,7 @@ async def test_a_connection_is_reused_within_four_seconds(virtual_time: VirtualT
     await pool.close()
 
 
-async def test_each_kept_connection_has_its_own_timeout(virtual_time: VirtualTime) -> None:
+async def test_each_idle_connection_has_its_own_timeout(virtual_time: VirtualTime) -> None:
     pool = Pool()
     await asyncio.gather(pool.get(), pool.get())
     assert len(pool.made) == 2
@@ -97,7 +97,7 @@ async def test_each_kept_connection_has_its_own_timeout(virtual_time: VirtualTim
 async def test_an_expired_connection_is_not_reused(virtual_time: VirtualTime) -> None:
     pool = Pool()
     await pool.get()
-    virtual_time.now += 4.0  # and the loop had no time to close it
+    virtual_time.now += 4.0  # the loop had no time to close the expired connection
     await pool.get()
     assert (len(pool.made), pool.made[0].closing) == (2, True)
     await pool.close()
@@ -106,7 +106,9 @@ async def test_an_expired_connection_is_not_reused(virtual_time: VirtualTime) ->
 @pytest.mark.parametrize(
     ("method", "sent_again"), [("GET", True), ("DELETE", True), ("POST", False)]
 )
-async def test_idempotent_requests_are_retried(method: str, sent_again: bool) -> None:
+async def test_idempotent_requests_are_retried_on_a_new_connection(
+    method: str, sent_again: bool
+) -> None:
     pool = Pool()
     await pool.get()
     pool.made[0].answers = b""
@@ -164,7 +166,7 @@ async def test_a_request_is_written_with_default_headers_and_a_quoted_path() -> 
     await pool.close()
 
 
-async def test_the_pool_sets_framing_headers_and_callers_the_others() -> None:
+async def test_the_pool_sets_framing_headers_and_callers_set_the_others() -> None:
     pool = Pool()
     headers = {"User-Agent": "mine", "Connection": "close", "Content-Length": "9", "X-A": "1"}
     await pool.ask("GET", URL, headers, None)
@@ -181,11 +183,11 @@ async def test_the_pool_sets_framing_headers_and_callers_the_others() -> None:
     [{"X": "a\r\nY: b"}, {"X": "a\n"}, {"X": "a\0"}, {"X Y": "a"}, {"": "a"}, {"X": "\ud800"}],
     ids=ascii,
 )
-async def test_an_invalid_header_is_refused(headers: dict[str, str]) -> None:
+async def test_a_request_with_an_invalid_header_is_rejected(headers: dict[str, str]) -> None:
     pool = Pool()
     for more in ({}, {"Host": "other"}):
         with pytest.raises(
-            ChannelClosed, match="invalid name or value of a request header"
+            ChannelClosed, match="a request header has an invalid name or value"
         ) as refused:
             await pool.ask("GET", URL, {**headers, **more}, None)
         assert refused.value.delivered is False
@@ -193,7 +195,7 @@ async def test_an_invalid_header_is_refused(headers: dict[str, str]) -> None:
     await pool.close()
 
 
-async def test_requests_for_other_origins_are_refused() -> None:
+async def test_requests_to_other_origins_are_rejected() -> None:
     pool = Pool()
     with pytest.raises(ConnectFailed, match="^Cannot send a request for another origin to h$"):
         await pool.ask("GET", "http://other/mcp", {}, None)
@@ -218,7 +220,7 @@ async def test_requests_for_other_origins_are_refused() -> None:
         ("https://h/mcp", "http://p:3128", ("p", 3128)),
     ],
 )
-async def test_connections_go_to_the_server_or_its_proxy(
+async def test_connections_are_opened_to_the_server_or_its_proxy(
     monkeypatch: pytest.MonkeyPatch, url: str, proxy: str | None, place: tuple[str, int]
 ) -> None:
     dialled: list[tuple[str, int]] = []
@@ -228,7 +230,7 @@ async def test_connections_go_to_the_server_or_its_proxy(
         raise OSError("not here")
 
     monkeypatch.setattr(pooling, "connect_host", dial)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts no certificate, and is created quickly
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts no certificate, but is fast to create
     through = None if proxy is None else Proxy(proxy, lambda: tls)
     address = EndpointUrl(url)
     pool = ConnectionPool(address, tls if url.startswith("https") else None, 30.0, through)
@@ -240,7 +242,7 @@ async def test_connections_go_to_the_server_or_its_proxy(
     await pool.close()
 
 
-async def test_a_socket_is_closed_if_the_connection_setup_fails(
+async def test_the_socket_is_closed_if_the_connection_setup_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours, theirs = socket.socketpair()
@@ -261,7 +263,7 @@ async def test_a_socket_is_closed_if_the_connection_setup_fails(
 
 
 @pytest.mark.parametrize(("seconds", "limit"), [(0.0, None), (3.0, 3.0)])
-async def test_connecting_has_a_time_limit(
+async def test_connecting_times_out_unless_the_limit_is_zero(
     virtual_time: VirtualTime,
     monkeypatch: pytest.MonkeyPatch,
     seconds: float,
@@ -302,7 +304,7 @@ async def test_closing_the_pool_while_it_connects_leaves_no_connection() -> None
     assert (pool.made[0].closing, pool.made[0].written, pool.connected) == (True, [], False)
 
 
-async def test_a_response_that_ends_after_close_keeps_no_connection() -> None:
+async def test_a_connection_is_not_kept_if_its_response_ends_after_close() -> None:
     pool = Pool(answers=b"")
     asking = asyncio.ensure_future(pool.get())
     for _ in range(3):
@@ -316,8 +318,10 @@ async def test_a_response_that_ends_after_close_keeps_no_connection() -> None:
 
 
 @pytest.mark.parametrize("unquiet", [3, 11])
-async def test_unread_data_on_a_kept_connection_is_processed_first(unquiet: int) -> None:
-    """Use the connection if the loop processes the data in ten iterations, else close it."""
+async def test_unread_data_on_a_kept_connection_is_processed_before_it_is_reused(
+    unquiet: int,
+) -> None:
+    """The pool reuses the connection if the data is processed within ten loop iterations."""
     pool = Pool()
     await pool.get()
     line = pool.made[0].line
@@ -337,7 +341,9 @@ async def test_unread_data_on_a_kept_connection_is_processed_first(unquiet: int)
     await pool.close()
 
 
-async def test_processing_unread_data_takes_no_time_on_the_clock(virtual_time: VirtualTime) -> None:
+async def test_waiting_for_unread_data_to_be_processed_uses_no_timer(
+    virtual_time: VirtualTime,
+) -> None:
     pool = Pool()
     await pool.get()
 
@@ -351,7 +357,7 @@ async def test_processing_unread_data_takes_no_time_on_the_clock(virtual_time: V
     await pool.close()
 
 
-async def test_a_407_means_that_the_request_was_not_delivered() -> None:
+async def test_status_407_means_that_the_request_was_not_delivered() -> None:
     answer = b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 9\r\n\r\n"
     pool = Pool(answers=answer)
     reply = await pool.ask("GET", URL, {}, None)
@@ -391,7 +397,7 @@ async def test_unprintable_characters_in_a_path_are_quoted() -> None:
     await pool.close()
 
 
-async def test_the_loop_gets_an_iteration_to_process_unread_data() -> None:
+async def test_the_event_loop_gets_an_iteration_to_process_unread_data_before_reuse() -> None:
     pool = Pool()
     await pool.get()
     understood: list[bool] = []
@@ -410,7 +416,7 @@ async def test_the_loop_gets_an_iteration_to_process_unread_data() -> None:
 
 
 class FakeNetwork:
-    """Addresses that accept after some seconds, or fail."""
+    """Fake addresses that accept a connection after a given time, or refuse it."""
 
     def __init__(self, clock: VirtualTime, **seconds: float | None) -> None:
         self.begun: list[tuple[str, float]] = []
@@ -450,7 +456,7 @@ def network(virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-async def test_the_next_address_is_tried_after_a_quarter_second_without_response(
+async def test_the_next_address_is_tried_after_a_quarter_second_without_a_connection(
     network: Any,
 ) -> None:
     hosts = network(a=60.0, b=60.0, x=0.1)
@@ -468,7 +474,7 @@ async def test_address_families_alternate_and_a_slow_address_can_win(network: An
     assert sorted(hosts.given_up) == ["b", "x"]
 
 
-async def test_a_refused_address_is_followed_by_the_next_without_delay(network: Any) -> None:
+async def test_the_next_address_is_tried_without_delay_if_an_address_refuses(network: Any) -> None:
     hosts = network(a=None, x=0.1)
     assert await hosts.race() == "x"
     assert hosts.begun == [("a", 0), ("x", 0)]
@@ -480,7 +486,7 @@ async def test_the_first_error_is_raised_if_no_address_accepts(network: Any) -> 
         await hosts.race()
 
 
-# Real sockets, and addresses that fail in a given way
+# Real sockets, and addresses that fail to connect
 
 
 class FailingSocket:
@@ -504,7 +510,7 @@ class FailingSocket:
 
 
 class SocketModule:
-    """The module `socket` for the tested module, with sockets that fail."""
+    """Replacement for the `socket` module, whose sockets fail to connect."""
 
     socket = FailingSocket
 
@@ -513,7 +519,7 @@ class SocketModule:
 
 
 class AsyncioModule:
-    """The module `asyncio` for the tested module, with another loop."""
+    """Replacement for the `asyncio` module that returns another event loop."""
 
     def __init__(self, loop: Any) -> None:
         self.get_running_loop = lambda: loop
@@ -546,7 +552,9 @@ async def test_missing_ipv6_is_not_reported_as_a_shortage_of_ports(
     assert made.closed
 
 
-async def test_a_cancelled_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_socket_of_a_cancelled_connection_attempt_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     entered = asyncio.Event()
 
     class Loop:
@@ -578,7 +586,9 @@ async def test_sockets_use_keepalive_and_nodelay() -> None:
             assert not made.getblocking()
 
 
-async def test_the_error_names_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_names_the_host_that_has_no_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Loop:
         async def getaddrinfo(self, *args: Any, **more: Any) -> list[Any]:
             return []
@@ -588,7 +598,7 @@ async def test_the_error_names_a_host_without_an_address(monkeypatch: pytest.Mon
         await pool_module.connect_host("a.example", 1)
 
 
-async def test_a_connection_that_completes_after_the_winner_is_closed(
+async def test_a_connection_that_completes_after_another_was_chosen_is_closed(
     network: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[str] = []

@@ -1,4 +1,4 @@
-"""Requests through HTTP proxies: forwarded ones and tunnels, over real sockets and TLS."""
+"""Requests through HTTP proxies, forwarded or tunnelled, over real sockets and TLS."""
 
 import asyncio
 import contextlib
@@ -172,7 +172,7 @@ def _no_proxies_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("avoided", [False, True])
-async def test_proxies_are_taken_from_the_environment(
+async def test_proxy_settings_are_read_from_the_environment(
     avoided: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with raw_server(hello) as proxy, raw_server(hello) as server:
@@ -190,7 +190,7 @@ async def test_proxies_are_taken_from_the_environment(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_plain_requests_are_forwarded(
+async def test_requests_without_tls_are_forwarded_by_the_proxy(
     scheme: str,
     certificate: tuple[Path, Path],
     monkeypatch: pytest.MonkeyPatch,
@@ -214,7 +214,7 @@ async def test_plain_requests_are_forwarded(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_requests_with_tls_go_through_a_tunnel(
+async def test_requests_with_tls_use_a_tunnel_through_the_proxy(
     scheme: str,
     certificate: tuple[Path, Path],
     monkeypatch: pytest.MonkeyPatch,
@@ -226,7 +226,7 @@ async def test_requests_with_tls_go_through_a_tunnel(
         monkeypatch.setenv("https_proxy", f"{scheme}://ada:secret@127.0.0.1:{proxy.port}")
         url = f"https://127.0.0.1:{server.port}/mcp"
         async with door_to(url, ca_file=str(certificate[0])) as door:
-            for body in (b"x", large, b"z"):  # TLS messages between responses change nothing
+            for body in (b"x", large, b"z"):  # TLS messages between responses do not end the tunnel
                 assert await (await door.open("POST", {}, body)).read() == b"hello"
             assert door.reached
         authority = f"127.0.0.1:{server.port}"
@@ -239,7 +239,7 @@ async def test_requests_with_tls_go_through_a_tunnel(
         assert not any("proxy-authorization" in call.headers for call in server.calls)
 
 
-async def test_a_certificate_is_verified_through_a_tunnel(
+async def test_the_certificate_of_a_server_is_verified_through_a_tunnel(
     certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, loop_kind: str
 ) -> None:
     async with forward_proxy() as proxy, secure_server(certificate) as server:
@@ -287,7 +287,7 @@ async def test_the_error_explains_why_a_proxy_refused_a_tunnel(
         assert LOGIN not in caplog.text
 
 
-async def test_a_407_for_a_forwarded_request_is_reported_as_a_refusal_of_the_proxy(
+async def test_a_407_for_a_forwarded_request_is_reported_as_a_refusal_by_the_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def refuse(call: Call) -> None:
@@ -353,7 +353,7 @@ async def test_the_error_names_an_unreachable_proxy(
 
 
 @pytest.mark.parametrize("url", ["socks5://ada:secret@h:1", "http://ada:secret@h:port", "http://"])
-async def test_a_proxy_of_another_kind_is_refused(
+async def test_a_proxy_with_an_unsupported_scheme_is_rejected(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("all_proxy", url)

@@ -1,4 +1,4 @@
-"""The body of a response, read as it arrives or completely."""
+"""Bodies of HTTP responses, read chunk by chunk or completely."""
 
 import asyncio
 import gzip
@@ -13,7 +13,7 @@ MAX_UNREAD = 256 << 10
 
 
 class FakeLine:
-    """A connection that records calls."""
+    """A stand-in for a connection that records calls."""
 
     def __init__(self) -> None:
         self.resumed = self.dropped = 0
@@ -36,11 +36,11 @@ def response(status: int = 200, **fields: str) -> tuple[HttpResponse, FakeLine]:
 @pytest.mark.parametrize(
     ("status", "ok"), [(199, False), (200, True), (299, True), (300, False), (404, False)]
 )
-async def test_ok_is_true_for_2xx_only(status: int, ok: bool) -> None:
+async def test_a_response_is_ok_only_for_a_2xx_status(status: int, ok: bool) -> None:
     assert response(status)[0].ok is ok
 
 
-async def test_headers_are_read_by_name() -> None:
+async def test_response_headers_are_looked_up_by_name() -> None:
     made, _ = response(content_type="Text/Event-Stream; charset=x", x_a="1")
     assert (made.content_type, made.streams, made.reason) == ("text/event-stream", True, "Reason")
     assert (made.header("X-A"), made.header("x-b")) == ("1", None)
@@ -50,7 +50,7 @@ async def test_headers_are_read_by_name() -> None:
     assert media_type(" A/B ;c") == "a/b"
 
 
-async def test_chunks_are_returned_as_they_arrive() -> None:
+async def test_body_chunks_are_returned_as_they_arrive() -> None:
     made, line = response()
     made.take(b"a")
     made.take(b"b")
@@ -65,14 +65,14 @@ async def test_chunks_are_returned_as_they_arrive() -> None:
     assert (await reading, await made.chunk(), line.dropped) == (b"", b"", 0)
 
 
-async def test_reading_is_not_resumed_after_the_last_chunk() -> None:
+async def test_reading_from_the_socket_is_not_resumed_after_the_last_chunk() -> None:
     made, line = response()
     made.take(b"a")
     made.end()
     assert (await made.chunk(), line.resumed) == (b"a", 0)
 
 
-async def test_an_unread_body_is_full_above_256_kib() -> None:
+async def test_an_unread_body_of_more_than_256_kib_pauses_reading() -> None:
     made, _ = response()
     made.take(bytes(MAX_UNREAD))
     assert not made.full
@@ -80,10 +80,10 @@ async def test_an_unread_body_is_full_above_256_kib() -> None:
     assert made.full
     await made.chunk()
     made.take(bytes(MAX_UNREAD))
-    assert not made.full, "the size is reset"
+    assert not made.full, "reading a chunk did not reset the unread size"
 
 
-async def test_read_returns_at_the_end_of_the_body() -> None:
+async def test_reading_a_response_returns_at_the_end_of_the_body() -> None:
     made, line = response()
     made.take(b"a")
     reading = asyncio.ensure_future(made.read())
@@ -98,7 +98,9 @@ async def test_read_returns_at_the_end_of_the_body() -> None:
 
 @pytest.mark.parametrize(("size", "fits"), [(10, True), (11, False)])
 @pytest.mark.parametrize("packed", [False, True])
-async def test_a_body_over_the_limit_is_an_error(size: int, fits: bool, packed: bool) -> None:
+async def test_reading_a_body_over_the_limit_raises_an_error(
+    size: int, fits: bool, packed: bool
+) -> None:
     made, line = response(content_encoding="gzip") if packed else response()
     body = b"x" * size
     made.take(gzip.compress(body) if packed else body)
@@ -123,7 +125,7 @@ async def test_a_compressed_body_is_decompressed(encoding: str, packed: bool) ->
     assert await made.read() == (b"hello" if packed else body)
 
 
-async def test_a_broken_body_is_an_error_for_waiting_readers_too() -> None:
+async def test_a_broken_body_also_raises_an_error_in_waiting_readers() -> None:
     gone = ChannelClosed("gone")
     made, _ = response()
     reading = asyncio.ensure_future(made.read())
@@ -135,7 +137,7 @@ async def test_a_broken_body_is_an_error_for_waiting_readers_too() -> None:
     made, _ = response()
     made.take(b"a")
     made.end(gone)
-    assert await made.chunk() == b"a", "earlier pieces are returned"
+    assert await made.chunk() == b"a", "chunks before the error are still returned"
     with pytest.raises(ChannelClosed, match="gone"):
         await made.chunk()
 
@@ -165,7 +167,7 @@ async def test_cancelling_a_reader_closes_the_connection() -> None:
 @pytest.mark.parametrize(
     ("body", "text"), [(b" no \n", "no"), (b"", "Reason"), (b" ", "Reason"), (b"\xff", "\ufffd")]
 )
-async def test_an_error_response_becomes_an_error_with_its_body(body: bytes, text: str) -> None:
+async def test_an_error_response_becomes_an_exception_with_its_body(body: bytes, text: str) -> None:
     made, _ = response(404, x_a="1")
     made.take(body)
     made.end()
@@ -174,7 +176,7 @@ async def test_an_error_response_becomes_an_error_with_its_body(body: bytes, tex
     assert (error.status, error.body, error.headers["x-a"], raw) == (404, text, "1", body)
 
 
-async def test_the_body_of_an_error_response_is_left_out_above_one_mebibyte() -> None:
+async def test_the_body_of_an_error_response_over_one_mebibyte_is_omitted() -> None:
     made, _ = response(500)
     made.take(bytes((1 << 20) + 1))
     error, raw = await made.refusal()

@@ -26,14 +26,16 @@ from fairlead.transport.http.client.http1.url import (
         ("unix:///run/a.sock#/there", EndpointUrl("http://localhost/there", "/run/a.sock")),
     ],
 )
-def test_urls_are_parsed(url: str, address: EndpointUrl) -> None:
+def test_a_url_is_split_into_address_socket_path_and_credentials(
+    url: str, address: EndpointUrl
+) -> None:
     assert EndpointUrl.parse(url) == address
 
 
 @pytest.mark.parametrize(
     "url", ["", "a.example", "ftp://a.example", "http://", "http://[", "http://a:99999/", "unix:x"]
 )
-def test_invalid_urls_are_refused(url: str) -> None:
+def test_invalid_urls_are_rejected(url: str) -> None:
     with pytest.raises(ConfigError):
         EndpointUrl.parse(url)
 
@@ -64,7 +66,7 @@ def test_origins_are_compared_with_their_default_ports(one: str, other: str, sam
         ("a%40b", "%C3%BC", "a@b:ü".encode()),
     ],
 )
-def test_credentials_become_a_header(
+def test_credentials_become_a_basic_authorization_header(
     username: str | None, password: str | None, pair: bytes | None
 ) -> None:
     value = basic_authorization(username, password)

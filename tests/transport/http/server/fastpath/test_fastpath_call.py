@@ -1,4 +1,4 @@
-"""Responses of the fast path, byte by byte, on a connection without a socket."""
+"""Exact responses of the fast path, on a connection without a socket."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -19,7 +19,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class Connection:
-    """The part of a connection that a call uses."""
+    """A stand-in for the attributes of a connection that a call uses."""
 
     def __init__(self) -> None:
         self.transport = FakeHttpTransport()
@@ -121,7 +121,7 @@ async def test_a_stream_is_written_in_chunks() -> None:
     assert (connection.done, call.response_complete) == (["complete"], True)
 
 
-async def test_a_stream_waits_for_a_slow_reader() -> None:
+async def test_writing_a_stream_waits_for_a_slow_reader() -> None:
     call, connection = start()
     await call.open_stream()
     connection.transport.written = b""
@@ -210,7 +210,9 @@ async def test_a_shutdown_closes_open_streams(ended: bool) -> None:
     assert (connection.transport.closed_at is not None) == (not ended)
 
 
-async def test_heartbeats_are_sent_while_nothing_else_is_written(virtual_time: VirtualTime) -> None:
+async def test_heartbeats_are_sent_while_no_other_data_is_written(
+    virtual_time: VirtualTime,
+) -> None:
     call, connection = start()
     begun = virtual_time.now
     beats: list[float] = []
@@ -223,7 +225,7 @@ async def test_heartbeats_are_sent_while_nothing_else_is_written(virtual_time: V
     assert beats == pytest.approx([2.0, 4.0])
     connection.flow.pause_writing()
     await asyncio.sleep(2)
-    assert len(beats) == 2, "no heartbeat for a slow reader"
+    assert len(beats) == 2, "no heartbeat while writing is paused"
     connection.flow.resume_writing()
     await asyncio.sleep(2)
     assert beats == pytest.approx([2.0, 4.0, 8.0])
@@ -250,7 +252,7 @@ LIMIT = 10.0
 
 
 class Bell:
-    """Counts calls and lets a test wait for them."""
+    """A callback that counts its calls."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -281,7 +283,7 @@ async def test_a_timer_expires_once_after_it_was_last_set() -> None:
     assert not timer.is_set
 
 
-async def test_a_shorter_time_replaces_a_longer_one() -> None:
+async def test_a_shorter_timeout_replaces_a_longer_one() -> None:
     bell = Bell()
     timer = LazyTimer(bell.loop, bell.ring)
     start = bell.loop.time()
@@ -313,7 +315,7 @@ async def test_a_stopped_timer_does_not_expire() -> None:
     assert bell.times == 0
 
 
-async def test_the_last_setting_applies_whether_it_is_earlier_or_later(
+async def test_the_last_set_timeout_applies_whether_it_is_shorter_or_longer(
     virtual_time: VirtualTime,
 ) -> None:
     bell = Bell()
@@ -363,7 +365,9 @@ async def test_a_stopped_timer_is_not_referenced_by_the_loop(virtual_time: Virtu
     assert (bell.times, bell.at) == (1, 1003.0)
 
 
-async def test_a_handle_is_replaced_only_by_an_earlier_time(virtual_time: VirtualTime) -> None:
+async def test_the_loop_handle_is_replaced_only_if_the_timeout_becomes_shorter(
+    virtual_time: VirtualTime,
+) -> None:
     bell = Bell()
     timer = LazyTimer(bell.loop, bell.ring)
     timer.set(5)

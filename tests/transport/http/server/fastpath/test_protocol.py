@@ -1,4 +1,4 @@
-"""Reuse of parsed heads, which must not change any response."""
+"""Reuse of parsed request heads, which must not change any response."""
 
 import asyncio
 import json
@@ -88,7 +88,7 @@ class Line:
 
 
 def requests(session: tuple[str, ...]) -> list[bytes]:
-    """Return valid and invalid requests of all kinds that share a few heads."""
+    """Return valid and invalid requests that share a few heads."""
     strange = {"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": META}
     sent = []
     for n in range(10, 30):
@@ -116,7 +116,7 @@ def requests(session: tuple[str, ...]) -> list[bytes]:
 
 @pytest.mark.parametrize("cuts", ["whole", "together", *range(6)])
 async def test_responses_do_not_depend_on_how_requests_are_split(cuts: str | int) -> None:
-    """Responses must be the same with and without the fast path."""
+    """Responses must be the same on the fast path and through ASGI."""
     heard = []
     for lane in (True, False):
         async with serving(make_server(), fast_path=lane) as web:
@@ -153,7 +153,7 @@ async def write_in_pieces(line: Line, stream: bytes, cuts: str | int) -> None:
 
 def plain(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, Any]:
     status, headers, body = answer
-    # differs in every response
+    # Correlation ids differ in every response.
     body = re.sub(rb"(correlation_id[^0-9a-f]+)[0-9a-f]{16}", rb"\1", body)
     if headers.get("content-type", "").startswith("text/event-stream"):
         lines = body.decode().splitlines()
@@ -163,7 +163,7 @@ def plain(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, Any]:
     return status, None
 
 
-async def test_a_head_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_identical_request_heads_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fed: list[bytes] = []
     feed = GuardedProtocol._feed
 
@@ -184,7 +184,7 @@ async def test_a_head_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_known_head_does_not_reach_a_terminated_session() -> None:
+async def test_a_cached_head_is_refused_after_its_session_is_terminated() -> None:
     async with serving(make_server()) as web:
         line = await Line.to(web)
         session = await line.open_session()

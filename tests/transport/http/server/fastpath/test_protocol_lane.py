@@ -144,7 +144,7 @@ async def lane(desk: Desk | None = None, **settings: Any) -> AsyncIterator[Lane]
 PING = {"jsonrpc": "2.0", "id": 3, "method": "ping"}
 
 
-# Which requests are answered without ASGI
+# Requests that are answered without ASGI
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ async def test_only_a_post_to_the_endpoint_is_answered_without_asgi(
     ("message", "status", "asgi"),
     [
         (LIST, 200, False),
-        ({**LIST, "method": "no/such"}, 400, True),  # the header contradicts the body
-        (PING, 400, True),  # neither in a session nor stateless
+        ({**LIST, "method": "no/such"}, 400, True),  # the Mcp-Method header contradicts the body
+        (PING, 400, True),  # has neither a session nor stateless metadata
         ({**LIST, "params": {"_meta": {}}}, 400, True),
         ({"jsonrpc": "2.0", "method": "tools/list", "params": {"_meta": META}}, 202, True),
         ([LIST], 400, True),
@@ -222,7 +222,7 @@ async def test_only_a_valid_stateless_request_is_answered_without_asgi(
 
 
 @pytest.mark.parametrize(("count", "asgi"), [(40, False), (41, True)])
-async def test_a_head_with_many_fields_goes_through_asgi(count: int, asgi: bool) -> None:
+async def test_a_request_head_with_many_fields_goes_through_asgi(count: int, asgi: bool) -> None:
     known = head_of({**LIST_FIELDS}, 0).count(b"\r\n") - 2
     more = {f"X-{number}": "1" for number in range(count - known)}
     async with lane() as one:
@@ -305,7 +305,7 @@ async def test_a_token_is_verified_before_the_body_is_buffered() -> None:
         assert await one.asked(request(fields={"Authorization": "Bearer bad"})) == ([401], True)
     async with lane(verify_token=verify) as one:
         head = head_of({**LIST_FIELDS, "Authorization": "Bearer bad"}, 100)
-        assert await one.asked(head) == ([401], True), "refused before the body arrives"
+        assert await one.asked(head) == ([401], True), "refused before the body was received"
     async with lane(verify_token=verify) as one:
         fields = {"Authorization": "Bearer bad luck"}
         assert await one.asked(request(fields=fields)) == ([500], True)
@@ -314,7 +314,7 @@ async def test_a_token_is_verified_before_the_body_is_buffered() -> None:
 # Known heads
 
 
-async def test_a_head_is_parsed_once() -> None:
+async def test_identical_request_heads_are_parsed_once_and_not_sent_through_asgi() -> None:
     async with lane() as one:
         for number in range(3):
             await one.send(request({**LIST, "id": number + 1}))
@@ -326,7 +326,7 @@ async def test_a_head_is_parsed_once() -> None:
 
 
 @pytest.mark.parametrize("count", [8, 9])
-async def test_at_most_eight_heads_are_remembered_per_connection(count: int) -> None:
+async def test_at_most_eight_heads_are_cached_per_connection(count: int) -> None:
     heads = [request(fields={"X-Number": str(number)}) for number in range(count)]
     async with lane() as one:
         for head in heads:
@@ -340,7 +340,7 @@ async def test_at_most_eight_heads_are_remembered_per_connection(count: int) -> 
 
 
 @pytest.mark.parametrize(("size", "parsed"), [(4096, 1), (4097, 2)])
-async def test_long_heads_are_not_remembered(size: int, parsed: int) -> None:
+async def test_long_request_heads_are_not_cached(size: int, parsed: int) -> None:
     body = json.dumps(LIST).encode()
     short = len(head_of({**LIST_FIELDS, "X-Pad": ""}, len(body)))
     fields = {**LIST_FIELDS, "X-Pad": "x" * (size - short)}
@@ -351,7 +351,7 @@ async def test_long_heads_are_not_remembered(size: int, parsed: int) -> None:
         assert one.parsed == parsed
 
 
-async def test_split_and_chunked_requests_are_not_remembered() -> None:
+async def test_heads_of_split_and_chunked_requests_are_not_cached() -> None:
     body = json.dumps(LIST).encode()
     head = head_of({**LIST_FIELDS}, len(body))
     chunked = head_of({**LIST_FIELDS, "Transfer-Encoding": "chunked"}, None)
@@ -376,7 +376,7 @@ async def test_two_requests_in_one_chunk_are_both_answered() -> None:
         assert one.parsed == 5
 
 
-async def test_a_known_head_with_another_kind_of_body_goes_through_asgi() -> None:
+async def test_a_cached_head_with_another_kind_of_body_goes_through_asgi() -> None:
     async with lane() as one:
         assert await one.asked(request()) == ([200], False)
         size = len(json.dumps(LIST))
@@ -384,7 +384,7 @@ async def test_a_known_head_with_another_kind_of_body_goes_through_asgi() -> Non
         assert await one.asked(request()) == ([200], False)
 
 
-async def test_pipelined_requests_with_known_heads_are_answered_in_order() -> None:
+async def test_pipelined_requests_with_cached_heads_are_answered_in_order() -> None:
     desk = Desk()
     async with lane(desk) as one:
         assert await one.asked(request()) == ([200], False)
@@ -425,10 +425,10 @@ async def test_a_started_request_ends_the_keep_alive_timeout(virtual_time: Virtu
         await asyncio.sleep(9.9)
         assert one.transport.closed_at is None
         await asyncio.sleep(0.2)
-        assert one.transport.closed_at == pytest.approx(begun + 10.0), "the timeout of a head"
+        assert one.transport.closed_at == pytest.approx(begun + 10.0), "closed by the head timeout"
 
 
-async def test_a_blank_line_before_a_known_head_does_not_close_the_connection(
+async def test_a_blank_line_before_a_cached_head_does_not_close_the_connection(
     virtual_time: VirtualTime,
 ) -> None:
     async with lane() as one:
@@ -511,7 +511,7 @@ async def test_a_call_in_progress_is_not_ended_by_the_keep_alive_timeout(
         assert one.transport.closed_at is not None
 
 
-async def test_a_long_call_has_a_heartbeat(virtual_time: VirtualTime) -> None:
+async def test_heartbeats_are_sent_during_a_long_call(virtual_time: VirtualTime) -> None:
     desk = Desk()
     async with lane(desk, heartbeat=15.0) as one:
         await one.asked(stateless_call("wait"))
@@ -521,7 +521,7 @@ async def test_a_long_call_has_a_heartbeat(virtual_time: VirtualTime) -> None:
         assert one.transport.written.count(HEARTBEAT) == 1
         one.protocol.pause_writing()
         await asyncio.sleep(15)
-        assert one.transport.written.count(HEARTBEAT) == 1, "the client does not read"
+        assert one.transport.written.count(HEARTBEAT) == 1, "no heartbeat while writing is paused"
         one.protocol.resume_writing()
         await asyncio.sleep(15)
         assert one.transport.written.count(HEARTBEAT) == 2
@@ -550,7 +550,7 @@ async def test_a_call_cancelled_by_a_shutdown_is_answered_with_503() -> None:
         assert one.protocol.tasks == set()
 
 
-async def test_a_disconnect_cancels_the_call() -> None:
+async def test_a_disconnect_cancels_a_stateless_call() -> None:
     desk = Desk()
     async with lane(desk) as one:
         await one.asked(stateless_call("wait"))
@@ -580,7 +580,7 @@ async def test_a_lost_connection_leaves_no_timer(virtual_time: VirtualTime) -> N
         assert not one.protocol.waits_for_next
 
 
-async def test_interceptors_see_the_transport_of_a_request() -> None:
+async def test_interceptors_receive_the_transport_context_of_a_fast_path_request() -> None:
     seen: list[TransportContext] = []
 
     async def look(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -649,7 +649,7 @@ async def test_only_valid_requests_in_a_session_are_answered_without_asgi(
             assert await one.asked(request(message, {**fields, **more})) == ([status], asgi)
 
 
-async def test_an_id_in_use_is_refused_through_asgi() -> None:
+async def test_a_request_id_in_use_is_refused_through_asgi() -> None:
     desk = Desk()
     async with lane(desk) as one:
         fields = await one.open_session()
@@ -674,7 +674,7 @@ async def test_progress_turns_the_response_into_a_stream() -> None:
         assert one.through_asgi == []
 
 
-async def test_the_response_to_a_cancelled_request_is_an_error() -> None:
+async def test_a_cancelled_request_is_answered_with_an_error() -> None:
     desk = Desk()
     async with lane(desk) as one:
         fields = await one.open_session()
@@ -692,7 +692,9 @@ async def test_the_response_to_a_cancelled_request_is_an_error() -> None:
         other.protocol.connection_lost(None)
 
 
-async def test_a_long_request_in_a_session_becomes_a_stream(virtual_time: VirtualTime) -> None:
+async def test_a_long_request_in_a_session_becomes_a_stream_at_the_first_heartbeat(
+    virtual_time: VirtualTime,
+) -> None:
     desk = Desk()
     async with lane(desk, heartbeat=15.0) as one:
         fields = await one.open_session()
@@ -710,7 +712,7 @@ async def test_a_long_request_in_a_session_becomes_a_stream(virtual_time: Virtua
         assert b"waited" in body
 
 
-async def test_a_request_without_heartbeats_waits_for_its_response(
+async def test_no_stream_is_started_for_a_long_request_if_heartbeats_are_disabled(
     virtual_time: VirtualTime,
 ) -> None:
     desk = Desk()
@@ -724,7 +726,7 @@ async def test_a_request_without_heartbeats_waits_for_its_response(
         assert one.statuses() == [200]
 
 
-async def test_a_disconnect_in_a_session_cancels_nothing() -> None:
+async def test_a_disconnect_does_not_cancel_a_call_in_a_session() -> None:
     desk = Desk()
     async with lane(desk) as one:
         fields = await one.open_session()
@@ -741,7 +743,7 @@ async def test_a_disconnect_in_a_session_cancels_nothing() -> None:
         other.protocol.connection_lost(None)
 
 
-async def test_answers_sse_turns_the_response_in_a_session_into_a_stream() -> None:
+async def test_responses_in_a_session_are_streams_if_answers_is_sse() -> None:
     async with lane(answers="sse") as one:
         fields = await one.open_session()
         one.through_asgi.clear()
@@ -754,7 +756,7 @@ async def test_answers_sse_turns_the_response_in_a_session_into_a_stream() -> No
         assert one.through_asgi == []
 
 
-async def test_connection_close_is_respected_in_a_session() -> None:
+async def test_connection_close_is_honoured_in_a_session() -> None:
     async with lane() as one:
         fields = await one.open_session()
         await one.send(request(PING, {**fields, "Connection": "close"}))

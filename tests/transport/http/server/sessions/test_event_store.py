@@ -28,7 +28,7 @@ from tests.support.virtual_time import VirtualTime
         ("g_٣", None),
     ],
 )
-def test_an_event_id_names_its_stream_and_number(
+def test_an_event_id_contains_its_stream_and_number(
     text: str, expected: tuple[str, int] | None
 ) -> None:
     assert read_event_id(text) == expected
@@ -36,7 +36,7 @@ def test_an_event_id_names_its_stream_and_number(
         assert event_id(*expected) == text
 
 
-async def test_a_client_gets_the_events_after_the_given_one() -> None:
+async def test_a_client_gets_the_events_after_its_last_event() -> None:
     store = MemoryEventStore()
     for number in (1, 2, 3):
         store.append("s", "p1", number, b"%d" % number)
@@ -52,14 +52,14 @@ async def test_a_client_gets_the_events_after_the_given_one() -> None:
     assert store.size == 0
 
 
-async def test_a_stream_may_begin_with_any_number() -> None:
+async def test_event_numbers_of_a_stream_may_start_at_any_number() -> None:
     store = MemoryEventStore()
     store.append("s", "g", 5, b"x")
     assert await store.after("s", "g", 4) == [(5, b"x")]
     assert await store.after("s", "g", 3) is None
 
 
-async def test_a_stream_keeps_its_newest_events(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_keeps_only_its_newest_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resume, "MAX_EVENTS", 2)
     store = MemoryEventStore()
     for number in (1, 2, 3):
@@ -69,7 +69,7 @@ async def test_a_stream_keeps_its_newest_events(monkeypatch: pytest.MonkeyPatch)
     assert store.size == 4
 
 
-async def test_a_session_keeps_its_newest_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_keeps_only_its_newest_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resume, "MAX_STREAMS", 2)
     store = MemoryEventStore()
     for stream in ("a", "b", "a", "c"):
@@ -124,7 +124,7 @@ async def test_a_stream_keeps_1024_events_and_a_session_64_streams() -> None:
     assert store.size == 64
 
 
-async def test_a_session_keeps_four_mebibytes() -> None:
+async def test_a_session_keeps_at_most_four_mebibytes_of_events() -> None:
     store = MemoryEventStore()
     store.append("s", "p1", 1, bytes(1 << 20))
     store.append("s", "p2", 1, bytes(3 << 20))
@@ -160,13 +160,13 @@ async def test_a_stream_expires_after_ten_minutes(
         ([30, 1, 2], 10, 7),
     ],
 )
-def test_the_shares_of_all_owners_fit_in_the_total(
+def test_the_byte_limit_is_shared_fairly_among_owners(
     sizes: list[int], total: int, share: int
 ) -> None:
     assert resume._share(sizes, total) == share
 
 
-async def test_the_client_with_most_bytes_loses_its_oldest_sessions() -> None:
+async def test_the_client_with_the_most_stored_bytes_loses_its_oldest_sessions() -> None:
     store = MemoryEventStore(max_total=80, owner_of=lambda session: session[0])
     for session in ("a1", "a2", "b1", "a3"):
         store.append(session, "g", 1, bytes(20))
@@ -183,14 +183,14 @@ async def test_the_client_with_most_bytes_loses_its_oldest_sessions() -> None:
     assert (store.size, store._owned) == (0, {})
 
 
-async def test_the_session_written_last_is_kept() -> None:
+async def test_the_most_recently_written_session_keeps_its_events() -> None:
     store = MemoryEventStore(max_total=10)
     store.append("a", "g", 1, bytes(5))
     store.append("b", "g", 1, bytes(50))
     assert await store.after("b", "g", 0) is not None
 
 
-async def test_dropping_events_counts_as_a_hit_of_the_limit() -> None:
+async def test_dropping_events_is_counted_as_a_reached_limit() -> None:
     before = EVENT_BYTES.hits
     store = MemoryEventStore(max_total=10)
     store.append("a", "g", 1, bytes(5))

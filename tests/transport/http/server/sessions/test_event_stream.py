@@ -1,4 +1,4 @@
-"""Event streams before and while a connection carries them."""
+"""Event streams with and without an attached connection."""
 
 import asyncio
 from collections.abc import Callable
@@ -81,7 +81,7 @@ def test_events_have_no_numbers_without_a_store() -> None:
     assert not stream.numbered
 
 
-async def test_a_waiting_carrier_wakes_up_for_messages_and_the_end() -> None:
+async def test_wait_returns_on_a_message_an_end_or_a_disconnect() -> None:
     stream = EventStream("s", "p1", None)
     for happens in (lambda: stream.put(b"x"), stream.end, stream.leave, stream.wake):
         waiting = asyncio.create_task(stream.wait())
@@ -100,7 +100,7 @@ async def test_a_waiting_carrier_wakes_up_for_messages_and_the_end() -> None:
 
 
 class RecordingCall:
-    """An HTTP call that records which of its methods are called."""
+    """A fake HTTP call that records which methods were called."""
 
     def __init__(self) -> None:
         self.gone = False
@@ -155,7 +155,7 @@ HEADERS = ((b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering",
 
 
 @pytest.mark.parametrize("when", ["before", "at once"])
-async def test_a_stream_that_is_done_is_sent_as_one_response(when: str) -> None:
+async def test_a_stream_that_is_already_done_is_sent_as_one_response(when: str) -> None:
     stream, call = carried()
     if when == "before":
         stream.put(b"a")
@@ -202,7 +202,7 @@ async def test_the_priming_event_of_a_continued_stream_has_the_last_id() -> None
     await writing
 
 
-async def test_missed_events_are_written_first() -> None:
+async def test_missed_events_are_written_before_new_ones() -> None:
     stream, call = carried(MemoryEventStore())
     stream.number_events()
     writing = start(call, stream, replay=[(4, b"x"), (5, b"y")])
@@ -216,7 +216,7 @@ async def test_missed_events_are_written_first() -> None:
     await writing
 
 
-async def test_messages_are_written_as_they_arrive() -> None:
+async def test_messages_are_written_to_the_open_response_as_they_arrive() -> None:
     stream, call = carried()
     writing = start(call, stream, heartbeat=7.0)
     await turns()

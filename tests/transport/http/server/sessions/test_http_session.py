@@ -1,4 +1,4 @@
-"""One session of the handshake era, and which response carries which message."""
+"""An HTTP session of the handshake era, and the response that each message is sent in."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ NOTE = Notification("notifications/x")
 
 
 class Direct:
-    """A POST that waits for its response only."""
+    """A stand-in for a POST that waits only for its response."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -36,7 +36,7 @@ class Direct:
 
 
 class Served:
-    """A server that has accepted a protocol version."""
+    """A stand-in for a server that has negotiated a protocol version."""
 
     def __init__(self, version: str | None) -> None:
         self.session = SessionContext(state=SessionState.ACTIVE, protocol_version=version)
@@ -152,7 +152,7 @@ async def test_a_session_is_busy_with_a_request_or_a_listener() -> None:
     assert one.busy
 
 
-async def test_a_stream_with_ids_can_be_found_until_it_is_done() -> None:
+async def test_a_stream_with_event_ids_can_be_found_until_it_is_done() -> None:
     one = session()
     stream, other = one.open_stream({1}), one.open_stream({2})
     assert one.find("g") is one.standalone
@@ -196,7 +196,7 @@ async def test_a_session_is_congested_while_a_reader_is_slow(
         await draining
 
 
-async def test_detach_disconnects_the_carrier_of_a_request() -> None:
+async def test_detach_disconnects_the_stream_of_a_request() -> None:
     one, direct = session(), Direct()
     stream = one.open_stream({1})
     one.expect(2, direct)
@@ -208,7 +208,7 @@ async def test_detach_disconnects_the_carrier_of_a_request() -> None:
     assert not one.standalone.leaving
 
 
-async def test_a_closed_session_ends_all_streams_and_sends_nothing_more() -> None:
+async def test_closing_a_session_ends_all_streams_and_rejects_later_messages() -> None:
     one, direct = session(), Direct()
     stream, kept = one.open_stream({1}), one.open_stream({2})
     one.keep(kept)
@@ -236,6 +236,18 @@ async def test_a_session_has_the_negotiated_revision(
     one.served = Served(version)
     assert one.settle_revision() is (revision is not None)
     assert one.revision is revision
+
+
+async def test_the_idle_time_begins_after_the_last_request_and_stream(
+    virtual_time: VirtualTime,
+) -> None:
+    one = session()
+    assert one.idle_since == virtual_time.now
+    one.standalone.attach(carrier := object())
+    assert one.idle_since is None
+    virtual_time.now += 5.0
+    one.standalone.detach(carrier)
+    assert one.idle_since == virtual_time.now
 
 
 async def test_has_stream_is_true_while_the_client_listens() -> None:

@@ -38,5 +38,6 @@ async def test_a_disconnect_during_initialize_leaves_no_session() -> None:
         await begun.wait()
         writer.close()
         await gone.wait()  # the session and its requests were terminated
-        answer = await web.post(introduction())  # and a new session is within the limit
+        # The terminated session does not count towards the limit.
+        answer = await web.post(introduction())
         assert answer.status == 200

@@ -24,7 +24,7 @@ class Server:
     """A server that accepts sessions and answers `initialize` with a version."""
 
     def __init__(self, version: str | None = "2025-11-25") -> None:
-        self.version = version  # None: it does not respond
+        self.version = version  # None: the server does not respond
         self.peers: list[ServedSession] = []
 
     def __call__(self, channel: Any, principal: Principal) -> "ServedSession":
@@ -57,7 +57,7 @@ def at(address: str, path: str = "/mcp") -> TransportContext:
     return TransportContext(transport_type="http", peer_address=address, path=path)
 
 
-async def test_a_session_is_found_by_its_principal_only(virtual_time: VirtualTime) -> None:
+async def test_a_session_is_found_only_for_its_principal(virtual_time: VirtualTime) -> None:
     manager = SessionManager(HttpSettings(), Server())
     one = manager.open(at("10.0.0.1"), "ada")
     other = manager.open(at("10.0.0.1"), ANONYMOUS)
@@ -113,7 +113,9 @@ async def test_an_unused_session_expires(
     assert manager._sweep is None
 
 
-async def test_sessions_may_be_idle_forever(virtual_time: VirtualTime) -> None:
+async def test_sessions_never_expire_if_the_idle_timeout_is_disabled(
+    virtual_time: VirtualTime,
+) -> None:
     manager = SessionManager(HttpSettings(session_idle=0), Server())
     manager.open(at("10.0.0.1"), ANONYMOUS)
     await asyncio.sleep(100_000)
@@ -121,7 +123,7 @@ async def test_sessions_may_be_idle_forever(virtual_time: VirtualTime) -> None:
     await manager.close()
 
 
-async def test_the_events_of_a_session_are_deleted_with_it() -> None:
+async def test_deleting_a_session_deletes_its_events() -> None:
     manager = SessionManager(HttpSettings(), Server())
     one = manager.open(at("10.0.0.1"), ANONYMOUS)
     one.keep(one.standalone)
@@ -136,7 +138,7 @@ async def test_the_events_of_a_session_are_deleted_with_it() -> None:
 
 
 class Restoring:
-    """An endpoint that stores its sessions, and another one that replaces it."""
+    """An endpoint that stores its sessions, and a second endpoint that restores them."""
 
     def __init__(self, version: str | None = "2025-11-25", **settings: Any) -> None:
         self.store = MemorySessionStore()
@@ -232,7 +234,7 @@ async def test_a_terminated_session_is_deleted_from_the_store() -> None:
     both = Restoring()
     one, other, third = [await both.keep() for _ in range(3)]
     await both.old.end(one)
-    await other.close()  # closed by its server
+    await other.close()  # closed by the server, not by the client
     await both.old.close()
     assert [await both.stored(s) is not None for s in (one, other, third)] == [False, False, True]
     assert both.new.restorer is not None
@@ -316,7 +318,7 @@ async def test_the_store_is_updated_with_the_sessions_in_use(virtual_time: Virtu
         return [one is not None and time.time() - one.used < 50 for one in found]
 
     await told()
-    await asyncio.sleep(251)  # a quarter of the idle timeout
+    await asyncio.sleep(251)  # slightly longer than a quarter of the idle timeout
     assert await told() == [True, True, True]
     assert both.old.get(used.id, "ada") is used
     await asyncio.sleep(249)

@@ -39,7 +39,7 @@ async def test_batches_are_accepted_only_in_revisions_that_allow_them() -> None:
         new = await web.initialize("2025-06-18")
         refused = await new.post(batch)
         assert (refused.status, refused.error) == (400, -32600)
-        # without a session and header: the revision that allows batches
+        # Without a session and a version header, the revision that allows batches applies.
         alone = await web.post(batch)
         assert [answer["id"] for answer in sorted(alone.json, key=lambda a: a["id"])] == [1, 2]
         assert (await web.post(batch, {"MCP-Protocol-Version": "2026-07-28"})).error == -32600
@@ -49,7 +49,7 @@ async def test_batches_are_accepted_only_in_revisions_that_allow_them() -> None:
 
 @pytest.mark.covers("SRV-40", "SSE-10")
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_a_stream_has_ids_and_a_priming_event_if_the_revision_supports_them(
+async def test_events_have_ids_and_only_the_newest_handshake_revision_has_a_priming_event(
     version: str,
 ) -> None:
     async with serving(make_server(), retry=0.25) as web:
@@ -66,7 +66,7 @@ async def test_a_stream_has_ids_and_a_priming_event_if_the_revision_supports_the
         assert answer.messages[-1]["id"] == 7
 
 
-async def test_with_answers_sse_every_response_is_a_stream_if_accepted() -> None:
+async def test_every_response_is_a_stream_if_answers_is_sse_and_the_client_accepts_it() -> None:
     async with serving(make_server(), answers="sse") as web:
         session = await web.initialize()
         answer = await session.call("add", {"a": 1, "b": 2})
@@ -89,7 +89,7 @@ async def test_an_elicitation_is_sent_on_the_stream_of_its_call() -> None:
             assert (told.status, told.body) == (202, b"")
             answer = await next_message(response)
             assert answer["result"]["content"][0]["text"] == "accept Ada"
-            assert await next_event(response) == {}  # SSE-11: the stream ends with the response
+            assert await next_event(response) == {}  # SSE-11: the stream ends after the response
 
 
 async def test_a_request_id_in_use_is_refused() -> None:
@@ -106,7 +106,7 @@ async def test_a_request_id_in_use_is_refused() -> None:
 
 @pytest.mark.parametrize("accept", ["application/json", BOTH])
 @pytest.mark.parametrize("answers", ["json", "sse"])
-async def test_the_response_to_a_cancelled_request_is_an_error(answers: Any, accept: str) -> None:
+async def test_a_cancelled_request_is_answered_with_an_error(answers: Any, accept: str) -> None:
     desk = Desk()
     async with serving(make_server(desk), answers=answers) as web:
         session = await web.initialize()
@@ -122,7 +122,7 @@ async def test_the_response_to_a_cancelled_request_is_an_error(answers: Any, acc
         assert messages == [{"jsonrpc": "2.0", "id": 3, "error": error}]
 
 
-async def test_a_client_that_accepts_only_json_gets_only_the_response() -> None:
+async def test_a_client_that_accepts_only_json_gets_only_the_final_response() -> None:
     async with serving(make_server()) as web:
         session = await web.initialize()
         body = call("steps", progressToken="t")

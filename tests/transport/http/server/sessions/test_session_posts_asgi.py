@@ -1,4 +1,4 @@
-"""POSTs in sessions without a socket: when they are answered, and which state remains."""
+"""POSTs in sessions, without a socket: timing of responses, and remaining state."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ OLD = {"mcp-protocol-version": "2025-03-26"}
 # Responses
 
 
-async def test_a_response_leaves_no_task(virtual_time: VirtualTime) -> None:
+async def test_an_answered_request_leaves_no_task(virtual_time: VirtualTime) -> None:
     desk = Desk()
     desk.go_on.set()
     async with serving(desk) as app:
@@ -99,7 +99,7 @@ async def test_a_client_that_accepts_only_json_gets_no_heartbeats(
     ("closing", "accept", "status"),
     [(False, BOTH, 200), (False, "application/json", 404), (True, BOTH, 503)],
 )
-async def test_a_request_of_a_closed_session_is_answered(
+async def test_a_pending_request_is_answered_when_its_session_closes(
     closing: bool, accept: str, status: int
 ) -> None:
     app = HttpApp(make_server(desk := Desk()), HttpSettings())
@@ -118,7 +118,7 @@ async def test_a_request_of_a_closed_session_is_answered(
         assert asked.error == (-32600, "Unknown session: send initialize to open a new one")
 
 
-async def test_a_disconnect_cancels_nothing(virtual_time: VirtualTime) -> None:
+async def test_a_disconnect_does_not_cancel_the_request(virtual_time: VirtualTime) -> None:
     desk = Desk()
     async with serving(desk) as app:
         fields = await open_session(app)
@@ -209,7 +209,7 @@ ADD = [call("add", {"a": n, "b": 1}, n) for n in (1, 2)]
     ],
     ids=["alone", "old", "new", "unknown", "no session", "malformed", "notification"],
 )
-async def test_a_batch_without_a_session_is_served_if_its_revision_allows_it(
+async def test_a_batch_without_a_session_is_served_if_the_revision_allows_batches(
     batch: Any, headers: dict[str, str | None], status: int, problem: str | None
 ) -> None:
     async with serving() as app:
@@ -222,7 +222,7 @@ async def test_a_batch_without_a_session_is_served_if_its_revision_allows_it(
             assert problem in asked.error[1]
             assert asked.error[0] in (-32600, -32700)
         await turns()
-        assert len(app.edge.sessions) == 0, "the temporary session has ended"
+        assert len(app.edge.sessions) == 0, "the temporary session was closed"
 
 
 @pytest.mark.parametrize(("version", "status"), [("2025-03-26", 200), ("2025-06-18", 400)])
@@ -235,7 +235,7 @@ async def test_a_batch_in_a_session_depends_on_the_revision(version: str, status
             assert sorted(one["id"] for one in asked.json) == [1, 2]
             one = await AsgiRequest(app, ADD[:1], fields)
             assert [answer["id"] for answer in one.json] == [1], (
-                "the response to a batch is a batch"
+                "a batch of one gets an array as its response"
             )
 
 
@@ -247,8 +247,8 @@ async def test_a_batch_is_refused_if_a_session_is_required(require: bool, status
         assert (await AsgiRequest(app, ADD, fields)).status == 200
 
 
-async def test_a_batch_without_a_session_is_served_in_a_temporary_one() -> None:
-    """The server receives a handshake first; it would refuse requests without one."""
+async def test_a_batch_without_a_session_is_served_in_a_temporary_session() -> None:
+    """The endpoint sends the handshake itself, because the server requires one."""
     async with serving() as app:
         batch = [{"jsonrpc": "2.0", "id": "list", "method": "tools/list"}, NOTE]
         asked = await AsgiRequest(app, batch, {**OLD})
@@ -293,7 +293,7 @@ async def test_a_listening_stream_begins_with_a_priming_event() -> None:
 @pytest.mark.parametrize(
     ("version", "ids"), [("2024-11-05", 0), ("2025-03-26", 3), ("2025-06-18", 3), ("2025-11-25", 4)]
 )
-async def test_events_have_ids_if_the_revision_supports_them(version: str, ids: int) -> None:
+async def test_events_have_ids_if_the_revision_supports_resuming(version: str, ids: int) -> None:
     async with serving() as app:
         fields = await open_session(app, version)
         asked = await AsgiRequest(app, call("steps", {}, 8, progressToken=1), fields)

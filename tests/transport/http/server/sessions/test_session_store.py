@@ -42,7 +42,7 @@ Make = Callable[..., SessionStore]
 
 @pytest.fixture(params=STORES)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """Return a store; for SQLite, every call opens the same file."""
+    """Return a session store; for SQLite, every call opens the same file."""
     one: list[MemorySessionStore] = []
 
     def make(**options: Any) -> SessionStore:
@@ -69,7 +69,7 @@ async def test_a_store_keeps_the_sessions_in_use_within_its_limit(make: Make) ->
         await store.save(stored(f"k{number}", 100.0 + number, "ann"))
     await store.touch(["k0", "unknown"], 200.0)
     await store.save(stored("k3", 150.0))
-    assert await store.load("k1") is None  # unused for the longest time
+    assert await store.load("k1") is None  # the least recently used session
     kept = await store.load("k0")
     assert kept == StoredSession(
         key="k0",
@@ -86,7 +86,7 @@ async def test_a_store_keeps_the_sessions_in_use_within_its_limit(make: Make) ->
     assert await store.load("k0") is None
 
 
-async def test_a_deleted_session_does_not_count(make: Make) -> None:
+async def test_a_deleted_session_does_not_count_towards_the_limit(make: Make) -> None:
     store = make(max_sessions=2)
     for number in range(2):
         await store.save(stored(f"k{number}", 100.0 + number))
@@ -117,7 +117,7 @@ async def test_the_session_file_is_private_and_contains_no_session_ids(tmp_path:
 
 
 def moved(session: Session, web: Web) -> Session:
-    """Return the same session at the server that replaced the first one."""
+    """Return a client for the same session at the new server."""
     return Session(web, session.headers["Mcp-Session-Id"], "2025-11-25")
 
 
@@ -131,7 +131,8 @@ async def test_a_session_continues_after_a_restart(make: Make) -> None:
         several = [again.call("add", {"a": n, "b": 1}, n) for n in range(2, 12)]
         answers = await asyncio.gather(*several)  # restored once
         assert [answer.text for answer in answers] == [str(n + 1) for n in range(2, 12)]
-        async with again.stream() as listening:  # and everything in a session works
+        # Streams and server requests work in the restored session.
+        async with again.stream() as listening:
             assert listening.status == 200
         async with again.stream(call("name", request_id=30)) as answer:
             question = await next_message(answer)
@@ -163,7 +164,7 @@ async def test_a_terminated_session_is_not_restored(make: Make) -> None:
 
 
 @pytest.mark.covers("GTW-13")
-async def test_a_stored_session_is_bound_to_its_principal_path_and_lifetime(make: Make) -> None:
+async def test_a_stored_session_is_bound_to_its_principal_path_and_expiry_time(make: Make) -> None:
     tokens = {"ann-token": "ann", "bob-token": "bob"}
     options: dict[str, Any] = {"verify_token": tokens.get}
     bob = {"Authorization": "Bearer bob-token"}
@@ -204,7 +205,7 @@ async def test_a_session_ends_if_the_new_server_negotiates_another_revision(make
         assert await store.load(kept.key) is None
 
 
-async def test_a_restart_during_a_restoration_keeps_the_session(make: Make) -> None:
+async def test_a_restart_during_a_restoration_keeps_the_stored_session(make: Make) -> None:
     begun = asyncio.Event()
 
     async def silent(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -256,8 +257,8 @@ async def test_a_failing_store_does_not_affect_clients(caplog: pytest.LogCapture
 
 
 @pytest.mark.covers("GTW-13", "GTW-05")
-async def test_a_client_does_not_notice_that_a_relay_was_restarted(tmp_path: Path) -> None:
-    """The client keeps its session; the relay opens a new one with the server."""
+async def test_a_client_keeps_its_session_when_a_relay_is_restarted(tmp_path: Path) -> None:
+    """The client keeps its session; the relay opens a new one at the server."""
     port = 0
     handshake = MCPClientConfig(protocol_version="2025-11-25")
     client: MCPClient | None = None

@@ -90,7 +90,7 @@ async def test_a_file_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_the_client_with_most_sessions_loses_its_oldest(tmp_path: Path) -> None:
+async def test_the_client_with_the_most_sessions_loses_its_oldest(tmp_path: Path) -> None:
     store = SqliteSessionStore(tmp_path / "sessions.db", max_sessions=3)
     hits = STORED_SESSIONS.hits
     await store.save(session("a1", 1, "a"))
@@ -122,7 +122,7 @@ async def test_unused_sessions_expire(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """Mount a file system of this size, if that is permitted."""
+    """Mount a file system of this size; skip the test if that is not permitted."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
@@ -141,7 +141,7 @@ def fill(path: Path) -> None:
 
 
 async def stored(path: Path) -> dict[str, StoredSession | None]:
-    """Return what another process reads."""
+    """Load the sessions a, b and c through a second store, as another process would."""
     store = SqliteSessionStore(path)
     found = {key: await store.load(key) for key in "abc"}
     store.close()
@@ -154,7 +154,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_RETRY", 0.05)
 
 
-async def test_changes_on_a_full_disk_are_written_when_space_returns(
+async def test_changes_on_a_full_disk_are_written_when_space_is_available_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, soon: None
 ) -> None:
     with small_disk(tmp_path / "disk", "256k") as disk, caplog.at_level(logging.WARNING):
@@ -181,7 +181,7 @@ async def test_changes_on_a_full_disk_are_written_when_space_returns(
         store.close()
 
 
-async def test_changes_that_could_not_be_written_are_reported_at_the_end(
+async def test_changes_that_could_not_be_written_are_reported_at_close(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "sessions.db"
@@ -193,8 +193,8 @@ async def test_changes_that_could_not_be_written_are_reported_at_the_end(
             await store.save(session(key))
         store.close()
     assert [record.getMessage() for record in caplog.records] == [
-        f"cannot write {path}: database is locked; changes of sessions are kept",
-        f"{path} lacks 2 changes of sessions",
+        f"cannot write {path}: database is locked; keeping changes in memory",
+        f"{path} was closed without 2 session changes",
     ]
     assert store.shortage is None
 

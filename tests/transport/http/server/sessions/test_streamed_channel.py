@@ -31,7 +31,7 @@ async def test_the_response_is_json_unless_a_message_precedes_it(
 ) -> None:
     async with serving(make_server(), **options) as web:
         plain = await web.stateless("tools/call", {"name": "steps", "arguments": {}})
-        assert plain.kind == "application/json"  # no progress was requested
+        assert plain.kind == "application/json"  # the client requested no progress
         answer = await web.stateless(
             "tools/call", {"name": "steps", "arguments": {}}, progressToken="t"
         )
@@ -47,7 +47,9 @@ async def test_the_response_is_json_unless_a_message_precedes_it(
         )  # stateless streams cannot be resumed
 
 
-async def test_an_error_before_the_stream_has_its_own_status(options: dict[str, Any]) -> None:
+async def test_an_error_before_the_first_event_is_sent_with_its_http_status(
+    options: dict[str, Any],
+) -> None:
     async with serving(make_server(), **options) as web:
         answer = await web.stateless("tools/call", {"name": "name", "arguments": {}})
         assert (answer.status, answer.error) == (400, -32021)
@@ -142,7 +144,7 @@ async def test_a_subscription_is_acknowledged_and_receives_changes(
 
 
 @pytest.mark.covers("SRV-44")
-async def test_an_unused_session_expires_and_one_in_use_does_not() -> None:
+async def test_an_unused_session_expires_and_a_session_in_use_does_not() -> None:
     async with serving(make_server(), session_idle=0.2) as web:
         idle, used = await web.initialize(), await web.initialize()
         async with used.stream() as listening:
@@ -176,7 +178,8 @@ async def test_the_number_of_sessions_is_limited() -> None:
     async with serving(make_server(), max_sessions=2) as web:
         first, second = await web.initialize(), await web.initialize()
         async with second.stream():
-            third = await web.initialize()  # the first was idle for the longest time
+            # Replaces the first session, which was idle for the longest time.
+            third = await web.initialize()
             assert (await first.call("add", {"a": 1, "b": 2})).status == 404
             async with third.stream():
                 refused = await web.post({**call("x"), "method": "initialize"} | _introduced())
@@ -224,7 +227,7 @@ async def test_the_server_stops_with_open_streams() -> None:
         assert listening is not None
 
 
-async def test_a_slow_reader_delays_only_itself() -> None:
+async def test_a_slow_reader_does_not_delay_other_clients() -> None:
     server = MCPServer("web", rate_limit_rate=0)
     sent = 0
 
@@ -247,10 +250,10 @@ async def test_a_slow_reader_delays_only_itself() -> None:
                 while not sent:
                     await asyncio.sleep(0.01)
                 before = -1
-                while sent != before:  # until it stops, because the client does not read
+                while sent != before:  # until sending stops because the client does not read
                     before = sent
                     await asyncio.sleep(0.2)
-            assert sent < 1000  # of 2000: the rest is not in memory
+            assert sent < 1000  # of 2000 messages, because the server waits for the client to read
             other = await web.initialize()
             assert (await other.call("quick")).text == "ok"
 
@@ -259,7 +262,9 @@ async def test_a_slow_reader_delays_only_itself() -> None:
 
 
 @pytest.mark.covers("SSE-12", "SRV-35", "DEC-06")
-async def test_fragments_are_sent_as_progress_unless_the_client_accepts_the_dialect() -> None:
+async def test_fragments_are_sent_as_progress_unless_the_client_accepts_the_fragment_dialect() -> (
+    None
+):
     server = MCPServer("web", rate_limit_rate=0)
 
     @server.tool()

@@ -6,6 +6,7 @@ import pytest
 
 from fairlead.errors import ChannelClosed
 from fairlead.limits import MESSAGES_PER_TURN
+from fairlead.protocol.caller import ANONYMOUS
 from fairlead.protocol.envelope import TransportContext
 from fairlead.transport.channel import Incoming
 from fairlead.transport.http.server.sessions.streamed_channel import StreamedChannel
@@ -71,7 +72,7 @@ async def test_a_large_batch_yields_to_other_tasks(count: int, turns: int) -> No
             loop.call_soon(turn)
 
     loop.call_soon(turn)
-    await one.take_all([note(number) for number in range(count)])
+    await one.take_all([note(number) for number in range(count)], ANONYMOUS)
     assert heard == [note(number) for number in range(count)]
     assert other == [MOST * (number + 1) for number in range(turns)]
     assert MESSAGES_PER_TURN.hits == hits + turns
@@ -87,7 +88,7 @@ async def test_drain_waits_while_the_channel_is_congested() -> None:
     waiting = [asyncio.create_task(one.drain()) for _ in range(2)]
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
-    one._drained.wake()  # a stream other than the congested one
+    one._drained.wake()  # wakes the senders although the channel is still congested
     for _ in range(3):
         await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)

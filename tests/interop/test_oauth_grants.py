@@ -1,0 +1,183 @@
+"""Each grant at a real authorization server, from our client to our server, in both eras."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from joserfc.jwk import ECKey
+
+from fairlead import Context, MCPClient, MCPClientConfig, MCPServer
+from fairlead.auth import MemoryCredentialStore, OAuthAuthorizer, OAuthSettings
+from fairlead.auth.server.server_auth import ServerAuth
+from fairlead.auth.storage.credential_store import CredentialStore
+from tests.auth.client.test_oauth_authorizer import DevicePrompt
+from tests.support.http_server import serving
+from tests.support.oidc_provider import Provider, running_provider
+from tests.support.scripted_http_server import Call, raw_server
+
+LIMIT = 60.0
+KEY = ECKey.generate_key("P-256")
+ROBOT: dict[str, Any] = {
+    "client_id": "robot",
+    "grant_types": ["client_credentials"],
+    "redirect_uris": [],
+    "response_types": [],
+}
+PROTECTED = pytest.mark.covers("AUT-04", "AUT-06")
+VERSIONS = pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+
+
+@asynccontextmanager
+async def protected(
+    options: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[tuple[Provider, str]]:
+    """Run a provider with options, and a server that accepts its tokens; yield its URL."""
+    async with asyncio.timeout(LIMIT), running_provider(ttl=3600, **(options or {})) as provider:
+        auth = ServerAuth(issuer=provider.issuer, scopes=["mcp:basic"], **settings)
+        server = MCPServer("protected", auth=auth, rate_limit_rate=0)
+
+        @server.tool()
+        async def whoami(ctx: Context) -> str:
+            return str(ctx.subject)
+
+        @server.tool(scopes="mcp:write")
+        async def write() -> str:
+            return "written"
+
+        async with serving(server) as web:
+            yield provider, web.url
+
+
+async def call(authorizer: OAuthAuthorizer, url: str, version: str, tool: str = "whoami") -> str:
+    config = MCPClientConfig(protocol_version=version)
+    async with MCPClient.connect_http(url, config, http={"authorizer": authorizer}) as client:
+        assert client.protocol_version == version
+        await client.call(tool)
+        # Again, because the first call may have been repeated after a challenge.
+        return (await client.call(tool)).text
+
+
+def expire(store: CredentialStore) -> None:
+    [login] = store.logins()
+    tokens = msgspec.structs.replace(login.tokens, expires_at=1.0)
+    store.save(msgspec.structs.replace(login, tokens=tokens))
+
+
+@PROTECTED
+@VERSIONS
+async def test_authorization_code_and_renewal(version: str) -> None:
+    async with protected() as (provider, url):
+        store = MemoryCredentialStore()
+        first = OAuthAuthorizer(url, store=store, authorize=provider.user())
+        assert await call(first, url, version) == "alice"
+        expire(store)
+        assert await call(OAuthAuthorizer(url, store=store), url, version) == "alice"
+        assert await provider.counts() == {"authorization_code 200": 1, "refresh_token 200": 1}
+
+
+@PROTECTED
+@VERSIONS
+async def test_device_code_and_renewal(version: str) -> None:
+    async with protected() as (provider, url):
+        prompt, store = DevicePrompt(), MemoryCredentialStore()
+        settings = OAuthSettings(grant="device_code")
+        first = OAuthAuthorizer(url, settings, store=store, prompt=prompt)
+        assert await call(first, url, version) == "alice"
+        await prompt.confirming
+        expire(store)
+        assert await call(OAuthAuthorizer(url, settings, store=store), url, version) == "alice"
+        assert (await provider.counts())["refresh_token 200"] == 1
+
+
+@PROTECTED
+@VERSIONS
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "private_key_jwt"])
+async def test_client_credentials(version: str, method: str) -> None:
+    settings = OAuthSettings(grant="client_credentials", client_id="robot")
+    client = {**ROBOT, "token_endpoint_auth_method": method}
+    if method == "private_key_jwt":
+        client["jwks"] = {"keys": [KEY.as_dict(private=False)]}
+        client["token_endpoint_auth_signing_alg"] = "ES256"
+        pem = KEY.as_pem(private=True).decode()
+        settings = msgspec.structs.replace(settings, private_key=pem)
+    else:
+        client["client_secret"] = "a-secret"
+        settings = msgspec.structs.replace(settings, client_secret="a-secret")
+    async with protected({"clients": [client]}) as (provider, url):
+        store = MemoryCredentialStore()
+        first = OAuthAuthorizer(url, settings, store=store)
+        assert await call(first, url, version) == "robot"
+        assert await provider.counts() == {"client_credentials 200": 1}
+        # Without a refresh token, a renewal is another request with the same credentials.
+        expire(store)
+        second = OAuthAuthorizer(url, settings, store=store)
+        assert await call(second, url, version) == "robot"
+        assert await provider.counts() == {"client_credentials 200": 2}
+
+
+@PROTECTED
+@VERSIONS
+async def test_bound_tokens_with_nonces_of_both_servers(version: str) -> None:
+    options = {"dpopNonce": True}
+    async with protected(options, dpop="required", dpop_nonce=True) as (provider, url):
+        store = MemoryCredentialStore()
+        first = OAuthAuthorizer(url, store=store, authorize=provider.user())
+        assert await call(first, url, version) == "alice"
+        [login] = store.logins()
+        assert login.tokens.token_type == "DPoP"
+        assert login.dpop_key is not None
+        expire(store)
+        assert await call(OAuthAuthorizer(url, store=store), url, version) == "alice"
+        counts = await provider.counts()
+        # Each exchange was first refused with a nonce, and repeated with it.
+        assert (counts["authorization_code 200"], counts["refresh_token 200"]) == (1, 1)
+        assert (counts["authorization_code 400"], counts["refresh_token 400"]) == (1, 1)
+        assert len(provider.visits) == 1
+
+
+@PROTECTED
+@VERSIONS
+async def test_a_tool_that_needs_more_scopes(version: str) -> None:
+    async with protected() as (provider, url):
+        authorizer = OAuthAuthorizer(url, authorize=provider.user())
+        assert await call(authorizer, url, version) == "alice"
+        assert "mcp:write" not in provider.visits[0].scopes
+        assert await call(authorizer, url, version, "write") == "written"
+        assert {"mcp:basic", "mcp:write"} <= set(provider.visits[1].scopes)
+        assert len(provider.visits) == 2
+
+
+@PROTECTED
+@VERSIONS
+async def test_a_client_that_is_identified_by_its_metadata_document(version: str) -> None:
+    name = "https://client.example/fairlead.json"
+    document = {
+        "client_id": name,
+        "client_name": "Fairlead",
+        "application_type": "native",
+        "redirect_uris": ["http://127.0.0.1/callback"],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+    }
+
+    async def publish(request: Call) -> None:
+        await request.json(document)
+
+    async with raw_server(publish) as documents:
+        # The provider fetches the documents of all hosts from this one.
+        options = {"cimd": True, "dcr": False, "fetchVia": f"{documents.url}?url="}
+        async with protected(options) as (provider, url):
+            store = MemoryCredentialStore()
+            settings = OAuthSettings(client_metadata_url=name)
+            first = OAuthAuthorizer(url, settings, store=store, authorize=provider.user())
+            assert await call(first, url, version) == "alice"
+            [login] = store.logins()
+            assert login.client.client_id == name
+            expire(store)
+            second = OAuthAuthorizer(url, settings, store=store)
+            assert await call(second, url, version) == "alice"
+    assert documents.calls

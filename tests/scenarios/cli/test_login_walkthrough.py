@@ -1,0 +1,142 @@
+"""The walkthrough of docs/protecting.md: two example programs, and a person who logs in."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.support.login_command import Fairlead, log_in
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+LIMIT = 60.0
+
+
+@contextlib.asynccontextmanager
+async def example(name: str, **variables: str) -> AsyncIterator[str]:
+    """Run an example on a free port and yield the URL that it prints."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(EXAMPLES / name), "0"),
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **variables},
+    )
+    assert process.stderr is not None
+    try:
+        said = (await process.stderr.readline()).decode()
+        assert said.startswith("serving: "), said
+        yield next(word for word in said.split() if word.startswith("http://"))
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_a_newcomer_logs_in_with_the_two_examples(tmp_path: Path) -> None:
+    fairlead = Fairlead(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        example("authorization_server.py") as issuer,
+        example("protected_server.py", ISSUER=issuer) as url,
+    ):
+        assert await fairlead("mcp", "add", "notes", url)
+        code, _, err = await fairlead("call", "notes", "whoami")
+        assert code != 0
+        assert "requires OAuth authorization" in err
+        code, out = await log_in(fairlead, "notes", "--no-browser", "--scope", "mcp:basic")
+        assert code == 0
+        assert out.startswith(f"Logged in to notes at {issuer}.\nScopes: mcp:basic;")
+        assert (await fairlead("call", "notes", "whoami"))[1] == f"alice of {issuer}\n"
+        _, out, _ = await fairlead("auth", "status")
+        assert out.split() == ["notes", url, issuer, "mcp:basic", "renewed", "automatically"]
+        code, _, err = await fairlead("call", "notes", "note", "text=hello")
+        assert code != 0
+        assert "mcp:write" in err
+        code, out = await log_in(fairlead, "notes", "--no-browser")
+        assert "Scopes: mcp:basic mcp:write;" in out
+        assert (await fairlead("call", "notes", "note", "text=hello"))[1] == "1\n"
+        assert (await fairlead("logout", "notes"))[1] == "Logged out of notes.\n"
+        for command in (("call", "notes", "whoami"), ("doctor", "notes"), ("call", "whoami", url)):
+            code, out, err = await fairlead(*command)
+            assert code != 0
+            assert (out + err).count("requires a login") == 1
+            assert (out + err).count(" login ") == 1
+
+
+async def test_the_authorization_server_refuses_what_it_did_not_issue() -> None:
+    challenge = {"code_challenge": "x", "code_challenge_method": "S256"}
+    query = {"response_type": "code", "client_id": "c", "resource": "r", **challenge}
+    form = {
+        "grant_type": "authorization_code",
+        "client_id": "c",
+        "code": "made up",
+        "code_verifier": "v",
+        "redirect_uri": "http://127.0.0.1:1/callback",
+    }
+    async with (
+        asyncio.timeout(LIMIT),
+        example("authorization_server.py") as issuer,
+        aiohttp.ClientSession() as http,
+    ):
+        elsewhere = {**query, "redirect_uri": "https://evil.example/"}
+        async with http.get(f"{issuer}/authorize", params=elsewhere) as reply:
+            assert (reply.status, await reply.json()) == (400, {"error": "invalid_redirect_uri"})
+        async with http.post(f"{issuer}/token", data=form) as reply:
+            assert (reply.status, await reply.json()) == (400, {"error": "invalid_grant"})
+        async with http.post(f"{issuer}/token", data={}) as reply:
+            assert (reply.status, await reply.json()) == (400, {"error": "invalid_request"})
+
+
+def test_the_protected_server_says_what_it_needs() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "protected_server.py")],
+        env={name: value for name, value in os.environ.items() if name != "ISSUER"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "ISSUER is not set: give the URL of your authorization server, see docs/protecting.md\n"
+    )
+
+
+@pytest.mark.parametrize("issuer", ["https://login.invalid"])
+async def test_a_login_at_an_unknown_issuer_names_the_issuer(tmp_path: Path, issuer: str) -> None:
+    fairlead = Fairlead(tmp_path)
+    async with asyncio.timeout(LIMIT), example("protected_server.py", ISSUER=issuer) as url:
+        code, _, err = await fairlead("login", url)
+    assert code == 1
+    assert "Login failed: cannot fetch from login.invalid" in err
+    assert f"hint: check the issuer that the server names: {issuer}\n" in err
+
+
+async def test_a_gateway_says_which_server_requires_a_login(tmp_path: Path) -> None:
+    fairlead = Fairlead(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        example("protected_server.py", ISSUER="https://login.invalid") as url,
+    ):
+        file = tmp_path / "gateway.toml"
+        file.write_text(
+            f'[servers.notes]\nurl = "{url}"\n[servers.ten]\ncommand = "{sys.executable}"\n'
+        )
+        with file.open("a") as more:
+            more.write(f'args = ["{EXAMPLES / "ten_line_server.py"}"]\n')
+        gateway = await fairlead.start("gateway", str(file), "--port", "0")
+        assert gateway.stdout is not None
+        try:
+            said = ""
+            while "failed" not in said or "connected" not in said:
+                said += (await gateway.stdout.readline()).decode()
+            place = next(word for word in said.split() if word.startswith("http://"))
+            code, _, err = await fairlead("call", "notes_whoami", place)
+        finally:
+            gateway.terminate()
+            await gateway.communicate()
+    assert code == 1
+    assert "Unknown tool 'notes_whoami': notes requires a login\n" in err
