@@ -75,6 +75,8 @@ evidence: $(STAMP)  ## run everything that docs/evidence.md reports, and write i
 	@$(BIN)/python scripts/record_tests.py evidence/chaos.json tests/chaos tests/attacks
 	@PYTHONPATH=scripts $(BIN)/python -m mutants --record evidence/mutants.json
 	@$(BIN)/python -m bench.attack_load --json evidence/attack-load.json
+	@$(BIN)/python -m bench.token_flood --json evidence/token-flood.json
+	@$(BIN)/python -m bench.known_tokens --json evidence/known-tokens.json
 	@$(BIN)/python -m bench
 	@$(BIN)/python scripts/generate_docs.py
 

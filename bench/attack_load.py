@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
@@ -25,7 +26,7 @@ import msgspec
 import uvloop
 
 from .answers import is_whole, read
-from .calls import Echo
+from .calls import Echo, Work
 from .child import Failed
 from .envs import BENCH, ROOT
 from .gateways import TOKEN, gateway_files
@@ -48,8 +49,32 @@ class Phase:
     wrong: int = 0
     sent: int = 0  # messages of the attacker
     seconds: float = 0.0
-    outcomes: dict[str, int] = field(default_factory=dict)
+    outcomes: Counter[str] = field(default_factory=Counter)
     largest: int = 0
+
+    def add(self, latencies: list[float], told: dict[str, Any]) -> None:
+        """Add a segment: the latencies, and what the other client told at its end."""
+        self.latencies += latencies
+        self.p99.append(quantiles(latencies, n=100)[98])
+        self.sent += told["sent"]
+        self.seconds += told["seconds"]
+        self.largest = max(self.largest, told["largest"])
+        self.outcomes.update(told["outcomes"])
+
+    def facts(self) -> dict[str, Any]:
+        cuts = quantiles(self.latencies, n=1000)
+        return {
+            "calls": len(self.latencies),
+            "p50_ms": round(cuts[499], 2),
+            "p99_ms": round(cuts[989], 2),
+            "p999_ms": round(cuts[998], 2),
+            "max_ms": round(max(self.latencies), 1),
+            "segments_p99_ms": [round(one, 2) for one in self.p99],
+            "requests": self.sent,
+            "per_second": round(self.sent / self.seconds, 1),
+            "largest_answer": self.largest,
+            "outcomes": dict(sorted(self.outcomes.items())),
+        }
 
 
 class _Client(asyncio.Protocol):
@@ -86,8 +111,8 @@ class _Client(asyncio.Protocol):
 class Load:
     """Ordinary calls at a constant rate; a call waits for a free connection."""
 
-    def __init__(self, server: WebServer, port: int) -> None:
-        self._server, self._port = server, port
+    def __init__(self, port: int, work: Work) -> None:
+        self._port, self._work = port, work
         self._idle: deque[_Client] = deque()  # in turns, so that none is closed for being idle
         self._answers: list[tuple[int, float, bytes]] = []
         self._lost = 0
@@ -143,7 +168,7 @@ class Load:
             if reply.status != 200 or len(reply.messages) != 1:
                 raise Failed(f"a wrong answer: {data[:300]!r}")
             messages.append(reply.messages[0])
-        _WORK.check(messages, first, count)
+        self._work.check(messages, first, count)
 
 
 def main() -> int:
@@ -168,64 +193,65 @@ def main() -> int:
 
 
 async def _compare(server: WebServer, options: argparse.Namespace) -> dict[str, Any]:
-    saturation = await asyncio.to_thread(_saturation, server)
+    saturation = await asyncio.to_thread(find_saturation, server, _WORK)
     rate = saturation / 3
-    count = options.calls // options.segments
+    facts = await compare(
+        server,
+        _WORK,
+        lambda kind, pace: _start(kind, server.port, pace),
+        count=options.calls // options.segments,
+        segments=options.segments,
+        rate=rate,
+        pace=options.rate,
+    )
+    return {"saturation": round(saturation), "rate": round(rate), **facts}
+
+
+async def compare(
+    server: WebServer,
+    work: Work,
+    start: Callable[[str, float], subprocess.Popen[bytes]],
+    *,
+    count: int,
+    segments: int,
+    rate: float,
+    pace: float,
+) -> dict[str, Any]:
+    """Return the latencies of ordinary calls beside an attack and beside harmless messages.
+
+    Each segment has `count` ordinary calls at `rate` per second. `start` starts the other client,
+    `attack` or `harmless`, which sends `pace` messages per second until its stdin closes.
+    """
     phases = {"attack": Phase(), "harmless": Phase()}
-    pace = options.rate
-    async with Load(server, server.port) as load:
+    async with Load(server.port, work) as load:
         first = 10_000_000
-        for segment in range(options.segments):
+        for segment in range(segments):
             # Attacks first: what they manage to send is the rate of the control segment.
-            for kind in ("attack", "harmless"):
-                requests = server.requests(_WORK, first, count)
-                process = _start(kind, server.port, pace)
+            sent = pace
+            for kind, phase in phases.items():
+                requests = server.requests(work, first, count)
+                process = await asyncio.to_thread(_ready, start(kind, sent))
                 try:
                     latencies = await load.run(requests, first, rate)
                 finally:
                     told = await asyncio.to_thread(_stop, process)
                 load.check(first, count)
                 first += count
-                phase = phases[kind]
-                phase.latencies += latencies
-                phase.p99.append(quantiles(latencies, n=100)[98])
-                phase.sent += told["sent"]
-                phase.seconds += told["seconds"]
-                phase.largest = max(phase.largest, told["largest"])
-                for name, times in told["outcomes"].items():
-                    phase.outcomes[name] = phase.outcomes.get(name, 0) + times
-                if kind == "attack":
-                    pace = told["sent"] / told["seconds"]
+                phase.add(latencies, told)
+                sent = told["sent"] / told["seconds"]
                 print(f"{segment} {kind}: p99 {phase.p99[-1]:.1f} ms", file=sys.stderr)
-            pace = options.rate
-    facts: dict[str, Any] = {
-        "saturation": round(saturation),
-        "rate": round(rate),
-        "wrong": sum(phase.wrong for phase in phases.values()),
-    }
-    for kind, phase in phases.items():
-        cuts = quantiles(phase.latencies, n=1000)
-        facts[kind] = {
-            "calls": len(phase.latencies),
-            "p50_ms": round(cuts[499], 2),
-            "p99_ms": round(cuts[989], 2),
-            "p999_ms": round(cuts[998], 2),
-            "max_ms": round(max(phase.latencies), 1),
-            "segments_p99_ms": [round(one, 2) for one in phase.p99],
-            "requests": phase.sent,
-            "per_second": round(phase.sent / phase.seconds, 1),
-            "largest_answer": phase.largest,
-            "outcomes": dict(sorted(phase.outcomes.items())),
-        }
+    facts: dict[str, Any] = {"wrong": sum(phase.wrong for phase in phases.values())}
+    facts |= {kind: phase.facts() for kind, phase in phases.items()}
     facts["ratio"] = round(facts["attack"]["p99_ms"] / facts["harmless"]["p99_ms"], 2)
     pairs = zip(phases["attack"].p99, phases["harmless"].p99, strict=True)
     facts["ratio_of_segments"] = round(median(a / b for a, b in pairs), 2)
     return facts
 
 
-def _saturation(server: WebServer) -> float:
-    server.burst(_WORK, 2000, window=_CONNECTIONS)
-    return median(server.burst(_WORK, 5000, window=_CONNECTIONS).rate for _ in range(3))
+def find_saturation(server: WebServer, work: Work) -> float:
+    """Return the maximum number of calls per second."""
+    server.burst(work, 2000, window=_CONNECTIONS)
+    return median(server.burst(work, 5000, window=_CONNECTIONS).rate for _ in range(3))
 
 
 def _configuration(folder: Path) -> Path:
@@ -245,9 +271,13 @@ def _configuration(folder: Path) -> Path:
 def _start(kind: str, port: int, rate: float) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "bench.attacker", kind, str(port), _ATTACKER, str(rate)]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT)
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT)
+
+
+def _ready(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    """Wait until a process is ready: starting an interpreter takes a CPU."""
     assert process.stdout is not None
-    process.stdout.readline()  # Wait until it is ready: starting an interpreter takes a CPU.
+    process.stdout.readline()
     return process
 
 

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from .attacks import BODIES, MAX_BODY, call
 
@@ -185,12 +185,18 @@ class Attacker:
 
 
 async def main(kind: str, port: int, token: str, rate: float) -> None:
-    """Send at `rate` requests per second until stdin closes."""
+    attacker = Attacker(port, token)
+    send = attacker.attack if kind == "attack" else attacker.harmless
+    await send_until_stopped(attacker, send, rate)
+
+
+async def send_until_stopped(
+    attacker: Attacker, send: Callable[[int], Awaitable[None]], rate: float
+) -> None:
+    """Call `send` `rate` times per second until stdin closes, and print what was sent."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), lambda: os.read(0, 1) or ended.set())
-    attacker = Attacker(port, token)
-    send = attacker.attack if kind == "attack" else attacker.harmless
     tasks: set[asyncio.Task[None]] = set()
     print("ready", flush=True)
     start, number, skipped = loop.time(), 0, 0
@@ -198,7 +204,7 @@ async def main(kind: str, port: int, token: str, rate: float) -> None:
         due = int((loop.time() - start) * rate)
         while number < due:
             if len(tasks) < _OUTSTANDING:
-                task = loop.create_task(send(number))
+                task = asyncio.ensure_future(send(number))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
             else:

@@ -42,7 +42,7 @@ def read_file(path: str) -> str:
 
 @server.tool()
 def search(text: str, pattern: str = "**/*", limit: int = 50) -> list[str]:
-    """Find lines that contain a text; each as file:line: content."""
+    """Find lines that contain a text. Each result has the form `file:line: content`."""
     found: list[str] = []
     for file in sorted(root.glob(pattern)):
         if not file.is_file():

@@ -19,7 +19,7 @@ class Details:
 
 
 def reserve(train: str) -> str:
-    """Reserve a train. This has a side effect and must run once, whatever questions follow."""
+    """Reserve a train. This function has a side effect, so it must run only once per call."""
     return f"R-{abs(hash(train)) % 10000:04}"
 
 

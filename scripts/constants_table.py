@@ -84,11 +84,12 @@ def constants_table() -> str:
 
 
 def _unit(about: str) -> tuple[str, str]:
-    """Return the unit with which a comment begins, and the rest of the comment."""
+    """Return the unit with which a comment begins, and the comment without a separate unit."""
     for unit in _UNITS:
         rest = about.removeprefix(unit)
         if rest != about and not rest[:1].isalpha():
-            return unit, rest.lstrip(" ;,:")
+            # "seconds; 0: never" loses its unit, "seconds between two checks" needs it.
+            return unit, about if rest.startswith(" ") else rest.lstrip(" ;,:")
     return "", about
 
 

@@ -39,9 +39,21 @@ def interop_table() -> str:
         tuple(row[key] for key in ("suite", "path", "era", "same", "explained", "unexplained"))
         for row in facts["rows"]
     ]
-    return _table(
+    counts = _table(
         ("Suite", "Path", "Era", "Same outcome", "Explained difference", "Unexplained"), rows
     )
+    reasons = _table(("Suite", "Path", "Era", "Tests", "Reason"), _reason_rows(facts["rows"]))
+    return f"{counts}\nReasons at the endpoints that forward to one server:\n\n{reasons}"
+
+
+def _reason_rows(rows: Iterable[Mapping[str, Any]]) -> list[tuple[object, ...]]:
+    """Return the reasons for differences on the paths that forward requests unchanged."""
+    return [
+        (row["suite"], row["path"], row["era"], count, reason)
+        for row in rows
+        if row["path"] in ("proxy", "gateway-name")
+        for reason, count in row["reasons"].items()
+    ]
 
 
 def public_servers_table() -> str:
@@ -81,14 +93,52 @@ def chaos_table() -> str:
 def attack_load_table() -> str:
     """Return the latencies of ordinary clients beside an attacking one."""
     facts = _read(FOLDER / "attack-load.json")
+    return _MISSING if facts is None else _latencies(facts)
+
+
+def token_flood_table() -> str:
+    """Return the latencies of ordinary calls beside a flood of forged tokens."""
+    facts = _read(FOLDER / "token-flood.json")
     if facts is None:
         return _MISSING
+    return _latencies(facts) + (
+        f"\nThe key set was fetched {facts['fetches']} times in {facts['seconds']} s, "
+        f"at least {facts['seconds_between_fetches']} s apart.\n"
+    )
+
+
+def _latencies(facts: Mapping[str, Any]) -> str:
     rows = [
         (kind, f"{one['calls']:,}", one["p50_ms"], one["p99_ms"], one["per_second"])
         for kind, one in ((kind, facts[kind]) for kind in ("attack", "harmless"))
     ]
     head = ("Other client", "Ordinary calls", "p50 (ms)", "p99 (ms)", "Its messages per second")
     return _table(head, rows) + f"\nRatio of the 99th percentiles: {facts['ratio']}.\n"
+
+
+def known_tokens_table() -> str:
+    """Return the cost of signed tokens for a server."""
+    facts = _read(FOLDER / "known-tokens.json")
+    if facts is None:
+        return _MISSING
+    rows: list[tuple[object, ...]] = [
+        (
+            f"{what}, known JWT / static token",
+            facts[kind]["median"],
+            _middle(facts[f"{kind}_noise"]),
+            "at least 0.95",
+        )
+        for what, kind in (("Calls per second", "wall"), ("Calls per CPU second", "cpu"))
+    ]
+    rows += [
+        (f"First use of a token, {algorithm}", f"{cost} ms of CPU", "", "below 0.5 ms")
+        for algorithm, cost in facts["first_use_ms"].items()
+    ]
+    return _table(("Measured", "Result", "Noise", "Target"), rows)
+
+
+def _middle(one: Mapping[str, float]) -> str:
+    return f"{one['low']:.2f}–{one['high']:.2f}"
 
 
 def benchmarks_table() -> str:
@@ -238,6 +288,8 @@ EVIDENCE_TABLES: Tables = {
     "mutants": mutants_table,
     "chaos": chaos_table,
     "attack-load": attack_load_table,
+    "token-flood": token_flood_table,
+    "known-tokens": known_tokens_table,
     "benchmarks": benchmarks_table,
     "benchmarks-summary": benchmarks_summary,
     "reasons": reasons,

@@ -59,7 +59,7 @@ def attacks_table() -> str:
 
 def attacks() -> Iterator[Attack]:
     """Yield the arguments of every `@pytest.mark.attack` below `tests/attacks`."""
-    for path in sorted((ROOT / "tests" / "attacks").glob("test_*.py")):
+    for path in sorted((ROOT / "tests" / "attacks").rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.attack":
                 values = [ast.literal_eval(argument) for argument in node.args]

@@ -1,4 +1,4 @@
-"""Notes: a tool that writes, one that lists, one that asks the user, and a resource."""
+"""A notes server: tools that write, list and erase notes, and a resource that reads a note."""
 
 from typing import Annotated
 
