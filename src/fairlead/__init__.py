@@ -9,12 +9,13 @@ Manage many servers: `MCPManager`, `MCPTool`, `DeferredMCPTool`, `MCPToolCache`,
 
 Errors: `FairleadError` (also as `MCPClientError`), `RpcError`, `MCPToolError`.
 
-Gateways and relays are in `fairlead.gateway`, interceptors in `fairlead.interceptor`.
+Gateways and relays are in `fairlead.gateway`, interceptors in `fairlead.interceptor`, OAuth and
+stored logins in `fairlead.auth`.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from .lazy_names import late_functions, lazy_names
+from .lazy_names import late_functions, lazy_names, public_names
 
 if TYPE_CHECKING:
     from .client import MCPClient, MCPClientConfig, MCPTransport
@@ -50,8 +51,8 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Module of each public name. Names are imported on first use, so that a program that only runs a
-# server does not spend time and memory on the client.
+# The module of each public name. Names are imported on first use, so that a program that only runs
+# a server does not spend time and memory on the client.
 _HOMES = {
     "Audio": "fairlead.server",
     "Context": "fairlead.server",
@@ -83,13 +84,18 @@ def _configured_entry(name: str) -> Any:
     return configured_entry(name)
 
 
-# `client` is below `config` and cannot import it.
-late_functions["configured_entry"] = _configured_entry
+def _authorizer_for(entry: Any, **options: Any) -> Any:
+    """Return the source of a server's credentials, for `MCPClient`."""
+    from .config.stored_logins import authorizer_for
 
-# Hidden from type checkers: with a module-level `__getattr__` they would accept any misspelt name.
+    return authorizer_for(entry, **options)
+
+
+# `client` is a lower layer than `config` and cannot import it.
+late_functions["configured_entry"] = _configured_entry
+late_functions["authorizer_for"] = _authorizer_for
+
+# Hidden from type checkers, which would otherwise accept any misspelled name.
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__, _HOMES)
-
-    def __dir__() -> list[str]:
-        """Return the public names, also those that are not imported yet."""
-        return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    __dir__ = public_names(__name__)

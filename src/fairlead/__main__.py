@@ -1,4 +1,4 @@
-"""Entry point of `python -m fairlead`, which is the same as `fairlead`."""
+"""Entry point of `python -m fairlead`, which is equivalent to `fairlead`."""
 
 import sys
 

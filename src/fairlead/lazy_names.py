@@ -1,13 +1,13 @@
-"""Package attributes and functions of higher layers that are imported on first use."""
+"""Package attributes, and functions of higher layers, that are imported on first use."""
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["call_late", "late_functions", "lazy_names"]
+__all__ = ["call_late", "late_functions", "lazy_names", "public_names"]
 
-# Functions of higher layers that lower ones call, by name. The top-level package sets them.
+# Functions of higher layers that lower layers call, by name. The top-level package sets them.
 late_functions: dict[str, Callable[..., Any]] = {}
 
 
@@ -29,6 +29,16 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     return load
 
 
-def call_late(name: str, *arguments: Any) -> Any:
+def public_names(package: str) -> Callable[[], list[str]]:
+    """Return a module-level `__dir__` for `package`, which lists its `__all__`."""
+
+    def names() -> list[str]:
+        module = vars(sys.modules[package])
+        return sorted({*module["__all__"], *(name for name in module if name.startswith("__"))})
+
+    return names
+
+
+def call_late(name: str, /, *arguments: Any, **options: Any) -> Any:
     """Call a function of a higher layer that the top-level package has set."""
-    return late_functions[name](*arguments)
+    return late_functions[name](*arguments, **options)

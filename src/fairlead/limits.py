@@ -1,7 +1,7 @@
 """Limits on the bytes, items and seconds that a peer can make this process spend.
 
 Every limit is defined here, next to its reason, and listed in `docs/security.md`. Code that
-enforces a limit reads `LIMIT.value` and calls `LIMIT.hit()` when the limit applies, so that
+enforces a limit reads `LIMIT.value` and calls `LIMIT.hit()` when the limit is applied, so that
 operators see the count as `fairlead_limit_hits_total{limit="..."}`. If a setting overrides the
 default, the definition names the setting.
 """
@@ -18,7 +18,7 @@ LimitScope = Literal["request", "connection", "session", "client", "server", "pr
 
 
 class Limit(Struct, gc=False):
-    """One limit: its default value, its scope, and the outcome when it is reached."""
+    """A limit: its default value, its scope, and the effect of reaching it."""
 
     value: int
     unit: Unit
@@ -26,7 +26,7 @@ class Limit(Struct, gc=False):
     outcome: str  # effect that the peer observes when the limit is reached
     setting: str = ""  # the option that overrides `value`, if any
     hits: int = 0
-    name: str = ""  # the name of the constant in lower case; also the label of the metric
+    name: str = ""  # the constant's name in lower case; also the metric's label
 
     def hit(self) -> None:
         """Count one application of this limit."""
@@ -34,8 +34,8 @@ class Limit(Struct, gc=False):
 
 
 def all_limits() -> Iterator[Limit]:
-    """Yield every limit of this module, in the order of their definition."""
-    # All names of this module, so that a new limit cannot be left out of the metrics and the docs.
+    """Yield every limit in this module, in the order of definition."""
+    # All names in this module are searched, so that every limit is in the metrics and the docs.
     return (value for value in globals().values() if isinstance(value, Limit))
 
 
@@ -43,7 +43,7 @@ def all_limits() -> Iterator[Limit]:
 
 MESSAGE_BYTES = Limit(16 << 20, "bytes", "request", "-32600; the message is not read")
 # An array of small invalid items costs about sixty times its size in exception objects, so a batch
-# has limits of its own: items, bytes and invalid items.
+# has its own limits: items, bytes and invalid items.
 BATCH = Limit(128, "items", "request", "-32600 for the whole batch")
 BATCH_BYTES = Limit(1 << 20, "bytes", "request", "-32600 for the whole batch")
 BATCH_MISTAKES = Limit(
@@ -51,13 +51,15 @@ BATCH_MISTAKES = Limit(
 )
 BATCH_QUEUE = Limit(1 << 20, "bytes", "connection", "-32600 for further requests of the batch")
 WRITE_QUEUE = Limit(16 << 20, "bytes", "connection", "reading from the peer stops until it reads")
-QUOTED_TEXT = Limit(200, "characters", "request", "the middle of a quoted value is cut out")
-ERROR_TEXT = Limit(8 << 10, "characters", "request", "the middle of an error message is cut out")
-ERROR_DATA = Limit(64 << 10, "bytes", "request", "`data` of an error made by Fairlead is left out")
+QUOTED_TEXT = Limit(200, "characters", "request", "the middle of a quoted value is omitted")
+ERROR_TEXT = Limit(8 << 10, "characters", "request", "the middle of an error message is omitted")
+ERROR_DATA = Limit(
+    64 << 10, "bytes", "request", "`data` of an error created by Fairlead is omitted"
+)
 PROBLEMS = Limit(20, "items", "request", "further problems with arguments are only counted")
-PROBLEM_TEXT = Limit(400, "characters", "request", "the middle of a problem's text is cut out")
+PROBLEM_TEXT = Limit(400, "characters", "request", "the middle of a problem's text is omitted")
 
-LOG_TEXT = Limit(16 << 10, "characters", "process", "a log line is cut")
+LOG_TEXT = Limit(16 << 10, "characters", "process", "a log line is truncated")
 LOG_LINES = Limit(
     100,
     "items",
@@ -110,18 +112,20 @@ MESSAGES_PER_TURN = Limit(
     16,
     "items",
     "connection",
-    "further messages of a batch or a WebSocket wait until other clients were served",
+    "further messages of a batch or a WebSocket wait until other clients have been served",
 )
 
-# A body may take this many seconds, plus one for each `BODY_RATE` bytes that have arrived: a slow
-# link can still send the largest body, but a client that trickles cannot hold a connection.
+# A body may take this many seconds, plus one second for each `BODY_RATE` bytes that have arrived. A
+# slow link can still send the largest body, but a client that sends single bytes cannot keep a
+# connection open.
 BODY_TIMEOUT = Limit(
     30, "seconds", "request", "408, and the connection is closed", "HttpSettings.body_timeout"
 )
 BODY_RATE = Limit(32 << 10, "bytes per second", "request", "408, and the connection is closed")
 
-# A client is a principal; an anonymous client is its IPv4 address or the /64 of its IPv6 address.
-# The totals are shared fairly: when one is reached, the client that holds the most loses one.
+# A client is a principal; an anonymous client is identified by its IPv4 address or the /64 of its
+# IPv6 address. The totals are shared fairly: when a total is reached, the client that holds the
+# most items loses one.
 SESSIONS_PER_CLIENT = Limit(
     1000,
     "items",
@@ -165,10 +169,10 @@ STATE_BYTES = Limit(64 << 10, "bytes", "request", "-32602; the state is too larg
 ABANDONED_CALLS = Limit(
     1000, "items", "process", "calls that ignore their cancellation are awaited"
 )
-COMPLETION_VALUES = Limit(100, "items", "request", "further values are left out (`hasMore`)")
+COMPLETION_VALUES = Limit(100, "items", "request", "further values are omitted (`hasMore`)")
 
 SESSION_SUBSCRIPTIONS = Limit(
-    1000, "items", "session", "-32602; `subscriptions/listen` accepts the first ones"
+    1000, "items", "session", "-32602; `subscriptions/listen` accepts the first 1,000"
 )
 CLIENT_SUBSCRIPTIONS = Limit(4000, "items", "client", "-32602")
 SUBSCRIPTIONS = Limit(100_000, "items", "process", "-32602")
@@ -179,13 +183,13 @@ TEMPLATE_TEXT = Limit(
     2048,
     "characters",
     "server",
-    "a URI template is refused; one of an upstream server is matched by its prefix only",
+    "a URI template is refused; a template of an upstream server is matched only by its prefix",
 )
 TEMPLATE_VARIABLES = Limit(
     32,
     "items",
     "server",
-    "a URI template is refused; one of an upstream server is matched by its prefix only",
+    "a URI template is refused; a template of an upstream server is matched only by its prefix",
 )
 URI_TEXT = Limit(16 << 10, "characters", "request", "a URI matches no template")
 
@@ -206,37 +210,47 @@ RELISTING = Limit(
 STDERR_LINES = Limit(
     500, "items", "server", "further lines of the same second are neither logged nor forwarded"
 )
-LIST_PAGES = Limit(1000, "items", "server", "the list is refused; the old one is kept")
+LIST_PAGES = Limit(1000, "items", "server", "the list is refused; the previous list stays in use")
 LIST_ITEMS = Limit(
-    20_000, "items", "server", "the list is refused; the old one is kept", "max_list_items"
+    20_000,
+    "items",
+    "server",
+    "the list is refused; the previous list stays in use",
+    "max_list_items",
 )
 LIST_BYTES = Limit(
-    8 << 20, "bytes", "server", "the list is refused; the old one is kept", "max_list_bytes"
+    8 << 20,
+    "bytes",
+    "server",
+    "the list is refused; the previous list stays in use",
+    "max_list_bytes",
 )
-LIST_SECONDS = Limit(120, "seconds", "server", "the list is refused; the old one is kept")
+LIST_SECONDS = Limit(
+    120, "seconds", "server", "the list is refused; the previous list stays in use"
+)
 LIST_VARIANTS = Limit(
     32, "items", "server", "the least recently used variant of its lists is dropped"
 )
-ITEM_BYTES = Limit(512 << 10, "bytes", "server", "a gateway leaves the item out")
+ITEM_BYTES = Limit(512 << 10, "bytes", "server", "a gateway omits the item")
 TEMPLATES = Limit(1000, "items", "server", "further resource templates are listed, but not matched")
 SERVER_CATALOG_BYTES = Limit(
     16 << 20,
     "bytes",
     "server",
-    "a list of the server is refused; the old one is kept",
+    "a list of the server is refused; the previous list stays in use",
     "max_server_bytes",
 )
 CATALOG_BYTES = Limit(
     64 << 20,
     "bytes",
     "process",
-    "a list of a server is refused; the old one is kept",
+    "a list of a server is refused; the previous list stays in use",
     "max_catalog_bytes",
 )
 PAGE_BYTES = Limit(8 << 20, "bytes", "request", "a merged list continues on another page")
-INSTRUCTIONS_TEXT = Limit(16 << 10, "characters", "server", "instructions of a server are cut")
+INSTRUCTIONS_TEXT = Limit(16 << 10, "characters", "server", "a server's instructions are truncated")
 MERGED_INSTRUCTIONS_TEXT = Limit(
-    128 << 10, "characters", "request", "instructions of further servers are left out"
+    128 << 10, "characters", "request", "further servers' instructions are omitted"
 )
 
 
@@ -247,11 +261,12 @@ INTERRUPTED_CALLS = Limit(64, "items", "process", "the oldest interrupted call i
 KEPT_OUTCOMES = Limit(1024, "items", "process", "the oldest outcome of a round is dropped")
 KEPT_OUTCOME_BYTES = Limit(16 << 20, "bytes", "process", "the oldest outcome of a round is dropped")
 REMEMBERED_ROUNDS = Limit(10_000, "items", "process", "the oldest input request is dropped")
+OWNED_TASKS = Limit(10_000, "items", "server", "the oldest task is unknown to its client")
 HELD_MESSAGES = Limit(1000, "items", "process", "a further message is blocked")
 LOCKED_TOOLS = Limit(10_000, "items", "process", "the oldest comparison is repeated")
 CATALOG_VIEWS = Limit(256, "items", "process", "the oldest merged list is rebuilt")
 JOURNAL_READERS = Limit(64, "items", "process", "a further reader is refused")
-SEARCH_QUERY = Limit(2000, "characters", "request", "the query is cut")
+SEARCH_QUERY = Limit(2000, "characters", "request", "the query is truncated")
 ADMIN_BODY_BYTES = Limit(16 << 20, "bytes", "request", "HTTP 400")
 SEARCHED_TEXT = Limit(
     8 << 20, "characters", "process", "less of each tool's description is searched"
@@ -259,9 +274,9 @@ SEARCHED_TEXT = Limit(
 RATE_BUCKETS = Limit(10_000, "items", "process", "the least recently used bucket is dropped")
 CHECKED_SCHEMAS_BYTES = Limit(64 << 20, "bytes", "process", "the oldest schemas are dropped")
 DIFFERENCE_LINES = Limit(
-    200, "items", "server", "further lines of a changed definition are left out"
+    200, "items", "server", "further lines of a changed definition are omitted"
 )
-DIFFERENCE_TEXT = Limit(1000, "characters", "server", "a line of a changed definition is cut")
+DIFFERENCE_TEXT = Limit(1000, "characters", "server", "a line of a changed definition is truncated")
 DIFFERENCE_EFFORT = Limit(
     500_000, "items", "server", "lines of a changed definition are not matched"
 )
@@ -273,8 +288,8 @@ TARGET_LENGTH = Limit(
     "request",
     "denies that name tools, prompts or resources apply; allows do not",
 )
-# The number of readings of a URI grows with the escapes, `..` and doubled slashes it combines. The
-# limit counts the characters of all readings, each as at least 256, so a long URI may have fewer.
+# The number of URI forms grows with the escapes, `..` and doubled slashes it combines. The
+# limit counts the characters of all forms, each as at least 256, so a long URI may have fewer.
 TARGET_FORMS = Limit(
     24 << 10, "characters", "request", "denies that name resources apply; allows do not"
 )

@@ -1,36 +1,60 @@
-"""Messages about unknown names, with the known names that are spelled most like them."""
+"""Messages about unknown names, with the most similar known names."""
 
 from collections.abc import Iterable
+from heapq import nlargest
+from itertools import islice
 
-__all__ = ["check_keywords", "close_matches", "did_you_mean", "unknown_name"]
+__all__ = [
+    "check_keywords",
+    "close_matches",
+    "did_you_mean",
+    "hint_for_unknown",
+    "unknown_name",
+]
 
-# `difflib` takes quadratic time, and the names of tools come from servers.
+# The names of tools come from servers, and `difflib` takes quadratic time: one comparison of two
+# long names takes up to 0.4 ms. So only the names with the most common letter pairs are compared.
 _LONGEST = 200
-_CUTOFF = 0.65  # of `difflib`: excludes most names that only share some letters
+_MOST_NAMES = 5000
+_MOST_PAIRS = 50
+_COMPARED = 20
+_CUTOFF = 0.65  # cutoff for `difflib` that excludes most names that only share some letters
 
 
 def close_matches(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
-    """Return up to `most` known names that are spelled like `name`, the closest one first.
+    """Return up to `most` known names that are similar to `name`, closest first.
 
-    Case, `_` and `-` are ignored: `pageSize` matches `page_size`.
+    Case, `_` and `-` are ignored: `pageSize` matches `page_size`. Of more than 5,000 names, only
+    the first are compared.
     """
-    # Imported here: only failing calls need it, and every server pays for imports at start-up.
+    # Imported here, because only failing calls need it and every import delays the start.
     from difflib import get_close_matches
 
     spellings: dict[str, str] = {}
-    for one in known:
+    for one in islice(known, _MOST_NAMES):
         spellings.setdefault(_folded(one), one)
-    return [spellings[one] for one in get_close_matches(_folded(name), spellings, most, _CUTOFF)]
+    wanted = _folded(name)
+    found = get_close_matches(wanted, _candidates(wanted, spellings), most, _CUTOFF)
+    return [spellings[one] for one in found]
 
 
 def did_you_mean(names: Iterable[str]) -> str:
-    """Return the question `did you mean 'a' or 'b'?`, or an empty text without names."""
+    """Return the question `did you mean 'a' or 'b'?`; an empty string if there are no names."""
     quoted = " or ".join(f"'{name}'" for name in names)
     return f"did you mean {quoted}?" if quoted else ""
 
 
+def hint_for_unknown(similar: Iterable[str], place: str, items: str) -> str:
+    """Return the end of a message about an unknown item: `; did you mean 'NAME'? PLACE returns the
+    available ITEMS`.
+    """
+    question = did_you_mean(similar)
+    where = f"{place} returns the available {items}"
+    return f"; {question} {where}" if question else f"; {where}"
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return `unknown KIND 'NAME'`, followed by the closest known name or by all of them."""
+    """Return `unknown KIND 'NAME'`, followed by the closest known name or by all known names."""
     names = sorted(known)
     question = did_you_mean(close_matches(name, names))
     expected = f"expected one of {', '.join(names)}" if names else ""
@@ -42,12 +66,22 @@ def check_keywords(given: Iterable[str], known: Iterable[str]) -> None:
     """Check the names of keyword arguments.
 
     Raises:
-        TypeError: A name is unknown; the message contains the closest known one.
+        TypeError: A name is unknown; the message contains the closest known name.
     """
     names = set(known)
     for name in given:
         if name not in names:
             raise TypeError(unknown_name("keyword argument", name, names))
+
+
+def _candidates(name: str, known: Iterable[str]) -> list[str]:
+    """Return the folded names that share the most pairs of letters with a folded name."""
+    pairs = {name[at : at + 2] for at in range(0, len(name), len(name) // _MOST_PAIRS + 1)}
+
+    def likeness(other: str) -> float:
+        return sum([pair in other for pair in pairs]) / (len(name) + len(other) + 1)
+
+    return nlargest(_COMPARED, known, likeness)
 
 
 def _folded(name: str) -> str:

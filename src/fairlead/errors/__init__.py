@@ -1,4 +1,4 @@
-"""Exceptions raised by Fairlead, grouped by the reaction that the caller should choose.
+"""Exceptions raised by Fairlead, grouped by how the caller should react.
 
     FairleadError                 base class; MCPClientError is an alias
     ├── ProtocolError             a rule of the protocol was violated: .code
@@ -24,9 +24,9 @@
     ├── CircuitOpenError          suspended after repeated failures: wait .remaining seconds
     └── MCPToolError              raised by a tool; becomes the result of that tool
 
-Facts are attributes, and `__str__` builds the sentence. That sentence is written for the owner of a
-server: it may quote the stderr of the server and name its command. `protocol/public_reason.py`
-builds the text for clients of a gateway.
+Facts are attributes, and `__str__` builds the message. The message is written for a server's owner:
+it may quote the server's stderr and name its command. `protocol/public_reason.py` builds the text
+for a gateway's clients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,11 +75,14 @@ class ProtocolError(FairleadError):
 
 
 class LocalProtocolError(ProtocolError):
-    """A call that the protocol does not allow in the current state: fix the call."""
+    """Call that the protocol does not allow in the current state: fix the call."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """Violation by the peer. `request_id` is set if an error response can be sent for it."""
+    """Protocol violation by the peer.
+
+    `request_id` is set if an error response can be sent for it.
+    """
 
     def __init__(self, message: str, *, code: int, request_id: int | str | None = None) -> None:
         super().__init__(message, code=code)
@@ -89,14 +92,14 @@ class RemoteProtocolError(ProtocolError):
         self.excerpt = ""  # start of an unreadable frame, for logs
         self.size = 0  # length of the unreadable frame in bytes
         self.frame = b""  # the complete frame, unless it exceeded the size limit
-        self.content_type = ""  # of an HTTP response that is not a message
+        self.content_type = ""  # content type of an HTTP response that is not a message
 
 
 class RpcError(FairleadError):
     """JSON-RPC error received from the peer, or raised by a handler to refuse a request.
 
-    `raw` holds the bytes of the error object if it came over the wire, so that a relay can forward
-    it unchanged; `data` is decoded from `raw` on first access.
+    `raw` contains the bytes of a received error object, so that a relay can forward it unchanged;
+    `data` is decoded from `raw` on first access.
     """
 
     executed = False  # True if a server is known to have executed the `initialize` that it refused
@@ -113,7 +116,7 @@ class RpcError(FairleadError):
     @property
     def data(self) -> Any:
         if self._data is None and self.raw is not None:
-            # Imported here, so that `fairlead.errors` needs no library.
+            # Imported here, so that importing `fairlead.errors` needs no third-party library.
             import msgspec
 
             self._data = msgspec.json.decode(self.raw).get("data")
@@ -126,11 +129,13 @@ class RpcError(FairleadError):
 class TransportError(FairleadError):
     """Failed delivery. `delivered` is False if the peer certainly did not receive the request.
 
-    `public` is a phrase for `public_reason` to use if the attributes do not describe the failure.
-    The phrase must not contain output or configuration of the server.
+    `hint` tells the user how to correct the address or the server, if the cause is known. `public`
+    is a phrase that `public_reason` uses if the attributes do not describe the failure. The phrase
+    must not contain the server's output or configuration.
     """
 
     public: str = ""
+    hint: str = ""
 
     def __init__(self, message: str, *, delivered: bool = True, public: str = "") -> None:
         super().__init__(message)
@@ -138,12 +143,16 @@ class TransportError(FairleadError):
         if public:
             self.public = public
 
+    def __str__(self) -> str:
+        text = str(self.args[0])
+        return f"{text}\n  hint: {self.hint}" if self.hint else text
+
 
 class ConnectFailed(TransportError):
-    """Failure to open a connection; nothing was sent.
+    """Failure to open a connection; no request was sent.
 
-    `exit_code` and `stderr` are set if a process exited too early. `output` are the first lines
-    that the server wrote instead of messages.
+    `exit_code` and `stderr` are set if a process exited too early. `output` contains the first
+    lines that the server wrote instead of messages.
     """
 
     def __init__(
@@ -157,6 +166,7 @@ class ConnectFailed(TransportError):
     ) -> None:
         if output:
             message += "; the server wrote output that is not JSON-RPC"
+            self.hint = OUTPUT_HINT
         super().__init__(_with_last_words(message, stderr, output), delivered=False, public=public)
         self.summary = message
         self.exit_code = exit_code
@@ -188,9 +198,9 @@ class LocalResourceError(ConnectFailed):
 
 
 class HttpError(TransportError):
-    """HTTP response that is not a message of the protocol: a status and its body.
+    """HTTP response that is not a protocol message: a status and its body.
 
-    `headers` has lower-case names.
+    The names in `headers` are in lower case.
     """
 
     def __init__(self, status: int, body: str = "", headers: Mapping[str, str] | None = None):
@@ -205,6 +215,7 @@ class HttpError(TransportError):
         text = f"HTTP {status}: {body.strip()[:500]}" + (f" [{notes}]" if notes else "")
         # Servers send these statuses before they process a request, so repeating it is safe.
         super().__init__(text, delivered=status not in (401, 403, 404, 405, 413, 415, 429, 503))
+        self.summary = text
 
     @property
     def www_authenticate(self) -> str | None:
@@ -217,7 +228,7 @@ class HttpError(TransportError):
 
     @property
     def retry_after(self) -> float | None:
-        """Return the seconds that the server wants the client to wait; None for a date."""
+        """Return the seconds to wait from `Retry-After`; None if it is missing or a date."""
         text = self.headers.get("retry-after", "").strip()
         return float(text) if text.isdigit() else None
 
@@ -226,8 +237,8 @@ class AuthorizationError(TransportError):
     """OAuth did not yield a token that the server accepts; the request was not processed.
 
     `step` is one of discovery, registration, authorization, token, renewal and storage. `error` is
-    the error code of the authorization server, if it sent one. `temporary` is True if a later
-    attempt may succeed without a change.
+    the authorization server's error code, if it sent one. `temporary` is True if a later attempt
+    may succeed without a change.
     """
 
     public = "requires authorization"
@@ -251,7 +262,7 @@ class AuthorizationError(TransportError):
 
 
 class LoginRequired(AuthorizationError):
-    """No usable login is stored, and this program cannot ask a person to log in.
+    """No usable login is stored, and this program cannot ask the user to log in.
 
     `remedy` is the command or call that starts a login.
     """
@@ -267,7 +278,7 @@ class LoginRequired(AuthorizationError):
 
 
 class RequestTimeout(TransportError, TimeoutError):
-    """No response arrived in time. The peer was sent a cancellation."""
+    """No response arrived in time. A cancellation was sent to the peer."""
 
     def __init__(self, seconds: float, method: str = "", *, what: str = "Request") -> None:
         super().__init__(f"{what} timeout after {seconds * 1000:.0f}ms")
@@ -279,9 +290,9 @@ class RequestTimeout(TransportError, TimeoutError):
 
 
 class NoAnswer(TransportError, ConnectionError):
-    """Stream of a request that ended without a response and cannot be resumed (HTTP).
+    """A request's stream ended without a response and cannot be resumed (HTTP).
 
-    `parts` are the content blocks received before the end, if the result is sent in parts.
+    `parts` are the content blocks received before the end, if the result was sent in parts.
     """
 
     def __init__(self, request_id: int | str, parts: Sequence[Any] = ()) -> None:
@@ -291,7 +302,7 @@ class NoAnswer(TransportError, ConnectionError):
 
 
 class ChannelClosed(TransportError, ConnectionError):
-    """End of the connection. `exit_code` is negative for a signal, as in `subprocess`."""
+    """The connection ended. `exit_code` is negative for a signal, as in `subprocess`."""
 
     def __init__(
         self,
@@ -323,11 +334,11 @@ class CannotAsk(FairleadError):
 
 
 class InputNotGiven(FairleadError):
-    """Input request of a server that this client cannot answer; the call was not repeated.
+    """Input request from a server that this client cannot answer; the call was not repeated.
 
-    `method` is the method of the input request and `capability` the one that this client would have
-    to declare. If `capability` is None, the client has it, but the callback failed or declined;
-    that failure is then the cause.
+    `method` is the input request's method, and `capability` the missing capability. If `capability`
+    is None, the client has declared it, but the callback failed or declined; that failure is the
+    cause.
     """
 
     def __init__(self, message: str, *, method: str, capability: str | None = None) -> None:
@@ -337,18 +348,17 @@ class InputNotGiven(FairleadError):
 
 
 class UrlElicitationRequired(InputNotGiven, RpcError):
-    """The server wants the user to visit pages first: show `pages`, then repeat the call.
+    """The server requires the user to visit pages first: show `pages`, then repeat the call.
 
-    Each page is the params of an elicitation in URL mode: `url`, `message`, `elicitationId`.
+    Each page has the params of an elicitation in URL mode: `url`, `message`, `elicitationId`.
     """
 
     def __init__(self, refusal: RpcError, why: str = "", *, capability: str | None = None) -> None:
-        """Copy the error of the server.
+        """Copy the server's error.
 
         `refusal` is the error as received; `why` explains why this client did not handle it.
         """
-        # Not through `super()`: `InputNotGiven.__init__` would call `RpcError.__init__` without a
-        # code.
+        # Without `super()`, because `InputNotGiven.__init__` would not pass a code to `RpcError`.
         RpcError.__init__(self, refusal.code, refusal.message, refusal.data, raw=refusal.raw)
         self.method = "elicitation/create"
         self.capability = capability
@@ -356,7 +366,7 @@ class UrlElicitationRequired(InputNotGiven, RpcError):
 
     @property
     def pages(self) -> list[dict[str, Any]]:
-        """Return the readable pages that the server named."""
+        """Return the pages named by the server that could be decoded."""
         named = self.data.get("elicitations") if isinstance(self.data, Mapping) else None
         if not isinstance(named, list):
             return []
@@ -372,9 +382,9 @@ class UrlElicitationRequired(InputNotGiven, RpcError):
 
 
 class OutputMismatch(FairleadError):
-    """Structured content of a tool that does not match the output schema of the tool.
+    """Structured content that does not match the tool's output schema.
 
-    `result` is the result that was received.
+    `result` is the received result.
     """
 
     def __init__(self, tool: str, problem: str, result: dict[str, Any]) -> None:
@@ -384,11 +394,11 @@ class OutputMismatch(FairleadError):
 
 
 class RetriesExhausted(TransportError):
-    """Failure of every attempt; the last failure is the cause."""
+    """All attempts failed; the last failure is the cause."""
 
 
 class ConfigError(FairleadError):
-    """Mistake in a file or an entry. `path`, `line` and `column` locate it if they are known."""
+    """Mistake in a file or entry. `path`, `line` and `column` locate it if they are known."""
 
     def __init__(
         self,
@@ -427,16 +437,14 @@ class CircuitOpenError(FairleadError):
 
 OUTPUT_HINT = "a server must write only messages to stdout, and other output to stderr"
 
-# Names that `docs/requirements.md` prescribes.
+# Alternative names that `docs/requirements.md` prescribes.
 MCPClientError = FairleadError
 ClientClosedError = ChannelClosed
 
 
 def _with_last_words(message: str, stderr: Sequence[str], output: Sequence[str] = ()) -> str:
-    """Return the message, followed by the output and the last lines on stderr of the server."""
-    text = (
-        "\n  | ".join([f"{message}:", *output]) + f"\n  hint: {OUTPUT_HINT}" if output else message
-    )
+    """Return the message, followed by the server's output and last stderr lines."""
+    text = "\n  | ".join([f"{message}:", *output]) if output else message
     if not stderr:
         return text
     return "\n  | ".join([text + ("\n" if output else ". ") + "Last lines on stderr:", *stderr])

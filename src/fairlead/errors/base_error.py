@@ -1,4 +1,4 @@
-"""Base class of all exceptions of Fairlead."""
+"""Base class of all Fairlead exceptions."""
 
 __all__ = ["FairleadError"]
 
@@ -6,4 +6,4 @@ __all__ = ["FairleadError"]
 class FairleadError(Exception):
     """Base class: `except FairleadError` catches every failure of a call."""
 
-    summary: str = ""  # the message without the lines of stderr that `str()` appends
+    summary: str = ""  # the message without the stderr lines that `str()` appends

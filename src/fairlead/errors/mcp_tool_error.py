@@ -1,4 +1,4 @@
-"""Failures of tools that become results, and their form on the wire."""
+"""Tool failures that become results, and their wire format."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -10,7 +10,7 @@ __all__ = ["MCPErrorCode", "MCPToolError"]
 
 
 class MCPErrorCode(StrEnum):
-    """Reasons for the failure of a tool call."""
+    """Reasons why a tool call failed."""
 
     VALIDATION_ERROR = "VALIDATION_ERROR"
     EXECUTION_ERROR = "EXECUTION_ERROR"
@@ -24,9 +24,9 @@ class MCPErrorCode(StrEnum):
 
 
 class MCPToolError(FairleadError):
-    """Failure of a tool that the caller should read.
+    """Tool failure that the caller should read.
 
-    If a tool raises this error, the error becomes the result of the tool.
+    If a tool raises this error, it becomes the tool's result.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class MCPToolError(FairleadError):
         self.suggestion = suggestion
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form that is sent to clients, without attributes that are not set."""
+        """Return the form that is sent to clients, without unset attributes."""
         facts: dict[str, Any] = {
             "code": self.code.value,
             "message": self.message,
@@ -70,18 +70,18 @@ class MCPToolError(FairleadError):
         return json.dumps(self.to_dict(), ensure_ascii=False, default=str)
 
     def to_mcp_response(self) -> dict[str, Any]:
-        """Return the error as the result of a `tools/call`."""
+        """Return the error as a `tools/call` result."""
         return {"content": [{"type": "text", "text": self.to_json()}], "isError": True}
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "MCPToolError":
-        """Return the error that `to_dict` produced this mapping from.
+        """Return the error from a mapping that `to_dict` produced.
 
         Raises:
             ValueError: The mapping does not describe a tool error.
         """
         try:
-            # Unknown keys are ignored, so that a later version can add some.
+            # Unknown keys are ignored, so that a later version can add keys.
             known = {key: facts[key] for key in facts if key in _TOOL_ERROR_KEYS}
             return cls(known.pop("message"), **known)
         except (KeyError, TypeError) as exc:
@@ -89,7 +89,7 @@ class MCPToolError(FairleadError):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "MCPToolError":
-        """Return the error that `to_json` produced this text from.
+        """Return the error from a text that `to_json` produced.
 
         Raises:
             ValueError: The text does not describe a tool error.
@@ -100,7 +100,7 @@ class MCPToolError(FairleadError):
 
     @classmethod
     def from_mcp_response(cls, result: Mapping[str, Any]) -> "MCPToolError":
-        """Return the error that `to_mcp_response` produced this result from.
+        """Return the error from a result that `to_mcp_response` produced.
 
         Raises:
             ValueError: The result does not come from `to_mcp_response`.

@@ -293,10 +293,10 @@ class SingleServerEndpoint(EndpointHandler):
         if self._restricts(view):
             handle = self._restricted.get(exchange.method, self._refuse)
             return handle(exchange, self._for_this_server(view))
-        handle = self._handlers.get(exchange.method, self._forward)
+        forward = self._handlers.get(exchange.method, self._forward)
         if exchange.caller.principal is ANONYMOUS:
-            return handle(exchange)
-        return self._tasks.answer(exchange, handle)
+            return forward(exchange)
+        return self._tasks.answer(exchange, forward)
 
     def _forward(self, exchange: Exchange) -> Awaitable[Answer]:
         return self._member.replicas.answer(exchange, self.clients.get(exchange.edge))

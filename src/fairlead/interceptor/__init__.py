@@ -1,8 +1,8 @@
-"""Exchanges, and the interceptors around their handlers."""
+"""Exchanges, and interceptors for their handlers."""
 
 from typing import TYPE_CHECKING
 
-from ..lazy_names import lazy_names
+from ..lazy_names import lazy_names, public_names
 from .chain import Interceptor, Proceed, chain
 from .combined_hooks import extra_members_hook, malformed_frame_hook
 from .exchange import Answer, Exchange, Handler, ReplyPath, ReplyPathBase
@@ -39,8 +39,8 @@ __all__ = [
     "overrides",
 ]
 
-# Imported on first use: a server without interceptors needs none of these.
-# Hidden from type checkers, which would accept any misspelt name.
+# Imported on first use, because a server without interceptors needs none of these.
+# Hidden from type checkers, which would accept any misspelled name.
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
@@ -52,3 +52,4 @@ if not TYPE_CHECKING:
             "SyncInterceptor": "fairlead.interceptor.sync_interceptor",
         },
     )
+    __dir__ = public_names(__name__)

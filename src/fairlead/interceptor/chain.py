@@ -1,4 +1,4 @@
-"""Interceptors around handlers, the composition that all parts of Fairlead use."""
+"""Composition of interceptors around a handler, used in all parts of Fairlead."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
@@ -11,13 +11,13 @@ Proceed: TypeAlias = Callable[[Exchange], Awaitable[Answer]]
 
 
 class Interceptor(Protocol):
-    """Callable that acts before, after or instead of the next handler.
+    """A callable that acts before, after or instead of the next handler.
 
     Servers, clients and gateways use the same signature.
     """
 
     def __call__(self, exchange: Exchange, proceed: Proceed) -> Awaitable[Answer]:
-        """Return the result of an exchange, usually that of `await proceed(exchange)`.
+        """Return the result of an exchange, usually `await proceed(exchange)`.
 
         Concurrent calls for several exchanges are allowed.
 
@@ -28,7 +28,7 @@ class Interceptor(Protocol):
 
 
 def chain(interceptors: Sequence[Interceptor], handler: Handler) -> Handler:
-    """Return the handler with interceptors around it, the first one outermost.
+    """Wrap a handler in interceptors; the first is outermost.
 
     Without interceptors, the handler itself is returned.
     """
@@ -38,8 +38,7 @@ def chain(interceptors: Sequence[Interceptor], handler: Handler) -> Handler:
 
 
 def _around(interceptor: Interceptor, proceed: Handler) -> Handler:
-    # A plain function that returns the awaitable: another coroutine per interceptor would cost
-    # time.
+    # A plain function that returns the awaitable, because another coroutine would cost time.
     def handle(exchange: Exchange) -> Awaitable[Answer]:
         return interceptor(exchange, proceed)
 

@@ -26,15 +26,15 @@ class CircuitBreaker:
     """Circuit breaker that opens after `failure_threshold` consecutive failures.
 
     An open circuit refuses calls for `reset_timeout` seconds. Then at most `half_open_max_calls`
-    trial calls at a time pass. A failure among them opens the circuit again; `success_threshold`
+    trial calls at a time pass. A failed trial call opens the circuit again; `success_threshold`
     successes close it.
 
         async with breaker:  # or `with`
             await upstream.call(...)
 
     An exception is a failure. A cancellation and other exceptions that are not an `Exception` are
-    ignored. A JSON-RPC error is a response of a working server, so it counts as a success. Pass
-    `counts` to decide otherwise.
+    ignored. A JSON-RPC error is a working server's response, so it counts as a success. Pass
+    `counts` to change this.
 
     Raises (on entry):
         CircuitOpenError: The circuit is open, or all trial calls are in progress.
@@ -53,8 +53,8 @@ class CircuitBreaker:
     ) -> None:
         """Create a closed circuit.
 
-        `name` is the name of the protected resource for messages, and `counts` returns True for
-        exceptions that are failures.
+        `name` names the protected resource in messages, and `counts` returns True for exceptions
+        that count as failures.
         """
         if min(failure_threshold, half_open_max_calls, success_threshold) < 1:
             raise ValueError("thresholds and half_open_max_calls must be at least 1")
@@ -69,12 +69,12 @@ class CircuitBreaker:
         self._clock = clock
         self._opened = 0  # number of times the circuit opened
         self._refused = 0
-        # Increases with every change of state, so that results of calls from before are ignored.
+        # Incremented with every change of state, so that outcomes of earlier calls are ignored.
         self.turn = 0
-        self.healthy = True  # closed, and the last call that counts did not fail
+        self.healthy = True  # True if the circuit is closed and the last counted call succeeded
         self._failures = 0  # consecutive failures
         self._successes = 0  # successful trial calls
-        self._probes = 0  # trial calls in progress
+        self._probes = 0  # number of trial calls in progress
         self._until = 0.0
         self._state = CircuitState.CLOSED
 
@@ -87,12 +87,12 @@ class CircuitBreaker:
 
     @property
     def remaining(self) -> float:
-        """Return the seconds for which the circuit stays open."""
+        """Return the number of seconds for which the circuit stays open."""
         return self._until - self._clock() if self.state is CircuitState.OPEN else 0.0
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """Return the state and the numbers of refused calls and openings."""
+        """Return the state, and how many calls were refused and how often the circuit opened."""
         return {
             "state": self.state.value,
             "remaining": self.remaining,
@@ -103,7 +103,7 @@ class CircuitBreaker:
         }
 
     def admit(self) -> "BreakerPermit":
-        """Admit one call, whose end must be reported to the returned permit.
+        """Admit one call; its end must be reported to the returned permit.
 
         Raises:
             CircuitOpenError: The circuit is open, or all trial calls are in progress.
@@ -128,8 +128,7 @@ class CircuitBreaker:
 
     def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
         stack = _entered.get()
-        # A task may enter several breakers, and the same one more than once. The most recent entry
-        # is exited first.
+        # A task may enter a breaker more than once; the most recent entry is exited first.
         mine = [index for index, admission in enumerate(stack) if admission.breaker is self]
         if mine:
             _entered.set(stack[: mine[-1]] + stack[mine[-1] + 1 :])
@@ -182,7 +181,7 @@ class CircuitBreaker:
 
 
 class BreakerPermit(Struct):
-    """Permission for one call. Only the first report counts."""
+    """Permission for one call. Only the first report of its outcome counts."""
 
     breaker: CircuitBreaker
     _turn: int
@@ -195,5 +194,5 @@ class BreakerPermit(Struct):
             self.breaker._ended(self._turn, exc)
 
 
-# Calls of several tasks pass one breaker at the same time; each task finds its own permits here.
+# Several tasks may use one breaker at the same time; each task finds its own permits here.
 _entered: ContextVar[tuple[BreakerPermit, ...]] = ContextVar("_entered", default=())

@@ -30,8 +30,7 @@ def extra_members_hook(interceptors: Iterable[Interceptor]) -> EditExtraMembers 
         try:
             for change in wanting:
                 members = change(exchange, members)
-        # Hooks are code of users and may raise anything. The response is sent anyway, so the
-        # failure is only logged.
+        # Hooks are user code. Any exception they raise is only logged. The response is sent anyway.
         except Exception as exc:
             log.error("extra_members of an interceptor failed: %s", type(exc).__name__)
             return {}
@@ -43,8 +42,8 @@ def extra_members_hook(interceptors: Iterable[Interceptor]) -> EditExtraMembers 
 def malformed_frame_hook(interceptors: Iterable[Interceptor]) -> OnMalformed | None:
     """Combine the `on_malformed` hooks of interceptors.
 
-    Returns None if no interceptor defines the hook, so that frames need not be kept until they are
-    known to be messages.
+    Returns None if no interceptor defines the hook; then frames need not be kept until they are
+    decoded.
     """
     wanting: list[OnMalformed] = [
         one.on_malformed for one in _defining(InterceptorBase.on_malformed, interceptors)
@@ -56,7 +55,7 @@ def malformed_frame_hook(interceptors: Iterable[Interceptor]) -> OnMalformed | N
         for hook in wanting:
             try:
                 hook(frame)
-            except Exception as exc:  # hooks are code of users and may raise anything
+            except Exception as exc:  # hooks are user code and may raise any exception
                 log.error("on_malformed of an interceptor failed: %s", type(exc).__name__)
 
     return report

@@ -1,4 +1,4 @@
-"""Exchanges of requests outside any connection: from a program, or from one tool to another."""
+"""Exchanges for requests that a program or tool sends without a connection."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ __all__ = ["NullReplyPath", "direct_exchange"]
 
 
 class NullReplyPath(ReplyPathBase):
-    """Reply path of a request without a connection, which can only receive its result."""
+    """Reply path for a request without a connection; only the result can be returned on it."""
 
     def __init__(self, principal: Principal, conversation: Conversation | None = None) -> None:
         self._conversation = conversation or Conversation(
@@ -33,7 +33,9 @@ class NullReplyPath(ReplyPathBase):
     async def notify_caller(self, exchange: Exchange, notification: Notification) -> None:
         pass
 
-    async def request_caller(self, exchange: Exchange, method: str, params: Any) -> Raw:
+    async def request_caller(
+        self, exchange: Exchange, method: str, params: Any, *, timeout: float | None = None
+    ) -> Raw:
         raise RpcError(METHOD_NOT_FOUND, f"{method} cannot be sent: no client is connected")
 
 
@@ -44,7 +46,7 @@ def direct_exchange(
     conversation: Conversation | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Exchange:
-    """Return an exchange for a request that came outside any connection."""
+    """Return an exchange for a request without a connection."""
     return Exchange(
         message,
         caller,

@@ -1,4 +1,4 @@
-"""Exchange: a request or notification with its context, until it is completed."""
+"""An exchange: a request or notification with its context."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Delivery", "Exchange", "Handler", "ReplyPath", "ReplyPathBase"]
 
-Answer: TypeAlias = bytes | Raw | None  # bytes of a result; None for a notification
+Answer: TypeAlias = bytes | Raw | None  # the bytes of a result; None for a notification
 
 
 class ReplyPath(Protocol):
-    """Path back to the sender of an exchange, for messages before the result.
+    """Path back to an exchange's sender, for messages before the result.
 
     `ReplyPathBase` has defaults for operations that not every transport supports.
     """
 
     @property
     def is_connection(self) -> bool:
-        """Return True for a connection with several exchanges, False for one HTTP request."""
+        """True for a connection with several exchanges, False for a single HTTP request."""
         ...
 
     @property
     def carrier(self) -> object | None:
-        """Return the object of a relay that forwards messages on this connection, if any."""
+        """The relay's object that forwards messages on this connection, if any."""
 
     @property
     def session(self) -> SessionContext: ...
 
     @property
     def log_level(self) -> str | None:
-        """Return the log level that the session set (handshake era)."""
+        """The log level that the session set (handshake era)."""
 
     @log_level.setter
     def log_level(self, level: str | None) -> None: ...
@@ -55,15 +55,22 @@ class ReplyPath(Protocol):
         """Close the stream on which the caller waits, if the caller can resume it."""
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Add members to the response to a request, beside its result or error."""
+        """Add members other than result and error to the response to a request."""
 
     async def close(self) -> None:
-        """Close the connection, if this path is one. Safe to call more than once."""
+        """Close the connection, if this path has one. May be called more than once."""
 
     async def request_caller(
-        self, exchange: "Exchange", method: str, params: dict[str, Any] | Raw | None
+        self,
+        exchange: "Exchange",
+        method: str,
+        params: dict[str, Any] | Raw | None,
+        *,
+        timeout: float | None = None,
     ) -> Raw:
-        """Send a request to the caller, on the stream of this exchange.
+        """Send a request to the caller, on this exchange's stream.
+
+        Without a `timeout` in seconds, that of the connection applies.
 
         Raises:
             LocalProtocolError: This caller cannot receive the request.
@@ -74,7 +81,7 @@ class ReplyPath(Protocol):
 
 
 class ReplyPathBase:
-    """Defaults for the `ReplyPath` of a single exchange; all of them do nothing."""
+    """Defaults for the `ReplyPath` of a single exchange; none of them has an effect."""
 
     __slots__ = ()
 
@@ -82,23 +89,23 @@ class ReplyPathBase:
     carrier: object | None = None
 
     def detach(self, exchange: "Exchange") -> None:
-        """Keep the stream, because the caller could not resume it."""
+        """Keep the stream open, because the caller could not resume it."""
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Drop the members, because the response consists of the result only."""
+        """Ignore the members, because the response consists of the result only."""
 
     async def close(self) -> None:
         """Do nothing, because the path ends with the response."""
 
 
 class Delivery(Struct):
-    """Outcome of a notification, which all copies of its exchange share."""
+    """Outcome of a notification, shared by all copies of its exchange."""
 
     dropped: bool = False
 
 
 class Exchange(Struct):
-    """Message for a handler, with its sender and the transport it came by."""
+    """A message for a handler, with its sender and transport."""
 
     message: Request | Notification
     caller: Caller
@@ -107,15 +114,15 @@ class Exchange(Struct):
     transport: TransportContext
     edge: ReplyPath
     started: float = field(default_factory=time.time)
-    # id of the outbound request whose stream carried the message, if any
+    # id of the outbound request on whose stream the message arrived, if any
     related: RequestId | None = None
-    alias: str | None = None  # name of the target as the upstream server knows it
+    alias: str | None = None  # the upstream server's name for the target
     did: list[str] | None = None  # actions of interceptors, for tapes and journals
-    server: str | None = None  # name of the server at a gateway's endpoint for one (`/mcp/NAME`)
-    displayed: str | None = None  # the client's name of the target, if an interceptor replaced it
+    server: str | None = None  # name of the server at the gateway endpoint `/mcp/NAME`
+    displayed: str | None = None  # name that the client used, if an interceptor replaced it
     # For subscriptions: returns True if the client may be notified about a URI.
     permits: Callable[[str], bool] | None = None
-    # Returns every name of the target, if one endpoint serves several servers.
+    # Returns every name of the target, if an endpoint serves several servers.
     resolver: "Callable[[Exchange], tuple[Target, ...]] | None" = None
     # outcome of a notification, if an interceptor called `watch_delivery`
     delivery: Delivery | None = None
@@ -126,23 +133,25 @@ class Exchange(Struct):
 
     @property
     def request_id(self) -> RequestId:
-        """Return the id of the request. Must not be called for a notification, which has none."""
-        return self.message.id  # type: ignore[union-attr]  # a call for every message adds up
+        """The id of the request. Must not be used for a notification, which has none."""
+        return self.message.id  # type: ignore[union-attr]  # a check costs time per message
 
     def note(self, what: str) -> None:
-        """Record an action of an interceptor on this exchange."""
+        """Record what an interceptor did with this exchange."""
         if self.did is None:
             self.did = []
         self.did.append(what)
 
     def drop(self, what: str) -> None:
-        """Record that an interceptor does not forward this notification, and why."""
+        """Record that an interceptor does not forward this notification, and the reason."""
         self.note(what)
         if self.delivery is not None:
             self.delivery.dropped = True
 
     def watch_delivery(self) -> Delivery:
-        """Return the outcome of this notification; later copies of the exchange share it."""
+        """Return the outcome of this notification;
+        later copies of the exchange share the object.
+        """
         if self.delivery is None:
             self.delivery = Delivery()
         return self.delivery
@@ -167,14 +176,14 @@ class Exchange(Struct):
 
     @property
     def progress_token(self) -> int | str | None:
-        """Return the token for progress notifications that the caller wants."""
+        """The token with which the caller requests progress notifications."""
         meta = self.head.meta
         if isinstance(meta, UnsetType) or isinstance(meta.progress_token, UnsetType):
             return None
         return meta.progress_token
 
     def envelope(self) -> MessageEnvelope:
-        """Build a plain record of this message."""
+        """Build a plain-data record of this message."""
         return MessageEnvelope(
             message=self.message,
             direction=self.direction,

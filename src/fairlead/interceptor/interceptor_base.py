@@ -5,46 +5,50 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from msgspec import Raw
 
+from ..protocol.identity.token_principal import TokenPrincipal
 from .chain import Interceptor, Proceed
 from .exchange import Answer, Exchange
 from .malformed_frame import MalformedFrame
 
 __all__ = ["EditExtraMembers", "ExtraMembers", "InterceptorBase", "hooks_of", "overrides"]
 
-# Members beside the result or the error of a response. The protocol defines none, but members that
-# peers send are forwarded.
+# Response members other than result and error, which the protocol does not define.
 ExtraMembers: TypeAlias = dict[str, Raw]
 EditExtraMembers: TypeAlias = Callable[[Exchange, ExtraMembers], ExtraMembers]
 
 
 class InterceptorBase:
-    """Base class of interceptors. Every hook has a default that does nothing.
+    """Base class for interceptors. Every hook has a default that has no effect.
 
-    An `async` function `(exchange, proceed) -> Answer` is an interceptor, and so is an object that
-    is called like one. To define hooks, derive a class from this one. An object of another class
-    may define them as well: they are looked up once, when a chain is built. Hooks:
+    An `async` function `(exchange, proceed) -> Answer` is an interceptor, and so is a callable
+    object with the same signature. To define hooks, derive a class from this class. An object of
+    another class may also define hooks, which are looked up once, when a chain is built. Hooks:
 
     * `__call__(exchange, proceed)` handles a request or a notification; by default it proceeds.
-    * `passes(exchange)` returns True if neither a message nor its response concerns the
-      interceptor, so that a relay can forward it without a task.
-    * `on_malformed(frame)` receives a frame that is not a message, or not one that is allowed.
-    * `extra_members(exchange, members)` returns the members beside a result or an error that are
-      forwarded with it.
-    * `shown(exchange, tool)` returns the definition of a tool as the search of a gateway shows it,
-      or None to hide it.
-    * `views_changed()` drops decisions that depend on the views of the clients of a gateway, which
-      have changed.
-    * `close()` releases resources when the rule of the interceptor is removed.
-    * `waits` is False if the interceptor awaits nothing but `proceed`: it gets no time limit of its
-      own, and the rules behind it need not be looked up again.
-    * `also` names methods that the interceptor receives regardless of the conditions of its rule.
-    * `pure` is True if the interceptor only reads and changes messages, so that it can be tried out
-      on a recording.
+    * `passes(exchange)` returns True if the interceptor ignores both a message and its response, so
+      that a relay can forward the message without a task.
+    * `on_malformed(frame)` receives a frame that is not a valid message, or a message that is not
+      allowed.
+    * `extra_members(exchange, members)` returns the unknown members of a response that are
+      forwarded.
+    * `shown(exchange, tool)` returns the definition of a tool for display in a gateway's search, or
+      None to hide it.
+    * `views_changed()` drops decisions that depend on a gateway's views, because the views have
+      changed.
+    * `access_refused(principal)` receives the principal of a valid access token that a gateway
+      refuses.
+    * `close()` releases resources when the interceptor's rule is removed.
+    * `waits` is False if the interceptor awaits only `proceed`. It then has no time limit, and the
+      rules after it need not be looked up again.
+    * `also` names methods that the interceptor receives regardless of its rule's conditions.
+    * `pure` is True if the interceptor only reads and changes messages, so that it can be tested on
+      a recording.
 
     A `SyncInterceptor` has one more hook, `before(exchange)`, which replaces `__call__`.
 
     `waits` and `passes` describe the `__call__` (or `before`) that they were written for. A derived
-    class that overrides the method without them gets the defaults, not the inherited values.
+    class that overrides only the method gets the default `waits` and `passes`, not the inherited
+    ones.
     """
 
     waits: ClassVar[bool] = True
@@ -67,33 +71,45 @@ class InterceptorBase:
         return await proceed(exchange)
 
     def passes(self, exchange: Exchange) -> bool:
-        """Return True if neither a message nor its response concerns the interceptor."""
+        """Return True if the interceptor ignores both a message and its response."""
         return False
 
     def on_malformed(self, frame: MalformedFrame, /) -> None:
-        """Receive a frame that is not a message, or not one that is allowed."""
+        """Receive a frame that is not a valid message, or a message that is not allowed."""
 
     def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
-        """Return the members that are forwarded beside the result or the error of a request."""
+        """Return the unknown members of a response that should be forwarded."""
         return members
 
     def shown(self, exchange: Exchange, tool: Raw, /) -> Raw | None:
-        """Return the definition of a tool as this client may see it; None hides the tool."""
+        """Return the definition of a tool that this client may see; None hides the tool."""
         return tool
 
     def views_changed(self) -> None:
         """Drop every decision that depends on the previous views."""
+
+    def access_refused(self, principal: TokenPrincipal, /) -> None:
+        """Receive the principal of a valid access token that a gateway refuses."""
 
     def close(self) -> None:
         """Release resources."""
 
 
 _FLAGS: Final = ("also", "pure")
-_HOOKS: Final = ("on_malformed", "extra_members", "shown", "views_changed", "close")
+_HOOKS: Final = (
+    "on_malformed",
+    "extra_members",
+    "shown",
+    "views_changed",
+    "access_refused",
+    "close",
+)
 
 
 def hooks_of(interceptor: Interceptor) -> InterceptorBase:
-    """Return the hooks of an interceptor: itself, or the hooks that another class defines."""
+    """Return the object with an interceptor's hooks: itself,
+    or a wrapper for another class's hooks.
+    """
     if isinstance(interceptor, InterceptorBase):
         return interceptor
     return _FoundHooks(interceptor)
@@ -102,7 +118,7 @@ def hooks_of(interceptor: Interceptor) -> InterceptorBase:
 def overrides(hooks: InterceptorBase, hook: Callable[..., Any]) -> bool:
     """Return True if a method of `InterceptorBase` is overridden, so that calling it has an effect.
 
-    If no interceptor overrides it, the arguments need not be prepared.
+    If no interceptor overrides it, its arguments need not be prepared.
     """
     name = hook.__name__
     return name in vars(hooks) or getattr(type(hooks), name) is not hook
@@ -111,8 +127,8 @@ def overrides(hooks: InterceptorBase, hook: Callable[..., Any]) -> bool:
 def _describes(kind: type, name: str, *acts: str) -> bool:
     """Return True if an attribute of a class describes how its objects handle messages.
 
-    An attribute of a base class no longer does if a class derived from it overrides `__call__` or
-    one of the `acts`.
+    An attribute of a base class does not if a derived class overrides `__call__` or one of the
+    `acts`.
     """
     for base in kind.__mro__:
         members = vars(base)
@@ -124,7 +140,7 @@ def _describes(kind: type, name: str, *acts: str) -> bool:
 
 
 class _FoundHooks(InterceptorBase):
-    """Hooks that an interceptor of another class defines; the interceptor handles the messages."""
+    """Hooks defined by an interceptor of another class; that interceptor handles the messages."""
 
     def __init__(self, interceptor: Interceptor) -> None:
         for name in _FLAGS:

@@ -12,7 +12,9 @@ __all__ = ["MalformedFrame", "OnMalformed"]
 
 
 class MalformedFrame(Struct, frozen=True, kw_only=True):
-    """Received frame that is not a message, or not a message that is allowed at this point."""
+    """Received frame that is not a valid message,
+    or a message that is not allowed in this state.
+    """
 
     frame: bytes  # as received, with secrets; empty if it exceeded the size limit
     size: int

@@ -8,10 +8,11 @@ __all__ = ["RateLimiter"]
 
 
 class RateLimiter:
-    """Token buckets: `rate` tokens per second, at most `burst` saved up; a call takes one.
+    """Token buckets with `rate` tokens per second and at most `burst` tokens. A call takes a token.
 
-    A rate of 0 means no limit. `per_tool_rate` is one number for every tool, or a mapping from the
-    names of the tools that have a limit. A refused call takes no token from any bucket.
+    A rate of 0 means no limit. `per_tool_rate` is one number for every tool, or a mapping from tool
+    names to numbers; tools that are not in it have no limit. A refused call takes no token from any
+    bucket.
     """
 
     def __init__(
@@ -23,7 +24,10 @@ class RateLimiter:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Fill the buckets. A burst of 0 means the tokens of one second, and at least one."""
+        """Create full buckets.
+
+        A burst of 0 means the tokens of one second, but at least one token.
+        """
         self._clock = clock
         self._per_tool_rate = per_tool_rate
         self._per_tool_burst = per_tool_burst
@@ -34,15 +38,16 @@ class RateLimiter:
 
     @property
     def active(self) -> bool:
-        """Return True if there is any limit."""
+        """Return True if any limit is set."""
         return self._all is not None or bool(self._per_tool_rate)
 
     def allow(self, tool: str = "") -> bool:
-        """Take a token for one call from every bucket it needs; return False if one is empty."""
+        """Take a token for one call from every bucket it needs;
+        return False if a bucket is empty.
+        """
         now = self._clock()
         everything = self._all
-        # The token of the common bucket is taken last: a call that the limit of its tool refuses
-        # must not use up a common token.
+        # The shared token is taken last, so that a call over its tool's limit takes none.
         if everything is not None and everything.filled(now) < 1.0:
             return self._refuse(tool)
         if self._per_tool_rate:
@@ -64,7 +69,7 @@ class RateLimiter:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """Return the numbers of allowed and limited calls, and the tokens left."""
+        """Return the numbers of allowed and refused calls, and the remaining tokens."""
         now = self._clock()
         return {
             "allowed": self._allowed,
@@ -108,7 +113,7 @@ class _Bucket:
         self.at = now
 
     def filled(self, now: float) -> float:
-        """Return the tokens available now; a clock that goes backwards adds none."""
+        """Return the currently available tokens; a clock that goes backwards adds none."""
         if now > self.at:
             self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
         self.at = now

@@ -1,7 +1,7 @@
 """Interceptors that never wait, split into a function before and a function after the handler.
 
-A coroutine per interceptor costs more than the work of most of them. If no interceptor of a chain
-has to wait, only the two functions are called.
+For most interceptors, creating a coroutine costs more than running their code. If no interceptor in
+a chain has to wait, only the two functions are called.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class SyncInterceptor(InterceptorBase):
         outcome: Outcome
         try:
             outcome = await proceed(exchange)
-        # `BaseException`, because `after` must also learn of a cancellation.
+        # `BaseException`, because `after` must also receive a cancellation.
         except BaseException as exc:
             outcome = after(exc)
             if outcome is exc:
@@ -57,7 +57,7 @@ class SyncInterceptor(InterceptorBase):
 
 
 def checked_outcome(outcome: object) -> Outcome:
-    """Return the outcome that an interceptor produced, or a `TypeError` if it is invalid."""
+    """Return an interceptor's outcome, or a `TypeError` if it is invalid."""
     if type(outcome) in ANSWERS or isinstance(outcome, bytes | BaseException):
         return cast(Outcome, outcome)
     return TypeError(f"an interceptor must return bytes or None, not {type(outcome).__name__}")

@@ -1,1 +1,1 @@
-"""Observation from outside: logs without secrets, metrics, timestamps, safe display of text."""
+"""Observability: logs without secrets, metrics, timestamps, and safe display of text."""

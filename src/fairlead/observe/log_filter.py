@@ -1,7 +1,7 @@
 """Log filter that removes secrets and hidden characters from every record.
 
-The filter is attached to the loggers, so that no call can forget it. Only records that are really
-written are examined, so calls without log output cost nothing.
+The filter is attached to the loggers, so that it applies to every logging call. Only records that
+are actually written are examined, so disabled log levels cost nothing.
 """
 
 import logging
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 __all__ = ["ABOUT", "redact_logs", "redacted_logger", "register_secrets", "secrets_of_url"]
 
-# Attribute of a log record that holds the value the record is about. Its secrets are removed from
+# Log record attribute that contains the value the record is about. Its secrets are removed from
 # the line, and the filter removes the attribute.
 ABOUT: Final = "fairlead_about"
 LOGGERS: Final = (
     *("server", "client", "peer", "transport", "process"),
     *("auth", "interceptor", "gateway", "manager", "upstream"),
-    *(f"gateway.{topic}" for topic in ("audit", "interceptors", "lock", "rules", "tape")),
+    *(f"gateway.{topic}" for topic in ("access", "audit", "interceptors", "lock", "rules", "tape")),
 )
-PER_SECOND: Final = 20.0  # log lines of one kind, after the first `LOG_LINES`
+PER_SECOND: Final = 20.0  # log lines of one kind per second, after the first `LOG_LINES`
 # maximum number of secrets in the redactor, after which it is rebuilt from the current owners
 MAX_LEARNT: Final = 2_000
 
-# Weak references: registering its secrets does not keep a connection or a server alive.
+# Weak references, so that registering its secrets does not keep a connection or server alive.
 _owners: "WeakKeyDictionary[object, Callable[[], object]]" = WeakKeyDictionary()
 _fresh: "WeakSet[object]" = WeakSet()  # owners whose secrets were not added to the redactor yet
 _redactor: "Redactor | None" = None
@@ -42,15 +42,15 @@ _learnt = 0  # number of secrets in `_redactor`
 def register_secrets(owner: object, look: Callable[[], object]) -> None:
     """Register the secrets of an object, to be removed from all log lines while it exists.
 
-    `look` is called when the next record is logged. The structure that `look` returns contains the
-    secrets under names of secrets, such as `token`.
+    `look` is called when the next record is logged. It returns a structure that contains the
+    secrets under names that indicate secrets, such as `token`.
     """
     _owners[owner] = look
     _fresh.add(owner)
 
 
 def redact_logs() -> None:
-    """Attach the filter to all loggers of Fairlead. Called on the first import of a package."""
+    """Attach the filter to all Fairlead loggers. Called on the first import of a package."""
     for name in LOGGERS:
         redacted_logger(f"fairlead.{name}")
 
@@ -59,13 +59,13 @@ def redacted_logger(name: str) -> logging.Logger:
     """Return a logger whose records contain no secrets. (Filters are not inherited.)"""
     logger = logging.getLogger(name)
     if not any(isinstance(one, _Clean) for one in logger.filters):
-        # An audit log must be complete, and the stderr of servers is limited where it is read.
+        # An audit log must be complete, and servers' stderr is already limited when it is read.
         logger.addFilter(_Clean(paced=not name.endswith((".audit", ".process"))))
     return logger
 
 
 def secrets_of_url(url: str) -> Mapping[str, object]:
-    """Return the parts of a URL that may be secret, by name."""
+    """Return the parts of a URL that may be secret, keyed by name."""
     from urllib.parse import parse_qs, urlsplit
 
     try:
@@ -76,12 +76,12 @@ def secrets_of_url(url: str) -> Mapping[str, object]:
 
 
 def _shortened(text: str, redact: Callable[[str], str]) -> str:
-    """Return a text without secrets, cut to the limit."""
+    """Return a text without secrets, truncated to the limit."""
     limit = LOG_TEXT.value
     if len(text) <= limit:
         return redact(text)
     LOG_TEXT.hit()
-    # The cut comes after the search, because a secret that is cut in two would not be recognised.
+    # Truncated after the search, because a secret that is cut in two would not be recognised.
     return f"{redact(text[: limit + _LONGEST_SECRET])[:limit]}… ({len(text)} characters)"
 
 
@@ -89,10 +89,13 @@ _LONGEST_SECRET: Final = 8 << 10  # characters
 
 
 class _Clean(logging.Filter):
-    """Filter that removes secrets and hidden characters from a record."""
+    """Filter that removes secrets and hidden characters from a log record."""
 
     def __init__(self, paced: bool = True) -> None:
-        """If `paced`, many lines of the same kind are counted instead of written."""
+        """Create a filter.
+
+        If `paced`, surplus lines of the same kind are counted instead of written.
+        """
         super().__init__()
         self._paces: dict[object, _Pace] | None = {} if paced else None
 
@@ -101,7 +104,7 @@ class _Clean(logging.Filter):
         from .safe_display import safe
 
         left_out = 0
-        # All records of one call site are one kind, regardless of their arguments.
+        # All records from one call site are of one kind, regardless of their arguments.
         if self._paces is not None and record.levelno > logging.DEBUG:
             pace = self._paces.setdefault((record.pathname, record.lineno), _Pace())
             if not pace.allows(record.created):
@@ -115,14 +118,14 @@ class _Clean(logging.Filter):
             return True
         clean = safe(_shortened(text, redact))
         if left_out:
-            clean += f" ({left_out} similar lines were left out)"
+            clean += f" ({left_out} similar lines were omitted)"
         # An unchanged record keeps its arguments, which other handlers may use.
         if clean != text:
             record.msg, record.args = clean, ()
         if record.exc_info and record.exc_info[1] is not None:
             trace = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
             shown = trace
-            # A trace is cut in the middle, because the exception itself is at its end.
+            # A traceback is shortened in the middle, because the exception itself is at its end.
             if len(trace) > 4 * LOG_TEXT.value:
                 LOG_TEXT.hit()
                 half = 2 * LOG_TEXT.value
@@ -135,7 +138,7 @@ class _Clean(logging.Filter):
 
 
 class _Pace(msgspec.Struct):
-    """Rate of the lines of one kind: `LOG_LINES` at once, then `PER_SECOND`."""
+    """Rate limit for log lines of one kind: `LOG_LINES` at once, then `PER_SECOND`."""
 
     left_out: int = 0
     _full_at: float = 0.0  # time at which a full burst is allowed again
@@ -154,11 +157,11 @@ def _redact_for(about: object) -> Callable[[str], str]:
     # Imported here: the module is slow to load, and most programs log nothing.
     from ..redaction.redact_messages import Redactor
 
-    # Built again now and then, because most of the learnt secrets belong to objects that are gone.
+    # Rebuilt occasionally, because most of the registered secrets belong to objects that are gone.
     if _redactor is None or _learnt > MAX_LEARNT:
         _redactor, _learnt = Redactor(), 0
         _fresh.update(_owners)
-    # A copy, because the garbage collector may remove owners from the set meanwhile.
+    # Copied, because the garbage collector may remove owners from the set meanwhile.
     for owner in list(_fresh) if _fresh else ():
         _fresh.discard(owner)
         found = list(_secrets(_owners[owner](), _redactor, _Budget()))
@@ -188,17 +191,17 @@ def _withhold(_: str) -> str:
 
 
 class _SpentError(Exception):
-    """Signal that a value contains more values than are searched."""
+    """Raised if a value contains more values than are searched."""
 
 
 class _Budget:
-    """Number of values that may still be searched."""
+    """Counts how many more values may be searched."""
 
     def __init__(self, values: int | None = None) -> None:
         self._left = values
 
     def spend(self, values: int) -> None:
-        """Subtract from the number of values that may still be searched.
+        """Subtract searched values from the remaining number.
 
         Raises:
             _SpentError: The limit is exceeded.
@@ -211,7 +214,7 @@ class _Budget:
 
 def _secrets(value: object, redactor: "Redactor", budget: _Budget, depth: int = 0) -> Iterator[str]:
     """Search a structure and yield the values whose names mark them as secret."""
-    # As slow to load as `Redactor`.
+    # Imported here, because the module is as slow to load as `Redactor`.
     from ..redaction.redact_text import is_folder
 
     if depth > 32:
@@ -239,7 +242,7 @@ def _secrets(value: object, redactor: "Redactor", budget: _Budget, depth: int = 
 def _texts(value: Any, depth: int) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-        # In an Authorization header the credential follows the name of a scheme.
+        # In an Authorization header, the credential follows the name of the authentication scheme.
         scheme, _, rest = value.partition(" ")
         if rest and scheme.isalpha():
             yield rest

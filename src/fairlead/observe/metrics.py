@@ -1,4 +1,4 @@
-"""Counters for calls, failures, durations and protocol violations, in Prometheus format."""
+"""Counters for calls, failures, durations and protocol violations, in the Prometheus format."""
 
 import time
 from bisect import bisect_left
@@ -10,22 +10,21 @@ from ..redaction.redact_text import redact
 
 __all__ = ["BUCKETS", "OTHER", "Metrics", "Series"]
 
-# Upper bounds of the histogram in seconds: a local call takes less than a millisecond, a call to a
-# model up to a minute.
+# Histogram bounds in seconds, from a local call (under 1 ms) to a model call (up to a minute).
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 OTHER: Final = "other"  # label that replaces names beyond the limit
-LONGEST: Final = 1000  # number of characters of a name that are examined
-MAX_KINDS: Final = 20  # maximum number of kinds of failures that a series counts separately
+LONGEST: Final = 1000  # maximum length of a name that is examined, in characters
+MAX_KINDS: Final = 20  # maximum number of failure kinds that a series counts separately
 
 _HELP: Final = {
-    "reconnects": "Reconnections to servers.",
-    "malformed": "Received frames that are not messages.",
-    "unknown_ids": "Responses with an id of no pending request.",
+    "reconnects": "Reconnections after a loss of the default connection to a server.",
+    "malformed": "Received frames that are not valid messages.",
+    "unknown_ids": "Responses whose id does not belong to a pending request.",
 }
 
 
 class Series:
-    """Calls of one method and target in one direction."""
+    """Counters for the calls of one method and target in one direction."""
 
     __slots__ = ("buckets", "calls", "errors", "pending", "seconds")
 
@@ -38,7 +37,9 @@ class Series:
 
     @property
     def only_refused(self) -> bool:
-        """Return True if no call returned a result; results of tools that failed count as such."""
+        """Return True if no call returned a result;
+        a failed tool's result also counts as a result.
+        """
         return "tool" not in self.errors and self.calls == sum(self.errors.values())
 
     def add(self, other: "Series") -> None:
@@ -54,10 +55,10 @@ class Series:
 
 
 class Metrics:
-    """All counters. The number of labels is bounded, because peers choose the names of tools.
+    """All counters. The number of labels is bounded, because peers choose tool names.
 
-    Only names are taken from messages. Of resources not even the name is used, because a URI may
-    contain anything.
+    Only names are taken from messages. For resources not even the name is used, because a URI may
+    contain any data.
     """
 
     def __init__(self, *, max_series: int = 500, clock: Callable[[], float] = time.time) -> None:
@@ -73,23 +74,22 @@ class Metrics:
     # Counting
 
     def began(self, direction: str, method: str, name: str | None = None) -> Series:
-        """Count a call that begins; pass the returned series to `ended`."""
+        """Count a call that starts; pass the returned series to `ended`."""
         key = direction, method, name or ""
         series = self._known.get(key)
         if series is None:
             if len(self._known) >= self._max_series * 4:
                 self._known.clear()
             series = self._find(direction, redact(method[:LONGEST]), redact((name or "")[:LONGEST]))
-            # Long names are redacted each time, because keeping them would cost more memory than it
-            # saves.
+            # Long names are redacted each time, because caching them would cost too much memory.
             if len(method) + len(key[2]) <= LONGEST:
                 self._known[key] = series
         series.pending += 1
         return series
 
     def ended(self, series: Series, seconds: float, error: str | None = None) -> None:
-        """Count a call that ended; `error` is the kind of its failure (a code, "tool",
-        "cancelled").
+        """Count a call that ended; `error` is the kind of its failure (a code,
+        "tool", "cancelled").
         """
         series.pending -= 1
         series.calls += 1
@@ -106,7 +106,7 @@ class Metrics:
         counts[server] = counts.get(server, 0) + by
 
     def follow(self, what: str, server: str, source: object, value: float) -> None:
-        """Add the growth of an external counter, which starts at 0 for each `source`."""
+        """Add the increase of an external counter, which starts at 0 for each `source`."""
         before = self._seen.get((what, server))
         known = before[1] if before is not None and before[0] is source else 0
         self._seen[what, server] = source, value
@@ -114,7 +114,7 @@ class Metrics:
             self.count(what, server, value - known)
 
     def gauge(self, name: str, help: str, read: Callable[[], float]) -> None:
-        """Register a gauge, which is read on every request for metrics."""
+        """Register a gauge that is read on every request for metrics."""
         self._gauges[name] = help, read
 
     def _find(self, direction: str, method: str, name: str) -> Series:
@@ -127,7 +127,7 @@ class Metrics:
         return self._series.setdefault(key, Series())
 
     def _fold_refused(self) -> None:
-        """Merge series without a result into "other": most of their names do not exist."""
+        """Merge series without a result into "other", because most of their names do not exist."""
         refused = [
             key
             for key, one in self._series.items()
@@ -136,8 +136,7 @@ class Metrics:
         for key in refused:
             others = self._series.setdefault((*key[:2], OTHER), Series())
             others.add(self._series.pop(key))
-        # Cleared only after a merge: otherwise each call of a tool beyond the limit would empty the
-        # cache for all others.
+        # Cleared only after a merge; otherwise every call beyond the limit would clear it.
         if refused:
             self._known.clear()
 
@@ -169,28 +168,32 @@ class Metrics:
         }
 
     def prometheus(self) -> str:
-        """Return all counters in the text format of Prometheus, version 0.0.4."""
+        """Return all counters in the Prometheus text format, version 0.0.4."""
         lines: list[str] = []
         series = [(_labels(*key), one) for key, one in sorted(self._series.items())]
         _head(lines, "calls_total", "counter", "Requests that succeeded, failed or were cancelled.")
         lines += [f"fairlead_calls_total{{{labels}}} {one.calls}" for labels, one in series]
-        _head(lines, "errors_total", "counter", "Requests without a successful result, by kind.")
+        _head(
+            lines,
+            "errors_total",
+            "counter",
+            "Requests without a successful result, by kind of failure.",
+        )
         for labels, one in series:
             for kind, count in sorted(one.errors.items()):
                 lines.append(f'fairlead_errors_total{{{labels},error="{_safe(kind)}"}} {count}')
-        _head(lines, "pending", "gauge", "Requests without a response so far.")
+        _head(lines, "pending", "gauge", "Requests that have no response yet.")
         lines += [f"fairlead_pending{{{labels}}} {one.pending}" for labels, one in series]
         _head(lines, "call_seconds", "histogram", "Duration of requests.")
         for labels, one in series:
             lines += _histogram(labels, one)
         for what, counts in self._counts.items():
             _head(lines, f"{what}_total", "counter", _HELP[what])
-            # A counter without labels yet is shown as 0, so that rates can be computed from the
-            # start.
+            # A counter without labels is shown as 0, so that rates can be computed from the start.
             shown: Mapping[str, float] = counts or {"": 0}
             for server, much in sorted(shown.items()):
                 lines.append(f'fairlead_{what}_total{{server="{_safe(server)}"}} {_number(much)}')
-        _head(lines, "limit_hits_total", "counter", "Applications of a limit, by its name.")
+        _head(lines, "limit_hits_total", "counter", "How often a limit was applied, by limit name.")
         lines += [
             f'fairlead_limit_hits_total{{limit="{limit.name}"}} {limit.hits}'
             for limit in all_limits()
@@ -221,7 +224,9 @@ def _histogram(labels: str, one: Series) -> list[str]:
 
 
 def _quantile(one: Series, part: float) -> float | None:
-    """Return the upper bound of the bucket with this quantile; None if it is above all bounds."""
+    """Return the upper bound of the bucket that contains this quantile;
+    None if it is above all bounds.
+    """
     wanted, total = part * one.calls, 0
     for bound, count in zip(BUCKETS, one.buckets, strict=False):
         total += count
@@ -231,7 +236,7 @@ def _quantile(one: Series, part: float) -> float | None:
 
 
 def _number(value: float) -> str:
-    """Return all digits of a number: a rounded counter would stand still and then jump."""
+    """Return all digits of a number: a rounded counter would stay constant and then jump."""
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 

@@ -1,8 +1,8 @@
-"""Text of files and servers, made safe for display in terminals, logs and pages.
+"""Text from files and servers, made safe for display in terminals, logs and pages.
 
-A name may contain characters that a terminal executes, that change the direction of the text, or
-that are invisible, so that two different names look alike or a line hides a part of itself. This
-module replaces each of them by something visible.
+A name may contain characters that control a terminal, that change the direction of the text, or
+that are invisible, so that two different names look alike or part of a line is hidden. This module
+replaces each of these characters with a visible form.
 """
 
 import json
@@ -13,11 +13,11 @@ from typing import Any
 
 __all__ = ["escape_json", "hidden_characters", "json_text", "prose", "safe", "visible"]
 
-# Control characters are shown as their pictures; those from U+0080 on have none.
+# Control characters are shown as their Unicode control pictures; those from U+0080 on have none.
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
 _PICTURES |= dict.fromkeys(map(chr, range(0x80, 0xA0)), "\ufffd")
 
-# Printable according to Unicode, but blank: fillers, grapheme joiners, variation selectors.
+# Blank characters that Unicode calls printable: fillers, grapheme joiners, variation selectors.
 _BLANK = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U00016fe4\U0001d159"
 )
@@ -40,16 +40,14 @@ def safe(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return one line in which control characters, hidden characters, line ends and tabs are
-    escaped.
-    """
+    """Return one line with control characters, hidden characters, line breaks and tabs escaped."""
     return _SUSPECT_IN_LINE.sub(_in_line, text)
 
 
 def prose(text: str) -> str:
-    """Return the same as `safe`, except that spaces of any width stay.
+    """Return the same as `safe`, but keep spaces of any width.
 
-    For texts that are read as prose, such as descriptions.
+    Used for prose, such as descriptions.
     """
     return _SUSPECT.sub(_in_prose, text.replace("\r\n", "\n"))
 
@@ -57,7 +55,8 @@ def prose(text: str) -> str:
 def json_text(value: Any, *, indent: int | None = None) -> str:
     """Encode a value as JSON in which hidden characters are escaped for display in a terminal.
 
-    A program that decodes the text gets exactly the value, with `null` for numbers that JSON lacks.
+    A program that decodes the text gets exactly the same value, with `null` for numbers that JSON
+    cannot express.
     """
     try:
         text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
@@ -67,12 +66,12 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 def escape_json(text: str) -> str:
-    """Return JSON with the same value in which hidden characters are escaped."""
+    """Return JSON with the same value but with hidden characters escaped."""
     return _SUSPECT.sub(_in_json, text)
 
 
 def hidden_characters(text: str) -> list[str]:
-    """Return the characters that control a terminal or are invisible, in their order."""
+    """Return the characters that control a terminal or are invisible, in order of occurrence."""
     return [match[0] for match in _SUSPECT.finditer(text) if _is_hidden(match)]
 
 
@@ -108,7 +107,7 @@ def _is_hidden(match: re.Match[str]) -> bool:
         return False
     before = text[max(match.start() - 2, 0) : match.start()]
     after = text[match.end() : match.end() + 1]
-    if sign == _JOINER:  # joins the parts of an emoji, such as the persons of a family
+    if sign == _JOINER:  # joins the parts of an emoji, such as the members of a family
         base = before[-2:-1] if before[-1:] == _AS_EMOJI else before[-1:]
         return not (_is_symbol(base) and _is_symbol(after))
     if sign in (_AS_TEXT, _AS_EMOJI):  # after a character that has a text form and an emoji form

@@ -1,4 +1,4 @@
-"""Timestamps of events that are processed later than they happened."""
+"""Timestamps for events that are processed later than they occurred."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ __all__ = ["Timestamp"]
 
 
 class Timestamp(NamedTuple):
-    """One moment on both clocks, which the processes of a machine share."""
+    """A point in time on both clocks, which all processes of a machine share."""
 
     steady: float  # `time.monotonic()`, for durations
     wall: float  # `time.time()`, for display

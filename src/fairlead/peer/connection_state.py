@@ -1,4 +1,4 @@
-"""State shared by the parts of a peer: channel, conversation, work in progress and end."""
+"""State shared by the components of a peer: channel, conversation, requests, close reason."""
 
 import asyncio
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ class InFlight:
         self._loop = asyncio.get_running_loop()
         self.most = most  # maximum number of concurrent requests
         self.running: dict[RequestId, asyncio.Task[None]] = {}
-        # tasks that the peer has cancelled and that still clean up
+        # tasks of cancelled requests that still clean up
         self.leaving: set[asyncio.Task[None]] = set()
         self.taken: dict[RequestId, DelegatedRequest] = {}
         # running tasks of requests that only listen for changes
@@ -47,11 +47,11 @@ class InFlight:
         return {*self.running.values(), *self.taken.values(), *self.leaving}
 
     def has_task(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return True if this task handles a request of the peer, even one that was cancelled."""
+        """Return True if this task handles a request of the peer, even a cancelled request."""
         return task in self.leaving or task in self.running.values()
 
     def cancel_tasks(self, current: asyncio.Task[Any] | None) -> None:
-        """Cancel all tasks except the current one, each only once.
+        """Cancel each task except the current task, but only once.
 
         A second cancellation would interrupt the clean-up of a task.
         """
@@ -86,7 +86,7 @@ LAST_WORDS = 1.5  # seconds that a channel may take to determine why it has ende
 
 
 class ConnectionState:
-    """State of one connection, which all parts of a `Peer` share."""
+    """State of one connection, which all components of a `Peer` share."""
 
     def __init__(self, channel: Channel, conversation: Conversation, work: InFlight) -> None:
         self.channel = channel
@@ -116,7 +116,7 @@ class ConnectionState:
         try:
             self.channel.send(message)
         except ChannelClosed:
-            pass  # the owner task learns of it from the channel
+            pass  # the channel reports its end to the owner task
 
     def not_connected_error(self) -> ChannelClosed:
         """Return the error for sending on a connection that is not open."""
@@ -128,8 +128,8 @@ class ConnectionState:
     async def wait_for_close_reason(self, error: ChannelClosed) -> ChannelClosed:
         """Return the reason why the connection ended, after a write has failed.
 
-        A write fails as soon as the other end is gone; the channel learns the reason a moment
-        later.
+        A write fails as soon as the other end has closed; the channel determines the reason a
+        moment later.
         """
         owner = self.owner
         # The owner waits for the tasks of requests, so none of them may wait for the owner.

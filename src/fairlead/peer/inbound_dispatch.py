@@ -1,4 +1,7 @@
-"""Dispatch of inbound messages to requests and handlers; invalid ones are counted and refused."""
+"""Dispatch of inbound messages to requests and handlers.
+
+Invalid messages are counted and refused.
+"""
 
 import logging
 from collections.abc import Callable
@@ -30,7 +33,7 @@ __all__ = ["InboundDispatcher"]
 
 # A server that wrote this many lines or bytes without one valid message is disconnected.
 GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10
-SHOWN_LINES = 5  # of them that are kept for error messages
+SHOWN_LINES = 5  # invalid lines that are kept for error messages
 
 log = logging.getLogger("fairlead.peer")
 
@@ -63,12 +66,12 @@ class InboundDispatcher:
         self.malformed = 0
         self._heard = False  # True after the first valid message
         self._garbage = (0, 0)  # invalid lines and bytes before the first valid message
-        self.unreadable_output: list[str] = []  # the first of these lines, redacted and escaped
+        self.unreadable_output: list[str] = []  # the first invalid lines, redacted and escaped
 
     def deliver(self, item: Incoming) -> None:
         """Process an item of the channel. Returns at once, never raises and awaits nothing."""
         if not self._line.open:
-            return  # closed, but the channel is still reading
+            return  # the connection is closed, but the channel still reads
         try:
             # The two most frequent cases come first and do not build an event for the conversation.
             if type(item) is Request:
@@ -92,8 +95,7 @@ class InboundDispatcher:
                 self._outbound.fail_request(item.request_id, item.error, "lost")
             else:
                 self._unreadable(item)
-        # Handlers and callbacks are code of others; the channel requires that `deliver` never
-        # raises.
+        # Handlers and callbacks are third-party code, but `deliver` must never raise.
         except Exception as exc:
             log.exception("a message could not be handled")
             self.report(exc)
@@ -170,7 +172,7 @@ class InboundDispatcher:
     def _settle_unreadable(self, error: RemoteProtocolError) -> None:
         """Fail the request whose response is unreadable or too long."""
         answers = error.answers
-        # A client takes the id of an unreadable frame for the id of one of its requests.
+        # A client assumes that the id of an unreadable frame belongs to one of its requests.
         if answers is None and self._conversation.role is ConversationRole.CLIENT:
             answers = error.request_id
         if answers is not None:
@@ -186,7 +188,7 @@ class InboundDispatcher:
         self._hang_up = _ignore
 
     def _count_garbage(self, error: RemoteProtocolError) -> None:
-        """Close the connection to a program that only writes other text to its stdout.
+        """Close the connection to a program that writes no valid messages to its stdout.
 
         Otherwise callers would wait until their timeouts.
         """
@@ -219,4 +221,4 @@ class InboundDispatcher:
 
 
 def _ignore(end: ChannelClosed) -> None:
-    """Do nothing: the connection has ended."""
+    """Do nothing, because the connection has ended."""

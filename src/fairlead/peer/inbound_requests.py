@@ -1,4 +1,4 @@
-"""Requests of the peer: each has one outcome, which is sent once.
+"""Requests from the peer, each of which is answered exactly once.
 
 This is the only module that starts a task per inbound request.
 """
@@ -29,7 +29,7 @@ log = logging.getLogger("fairlead.peer")
 
 
 class Responses:
-    """Sends responses, including extra members beside the result."""
+    """Sender of responses, which may have members other than result and error."""
 
     def __init__(self, line: ConnectionState) -> None:
         self._line = line
@@ -54,7 +54,7 @@ class Responses:
         """Send an error response, unless the request was answered before."""
         if self._conversation.mark_answered(request_id):
             members = self.members.pop(request_id, None)
-            # The original bytes keep members of the error that a relay does not know.
+            # The original bytes are sent, so that unknown members of the error are preserved.
             if error.raw is not None:
                 raw = Raw(error.raw)
                 answer = Failure(request_id, error.code, error.message, raw, members)
@@ -69,7 +69,7 @@ def error_response(exchange: Exchange, error: Exception) -> RpcError:
         return error
     if isinstance(error, LocalProtocolError | RemoteProtocolError):
         return RpcError(error.code, str(error))
-    if isinstance(error, ChannelClosed):  # of another connection that the handler used
+    if isinstance(error, ChannelClosed):  # another connection, which the handler used, was closed
         log.warning("%s failed: %s", exchange.method, error)
     else:
         about = {ABOUT: exchange.message.params}
@@ -130,13 +130,13 @@ class Backlog(BoundedQueue[Exchange]):
 
 MAX_LET_GO = 256  # maximum number of cancelled requests whose delegate was not notified yet
 
-# Takes over a request, to answer it with `DelegatedRequests.answer`, or returns None to have a task
-# started. The returned object is compared by identity, because another request may reuse the id.
+# Takes over a request to answer it with `DelegatedRequests.answer`; None has a task started.
+# The returned object is compared by identity, because another request may reuse the id.
 Delegate = Callable[[Exchange], DelegatedRequest | None]
 
 
 def _ignore_request(exchange: Exchange, request_id: RequestId) -> None:
-    """Do nothing: no request is started after the end of the connection."""
+    """Do nothing, because the connection has ended."""
 
 
 class DelegatedRequests:
@@ -160,16 +160,15 @@ class DelegatedRequests:
         self._queue = queue
         self._queued = queue.items
         self._begin = begin
-        # number of tasks started in this turn of the loop, which delegates must not overtake
+        # number of tasks started in this loop iteration, which delegates must not overtake
         self.behind = 0
-        # Requests that the peer has cancelled, but whose `cancel` was not called yet. Only the
-        # latest are kept.
+        # Requests that the peer cancelled and whose `cancel` was not called yet; only the latest.
         self._let_go_of: list[DelegatedRequest] = []
 
     def answer(
         self, taken: DelegatedRequest, request_id: RequestId, outcome: bytes | Raw | RpcError
     ) -> None:
-        """Answer a delegated request. The first outcome wins."""
+        """Answer a delegated request. Later outcomes are ignored."""
         if self._taken.get(request_id) is not taken:
             return  # the request was cancelled, and its id may belong to another request
         del self._taken[request_id]
@@ -179,14 +178,13 @@ class DelegatedRequests:
             if len(self._taken) > FEW:
                 self._channel.join_writes()
             try:
-                # Without extra members the channel is called directly, which saves a call per
-                # response.
+                # Without extra members the channel is called directly, which saves one call.
                 if self._members:
                     self._replies.succeed(request_id, outcome)
                 else:
                     self._channel.send_success(request_id, outcome)
             except ChannelClosed:
-                pass  # the owner task learns of it from the channel
+                pass  # the channel reports its end to the owner task
         if self._queued or self._work.awaited is not None:
             self._one_less()
 
@@ -198,9 +196,9 @@ class DelegatedRequests:
             self._work.notify_idle_waiter()
 
     def preserve_order(self) -> None:
-        """Let all further requests of this turn of the loop have a task.
+        """Start a task for each further request of this loop iteration.
 
-        A request with a task is handled in the next turn; delegated requests would overtake it.
+        A task runs in the next iteration, and delegated requests would overtake it.
         """
         self.behind += 1
         self._line.loop.call_soon(self._went_ahead)
@@ -229,7 +227,7 @@ class DelegatedRequests:
         gone = (*self._taken.values(), *self._let_go_of)
         self._taken.clear()
         for one in gone:
-            one.cancel("the client has gone")
+            one.cancel("the client disconnected")
         self._let_go_of.clear()
 
     def stop(self) -> None:
@@ -245,11 +243,10 @@ class DelegatedRequests:
 # Answers a request immediately, or returns None to have a task started.
 InlineHandler = Callable[[Exchange], Answer]
 
-# Called when the peer cancels a request, with the notification and a function that performs the
-# cancellation.
+# Called when the peer cancels a request, with the notification and the function that cancels.
 OnCancelled = Callable[[Notification, Callable[[str], object]], None]
 
-_NO_EDGE = cast(ReplyPath, ReplyPathBase())  # of an ended connection, which has no requests
+_NO_EDGE = cast(ReplyPath, ReplyPathBase())  # reply path of an ended connection
 _ANSWERS = (Raw, bytes, type(None))
 
 
@@ -348,10 +345,10 @@ class InboundRequests:
     async def _serve(
         self, exchange: Exchange, request_id: RequestId, opening: "asyncio.Task[None] | None"
     ) -> None:
-        """Handle one request. The first outcome wins and is sent once.
+        """Handle one request, and send its first outcome.
 
-        A request that was sent directly after `initialize` waits for its response: interceptors may
-        need time for it, and a relay does not know its client before.
+        A request that directly follows `initialize` waits until `initialize` is answered:
+        interceptors may delay `initialize`, and a relay needs it to identify its client.
         """
         try:
             if opening is not None:
@@ -376,13 +373,13 @@ class InboundRequests:
                 self.responses.fail(request_id, refusal)
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
-            # Not cancelled itself: an operation that the handler awaited was cancelled.
+            # The task itself was not cancelled, but an operation that the handler awaited was.
             if self._is_let_go or task is None or task.cancelling():
                 raise
             self.responses.fail(request_id, error_response(exchange, _not_ours(exc)))
         finally:
-            # After a cancellation the id may belong to another request, and after the end of the
-            # connection the table is empty.
+            # After a cancellation the id may belong to another request,
+            # and after the end of the connection the table is empty.
             if not self._leaving or self._running.get(request_id) is asyncio.current_task():
                 self._running.pop(request_id, None)
             if self._queued:
@@ -433,7 +430,7 @@ class InboundRequests:
         self._queue.next()
 
     def drop_all(self) -> None:
-        """Cancel all requests after the connection has ended, except that of the current task."""
+        """Cancel all requests except that of the current task, after the connection has ended."""
         self._queue.clear()
         self._work.cancel_tasks(asyncio.current_task())
         self.delegated.drop()

@@ -206,8 +206,7 @@ class _InterceptedRequests(OutboundRequests):
         def deliver(note: Notification) -> None:
             if event.request_id in self.pending:
                 OutboundRequests.progressed(self, ProgressReceived(event.request_id, note))
-            # The response has already arrived and is held back until this notification is
-            # delivered.
+            # The response has arrived and is held back until this notification is delivered.
             else:
                 pending.progressed(note)
 
@@ -217,8 +216,7 @@ class _InterceptedRequests(OutboundRequests):
         try:
             result = await super()._outcome(message, pending, *how, **more)
         except RpcError:
-            # The server sent these notifications before its response, so they must be delivered
-            # first.
+            # The server sent these notifications before its response, so deliver them first.
             await self._heard_before(pending)
             raise
         await self._heard_before(pending)
@@ -234,7 +232,7 @@ class _InterceptedRequests(OutboundRequests):
 
 
 class InterceptedNotifier(Struct):
-    """Sender of unsolicited notifications of a server, on connections that may lack interceptors.
+    """Sender of a server's notifications on connections that may lack interceptors.
 
     Notifications pass the given interceptors one at a time. Refused notifications are not sent.
     """

@@ -33,7 +33,8 @@ _Entry: TypeAlias = "tuple[Exchange, DeliverNotification] | asyncio.Future[None]
 
 
 class NotificationPipeline(WorkQueue[_Entry]):
-    """The notifications of one connection in one direction, or those without a connection.
+    """Queue of the notifications of one connection in one direction, or of notifications without a
+    connection.
 
     An interceptor refuses a notification by raising, or changes it by proceeding with another
     message. Without interceptors, notifications are delivered directly.
@@ -77,7 +78,7 @@ class NotificationPipeline(WorkQueue[_Entry]):
         context: TransportContext,
         deliver: DeliverNotification,
     ) -> None:
-        """Pass a notification that arrived outside of any connection through the interceptors."""
+        """Pass a notification without a connection through the interceptors."""
         if not self._interceptors:
             deliver(note)
             return
@@ -161,6 +162,5 @@ def _size(entry: _Entry) -> int | None:
     return None if isinstance(entry, asyncio.Future) else size_of(entry[0].message)
 
 
-# Set while an interceptor runs. A request that it sends must not wait for the queue, which waits
-# for the interceptor.
+# Set while an interceptor runs, whose own requests must not wait for the queue.
 _inside: ContextVar[NotificationPipeline | None] = ContextVar("_inside", default=None)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from ..errors import ChannelClosed
 from ..interceptor import Exchange, Handler, OnMalformed, ReplyPathBase
 from ..limits import IN_FLIGHT
+from ..protocol.caller import Principal
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import SessionContext
 from ..transport.channel import Channel, complete_channel
@@ -64,7 +65,7 @@ class Peer(ReplyPathBase):
         """`inline` may answer requests with one of `inline_methods` without a task; `take` may take
         over any other request without a task.
 
-        `on_eof` is called when the peer has ended its side, while work in progress may still
+        `on_eof` is called when the peer has ended its side, while requests in progress may still
         finish. `on_cancelled` is called to cancel a request that the peer has cancelled.
         `make_outbound` creates the object that sends requests.
         """
@@ -104,8 +105,19 @@ class Peer(ReplyPathBase):
         )
         self.delegated = self._inbound_requests.delegated
 
+    def use_principal(self, principal: Principal) -> None:
+        """Set the identity of the peer for the messages that follow.
+
+        The identity stays the same, but its token may differ: in a session, each request is
+        authorized by the token that came with it.
+        """
+        conversation = self.conversation
+        conversation.principal = principal
+        if conversation.peer is not None:
+            conversation.peer = replace(conversation.peer, principal=principal)
+
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Add members to the response to a request of the peer, beside its result or error."""
+        """Add members other than result and error to the response to a request of the peer."""
         self._inbound_requests.responses.add_extra_members(request_id, members)
 
     # Start and end
@@ -149,6 +161,8 @@ class Peer(ReplyPathBase):
 
     async def _own(self) -> None:
         end = ChannelClosed()
+        logins = self.channel.logins
+        unwatch = None if logins is None else logins.add(self.outbound.pause_for_login)
         try:
             await self.channel.run(self._inbound_dispatcher.deliver)
             if self._on_eof is not None:
@@ -159,12 +173,14 @@ class Peer(ReplyPathBase):
                     pass
         except ChannelClosed as exc:
             end = exc
-        # The channel or a callback may be code of others; its failure ends only this connection.
+        # The channel or a callback may be third-party code: a failure ends only this connection.
         except Exception as exc:
             log.exception("the connection failed")
             self._inbound_dispatcher.report(exc)
             end = ChannelClosed(str(exc))
         finally:
+            if unwatch is not None:
+                unwatch()
             self._over(end)
             self._inbound_requests.drop_all()
             await self._finish_work(CANCEL_GRACE)
@@ -190,7 +206,7 @@ class Peer(ReplyPathBase):
         owed, before = self.conversation.unanswered_count, self._work.everything()
         await self._finish_work(seconds)
         left = self._work.everything()
-        # The count may not fall if requests arrived meanwhile, so an ended task is progress too.
+        # An ended task counts as progress too, because new requests may keep the count high.
         got_on = self.conversation.unanswered_count < owed or not before <= left
         return bool(left) and got_on and self.state.end is None
 
@@ -198,7 +214,7 @@ class Peer(ReplyPathBase):
         await self._work.finish(seconds)
 
     def _over(self, end: ChannelClosed) -> None:
-        """Record the end of the connection. The first reason is the one that is reported."""
+        """Record the end of the connection. Only the first reason is reported."""
         if self.state.end is None:
             self.state.finish(end)
             self.outbound.fail_all(end)
@@ -292,8 +308,14 @@ class Peer(ReplyPathBase):
         self.channel.detach(exchange.request_id)
 
     async def request_caller(
-        self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
+        self,
+        exchange: Exchange,
+        method: str,
+        params: dict[str, Any] | Raw | None,
+        *,
+        timeout: float | None = None,
     ) -> Raw:
+        limit = self._input_timeout if timeout is None else timeout
         return await self.outbound.request(
-            method, params, timeout=self._input_timeout, reply_to=exchange.request_id
+            method, params, timeout=limit, reply_to=exchange.request_id
         )

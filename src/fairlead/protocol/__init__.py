@@ -1,1 +1,1 @@
-"""The meaning of MCP, without I/O: types, methods, revisions, eras and rules of a conversation."""
+"""MCP semantics without I/O: types, methods, revisions, eras and the rules of a conversation."""

@@ -1,12 +1,12 @@
-"""Sender of a request: its principal, its capabilities, and the members that describe it.
+"""The sender of a request: its principal, its capabilities, and the params that describe it.
 
 In the handshake era a `Caller` is stored after `initialize`; in the stateless era it is read from
 the `_meta` of each request and never inferred from an earlier request.
 
-An entry point (an HTTP request, a WebSocket, a pipe) determines the principal once, before anything
-else reads the message, and every layer above passes it on. *Anonymous* is a value of its own and
-equals no name, not even `""`. A missing decision is a type error, because no parameter that takes a
-principal has a default.
+An entry point (an HTTP request, a WebSocket, a pipe) determines the principal once, before any
+other code reads the message, and every layer above passes it on. `ANONYMOUS` is a separate value
+that equals no name, not even `""`. Parameters that take a principal have no default, so a missing
+principal is a type error.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,9 @@ from ..limits import DECLARATION_BYTES
 from ..wire import Params
 from ..wire.error_codes import INVALID_PARAMS, UNSUPPORTED_VERSION
 from ..wire.json import read_json
+from .identity.client_names import UNNAMED
+from .identity.scoped_name import ScopedName
+from .identity.token_principal import TokenPrincipal
 from .revisions import HANDSHAKE, STATELESS, Revision
 
 __all__ = [
@@ -59,7 +62,7 @@ LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 
-# Members of params that a client adds when it repeats a call with the input that was requested.
+# Params that a client adds when it repeats a call with the requested input.
 ROUND_MEMBERS = frozenset({"inputResponses", "requestState"})
 
 
@@ -68,7 +71,7 @@ class Anonymous(Enum):
 
     ANONYMOUS = "anonymous"
 
-    # `Enum.__hash__` is a Python function, and principals are keys of dictionaries on hot paths.
+    # `Enum.__hash__` is a slow Python function, and hot paths use principals as dictionary keys.
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
@@ -77,35 +80,37 @@ class Anonymous(Enum):
 
 
 ANONYMOUS: Final = Anonymous.ANONYMOUS
-UNNAMED: Final = "token"  # principal of a token that belongs to no particular client
-Principal: TypeAlias = str | Anonymous
+Principal: TypeAlias = str | TokenPrincipal | Anonymous
 
 
 def principal_name(principal: Principal) -> str | None:
-    """Return the name for people, JSON and files, or `None` if the principal is anonymous."""
-    return principal if isinstance(principal, str) else None
+    """Return the principal's name for display, JSON and files; None if it is anonymous."""
+    return None if isinstance(principal, Anonymous) else str(principal)
 
 
 def principal_from(name: str | None) -> Principal:
-    """Return the principal that `principal_name` wrote as `name`."""
-    return ANONYMOUS if name is None else name
+    """Return the principal whose name is `name`; the inverse of `principal_name`."""
+    if name is None:
+        return ANONYMOUS
+    return UNNAMED if name == UNNAMED else name
 
 
 class Caller(Struct, frozen=True):
-    """Description of the peer that sends requests: revision, identity and declared capabilities."""
+    """The peer that sends requests: its revision, identity and declared capabilities."""
 
     revision: Revision
     # Copied from the revision, because every call reads it.
     stateless: bool
-    # The identity on whose behalf requests are sent; set by the entry point, never by a default.
+    # The identity on whose behalf requests are sent; set by the entry point.
     principal: Principal
     capabilities: bytes = b"{}"  # capabilities that the peer declared, as sent
     info: bytes | None = None  # name and version of the peer, as sent
-    log_level: str | None = None  # least severe level that the peer wants; None if it set none
+    # Least severe log level that the peer requested; None if it requested none.
+    log_level: str | None = None
 
     def can(self, capability: str) -> bool:
-        """Return True if the peer declared a capability, given as a dotted path
-        (`elicitation.url`).
+        """Return True if the peer declared a capability,
+        given as a dotted path (`elicitation.url`).
         """
         return has_capability(self.declared, capability)
 
@@ -115,14 +120,44 @@ class Caller(Struct, frozen=True):
         return _decode_object(self.capabilities)
 
     @property
+    def issuer(self) -> str | None:
+        """The issuer of the access token; None if the peer did not send one."""
+        return self._token.issuer if self._token is not None else None
+
+    @property
+    def subject(self) -> str | None:
+        """The user or program that the access token identifies; unique only per issuer."""
+        return self._token.subject if self._token is not None else None
+
+    @property
+    def client_id(self) -> str | None:
+        """The OAuth client that obtained the access token; None if the token does not name it."""
+        return self._token.client if self._token is not None else None
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        """All claims of the access token."""
+        return self._token.claims if self._token is not None else {}
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes of the access token that was sent with the request."""
+        who = self.principal
+        return who.scopes if isinstance(who, TokenPrincipal | ScopedName) else frozenset()
+
+    @property
+    def _token(self) -> TokenPrincipal | None:
+        return self.principal if isinstance(self.principal, TokenPrincipal) else None
+
+    @property
     def name(self) -> str:
-        """Return the name that the peer gave itself. For people and logs, never for decisions."""
+        """Return the name that the peer sent. Use it for display and logs, never for decisions."""
         info = _decode_object(self.info) if self.info else {}
         return str(info.get("name", "unknown"))
 
 
 class Meta(Struct, gc=False):
-    """Members of the `_meta` of a request that the protocol itself reads."""
+    """The `_meta` members of a request that the protocol itself reads."""
 
     progress_token: int | str | UnsetType = field(default=UNSET, name="progressToken")
     protocol_version: str | UnsetType = field(default=UNSET, name=VERSION_KEY)
@@ -135,21 +170,22 @@ class Meta(Struct, gc=False):
 
     @property
     def names_trace(self) -> bool:
-        """Return True if the request names the trace it belongs to."""
+        """Return True if the request names a trace that it belongs to."""
         return self.traceparent is not UNSET or self.baggage is not UNSET
 
 
 class ParamsHead(Struct, gc=False):
-    """Members of the params of any request that routing and execution need, read in one pass."""
+    """The params members that routing and execution need for any request, read in one pass."""
 
     meta: Meta | UnsetType = field(default=UNSET, name="_meta")
     name: str | UnsetType = UNSET
     uri: str | UnsetType = UNSET
     arguments: Raw | UnsetType = UNSET
+    request_state: str | UnsetType = field(default=UNSET, name="requestState")
 
     @property
     def is_self_describing(self) -> bool:
-        """True if the message carries its own metadata, as in the stateless era."""
+        """True if the message has its own protocol metadata, as in the stateless era."""
         meta = self.meta
         return not isinstance(meta, UnsetType) and (
             meta.protocol_version is not UNSET or meta.client_capabilities is not UNSET
@@ -163,7 +199,7 @@ _TOKEN: Any = int | float | str
 
 
 def read_params_head(params: Params) -> ParamsHead:
-    """Read the head of params. Never fails: a member of the wrong type counts as absent."""
+    """Read the `ParamsHead` of params. Never fails: a member of the wrong type counts as absent."""
     if isinstance(params, UnsetType):
         return NO_HEAD
     try:
@@ -175,7 +211,8 @@ def read_params_head(params: Params) -> ParamsHead:
 def target_of(method: str, head: ParamsHead) -> str | None:
     """Return the tool, prompt or resource that a message names, if any.
 
-    A server uses the URI of a resource, so a name beside the URI must not hide it from policies.
+    A server reads a resource by its URI, so a `name` in the same params must not hide the URI from
+    policies.
     """
     name, uri = head.name, head.uri
     if uri is UNSET:
@@ -186,8 +223,8 @@ def target_of(method: str, head: ParamsHead) -> str | None:
 def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
     """Return True if a capability, given as a dotted path (`resources.subscribe`), was declared.
 
-    A member counts unless it is `false` or `null`; peers send `{}`, `true` and other values.
-    Elicitation without a mode means form, the only mode before 2025-11-25.
+    A member declares a capability unless it is `false` or `null`; peers send `{}`, `true` and other
+    values. Elicitation without a mode means form, the only mode before 2025-11-25.
     """
     value: Any = capabilities
     for step in path.split("."):
@@ -198,14 +235,14 @@ def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
 
 
 def needed_capability(method: str, mode: str | None) -> str | None:
-    """Return the capability of clients that an input request needs; None if it is unknown."""
+    """Return the client capability that an input request needs; None if the request is unknown."""
     if method == "elicitation/create":
         return "elicitation.url" if mode == "url" else "elicitation.form"
     return {"sampling/createMessage": "sampling", "roots/list": "roots"}.get(method)
 
 
 def nested_capability(path: str) -> dict[str, Any]:
-    """Return capabilities that contain only the one with this dotted path."""
+    """Return capabilities that contain only the capability with this dotted path."""
     nested: dict[str, Any] = {}
     for step in reversed(path.split(".")):
         nested = {step: nested}
@@ -223,7 +260,7 @@ def _names_no_mode(capabilities: Mapping[str, Any]) -> bool:
 
 def can_be_asked(capabilities: bytes) -> bool:
     """Return True if a server may send requests to a client with these capabilities."""
-    # Long declarations are decoded each time, so that clients cannot fill the cache with them.
+    # Long capabilities are decoded each time, so that clients cannot fill the cache with them.
     short = len(capabilities) < 1024
     return _remembered(capabilities) if short else _asks_back(capabilities)
 
@@ -232,7 +269,7 @@ def _asks_back(capabilities: bytes) -> bool:
     return _declares(capabilities, ("elicitation", "sampling", "roots"))
 
 
-# Cached, because every call looks it up.
+# Cached, because every call reads it.
 _remembered = lru_cache(maxsize=256)(_asks_back)
 
 
@@ -255,9 +292,9 @@ def stateless_caller(meta: Meta, principal: Principal) -> Caller:
     """
     version, capabilities = meta.protocol_version, meta.client_capabilities
     if isinstance(version, UnsetType):
-        raise RpcError(INVALID_PARAMS, f"_meta lacks {VERSION_KEY} (a string)")
+        raise RpcError(INVALID_PARAMS, f"_meta must contain {VERSION_KEY} (a string)")
     if isinstance(capabilities, UnsetType) or memoryview(capabilities)[0] != _OPENING_BRACE:
-        raise RpcError(INVALID_PARAMS, f"_meta lacks {CAPABILITIES_KEY} (an object)")
+        raise RpcError(INVALID_PARAMS, f"_meta must contain {CAPABILITIES_KEY} (an object)")
     revision = _STATELESS_BY_NAME.get(version)
     if revision is None:
         raise unsupported_version(version)
@@ -273,7 +310,7 @@ def stateless_caller(meta: Meta, principal: Principal) -> Caller:
 
 
 def check_declaration(capabilities: Raw, info: Raw | UnsetType) -> None:
-    """Check the size of the declaration of a client, which is kept.
+    """Check the size of a client's capabilities and clientInfo, which are kept in memory.
 
     Raises:
         RpcError: -32602 if capabilities and clientInfo are too large.
@@ -288,7 +325,7 @@ def check_declaration(capabilities: Raw, info: Raw | UnsetType) -> None:
 
 
 def unsupported_version(requested: str) -> RpcError:
-    """Return the error for an unsupported version, with the versions that are supported."""
+    """Build the error for an unsupported version; it lists the supported versions."""
     supported = [revision.value for revision in (*STATELESS, *HANDSHAKE)]
     return RpcError(
         UNSUPPORTED_VERSION,
@@ -302,7 +339,7 @@ _OPENING_BRACE = ord("{")
 _STATELESS_BY_NAME = {revision.value: revision for revision in STATELESS}
 
 
-# Clients repeat the same declaration in every stateless request.
+# Clients send the same capabilities and clientInfo in every stateless request.
 @lru_cache(maxsize=64)
 def _decode_object(raw: bytes) -> Mapping[str, Any]:
     return read_json(raw, dict[str, Any], {})
@@ -312,11 +349,11 @@ def _read_head_carefully(params: Raw) -> ParamsHead:
     try:
         members = _decode_members(params)
     except (msgspec.DecodeError, RecursionError):
-        # The codec accepted this depth, but the stack is a few frames deeper here.
+        # The codec accepted this nesting depth, but the call stack is a few frames deeper here.
         return NO_HEAD
     head = ParamsHead()
-    for attribute in ("name", "uri"):
-        value = read_json(members.get(attribute), str, None)
+    for attribute, member in _TEXTS_OF_HEAD.items():
+        value = read_json(members.get(member), str, None)
         if isinstance(value, str):
             setattr(head, attribute, value)
     if (arguments := members.get("arguments")) is not None:
@@ -327,7 +364,9 @@ def _read_head_carefully(params: Raw) -> ParamsHead:
     return head
 
 
-# Members of `_meta` that are strings, by attribute.
+# Members of the params that are strings, by attribute name.
+_TEXTS_OF_HEAD = {"name": "name", "uri": "uri", "request_state": "requestState"}
+# `_meta` members that are strings, by attribute name.
 _TEXTS = {
     one.name: one.encode_name for one in msgspec.structs.fields(Meta) if one.type == str | UnsetType
 }
@@ -344,8 +383,8 @@ def _read_meta_carefully(members: dict[str, Raw]) -> Meta:
     if (capabilities := members.get(CAPABILITIES_KEY)) is not None:
         meta.client_capabilities = capabilities
     elif VERSION_KEY in members and meta.protocol_version is UNSET:
-        # A version of the wrong type marks a stateless request. Unusable capabilities make sure
-        # that it is refused instead of being treated as a request of the handshake era.
+        # A version of the wrong type still marks a stateless request. Capabilities that cannot
+        # be used cause it to be refused instead of being treated as a handshake-era request.
         meta.client_capabilities = Raw(b"null")
     if (info := members.get(CLIENT_INFO_KEY)) is not None:
         meta.client_info = info

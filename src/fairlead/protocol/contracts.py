@@ -1,7 +1,7 @@
-"""Contracts of a tool call: the form of its request, response and error on every transport.
+"""Schemas of a tool call: the form of its request, response and error on every transport.
 
 The three schemas are published for use with any JSON Schema library. The validators of this module
-interpret the same schemas, so the two cannot differ, and describe problems in sentences.
+use the same schemas and describe problems in sentences.
 """
 
 from typing import Any, Final, Literal, TypeAlias
@@ -29,12 +29,13 @@ _VERSION: Final[_Schema] = {"type": "string", "const": "2.0"}
 _ID: Final[_Schema] = {
     "type": ["string", "integer"],
     "minLength": 1,
-    "$comment": "JSON Schema accepts 1.0 as an integer, but an id must have no fraction.",
+    "$comment": "An id must have no fraction, although JSON Schema accepts 1.0 as an integer.",
 }
 
 
 def _envelope(name: str, title: str, **members: _Schema | bool) -> _Schema:
-    """Return the schema of a JSON-RPC message with an id.
+    """Return the schema of a JSON-RPC message with an id. Members with the schema False must be
+    absent.
 
     A member whose schema is False must be absent.
     """
@@ -105,7 +106,7 @@ TOOL_ERROR_SCHEMA: Final[_Schema] = _envelope(
 
 
 class Checked(Struct, frozen=True):
-    """Result of a validation. Problems name the position of values, never the values themselves."""
+    """Result of a validation. Problems contain the paths of invalid values, never the values."""
 
     payload: Any
     problems: tuple[str, ...] = ()
@@ -121,12 +122,12 @@ def validate_tool_request(payload: object) -> Checked:
 
 
 def validate_tool_response(payload: object) -> Checked:
-    """Check that a payload is the response of a tool, which may have failed (`isError`)."""
+    """Check that a payload is the response to a tool call, successful or failed (`isError`)."""
     return _checked(TOOL_RESPONSE_SCHEMA, payload)
 
 
 def validate_tool_error(payload: object) -> Checked:
-    """Check that a payload is a JSON-RPC error response to a call, so one with an id."""
+    """Check that a payload is a JSON-RPC error response with an id."""
     return _checked(TOOL_ERROR_SCHEMA, payload)
 
 
@@ -138,15 +139,15 @@ def make_tool_error(
     *,
     kind: FailureKind | None = None,
 ) -> dict[str, Any]:
-    """Build an error response for a failure without one.
+    """Build an error response for a failure for which the peer sent no JSON-RPC error.
 
     The code is the HTTP status, 408 for a timeout, 499 for a closed connection or -32700 for a
     response that is not JSON; `kind` is derived from the code unless given. `data.synthetic` is
-    true, to distinguish the error from one of the peer. An object in `data` is merged in, any other
-    value is stored as `data.data`.
+    true, to distinguish the error from an error sent by the peer. If `data` is an object, its
+    members are added to the error's data; any other value is stored as `data.data`.
 
-    Only the first line of the message is kept, because further lines are stack traces and stderr of
-    processes. An empty message is replaced by a sentence about the kind of failure.
+    Only the first line of the message is kept, because further lines are usually stack traces or a
+    process's stderr. An empty message is replaced by a sentence about the kind of failure.
     """
     kind = kind or _KIND_OF_CODE.get(code, "http")
     facts = data if isinstance(data, dict) else {} if data is None else {"data": data}
@@ -185,7 +186,10 @@ def _checked(schema: _Schema, payload: object) -> Checked:
 
 
 def _problems(schema: _Schema | bool, value: object, path: str) -> list[str]:
-    """Return the problems of a value. Supports the keywords that the schemas above use."""
+    """Return the problems found in a value.
+
+    Only the keywords used by the schemas above are supported.
+    """
     if isinstance(schema, bool):
         return [] if schema else [f"{path} must not be present"]
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]

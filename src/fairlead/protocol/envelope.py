@@ -1,7 +1,7 @@
-"""Plain records of messages: direction, transport, session, content.
+"""Plain-data records of messages: direction, transport, session, content.
 
-None of them is used on the hot path. A `MessageEnvelope` is created from an exchange on request of
-rules, journals and tapes.
+They are not used on the hot path. Rules, journals and tapes create a `MessageEnvelope` from an
+exchange when they need it.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,9 @@ McpMessage: TypeAlias = Message
 
 
 class Direction(StrEnum):
-    """Direction of a message, set by the side it arrived on and never guessed from its method."""
+    """Direction of a message: determined by the side it arrived on,
+    never guessed from its method.
+    """
 
     CLIENT_TO_SERVER = "client_to_server"
     SERVER_TO_CLIENT = "server_to_client"
@@ -42,7 +44,7 @@ class Direction(StrEnum):
 
 
 class SessionState(StrEnum):
-    """Stage in the life of a conversation."""
+    """Phase of a conversation."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -52,7 +54,7 @@ class SessionState(StrEnum):
 
 
 class TransportContext(Struct, frozen=True, kw_only=True):
-    """Facts about the transport of a message, which are not part of the message itself."""
+    """Facts about a message that come from its transport and not from the message itself."""
 
     transport_type: str  # "stdio", "process", "unix", "tcp", "memory", "http", ...
     connected: bool = True
@@ -86,11 +88,11 @@ class SessionContext(Struct, frozen=True, kw_only=True):
 
 
 class MessageEnvelope(Struct, frozen=True, kw_only=True):
-    """Message with all facts known about it."""
+    """A message with all the facts known about it."""
 
     message: Message
     direction: Direction
     transport: TransportContext
     session: SessionContext
     received_at: float  # seconds since the epoch
-    elapsed: float | None = None  # seconds from the request to this message, for responses
+    elapsed: float | None = None  # seconds between the request and this message; for responses only

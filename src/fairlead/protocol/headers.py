@@ -1,7 +1,8 @@
-"""HTTP headers of the protocol: names, encoding of values, and checks.
+"""HTTP headers of MCP: names, encoding of values, and checks.
 
-The stateless era mirrors a few members of a request into headers, so that a proxy can route without
-reading bodies. This is safe only if the server compares both, which `check_mirrored` does.
+In the stateless era, a few members of a request are repeated in headers, so that a proxy can route
+requests without reading bodies. This is safe only if the server compares headers and body, which
+`check_mirrored` does.
 """
 
 import base64
@@ -50,16 +51,16 @@ SESSION_ID: Final = "mcp-session-id"
 NAME: Final = "mcp-name"
 PARAM_PREFIX: Final = "mcp-param-"
 
-# The largest integer that JavaScript represents exactly; larger ones are not sent as headers.
+# The largest integer that JavaScript represents exactly; larger integers are not sent in headers.
 MAX_SAFE_INTEGER = 2**53 - 1
 
 _PREFIX, _SUFFIX = "=?base64?", "?="
 _PLAIN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-# A limited number of digits, because `int` raises for thousands of them.
+# The number of digits is limited, because `int` raises for thousands of them.
 _INTEGER = re.compile(r"-?[0-9]{1,32}(?:\.0{1,32})?")
 
-# Member of the params that `Mcp-Name` repeats, by method.
+# Params member that `Mcp-Name` repeats, by method.
 _NAMED_BY = {
     row.name: row.target
     for row in METHODS
@@ -78,12 +79,14 @@ _STATUS = {
 
 
 def is_header_name(text: str) -> bool:
-    """Return True if a text is a valid header name: a token of RFC 9110, section 5.6.2."""
+    """Return True if a string is a valid header name: a token of RFC 9110, section 5.6.2."""
     return _TOKEN.fullmatch(text) is not None
 
 
 def status_of(code: int) -> int:
-    """Return the HTTP status for a JSON-RPC error code in the stateless era, 200 by default."""
+    """Return the HTTP status for a JSON-RPC error code in the stateless era;
+    200 if none is defined.
+    """
     return _STATUS.get(code, 200)
 
 
@@ -91,11 +94,11 @@ def status_of(code: int) -> int:
 
 
 def encode_value(value: str | int | bool) -> str:
-    """Return a value as sent in a header: plain if possible, else as marked Base64."""
+    """Encode a header value: unchanged if possible, else as Base64 with a marker."""
     if value is True or value is False:
         return "true" if value else "false"
     text = str(value)
-    # A plain text that looks encoded is also encoded, so that decoding returns the original.
+    # A value that looks encoded is encoded again, so that decoding returns the original.
     if _PLAIN.fullmatch(text) and not (text.startswith(_PREFIX) and text.endswith(_SUFFIX)):
         return text
     encoded = base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
@@ -103,7 +106,7 @@ def encode_value(value: str | int | bool) -> str:
 
 
 def decode_value(text: str) -> str:
-    """Return the value that a header contains.
+    """Decode a header value.
 
     Raises:
         ValueError: The value is marked as Base64 but is not Base64, or contains characters that a
@@ -123,11 +126,11 @@ def decode_value(text: str) -> str:
 _MARKS = len(_PREFIX) + len(_SUFFIX)
 
 
-# Members of requests that are repeated in headers
+# Request members that are repeated in headers
 
 
 def mirrored_name(method: str, head: ParamsHead, params: Raw | UnsetType) -> str | None:
-    """Return the required value of `Mcp-Name`, None for a request without a name."""
+    """Return the required value of `Mcp-Name`; None if the request does not need the header."""
     member = _NAMED_BY.get(method)
     if member is None:
         return None
@@ -146,10 +149,11 @@ def check_mirrored(
 ) -> None:
     """Compare the headers of a stateless POST with its body. Names are in lower case.
 
-    The specification has no rules for notifications, so only a contradiction is refused.
+    The specification has no rules for notifications, so they are refused only if a header
+    contradicts the body.
 
     Raises:
-        RpcError: -32020 with the header and the reason.
+        RpcError: -32020, naming the header and the reason.
     """
     meta = head.meta
     version = None if isinstance(meta, UnsetType) else meta.protocol_version
@@ -182,19 +186,19 @@ def _compare(header: str, given: bytes | None, wanted: object) -> None:
         )
 
 
-# Arguments that are also sent as headers
+# Arguments that are also sent in headers
 
 
 class ParamHeader(Struct, frozen=True):
-    """Argument of a tool that is also sent in a header."""
+    """Tool argument that is also sent in a header."""
 
-    header: str  # name of the header without its prefix, as spelled in the schema
+    header: str  # header name without its prefix, as spelled in the schema
     path: tuple[str, ...]
     kind: str  # "string", "integer" or "boolean"
 
 
 def param_headers(schema: Any) -> tuple[ParamHeader, ...]:
-    """Return the arguments that the input schema of a tool marks with `x-mcp-header`.
+    """Return the arguments that a tool's input schema marks with `x-mcp-header`.
 
     Raises:
         ValueError: A mark is invalid, so the tool cannot be used over HTTP.
@@ -205,9 +209,9 @@ def param_headers(schema: Any) -> tuple[ParamHeader, ...]:
         raise ValueError("the schema is nested too deeply") from exc
     seen: set[str] = set()
     for mark in found:
-        # Names of headers are compared without regard to case.
+        # Header names are compared without regard to case.
         if mark.header.lower() in seen:
-            raise ValueError(f"two parameters have the header {mark.header!r}")
+            raise ValueError(f"two parameters use the header {mark.header!r}")
         seen.add(mark.header.lower())
     return found
 
@@ -231,20 +235,20 @@ def _mark(schema: dict[str, Any], path: tuple[str, ...], where: str) -> ParamHea
     if not path:
         raise ValueError(f"{HEADER_ANNOTATION} must mark a property, not the whole schema")
     if not isinstance(header, str) or not is_header_name(header):
-        raise ValueError(f"{where}: {header!r} is not a valid name of a header")
+        raise ValueError(f"{where}: {header!r} is not a valid header name")
     if kind not in ("string", "integer", "boolean"):
         raise ValueError(f"{where}: the type must be string, integer or boolean")
     return ParamHeader(header, path, kind)
 
 
-# `_NAMED` are keywords whose members the author of the schema names: a property called `default` is
-# not a keyword. The values of keywords in `_DATA` are data, not schemas.
+# `_NAMED` are keywords whose members are named by the schema's author: a property called
+# `default` is not a keyword. The values of keywords in `_DATA` are data, not schemas.
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _DATA = frozenset({"const", "default", "enum", "example", "examples", HEADER_ANNOTATION})
 
 
 def _hides_a_mark(value: Any) -> bool:
-    """Return True if a schema has a mark at a position that `properties` alone does not reach."""
+    """Return True if a schema marks an argument outside of nested `properties`."""
     if isinstance(value, list):
         return any(map(_hides_a_mark, value))
     if not isinstance(value, dict):
@@ -253,7 +257,7 @@ def _hides_a_mark(value: Any) -> bool:
         return True
     for keyword, inner in value.items():
         if keyword in _NAMED and isinstance(inner, dict):
-            if any(map(_hides_a_mark, inner.values())):  # keys are names, not keywords
+            if any(map(_hides_a_mark, inner.values())):  # the keys are property names, not keywords
                 return True
         elif keyword not in _DATA and _hides_a_mark(inner):
             return True
@@ -263,14 +267,14 @@ def _hides_a_mark(value: Any) -> bool:
 def param_values(
     marks: tuple[ParamHeader, ...], arguments: Mapping[str, Any] | None
 ) -> Iterator[tuple[ParamHeader, str | int | bool | None]]:
-    """Yield each mark with the value of its argument; None if it is missing or not allowed in a
-    header.
+    """Yield each marked argument with its value;
+    None if the value is missing or not allowed in a header.
     """
     for mark in marks:
         value: Any = arguments
         for step in mark.path:
             value = value.get(step) if isinstance(value, Mapping) else None
-        # JSON does not distinguish 1.0 from 1, so both are the same header.
+        # JSON does not distinguish 1.0 from 1, so both give the same header value.
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, str | int) or (
@@ -288,9 +292,9 @@ def check_params(
     """Compare the `Mcp-Param-*` headers of a call with its arguments.
 
     Raises:
-        RpcError: -32020 with the header and the reason.
+        RpcError: -32020, naming the header and the reason.
     """
-    # Unreadable arguments count as absent here; the decoder of the tool reports the mistake.
+    # Unreadable arguments count as absent here; the tool's decoder reports the error.
     for mark, value in param_values(marks, read_json(arguments, dict[str, Any], None)):
         header = f"Mcp-Param-{mark.header}"
         said = headers.get(f"{PARAM_PREFIX}{mark.header}".lower().encode())

@@ -1,8 +1,8 @@
-"""Changes of encoded JSON that decode only the parts that change.
+"""Editing of encoded JSON that decodes only the values that change.
 
 Changes are composed of small functions: an `Edit` changes a decoded object in place and returns
-True if it did; a `Rewrite` returns a value, changed or unchanged. Functions that build one return
-None if there is nothing to change, so that whole branches disappear when a plan is built.
+True if it changed anything; a `Rewrite` returns a changed or unchanged value. Functions that build
+an edit or a rewrite return None if nothing can change, so that whole branches are left out.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,13 +37,13 @@ __all__ = [
 
 Encoded = TypeVar("Encoded", Raw, bytes)
 
-# Names of members, with True for those that the reader knows.
+# Member names, with True for those that the reader knows.
 Presence: TypeAlias = Mapping[str, bool]
 
 RawMembers: TypeAlias = dict[str, Raw]
 # Changes an object in place and returns True if it did.
 Edit: TypeAlias = Callable[[RawMembers], bool]
-# Returns the same object if it is unchanged, None to leave the value out.
+# Returns the same object if the value stays unchanged, and None to remove the value.
 Rewrite: TypeAlias = Callable[[Raw], Raw | None]
 
 
@@ -76,7 +76,7 @@ def edit_object(*edits: Edit | None) -> Rewrite | None:
 
 
 def without(known: Presence) -> Edit | None:
-    """Build an edit that removes the members unknown to the reader."""
+    """Build an edit that removes the members that the reader does not know."""
     unknown = [name for name, present in known.items() if not present]
     if not unknown:
         return None
@@ -126,7 +126,7 @@ def each(rewrite: Rewrite | None) -> Rewrite | None:
 
 
 def each_member(rewrite: Rewrite | None) -> Rewrite | None:
-    """Build a rewrite of each value of an object that maps names to values of one kind."""
+    """Build a rewrite of each value in an object that maps names to values of one type."""
     if rewrite is None:
         return None
 
@@ -138,7 +138,9 @@ def each_member(rewrite: Rewrite | None) -> Rewrite | None:
 
 
 def without_keys(name: str, known: Presence) -> Edit | None:
-    """Build an edit that removes unknown keys of a map, and the map itself if no key is left."""
+    """Build an edit that removes unknown keys from a map,
+    and the map itself if it becomes empty.
+    """
     unknown = edit_object(without(known))
     if unknown is None:
         return None
@@ -157,7 +159,7 @@ _string_decoder: Final = msgspec.json.Decoder(str)
 
 
 def members_of(raw: Raw | bytes | None) -> RawMembers | None:
-    """Return the members of an object, None for any other value."""
+    """Return the members of an object; None for any other value."""
     try:
         return None if raw is None else _object_decoder.decode(raw)
     except UNREADABLE:
@@ -165,7 +167,7 @@ def members_of(raw: Raw | bytes | None) -> RawMembers | None:
 
 
 def items_of(raw: Raw | None) -> list[Raw] | None:
-    """Return the items of an array, None for any other value."""
+    """Return the items of an array; None for any other value."""
     try:
         return None if raw is None else _array_decoder.decode(raw)
     except UNREADABLE:
@@ -173,7 +175,7 @@ def items_of(raw: Raw | None) -> list[Raw] | None:
 
 
 def string_of(raw: Raw | None) -> str | None:
-    """Return the text of a string, None for any other value."""
+    """Return the string that a JSON value contains; None for any other value."""
     try:
         return None if raw is None else _string_decoder.decode(raw)
     except UNREADABLE:
@@ -190,7 +192,7 @@ def encoded(value: object) -> Raw:
 
 
 def apply(rewrite: Rewrite | None, value: Encoded) -> Encoded:
-    """Rewrite a part of a message. An unchanged part is returned as the same object."""
+    """Rewrite an encoded value. If nothing changes, the same object is returned."""
     if rewrite is None:
         return value
     raw = value if isinstance(value, Raw) else Raw(value)
@@ -199,5 +201,5 @@ def apply(rewrite: Rewrite | None, value: Encoded) -> Encoded:
 
 
 def same_type(value: Encoded, new: Raw) -> Encoded:
-    """Return `new` in the type of `value`: a `Raw` is not `bytes`, despite its type stub."""
+    """Convert `new` to the type of `value`: a `Raw` is not `bytes`, despite its type stub."""
     return new if isinstance(value, Raw) else bytes(new)

@@ -20,43 +20,43 @@ TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
 
 class Method(Struct, frozen=True, kw_only=True):
-    """One method over a range of revisions in which its form does not change."""
+    """A method and the range of revisions in which its form does not change."""
 
     name: str
     kind: MessageKind
     sender: Sender
     since: Revision = Revision.V2024_11_05
-    until: Revision | None = None  # last revision that has the method; None: not removed
+    until: Revision | None = None  # last revision that has the method; None if it was not removed
     # capability that the receiver of a request, or the sender of a notification, must declare
     capability: str | None = None
-    # member of params that routes the message
+    # params member by which the message is routed
     target: Literal["name", "uri", "taskId"] | None = None
     cacheable: bool = False  # the result has ttlMs and cacheScope (stateless revisions)
     asks: bool = False  # the result may be input_required (stateless revisions)
     extension: str | None = None  # extension that both sides must declare
-    embedded_since: Revision | None = None  # first revision in which it is an input request
+    embedded_since: Revision | None = None  # first revision in which the method is an input request
 
     def within(self, revision: Revision) -> bool:
-        """Return True if a revision has the method as a message of its own."""
+        """Return True if a revision has this method."""
         return self.since <= revision and (self.until is None or revision <= self.until)
 
     def sent_by(self, side: Side) -> bool:
-        """Return True if that side may send the method."""
+        """Return True if this side may send the method."""
         return self.sender in (side, "both")
 
 
 def find(name: str, revision: Revision) -> Method | None:
-    """Return the method of that name in a revision, `None` if the revision has none."""
+    """Return the method with this name in a revision; None if the revision does not have it."""
     return _BY_REVISION[revision].get(name)
 
 
 def exists(name: str) -> bool:
-    """Return True if any revision has a method of that name."""
+    """Return True if any revision has a method with this name."""
     return name in _NAMES
 
 
 def by_era(handlers: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
-    """Split a mapping by method into one for handshake revisions and one for stateless ones."""
+    """Split a mapping keyed by method into two: for handshake and for stateless revisions."""
     handshake, stateless = (
         {name: one for name, one in handlers.items() if any(find(name, each) for each in era)}
         for era in (HANDSHAKE, STATELESS)
@@ -69,7 +69,7 @@ _2025_06_18: Final = Revision.V2025_06_18
 _2025_11_25: Final = Revision.V2025_11_25
 _2026_07_28: Final = Revision.V2026_07_28
 
-# Most requests are sent by clients, most notifications by servers.
+# By default, requests are sent by clients and notifications by servers.
 _request = partial(Method, kind="request", sender="client")
 _notification = partial(Method, kind="notification", sender="server")
 _input_request = partial(
@@ -117,14 +117,13 @@ METHODS: Final[tuple[Method, ...]] = (
     _request(name="prompts/list", capability="prompts", cacheable=True),
     _request(name="prompts/get", capability="prompts", target="name", asks=True),
     _notification(name="notifications/prompts/list_changed", capability="prompts.listChanged"),
-    # 2024-11-05 has the method but no capability, so clients cannot know if it is supported.
+    # 2024-11-05 has the method but no capability, so clients cannot tell if it is supported.
     _request(name="completion/complete", until=Revision.V2024_11_05),
     _request(name="completion/complete", since=_2025_03_26, capability="completions"),
     # Logging.
     _request(name="logging/setLevel", until=NEWEST_HANDSHAKE, capability="logging"),
     _notification(name="notifications/message", capability="logging"),
-    # Input requests of a server to its client. Stateless servers send no requests; they embed these
-    # in results.
+    # Input requests to clients. Stateless servers send no requests and embed these in results.
     _input_request(name="roots/list", capability="roots"),
     _input_request(name="sampling/createMessage", capability="sampling"),
     _input_request(name="elicitation/create", since=_2025_06_18, capability="elicitation"),
@@ -134,15 +133,14 @@ METHODS: Final[tuple[Method, ...]] = (
         until=NEWEST_HANDSHAKE,
         capability="roots.listChanged",
     ),
-    # Sent by the server, but the capability it depends on (elicitation.url) is that of the client,
-    # so the row names none.
+    # The server sends this notification, but it depends on a client capability (`elicitation.url`),
+    # so the row names no server capability.
     _notification(name="notifications/elicitation/complete", since=_2025_11_25, until=_2025_11_25),
     # Requests in progress. A stateless client receives no requests, so it sends no progress.
     _notification(name="notifications/cancelled", sender="both"),
     _notification(name="notifications/progress", sender="both", until=NEWEST_HANDSHAKE),
     _notification(name="notifications/progress", since=_2026_07_28),
-    # Subscriptions. The filter in the params decides which capabilities matter, so the row names
-    # none.
+    # Subscriptions. The row names no capability, because the filter determines which are needed.
     _request(name="subscriptions/listen", since=_2026_07_28),
     _notification(name="notifications/subscriptions/acknowledged", since=_2026_07_28),
     # Tasks of 2025-11-25: part of the core, in both directions.
@@ -158,7 +156,7 @@ METHODS: Final[tuple[Method, ...]] = (
         capability="tasks",
         target="taskId",
     ),
-    # Tasks of the extension: only the server has tasks.
+    # Tasks of the extension: only servers have tasks.
     _request(name="tasks/get", since=_2026_07_28, extension=TASKS_EXTENSION, target="taskId"),
     _request(name="tasks/update", since=_2026_07_28, extension=TASKS_EXTENSION, target="taskId"),
     _request(name="tasks/cancel", since=_2026_07_28, extension=TASKS_EXTENSION, target="taskId"),
@@ -172,5 +170,5 @@ _NAMES = frozenset(row.name for row in METHODS)
 _BY_REVISION = {
     revision: {row.name: row for row in METHODS if row.within(revision)} for revision in Revision
 }
-# Input requests, which a person or a model at the client answers.
+# Input requests, which a user or a model on the client side answers.
 QUESTIONS: Final = frozenset(row.name for row in METHODS if row.embedded_since is not None)

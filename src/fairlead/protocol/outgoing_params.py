@@ -1,4 +1,4 @@
-"""Outgoing params with identity, metadata of the era and progress token."""
+"""Params of outgoing requests, with the era's metadata and the progress token."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ __all__ = ["Identity", "with_meta"]
 
 
 class Identity:
-    """Own name and version, own capabilities, and the requested log level."""
+    """This side's name, version, capabilities and requested log level."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Identity:
         self.request_log_level(None)
 
     def request_log_level(self, level: str | None) -> None:
-        """Set the log level that later stateless requests ask for."""
+        """Set the log level that later stateless requests will contain."""
         members = b'"%b":"%b","%b":%b,"%b":%b' % (
             *(VERSION_KEY.encode(), NEWEST.encode()),
             *(CAPABILITIES_KEY.encode(), self.capabilities),
@@ -36,7 +36,7 @@ class Identity:
         )
         if level is not None:
             members += b',"%b":%b' % (LOG_LEVEL_KEY.encode(), to_json(level))
-        self.stamp = members  # members of `_meta` in every stateless request, without the braces
+        self.stamp = members  # `_meta` members of every stateless request, without the braces
 
 
 def with_meta(
@@ -47,8 +47,8 @@ def with_meta(
 ) -> Params:
     """Encode params, and add a progress token and a stamp to their `_meta`.
 
-    `stamp` are the encoded members that describe this client (`Identity.stamp`). `trace` is added
-    unless the params name a trace themselves.
+    `stamp` contains the encoded members that describe this client (`Identity.stamp`). `trace` is
+    added unless the params already name a trace.
 
     Raises:
         LocalProtocolError: -32602 if params or `_meta` are not objects.
@@ -74,7 +74,7 @@ def with_meta(
 
 
 def _merged(params: Mapping[str, Any] | Raw, stamp: bytes, trace: bytes = b"") -> Params:
-    """Merge the stamp into a `_meta` of the params; the stamp wins for each key."""
+    """Merge the stamp into the params' `_meta`; for equal keys, the stamp takes precedence."""
     raw = params if isinstance(params, Raw) else to_json(params)
     try:
         members = msgspec.json.decode(raw, type=dict[str, Raw])

@@ -1,4 +1,4 @@
-"""Errors that a relay or gateway creates itself, as opposed to errors of a server."""
+"""Errors that a relay or gateway creates itself, as opposed to errors from a server."""
 
 from ..errors import HttpError, RpcError, ServerBusy
 from ..wire.error_codes import INTERNAL_ERROR
@@ -13,7 +13,7 @@ def own_error(code: int, message: str, **data: object) -> RpcError:
 
 
 def unreachable_error(server: str, error: BaseException) -> RpcError:
-    """Return the error for a failed server: its name and the public reason."""
+    """Build the error for a failed server, with the server's name and the public reason."""
     facts: dict[str, float] = {"status": error.status} if isinstance(error, HttpError) else {}
     if isinstance(error, ServerBusy):
         facts["retryAfter"] = error.retry_after

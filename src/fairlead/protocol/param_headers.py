@@ -17,7 +17,7 @@ _MARK: Final = HEADER_ANNOTATION.encode()
 
 
 def read_param_headers(definition: bytes | Raw) -> tuple[ParamHeader, ...]:
-    """Return the marked arguments of a tool. The JSON must be valid.
+    """Return the arguments that a tool definition marks. The JSON must be valid.
 
     Raises:
         ValueError: A mark is invalid.
@@ -28,10 +28,10 @@ def read_param_headers(definition: bytes | Raw) -> tuple[ParamHeader, ...]:
 
 
 class ParamHeaderIndex:
-    """Marked arguments of the tools of one server, read from its tool lists.
+    """Marked arguments of a server's tools, read from its tool lists.
 
-    Keeps the marks of at most as many bytes of definitions as one list may have. The oldest entries
-    are dropped first.
+    The tool definitions they come from may have as many bytes in total as one list may have; beyond
+    that, the oldest entries are dropped.
     """
 
     def __init__(self, max_bytes: int = LIST_BYTES.value) -> None:
@@ -40,15 +40,15 @@ class ParamHeaderIndex:
         self._marks: dict[str, tuple[ParamHeader, ...]] = {}
 
     def of(self, tool: str) -> tuple[ParamHeader, ...]:
-        """Return the arguments that a call of this tool must repeat in headers; none if it is
-        unknown.
+        """Return the arguments that a call of this tool must repeat in headers;
+        empty if it is unknown.
         """
         return self._marks.get(tool, ())
 
     def learn(self, result: Raw) -> str | None:
-        """Read a page of `tools/list` and return the cursor of the next one."""
+        """Read a page of `tools/list` and return the cursor of the next page."""
         text = bytes(result)
-        # Most tool lists contain no header annotation and need not be decoded.
+        # Most tool lists contain no marks and need not be decoded.
         reads = bool(self._marks) or _may_mark(text)
         if not reads and b'"nextCursor"' not in text:
             return None
@@ -60,10 +60,9 @@ class ParamHeaderIndex:
     def usable(
         self, tools: Iterable[Raw], reject: Callable[[str], None] = lambda _: None
     ) -> list[Raw]:
-        """Read definitions and return those of tools that can be called over HTTP.
+        """Read tool definitions and return those of tools that can be called over HTTP.
 
-        The marks of all other tools are invalid; `reject` is called with the reason for each of
-        them.
+        A tool with invalid marks is left out, and `reject` is called with the reason.
         """
         return [tool for tool in tools if self._learn(tool, reject)]
 
@@ -104,5 +103,5 @@ class _Page(Struct):
 
 
 def _may_mark(text: bytes) -> bool:
-    """Return True if the text may contain a mark, which JSON may also spell with escapes."""
+    """Return True if the text may contain a mark; JSON may also spell it with escapes."""
     return _MARK in text or b"\\u" in text

@@ -1,4 +1,4 @@
-"""Descriptions of server failures for clients of a gateway and for the owner of the server."""
+"""Descriptions of server failures, for a gateway's clients and for the server's owner."""
 
 from ..errors import (
     ChannelClosed,
@@ -18,10 +18,10 @@ __all__ = ["owner_reason", "public_reason"]
 
 
 def public_reason(error: BaseException | None) -> str:
-    """Return a description of a server failure that clients of a gateway may see.
+    """Return a description of a server failure that a gateway's clients may see.
 
     The phrase continues "server 'notes' ..." and is built from types and numbers only. `str(error)`
-    is for the owner of the server and may contain output, command, address and library messages.
+    is for the server's owner and may contain output, command, address and library messages.
     """
     reason = ""
     for _ in range(_MAX_CAUSES):
@@ -30,20 +30,20 @@ def public_reason(error: BaseException | None) -> str:
         found = _reason(error)
         if found and found != _CLOSED:
             return found
-        reason = reason or found  # kept while a cause may be more specific
+        reason = reason or found  # kept for now, because a cause may give a more specific reason
         error = error.__cause__
     return reason or "could not be reached"
 
 
 def owner_reason(error: BaseException) -> str:
-    """Return the message of a failure without the stderr of the server."""
+    """Return the message of a failure without the server's stderr."""
     return (error.summary if isinstance(error, FairleadError) else "") or str(error)
 
 
 _MAX_CAUSES = 8  # maximum number of chained causes that are followed
 _CLOSED = "closed the connection"
 
-# Keyed by name, so that `ssl` and `socket` need not be imported.
+# Exceptions are compared by class name, so that `ssl` and `socket` need not be imported.
 _REASONS = {
     "ConnectionRefusedError": "refused the connection",
     "ConnectionError": _CLOSED,
@@ -54,14 +54,14 @@ _REASONS = {
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason that this exception alone gives; empty if its cause must be examined."""
+    """Return the reason derived from the error alone; empty if its cause must be examined."""
     if isinstance(error, TransportError) and error.public:
         return error.public
     match error:
         case RequestTimeout():
             return f"did not answer within {error.seconds:g} s"
         case HttpError() if 300 <= error.status < 400:
-            return "redirected the request, which is not followed"
+            return "redirected the request, and redirects are not followed"
         case HttpError():
             return f"answered with HTTP {error.status}"
         case NoAnswer():

@@ -1,6 +1,6 @@
-"""Part of a result, represented as a notification for interceptors, journals and tapes.
+"""Result fragments, represented as notifications for interceptors, journals and tapes.
 
-The protocol has no such notification: fragments are sent as events of their own or as progress.
+MCP has no such notification: fragments are sent as separate events or as progress.
 """
 
 from typing import Final
@@ -20,12 +20,12 @@ class _Part(Struct):
 
 
 def fragment_notification(content: bytes | Raw) -> Notification:
-    """Return a notification with content blocks, which are given as a JSON array."""
+    """Build a notification from content blocks, which are given as a JSON array."""
     return Notification(FRAGMENT, Raw(b'{"content":%b}' % bytes(content)))
 
 
 def fragment_content(note: Notification) -> Raw | None:
-    """Return the content blocks of a fragment, None if an interceptor removed them."""
+    """Return a fragment's content blocks; None if an interceptor removed them."""
     part = read_json(note.params, _Part, None)
     # A copy, because a `Raw` keeps the whole message in memory.
     return None if part is None else part.content.copy()

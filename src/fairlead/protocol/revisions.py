@@ -1,4 +1,4 @@
-"""Published revisions of the protocol and their properties.
+"""Published MCP revisions and their properties.
 
 Differences between revisions are confined to this package: code above it reads the properties of a
 `Revision` and never compares dates.
@@ -18,7 +18,7 @@ __all__ = [
 
 
 class Revision(StrEnum):
-    """One published revision. Dates compare as strings, so `<` and `>=` mean older and newer."""
+    """A published revision. Revisions are dates that compare as strings, so `<` means older."""
 
     V2024_11_05 = "2024-11-05"
     V2025_03_26 = "2025-03-26"
@@ -27,11 +27,11 @@ class Revision(StrEnum):
     V2026_07_28 = "2026-07-28"
 
     def __init__(self, date: str) -> None:
-        # Attributes instead of properties, because most messages need one of them.
-        self.stateless = date >= "2026-07-28"  # requests carry their own metadata
+        # Attributes instead of properties, because nearly every message reads one of them.
+        self.stateless = date >= "2026-07-28"  # requests contain their own metadata
         self.handshake = not self.stateless  # a conversation starts with `initialize`
         self.batches = date == "2025-03-26"  # a peer may send JSON-RPC arrays
-        # An event stream over HTTP can be resumed after a loss.
+        # An HTTP event stream can be resumed after the connection is lost.
         self.resumable = "2025-03-26" <= date <= "2025-11-25"
         # Event streams start with an id, so that the server may close them at any time.
         self.polling = date == "2025-11-25"
@@ -47,18 +47,18 @@ class Revision(StrEnum):
         # `_meta` is allowed in tools, resources, prompts and content blocks.
         self.meta_everywhere = date >= "2025-06-18"
         self.elicitation = date >= "2025-06-18"
-        # Elicitation has the URL mode, titled and multiple choice, and all defaults.
+        # Elicitation has the URL mode, titled and multiple choices, and defaults for all types.
         self.rich_elicitation = date >= "2025-11-25"
         self.icons = date >= "2025-11-25"
         # An implementation may have a description and a website.
         self.implementation_details = date >= "2025-11-25"
-        # A URL elicitation has an id, by which its completion is reported.
+        # A URL elicitation has an id, with which its completion is reported.
         self.elicitation_ids = date == "2025-11-25"
         self.sampling_tools = date >= "2025-11-25"
         self.core_tasks = date == "2025-11-25"
         # Structured output may be any JSON value; before, it must be an object.
         self.any_structured_value = date >= "2026-07-28"
-        # Errors for unreadable requests have `id: null`, else they have none.
+        # True if errors for unreadable requests have `id: null`; otherwise they have no id.
         self.null_error_id = not self.stateless
 
 
@@ -69,15 +69,15 @@ NEWEST = STATELESS[-1]
 
 
 def find_revision(name: str) -> Revision | None:
-    """Return the revision of that name, or `None` if it is not supported."""
+    """Return the revision with this name; None if it is not supported."""
     return _BY_NAME.get(name)
 
 
 def negotiate_revision(requested: str) -> Revision:
     """Return the revision with which a server responds to `initialize`.
 
-    This is the requested revision if it is supported, otherwise the newest one with a handshake. A
-    stateless revision is never negotiated by handshake, even if a client names one.
+    This is the requested revision if it is supported and has a handshake, otherwise the newest
+    revision with a handshake.
     """
     revision = find_revision(requested)
     return NEWEST_HANDSHAKE if revision is None or revision.stateless else revision

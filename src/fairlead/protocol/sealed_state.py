@@ -1,8 +1,8 @@
 """State that a client stores and returns: encrypted, authenticated and with an expiry.
 
-A client holds `requestState` between two rounds of a call and may do anything with it. The state is
-sealed with an AEAD, so that it can neither be read nor changed, and callers bind it to principal
-and request.
+A client keeps `requestState` between two rounds of a call and could modify it. The state is sealed
+with an AEAD cipher, so that the client can neither read nor change it, and callers bind it to a
+principal and a request.
 """
 
 import base64
@@ -16,31 +16,32 @@ __all__ = ["KEYS_VARIABLE", "BadSeal", "KeyRing"]
 
 KEYS_VARIABLE = "FAIRLEAD_STATE_KEYS"
 _PREFIX = "v1"
-_NONCE = 12  # bytes of a nonce of ChaCha20-Poly1305 (RFC 8439)
+_NONCE = 12  # length of a ChaCha20-Poly1305 nonce in bytes (RFC 8439)
 
 
 class BadSeal(ValueError):
-    """State that was not sealed by this server, was modified, or has expired. The text names the
-    case.
+    """State that was not sealed by this server, was modified, or has expired.
+
+    The message says which.
     """
 
 
 class KeyRing:
-    """Keys by name. The first key seals; every key opens.
+    """Keys by name. The first key seals; all keys can open.
 
-    Replicas that serve each other's rounds share a ring: `FAIRLEAD_STATE_KEYS` is a comma-separated
-    list of `name:key`, each key 32 bytes in base64. Without the variable a process creates a key of
-    its own.
+    Replicas that continue each other's calls share a key ring: `FAIRLEAD_STATE_KEYS` is a
+    comma-separated list of `name:key`, each key 32 bytes in base64. Without the variable, each
+    process creates its own key.
     """
 
     def __init__(self, keys: Mapping[str, bytes] | None = None) -> None:
         self._keys = dict(keys) if keys is not None else {"p": secrets.token_bytes(32)}
         if not self._keys or any(len(key) != 32 for key in self._keys.values()):
-            raise ValueError("keys of a key ring must have 32 bytes")
+            raise ValueError("each key of a key ring must have 32 bytes")
 
     @classmethod
     def from_environment(cls) -> "KeyRing":
-        """Return the ring that the environment variable describes.
+        """Return the key ring that the environment variable describes.
 
         Raises:
             ValueError: The variable is set and malformed.
@@ -62,7 +63,7 @@ class KeyRing:
         return cls(keys)
 
     def seal(self, content: bytes, *, ttl: float) -> str:
-        """Seal bytes for `ttl` seconds."""
+        """Seal bytes that can be opened for `ttl` seconds."""
         name, key = next(iter(self._keys.items()))
         nonce = secrets.token_bytes(_NONCE)
         # The expiry is inside the encrypted part, so a client cannot extend it.
@@ -72,7 +73,7 @@ class KeyRing:
         return f"{_PREFIX}.{name}.{text}"
 
     def open(self, token: str) -> bytes:
-        """Return the sealed bytes.
+        """Open sealed state and return the original bytes.
 
         Raises:
             BadSeal: The state was not sealed by this server, was modified, or has expired.
@@ -85,8 +86,8 @@ class KeyRing:
         try:
             raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
             opened = _cipher(key).decrypt(raw[:_NONCE], raw[_NONCE:], _bound(name))
-        # InvalidTag of the library, invalid base64 or a text that is too short: one error for all,
-        # so that a client cannot learn which check failed.
+        # A wrong seal, invalid base64 and a text that is too short all raise the same error, so
+        # that a client cannot find out which check failed.
         except Exception as exc:
             raise BadSeal("the state was modified") from exc
         if int.from_bytes(opened[:8], "big") < time.time():

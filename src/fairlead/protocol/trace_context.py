@@ -1,6 +1,6 @@
 """Trace of a request (W3C Trace Context and Baggage), as members of `_meta`.
 
-The trace of a request is sent with the requests that its handler makes. If the program uses
+Requests that a handler sends belong to the trace of the request it handles. If the program uses
 OpenTelemetry, its current span is sent instead; this module does not import OpenTelemetry itself.
 """
 
@@ -26,11 +26,11 @@ class Trace(Struct, frozen=True):
     traceparent: str | None = None
     tracestate: str | None = None
     baggage: str | None = None
-    given: bool = False  # set by the program, not received with a request
+    given: bool = False  # set by the program, not by a request
 
     @property
     def members(self) -> bytes:
-        """Return the members of `_meta`, without the braces."""
+        """Return the trace as members of `_meta`, without the braces."""
         said = {name: held for name in KEYS if (held := getattr(self, name)) is not None}
         return to_json(said)[1:-1]
 
@@ -43,7 +43,7 @@ current_trace: ContextVar[Trace | None] = ContextVar("current_trace", default=No
 def tracing(
     traceparent: str | None, tracestate: str | None = None, baggage: str | None = None
 ) -> Iterator[Trace]:
-    """Assign the requests made inside the block to this trace. The values are not checked.
+    """Assign the requests sent inside the `with` block to this trace. The values are not checked.
 
     with tracing("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"):
         await client.call("forecast", {"city": "Bonn"})
@@ -58,7 +58,7 @@ def tracing(
 
 @contextmanager
 def request_trace(meta: Meta | UnsetType) -> Iterator[None]:
-    """Assign the requests made while a request is handled to the trace of that request."""
+    """Assign the requests sent by a request's handler to the trace of that request."""
     trace = None
     if not isinstance(meta, UnsetType):
         held = {name: getattr(meta, name) for name in KEYS}
@@ -72,7 +72,7 @@ def request_trace(meta: Meta | UnsetType) -> Iterator[None]:
 
 
 def outgoing_trace() -> bytes:
-    """Return the trace of a request that is sent now, as members of `_meta` without the braces."""
+    """Return the trace for a request that is sent now, as members of `_meta` without the braces."""
     trace = current_trace.get()
     # A trace that the program has set explicitly takes precedence over its current span.
     if trace is not None and trace.given:
@@ -83,7 +83,7 @@ def outgoing_trace() -> bytes:
 
 
 def _of_opentelemetry() -> bytes:
-    """Return the current span as the propagators of the program encode it."""
+    """Return the current span, encoded by the program's propagators."""
     from opentelemetry import propagate
 
     carrier: dict[str, str] = {}

@@ -1,1 +1,1 @@
-"""Removal of secrets from texts and messages: by name, by value and by form."""
+"""Removal of secrets from texts and messages; secrets are found by name, value or form."""

@@ -1,4 +1,4 @@
-"""Secrets that are known by value, found in the forms in which programs repeat them."""
+"""Secrets with known values, found in all the forms in which programs may repeat them."""
 
 import json
 import re
@@ -10,11 +10,11 @@ from urllib.parse import quote, quote_plus
 
 __all__ = ["SHORTEST", "KnownValues"]
 
-SHORTEST: Final = 6  # characters; shorter values would match ordinary text
-# minimum length of a line that counts as a secret by itself, in a value with several lines
+SHORTEST: Final = 6  # minimum length in characters; shorter values would match ordinary text
+# minimum length of a line in a multi-line secret that is redacted separately
 _SHORTEST_LINE: Final = 16
 
-# Characters that percent-encoders leave unchanged: two sets of Python, encodeURIComponent,
+# Characters that percent-encoders leave unchanged: two sets in Python, encodeURIComponent,
 # encodeURI and HTML forms.
 _SAFE: Final = ("", "/", "!'()*~", ";/?:@&=+$,#!'()*~", "*-._")
 # Text that was encoded several times has several backslashes before the `u`.
@@ -37,7 +37,7 @@ class KnownValues:
         # windows of the form at such an offset, so one set lookup per integer decides.
         self._eights: set[int] = set()
         self._fours: set[int] = set()
-        self._short: tuple[bytes, ...] = ()  # forms that are shorter than two such windows
+        self._short: tuple[bytes, ...] = ()  # forms that are shorter than two of these windows
         self._pattern: re.Pattern[str] | None = None
         self._escaped: re.Pattern[str] | None = None
 
@@ -50,7 +50,7 @@ class KnownValues:
             for form in {form for value in new for form in _forms(value)} - self._forms:
                 self._forms.add(form)
                 raw = form.encode("utf-8", "replace")
-                # Only `2 * width - 1` bytes contain a complete aligned window wherever they start.
+                # Any `2 * width - 1` consecutive bytes contain a complete aligned window.
                 if len(raw) >= 15:
                     self._eights.update(_starts(raw, 8))
                 elif len(raw) >= 7:
@@ -62,19 +62,22 @@ class KnownValues:
         return new
 
     def may_be_in(self, raw: bytes) -> bool:
-        """Return False if the bytes certainly contain none of the forms. Reads the bytes once."""
+        """Return False if the bytes certainly contain none of the forms.
+
+        The bytes are read only once.
+        """
         view, size = memoryview(raw), len(raw)
         if self._eights and not self._eights.isdisjoint(view[: size & ~7].cast("Q")):
             return True
         if self._fours and not self._fours.isdisjoint(view[: size & ~3].cast("I")):
             return True
-        return any(form in raw for form in self._short)
+        return bool(self._short) and any(form in raw for form in self._short)
 
     def replace(self, text: str, by: str) -> str:
         """Replace every form of every value."""
         if self.may_be_in(text.encode("utf-8", "replace")):
             if self._pattern is None:
-                # The longest first, because a form may be the start of another one.
+                # The longest form is tried first, because a form may be the prefix of another form.
                 longest_first = sorted(self._forms, key=len, reverse=True)
                 self._pattern = re.compile("|".join(map(re.escape, longest_first)))
             text = self._pattern.sub(by, text)
@@ -95,7 +98,7 @@ def _forms(value: str) -> Iterator[str]:
     """Yield the forms in which a value may be written."""
     lines = [line.strip() for line in value.splitlines()] if "\n" in value else []
     for text in (value, *(line for line in lines if _is_secret_line(line))):
-        # Once and twice encoded: tool results often contain JSON as a string.
+        # Encoded once and twice, because tool results often contain JSON as a string.
         yield text
         for ascii_only in (False, True):
             once = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
@@ -135,17 +138,17 @@ def _lower_escapes(encoded: str) -> str:
 
 def _unescaped(text: str) -> str:
     plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
-    # Joins the surrogate pairs that were written as two escapes.
+    # Joins surrogate pairs that were written as two escapes.
     return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _with_escapes(value: str) -> str:
-    r"""Return a pattern for a value in JSON in which any character may be a `\u` escape."""
+    r"""Return a pattern that finds a value in JSON even if its characters are `\u` escapes."""
     return "".join(f"(?:{re.escape(char)}|{_escape(char)})" for char in value)
 
 
 def _escape(char: str) -> str:
-    r"""Return a pattern for the `\u` escapes of a character, two if it is beyond U+FFFF."""
+    r"""Return a pattern for a character's `\u` escape, or for two escapes if it is above U+FFFF."""
     raw = char.encode("utf-16-be", "surrogatepass").hex()
     numbers = (raw[start : start + 4] for start in range(0, len(raw), 4))
     return "".join(rf"\\{{1,8}}u(?i:{number})" for number in numbers)

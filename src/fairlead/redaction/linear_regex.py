@@ -1,6 +1,6 @@
-r"""Regular expressions of operators that run in linear time on text from clients and servers.
+r"""Operators' regular expressions, run in linear time on text from clients and servers.
 
-Rules and redaction take patterns in the syntax of Python's `re`, which may take exponential time.
+Rules and redaction accept patterns in the syntax of Python's `re`, which may take exponential time.
 The patterns run on RE2 instead, which has no look-around and no backreferences; a pattern that uses
 them is refused when it is compiled. Differences in syntax are translated: `\d`, `\w` and `\s` match
 all of Unicode, `$` also matches before a line end at the end of the text, `{,3}` is `{0,3}` and
@@ -20,7 +20,7 @@ _SETS: Final = {
 
 
 class LinearPattern:
-    """Compiled pattern.
+    """A compiled pattern.
 
     Raises (when created):
         ValueError: The pattern is invalid or cannot run in linear time.
@@ -29,7 +29,7 @@ class LinearPattern:
     __slots__ = ("_ends", "_search", "_sub", "text")
 
     def __init__(self, text: str) -> None:
-        import re2  # type: ignore[import-untyped]  # loaded by the first rule with a pattern
+        import re2  # type: ignore[import-untyped]  # imported by the first rule with a pattern
 
         self.text = text
         options = re2.Options()
@@ -48,7 +48,7 @@ class LinearPattern:
         data = text.encode("utf-8", "replace")
         if self._search(data) is not None:
             return True
-        # In RE2 `$` matches at the very end only; in Python also before a final line end.
+        # In RE2, `$` matches only at the very end; in Python, also before a final line break.
         return self._ends and data.endswith(b"\n") and self._search(data[:-1]) is not None
 
     def matches_bytes(self, data: bytes) -> bool:
@@ -56,13 +56,13 @@ class LinearPattern:
         return self._search(data) is not None
 
     def replace(self, text: str, by: str) -> str:
-        """Return the text with every match replaced by the literal text `by`."""
+        """Return the text with every match replaced with the literal text `by`."""
         data = text.encode("utf-8", "replace")
         # Most texts have no match; they are returned without a copy.
         if self._search(data) is None:
             return text
         literal = by.encode()
-        # A function, because backslashes in a replacement string would be references to groups.
+        # A function, because backslashes in a replacement string would be group references.
         replaced: bytes = self._sub(lambda _: literal, data)
         return replaced.decode("utf-8", "replace")
 
@@ -90,7 +90,7 @@ def _refusal(text: str, exc: Exception) -> str:
 
 
 def _translated(text: str) -> str:
-    """Return the same pattern in RE2's syntax."""
+    """Translate a pattern to RE2's syntax."""
     parts: list[str] = []
     at, in_brackets, opened = 0, False, -1
     while at < len(text):

@@ -1,4 +1,4 @@
-"""Removal of secrets from texts that are shown to people or logged."""
+"""Removal of secrets from texts that are displayed or logged."""
 
 import re
 from functools import cache
@@ -20,29 +20,30 @@ _SECRET = re.compile(
     r"(?i)authorization|cookie|token|secret|passw(?:or)?d|passphrase|api[_-]?key|credential|"
     r"private[_-]?key|pwd$"
 )
-# Variant for a search in a whole text, in which a name may end anywhere: `pwd` without the anchor.
+# Variant for searching a whole text, in which a name may end anywhere: `pwd` without the anchor.
 _SECRET_ANYWHERE = re.compile(_SECRET.pattern.replace("pwd$", "pwd"))
-_LONG = 2048  # length in characters from which the automaton is faster than the regular expression
-# Names of the protocol and of model APIs that look like secrets but are not.
+# Text length in characters from which the automaton is faster than the regular expression.
+_LONG = 2048
+# Names in the protocol and in model APIs that look like secrets but are not.
 _KEEP = re.compile(r"(?i)progresstoken|nextcursor|max_?tokens")
 _HEADER = re.compile(r"(?i)authorization|cookie")
-# Variables of a shell. Their values are not secret if they are paths.
+# Shell variables. Their values are not secret if they are paths.
 _FOLDERS = ("PWD", "OLDPWD")
 
-# `word = value`, `"word": "value"`, `--word value`; also inside a JSON text that is a string in
+# `word = value`, `"word": "value"`, `--word value`; also in JSON that is itself a string in
 # JSON, where the quotes are escaped. The pattern matches any word, and the words are compared
 # afterwards, so that each character is examined once and a long run of letters stays cheap.
 _NAMED = re.compile(
     r"""(?<![\w.-])(?:([\w.-]++)(?:\\*+["'])?+\s*+(?:[:=]|%3[AaDd])\s*+|(--[\w.-]++)\s++(?!-))"""
 )
 
-# Values by their kind: quoted, nested, a single word, the rest of a line.
+# Values by their form: quoted, nested, a single word, the remaining line.
 _OPENING = re.compile(r"""(\\*+)(["'])""")
 _STRING = {quote: re.compile(rf"(?s){quote}(?:[^{quote}\\]|\\.)*+{quote}") for quote in "\"'"}
 _NESTING = re.compile(r'(?s)"(?:[^"\\]|\\.)*+"|[\[\]{}]')
 _WORD = re.compile(r"""(?i)((?:bearer\s|basic\s)?)[^\s"',;&}\]]+""")
 _LINE = re.compile(r"()[^\r\n]+")  # value of a header
-# value of a header inside quotes that contain the whole line
+# value of a header in a quoted line
 _QUOTED_LINE = re.compile(r"""()(?:[^\r\n"'\\]|\\.)+""")
 
 _BEARER = re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{8,}")
@@ -52,9 +53,9 @@ _URL_USER = re.compile(
 
 
 def redact(text: str) -> str:
-    """Return the text with everything that looks like a credential replaced."""
+    """Return the text with everything masked that looks like a credential."""
     has_token = may_hold_token(text.encode("utf-8", "replace"))
-    # Private keys first: the other patterns would replace only the first word of a key.
+    # Private keys are removed first: the other patterns would replace only the first word of a key.
     if has_token:
         text = replace_private_keys(text, REDACTED)
     text = _BEARER.sub(rf"\g<1>{REDACTED}", _without_named(text))
@@ -67,12 +68,12 @@ def redact(text: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Return True if values of this name are secret."""
+    """Return True if values with this name are secret."""
     return _SECRET.search(name) is not None and _KEEP.search(name) is None
 
 
 def is_folder(name: str, value: str) -> bool:
-    """Return True for the working directory of a shell, which is not a password."""
+    """Return True for a shell's working directory (`PWD`), which is not a password."""
     return name in _FOLDERS and value.startswith("/")
 
 
@@ -84,13 +85,13 @@ def _may_name_secret(text: str) -> bool:
 
 @cache
 def _linear() -> LinearPattern:
-    """Return the same pattern as an automaton, which reads 60 KB in 0.1 ms instead of 5 ms."""
+    """Return an automaton for the same pattern, which searches 60 KB in 0.1 ms instead of 5 ms."""
     return LinearPattern(_SECRET_ANYWHERE.pattern)
 
 
 def _without_named(text: str) -> str:
-    """Return the text without the values whose names look like names of secrets."""
-    # Comparing every name would take ten times as long.
+    """Return the text without values whose names indicate secrets."""
+    # Checked first, because comparing every name would take ten times as long.
     if not _may_name_secret(text):
         return text
     pieces: list[str] = []
@@ -107,7 +108,10 @@ def _without_named(text: str) -> str:
 
 
 def _value(text: str, named: re.Match[str], *, is_header: bool) -> tuple[int, int]:
-    """Return the start and end of a value. If the end is unclear, a later one is returned."""
+    """Return the start and end of a value.
+
+    If the end is unclear, the latest possible end is returned.
+    """
     start = named.end()
     if opening := _OPENING.match(text, start):
         return opening.end(), _end_of_string(text, opening)
@@ -115,7 +119,7 @@ def _value(text: str, named: re.Match[str], *, is_header: bool) -> tuple[int, in
         return start, _end_of_nesting(text, start)
     kind = _WORD
     if is_header:
-        # The values of these headers contain blanks, so the whole line is secret.
+        # The values of these headers contain spaces, so the whole line is secret.
         before = text[max(named.start() - 1, 0) : named.start()]
         kind = _QUOTED_LINE if before in ('"', "'") else _LINE
     found = kind.match(text, start)
@@ -147,5 +151,5 @@ def _replace_user(match: re.Match[str]) -> str:
     scheme, user, password = match.groups()
     if password:
         return f"{scheme}{user}:{REDACTED}@"
-    # `https://token@host` has a credential in place of the user; `ssh://git@host` has none.
+    # `https://token@host` contains a credential instead of a user name; `ssh://git@host` does not.
     return f"{scheme}{REDACTED}@" if scheme.lower().startswith("http") else match[0]

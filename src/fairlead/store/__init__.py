@@ -1,1 +1,1 @@
-"""Files that several processes share."""
+"""Files shared by several processes."""

@@ -1,4 +1,4 @@
-"""Background tasks of an object, which no caller waits for."""
+"""Background tasks owned by an object, which its callers do not wait for."""
 
 import asyncio
 from collections.abc import Coroutine

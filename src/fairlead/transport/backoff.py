@@ -6,9 +6,9 @@ __all__ = ["Backoff", "exponential"]
 
 
 def exponential(initial: float, attempt: int, maximum: float) -> float:
-    """Return the delay that follows `attempt` earlier delays, each twice as long as the one before.
+    """Return the delay in seconds before retry number `attempt`, counted from 0.
 
-    The result has no jitter.
+    Each delay is twice as long as the previous one, up to `maximum`. The result has no jitter.
     """
     # A larger exponent would overflow a float.
     return min(initial * 2.0 ** min(attempt, 64), maximum)
@@ -17,8 +17,8 @@ def exponential(initial: float, attempt: int, maximum: float) -> float:
 class Backoff:
     """Delays in seconds that double with each attempt, up to `maximum`, until a reset.
 
-    A delay is shortened by up to `jitter` of itself, so that clients that failed together do not
-    retry together.
+    Each delay is shortened by a random fraction of at most `jitter`, so that clients that failed at
+    the same time do not retry at the same time.
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class Backoff:
         """Return the next delay after an attempt that ended after `lasted` seconds.
 
         If the attempt lasted at least as long as the last delay, the delays start again with the
-        initial one. A connection that ends after a while is therefore reopened soon, and a
-        connection that ends immediately is retried after longer and longer delays.
+        initial delay. A connection that lasted for a while is therefore reopened soon, and a
+        connection that ends immediately is reopened after growing delays.
         """
         if lasted >= self.delay:
             self.reset()

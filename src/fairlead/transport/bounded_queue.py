@@ -12,12 +12,12 @@ T = TypeVar("T")
 class BoundedQueue(Generic[T]):
     """A queue with limits in items and bytes.
 
-    An item without a size is a marker, which is neither counted nor dropped.
+    An item without a size is a marker. Markers are neither counted nor dropped.
     """
 
     def __init__(self, size: Callable[[T], int | None], max_items: int, max_bytes: int) -> None:
-        # Never reassigned. Change it only through the methods of this class. A list, because most
-        # queues stay empty, and an empty deque needs ten times as much memory.
+        # Never reassigned. Change it only through the methods of this class.
+        # A list, because most queues stay empty, and an empty deque needs ten times as much memory.
         self.items: list[T] = []
         self.count = 0  # number of items, without markers
         self.bytes = 0
@@ -32,7 +32,10 @@ class BoundedQueue(Generic[T]):
         return self.count < self.max_items and size <= self._max_bytes
 
     def enqueue(self, item: T) -> None:
-        """Append an item and drop the oldest ones while a limit is exceeded. The new item stays."""
+        """Append an item, and drop the oldest items while a limit is exceeded.
+
+        The new item stays.
+        """
         self.items.append(item)
         size = self._size(item)
         if size is None:
@@ -46,7 +49,7 @@ class BoundedQueue(Generic[T]):
             self.on_drop()
 
     def on_drop(self) -> None:
-        """Count or log a dropped item. Called for each one; the default does nothing."""
+        """Count or log a dropped item. Called for each dropped item; the default does nothing."""
 
     def pop(self) -> T:
         """Remove and return the oldest item."""
@@ -99,7 +102,7 @@ class WorkQueue(BoundedQueue[T]):
             while self.items and not self.paused:
                 await self.handle(self.pop())
         finally:
-            # After `close` and `start`, another task may be the current one.
+            # After `close` and `start`, `_task` may be another task.
             if self._task is asyncio.current_task():
                 self._task = None
                 self.busy = False
@@ -112,8 +115,7 @@ class WorkQueue(BoundedQueue[T]):
     def close(self) -> None:
         """Drop all items and cancel the task, unless it is the caller."""
         self.clear()
-        # Reset here, because a task that is cancelled before its first step never runs its
-        # `finally`.
+        # Reset here, because a task cancelled before its first step never runs its `finally`.
         task, self._task = self._task, None
         self.busy = False
         if task is not None and task is not asyncio.current_task():

@@ -13,6 +13,7 @@ from ..wire import Batch, Message, Request, RequestId
 # Not imported at run time, because a server over stdio does not need this module.
 if TYPE_CHECKING:
     from ..protocol.headers import ParamHeader
+    from .login_waits import LoginWaits
 
 __all__ = [
     "BufferedDelivery",
@@ -26,17 +27,17 @@ __all__ = [
 
 
 class RequestLost(Struct, frozen=True):
-    """A request of this side that will not get a response, although the channel stays open.
+    """A request sent by this side that will get no response, although the channel stays open.
 
-    Over HTTP each POST can fail on its own.
+    Over HTTP, a POST can fail while others succeed.
     """
 
     request_id: RequestId
     error: FairleadError
 
 
-# The items that a channel delivers: messages, the error for each frame that is not a message, and
-# the failures of single requests.
+# The items that a channel delivers: messages,
+# the error for each frame that is not a message, and the failures of single requests.
 Incoming: TypeAlias = Message | Batch | RemoteProtocolError | RequestLost
 Deliver: TypeAlias = Callable[[Incoming], None]
 
@@ -53,23 +54,33 @@ class Channel(Protocol):
 
     # Members that only HTTP implements
 
-    # Called when a new session was opened because the server no longer knows the old one.
+    # Called after a new session was opened because the server no longer recognizes the old one.
     on_renewed: Callable[[], None] | None
     # Returns the arguments of a tool that are sent in headers as well as in the body.
     param_headers_of: "Callable[[str], tuple[ParamHeader, ...]] | None"
 
     @property
+    def logins(self) -> "LoginWaits | None":
+        """Periods in which requests wait for a user to log in; deadlines exclude them."""
+
+    @property
     def id(self) -> str | None:
-        """Id of the session, on the side of the server."""
+        """Session id, which only server-side channels have."""
 
     @property
     def has_stream(self) -> bool:
-        """Return True if the peer can now receive messages outside of its own requests."""
+        """Return True if the peer can now receive messages that do not belong to its requests."""
         ...
 
     @property
+    def idle_since(self) -> float | None:
+        """The time of `time.monotonic` at which the peer's last request or stream ended; None while
+        there is one.
+        """
+
+    @property
     def carries_headers(self) -> bool:
-        """Return True if each outbound request has headers, to which `add_headers` adds."""
+        """Return True if outbound requests have headers, so that `add_headers` has an effect."""
         ...
 
     @property
@@ -79,7 +90,7 @@ class Channel(Protocol):
 
     @property
     def executed_initialize(self) -> bool:
-        """Return True if the server has answered `initialize` with a status of 2xx."""
+        """Return True if the server has answered `initialize` with a 2xx status."""
         ...
 
     @property
@@ -89,7 +100,7 @@ class Channel(Protocol):
     def add_headers(self, request_id: RequestId, headers: Mapping[str, str]) -> None:
         """Add headers to an outbound request.
 
-        Call it in the same turn of the event loop in which the request was sent.
+        Call it in the same event loop iteration in which the request was sent.
         """
 
     def waits_for_events(self, request_id: RequestId) -> bool:
@@ -104,7 +115,7 @@ class Channel(Protocol):
         `deliver` returns at once and never raises, so a channel needs no receive queue.
 
         Raises:
-            ChannelClosed: The channel broke, instead of being ended by the peer.
+            ChannelClosed: The channel broke before the peer ended it.
         """
 
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
@@ -154,11 +165,13 @@ class Channel(Protocol):
 class SharedStream:
     """Base class of channels on which all requests share one stream.
 
-    The members of `Channel` that deal with the stream of one request have defaults without effect.
+    The members of `Channel` that deal with the stream of one request do nothing by default.
     """
 
+    logins: "LoginWaits | None" = None
     id: str | None = None
     has_stream: bool = True
+    idle_since: float | None = None
     carries_headers: bool = False
     correlates_calls: bool = False
     executed_initialize: bool = False
@@ -171,20 +184,20 @@ class SharedStream:
         self.send(Request(number, method, params))
 
     def add_headers(self, request_id: RequestId, headers: Mapping[str, str]) -> None:
-        """Ignore the headers: a request on this channel has none."""
+        """Ignore the headers, because requests on this channel have none."""
 
     def waits_for_events(self, request_id: RequestId) -> bool:
-        """Return False: each response is a single message."""
+        """Return False, because each response is a single message."""
         return False
 
     def join_writes(self) -> None:
-        """Do nothing: each message is written separately."""
+        """Do nothing, because each message is written separately."""
 
     def finish(self, request_id: RequestId) -> None:
-        """Do nothing: the stream belongs to all requests."""
+        """Do nothing, because all requests share the stream."""
 
     def detach(self, request_id: RequestId) -> None:
-        """Do nothing: the peer could not fetch the response on another stream."""
+        """Do nothing, because the peer could not fetch the response on another stream."""
 
 
 class BufferedDelivery:
@@ -195,7 +208,7 @@ class BufferedDelivery:
         self._early: list[Incoming] = []
 
     def begin(self, deliver: Deliver) -> None:
-        """Deliver the items received so far, and all later ones immediately."""
+        """Deliver the items received so far, and deliver later items immediately."""
         self._deliver = deliver
         early, self._early = self._early, []
         for item in early:
@@ -220,8 +233,7 @@ def complete_channel(channel: Channel) -> Channel:
             if not name.startswith("_") and not hasattr(channel, name):
                 try:
                     bound = isinstance(default, FunctionType)
-                    # Methods are bound to the channel, because functions in the instance dictionary
-                    # are not.
+                    # Bind methods to the channel: functions in an instance dictionary stay unbound.
                     setattr(channel, name, MethodType(default, channel) if bound else default)
                 except AttributeError as exc:
                     kind = type(channel).__name__

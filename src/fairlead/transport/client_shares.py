@@ -1,8 +1,8 @@
 """Fair shares of a limited number of items (sessions, sockets, streams) among clients.
 
 A client is a principal; an anonymous client is identified by its network address. When all items
-are in use, the client that holds the most loses one. A client that opens too many therefore loses
-its own items, and a client with few items loses none.
+are in use, the client that holds the most loses one. A client that opens too many items therefore
+loses its own, and a client with few items loses none.
 """
 
 from collections import OrderedDict
@@ -16,8 +16,8 @@ __all__ = ["ClientShares", "NoShareLeft"]
 
 T = TypeVar("T")
 
-# The number of items examined to find an idle one. Examining all of them would allow a denial of
-# service.
+# Maximum number of items examined to find an idle one.
+# Examining all items would allow a denial of service.
 SAMPLE = 32
 
 
@@ -82,10 +82,10 @@ class ClientShares(Generic[T]):
             self._held[client].move_to_end(item)
 
     def make_room(self, client: str) -> T | None:
-        """Return the item to evict before `client` gets another one, or None if there is room.
+        """Return the item to evict before `client` gets another item; None if no limit is reached.
 
         Raises:
-            NoShareLeft: The client has its share, and all of its items are in use.
+            NoShareLeft: The client has reached its share, and all its items are in use.
         """
         own = self.count(client)
         if own < self._per_client and len(self._owner) < self._total:
@@ -100,13 +100,13 @@ class ClientShares(Generic[T]):
         return victim
 
     def largest(self) -> T | None:
-        """Return the least recently used item of a client that holds the most."""
+        """Return the least recently used item of the client that holds the most items."""
         if not self._most:
             return None
         return next(iter(self._held[next(iter(self._by_size[self._most]))]))
 
     def _of_largest(self, own: int) -> T | None:
-        """Return an item to evict from a client that holds the most, or None.
+        """Return an item to evict from the client that holds the most items, or None.
 
         An idle item is preferred. An item in use is evicted only if its client is above the fair
         share and a client with `own` items is below it.
@@ -120,8 +120,7 @@ class ClientShares(Generic[T]):
             victim = self._idle_of_several(largest)
         fair = max(1, self._total // (len(self._held) + (own == 0)))
         if victim is None and own < fair < self._most:
-            # Evict an item in use: its client is above the fair share, and the new client is below
-            # it.
+            # Evict an item in use: its client is above the fair share, the new client below it.
             return self.largest()
         return victim
 

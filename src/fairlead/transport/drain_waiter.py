@@ -19,7 +19,7 @@ class DrainWaiter:
         await asyncio.shield(self._future)
 
     def wake(self) -> None:
-        """Wake all tasks that wait now."""
+        """Wake all tasks that are waiting."""
         future, self._future = self._future, None
         if future is not None:
             future.set_result(None)

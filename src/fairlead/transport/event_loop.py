@@ -1,4 +1,4 @@
-"""The event loop of programs that Fairlead runs itself; a running loop is never replaced."""
+"""Creation of event loops for programs that Fairlead runs."""
 
 import asyncio
 

@@ -84,7 +84,7 @@ class LineChannel(SharedStream):
         self._reading_stopped = False
         self._early = b""  # bytes that arrived before `run` was called
         self._held: list[bytes | TooLong] = []  # lines that arrived before reading was stopped
-        # frames to write at the end of this turn of the loop
+        # frames to write at the end of this event loop iteration
         self._joined: list[bytes] | None = None
         self._fd: int | None = None
         self._offered = 0  # bytes written or queued
@@ -100,7 +100,7 @@ class LineChannel(SharedStream):
             self._source.resume_reading()
         # Shielded: cancelling `run` must not cancel the future that `read_ended` sets.
         failure = await asyncio.shield(self._read_ended)
-        # No further bytes arrive, so the remaining lines are bounded and can be delivered.
+        # No further bytes can arrive, so the remaining lines are delivered.
         self._reading_stopped = False
         held, self._held = self._held, []
         self.take_lines(held + self._splitter.finish())
@@ -139,12 +139,12 @@ class LineChannel(SharedStream):
         """Attach source and sink. `fd` is the non-blocking descriptor of the sink, if any."""
         self._source, self._sink = source, sink
         if fd is not None:
-            # A duplicate, because the transport may close its descriptor before this channel is
-            # notified, and the number could then belong to another file. Without a free descriptor
-            # the channel works without direct writes.
+            # A duplicate: the transport may close its descriptor before it notifies this channel,
+            # and the number could then belong to another file.
+            # Without a free descriptor the channel works without direct writes.
             with contextlib.suppress(OSError):
                 self._fd = os.dup(fd)
-        source.pause_reading()  # until `run` is called
+        source.pause_reading()  # reading stays paused until `run` is called
 
     def received(self, data: bytes) -> None:
         """Process bytes that arrived. Never raises, because the loop would close the connection."""
@@ -201,8 +201,7 @@ class LineChannel(SharedStream):
         return bool(self._untouched)
 
     def write_ended(self, exc: Exception | None) -> None:
-        # Evaluated before the descriptor is closed, because the pipe cannot be inspected
-        # afterwards.
+        # Evaluated before the descriptor is closed: the pipe cannot be inspected afterwards.
         self._untouched = self.never_read()
         if self._write_error is None:
             self._write_error = ChannelClosed(_why(exc), delivered=False)
@@ -223,7 +222,7 @@ class LineChannel(SharedStream):
         if self._reading_stopped and self._source is not None:
             self._reading_stopped = False
             held, self._held = self._held, []
-            # Lines that were held back go first, to keep the order of messages.
+            # Held lines are delivered first, to keep the order of messages.
             if held:
                 self.take_lines(held)
             if not self._reading_stopped and not self._read_ended.done():
@@ -281,7 +280,7 @@ class LineChannel(SharedStream):
             self._source.pause_reading()
 
     def join_writes(self) -> None:
-        """Write the messages of this turn of the loop together."""
+        """Write the messages of this event loop iteration together."""
         if self._joined is None:
             self._joined = []
             self._loop.call_soon(self._write_joined)
@@ -294,8 +293,8 @@ class LineChannel(SharedStream):
     def _push(self) -> None:
         """Write the joined messages, immediately if possible.
 
-        uvloop delays writes to the end of its turn. A peer that gets the first responses earlier
-        can send its next requests while the rest is being processed.
+        uvloop delays writes to the end of the iteration. A peer that gets the first responses
+        earlier can send its next requests while the rest is being processed.
         """
         assert self._joined is not None
         assert self._sink is not None
@@ -334,8 +333,8 @@ class LineChannel(SharedStream):
                 await asyncio.shield(self._flushed)
         except TimeoutError:
             log.debug("peer did not read %d bytes in time", sink.get_write_buffer_size())
-            # `close` alone would wait indefinitely for a peer that does not read. A transport that
-            # is losing its connection may raise, which must not prevent the rest of the shutdown.
+            # `close` alone would wait indefinitely for a peer that does not read.
+            # A transport that is losing its connection may raise: continue the shutdown.
             with contextlib.suppress(Exception):
                 sink.abort()
 
@@ -345,8 +344,8 @@ class ReadPipeProtocol(asyncio.Protocol):
 
     def __init__(self, channel: LineChannel) -> None:
         self._channel = channel
-        # Assigned instead of defined as a method: a method that only calls another one would cost
-        # two frames per relayed call, 2 % of its time.
+        # Assigned, because a method that only calls another method would cost two frames
+        # per relayed call, which is 2 % of its time.
         self.data_received = channel.received  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -410,7 +409,7 @@ def _unread(pipe: int) -> int:
 def closed_again(error: ChannelClosed) -> ChannelClosed:
     """Return a copy of an error for another caller.
 
-    A raised exception references the frames of its caller through its traceback.
+    A raised exception refers to the frames of its caller, so it is not shared.
     """
     return ChannelClosed(error.reason, delivered=False, public=error.public)
 

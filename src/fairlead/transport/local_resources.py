@@ -1,4 +1,4 @@
-"""Distinction of exhausted resources of this machine from failures of a server."""
+"""Detection of exhausted resources on this machine, as opposed to failures of a server."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ def exhausted_resource(cause: BaseException | None, *, spawning: bool = False) -
         case MemoryError():
             return "memory"
         case RuntimeError():
-            # CPython has no exception class of its own for this.
+            # CPython has no separate exception class for this error.
             return "threads" if "start new thread" in str(cause) else None
         case socket.gaierror():
             # A resolver that cannot open its files reports an unknown host.

@@ -71,12 +71,11 @@ class _Pipe:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            # Delivered in a later turn of the loop, because `send` must not call the peer's
-            # handlers.
+            # Deliver in a later loop iteration, because `send` must not call the peer's handlers.
             self._loop.call_soon(self._move)
 
     def _move(self) -> None:
-        """Deliver the writes of one turn as one chunk, as on a pipe."""
+        """Deliver the writes of one event loop iteration as one chunk, as a pipe does."""
         self._scheduled = False
         if not self._paused:
             chunk = b"".join(self._queued)

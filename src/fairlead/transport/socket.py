@@ -11,7 +11,7 @@ from .local_resources import connect_error
 
 __all__ = ["connect_tcp", "connect_unix"]
 
-CONNECT_TIMEOUT = 30.0
+CONNECT_TIMEOUT = 30.0  # seconds for opening a connection
 
 
 async def connect_unix(path: str, *, limit: int = MAX_MESSAGE) -> LineChannel:

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0: structure and encoding of messages, without I/O and without knowledge of MCP."""
+"""JSON-RPC 2.0: structure and encoding of messages, without I/O and independent of MCP."""
 
 from .codec import (
     MAX_MESSAGE,

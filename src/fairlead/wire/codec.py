@@ -1,8 +1,8 @@
-"""Lines, and conversion of frames to messages and back.
+"""Splitting of lines, and conversion of frames to messages and back.
 
-A frame is the bytes of one JSON text without its line end. Decoding reads the envelope only;
-params, results and error objects stay bytes. msgspec raises one of three exceptions (for a syntax
-error, for invalid UTF-8, for nesting deeper than the stack); this module converts them to
+A frame contains the bytes of one JSON text without its line break. Decoding reads the envelope
+only; params, results and error objects stay bytes. msgspec raises one of three exceptions (for a
+syntax error, for invalid UTF-8, for nesting deeper than the stack); this module converts them to
 `RemoteProtocolError`.
 """
 
@@ -37,11 +37,11 @@ MAX_MESSAGE = MESSAGE_BYTES.value
 
 _BOM = b"\xef\xbb\xbf"
 _BLANKS = b" \t\r\n\x0b\x0c"
-_SHOWN = 200  # bytes of a line over the limit that are kept for a log message
+_SHOWN = 200  # number of bytes at the start of an oversized line that are kept for a log message
 
 
 class TooLong(Struct, frozen=True):
-    """Placeholder for a line over the limit, with its length and its start."""
+    """Placeholder for a line that exceeds the limit, with its length and start."""
 
     size: int
     start: bytes
@@ -50,9 +50,9 @@ class TooLong(Struct, frozen=True):
 class LineSplitter:
     """Splitter that takes chunks and returns complete lines.
 
-    Lines are returned without line ends and surrounding whitespace; blank lines are left out. At
-    most one unfinished line of `limit` bytes is buffered. The rest of a longer line is dropped on
-    arrival, and the line is reported once, when it ends.
+    Lines are returned without line breaks and surrounding whitespace; blank lines are omitted. At
+    most one unfinished line of `limit` bytes is buffered. Bytes of a line beyond the limit are
+    dropped on arrival, and the line is reported once, when it ends.
     """
 
     __slots__ = ("_at_start", "_limit", "_parts", "_size", "_start")
@@ -61,7 +61,7 @@ class LineSplitter:
         self._limit = limit
         self._parts: list[bytes | bytearray] = []  # pieces of the unfinished line
         self._size = 0
-        self._start = b""  # start of an unfinished line over the limit
+        self._start = b""  # start of an unfinished, oversized line
         # A byte order mark is removed from the first line only.
         self._at_start = True
 
@@ -99,7 +99,7 @@ class LineSplitter:
         return out
 
     def finish(self) -> list[bytes | TooLong]:
-        """Return the last line if the stream ended without a line end."""
+        """Return the last line if the stream ended without a line break."""
         out: list[bytes | TooLong] = []
         if self._size:
             self._release(out)
@@ -109,13 +109,12 @@ class LineSplitter:
         self._size += len(piece)
         if self._size > self._limit:
             if len(self._start) < _SHOWN:
-                # Only the last piece can be empty, so this many pieces contain `_SHOWN` bytes.
+                # Only the last piece can be empty, so these pieces contain `_SHOWN` bytes.
                 parts = (*self._parts[:_SHOWN], self._start, piece)
                 self._start = b"".join(part[:_SHOWN] for part in parts)[:_SHOWN]
                 self._parts.clear()
             return
-        # Small pieces share one buffer, so that a peer that sends single bytes does not cost an
-        # object for each byte.
+        # Small pieces share one buffer, so that single bytes do not cost an object each.
         if len(piece) < 4096 and self._parts and isinstance(last := self._parts[-1], bytearray):
             last += piece
         else:
@@ -140,7 +139,7 @@ class LineSplitter:
 class Batch(Struct, frozen=True):
     """JSON array of messages.
 
-    In place of an item that is not a message, a batch contains the error of its decoding.
+    If an item is not a message, the batch contains the decoding error in its place.
     """
 
     items: tuple[Message | RemoteProtocolError, ...]
@@ -148,8 +147,7 @@ class Batch(Struct, frozen=True):
 
 class _Envelope(Struct, forbid_unknown_fields=True, gc=False):
     jsonrpc: Literal["2.0"]
-    # `float` is in the union because msgspec decodes 1.0 as an `int` otherwise, and such an id is
-    # invalid.
+    # `float` is included because msgspec otherwise decodes 1.0, an invalid id, as an `int`.
     id: int | float | str | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
     params: Raw | UnsetType = UNSET
@@ -162,8 +160,8 @@ class _ErrorObject(Struct, gc=False):
     message: str
 
 
-SHORT = 8 << 10  # bytes; up to this size, copying a result twice is faster than joining parts
-_SHORT_METHOD = 64  # characters; the encoded form of a longer method name is not cached
+SHORT = 8 << 10  # in bytes; up to this size, copying a result twice is faster than joining parts
+_SHORT_METHOD = 64  # in characters; the encoded form of a longer method name is not cached
 
 MAX_BATCH = BATCH.value
 MAX_BATCH_BYTES = BATCH_BYTES.value
@@ -175,15 +173,15 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _OPENING_BRACE = ord("{")
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 
-# A lone surrogate escape, as JavaScript sends after it has cut an emoji in two. Pairs and escaped
+# A lone surrogate escape, which JavaScript sends after cutting an emoji in two. Pairs and escaped
 # backslashes are matched first, so that the last alternative matches lone surrogates only.
 _SURROGATES = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
-# A response whose members are in the usual order starts like this. If the rest of it is unreadable,
-# the id is still enough to fail the pending request.
+# The start of a response whose members are in the usual order. If the rest is unreadable, the id is
+# enough to fail the pending request.
 _ANSWER = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"jsonrpc"\s*:\s*"2.0"\s*,'
     rb'\s*"id"\s*:\s*(0|[1-9]\d{0,17}|"[^"\\\x00-\x1f\x80-\xff]*")\s*,\s*"(?:result|error)"'
@@ -191,7 +189,7 @@ _ANSWER = re.compile(
 
 
 class Decoder:
-    """Decoder for the frames of one connection. Counts the frames that had to be repaired.
+    """Decoder for the frames of one connection. It counts the frames that had to be repaired.
 
     Raises (from `decode`):
         RemoteProtocolError: -32700 if the frame is not JSON, -32600 if it is not a JSON-RPC
@@ -203,13 +201,12 @@ class Decoder:
     __slots__ = ("repaired",)
 
     def __init__(self) -> None:
-        self.repaired = 0  # frames with a lone surrogate, which is read as U+FFFD
+        self.repaired = 0  # number of frames with a lone surrogate, which is read as U+FFFD
 
     def decode(self, frame: bytes) -> Message | Batch:
         try:
             envelope = _decode_envelope(frame)
-            # Checked here, because invalid UTF-8 inside a `Raw` would raise only when the `Raw` is
-            # decoded.
+            # Checked here, because invalid UTF-8 in a `Raw` would be found only on decoding it.
             if not frame.isascii():
                 frame.decode()
         except UNREADABLE as exc:
@@ -250,7 +247,9 @@ class Decoder:
         raise _no_json(f"The message is not valid JSON: {cause}", frame) from cause
 
     def _not_plain(self, frame: bytes) -> Message | Batch:
-        """Decode a frame that is not a plain envelope: a batch, or a message with other members."""
+        """Decode a frame that is not a plain envelope: a batch,
+        or a message with additional members.
+        """
         try:
             if not frame.isascii():
                 frame.decode()
@@ -260,8 +259,7 @@ class Decoder:
         except msgspec.ValidationError as exc:
             raise RemoteProtocolError("A message must be an object", code=INVALID_REQUEST) from exc
         except UNREADABLE as exc:
-            # Validation stopped at a member before the syntax error, so the error is found only
-            # now.
+            # Validation stopped before the syntax error, so the error is found only now.
             return self._second_look(frame, exc)
         return _from_members(members)
 
@@ -295,13 +293,14 @@ class Decoder:
         if memoryview(raw)[0] != _OPENING_BRACE:
             return RemoteProtocolError("A batch must contain messages", code=INVALID_REQUEST)
         try:
-            return self.decode(bytes(raw))  # type: ignore[return-value]  # of an object, no batch
+            # An object is never a batch.
+            return self.decode(bytes(raw))  # type: ignore[return-value]
         except RemoteProtocolError as exc:
             return exc
 
 
 def answered_by(start: bytes) -> RequestId | None:
-    """Return the id in the start of a response, or None if the bytes do not start like one."""
+    """Return the id at the start of a response; None if the bytes do not start like a response."""
     answer = _ANSWER.match(start)
     if answer is None:
         return None
@@ -319,7 +318,7 @@ def decode(frame: bytes) -> Message | Batch:
 
 
 def encode(message: Message) -> bytes:
-    """Return the frame of a message: JSON on one line, without a line end."""
+    """Encode a message as a frame: JSON on one line, without a line break."""
     # Fast path for the common request: matching the patterns below takes twice as long.
     if type(message) is Request and message.extra is None:
         params = message.params
@@ -345,16 +344,16 @@ def encode(message: Message) -> bytes:
 
 
 def encode_request(number: int, method: str, params: Raw, end: bytes = b"") -> bytes:
-    """Return the frame of a request with encoded params; `end` is the line end."""
+    """Encode a request with encoded params as a frame; `end` is the line break."""
     body = single_line(bytes(params))
     text = _short_method(method) if len(method) <= _SHORT_METHOD else to_json(method)
     return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}%b' % (number, text, body, end)
 
 
 def encode_success(request_id: RequestId, result: bytes | Raw, end: bytes = b"") -> bytes:
-    """Return the frame of a successful response with an encoded result.
+    """Encode a successful response with an encoded result as a frame.
 
-    `end` is the line end. Adding it here saves callers another copy of the frame.
+    `end` is the line break; adding it here saves callers another copy of the frame.
     """
     if type(result) is not bytes:
         result = bytes(result)
@@ -386,7 +385,7 @@ def _classify(envelope: _Envelope, extra: dict[str, Raw] | None = None) -> Messa
             raise _invalid("a request must not have a result or an error", request_id)
         params = envelope.params
         if params is not UNSET and memoryview(params)[0] != _OPENING_BRACE:
-            # Some peers send null instead of leaving params out.
+            # Some peers send null instead of omitting params.
             if bytes(params) != b"null":
                 raise _invalid("params must be an object", request_id)
             params = UNSET
@@ -420,8 +419,8 @@ def _classify(envelope: _Envelope, extra: dict[str, Raw] | None = None) -> Messa
 def _from_members(members: dict[str, Raw]) -> Message:
     """Decode a message member by member.
 
-    Slower than decoding the envelope as a whole, but the id is read even if another member is
-    invalid, so that the error response can carry it.
+    This is slower than decoding the whole envelope, but the id is read even if another member is
+    invalid, so that the error response can contain the id.
     """
     request_id = _read_id(members.get("id"))
     if read_json(members.pop("jsonrpc", None), str, "") != "2.0":
@@ -445,7 +444,7 @@ def _read_id(raw: Raw | None) -> int | float | str | UnsetType | None:
     try:
         return msgspec.json.decode(raw, type=int | float | str | None)
     except msgspec.DecodeError:
-        return math.nan  # present, but not a possible id
+        return math.nan  # the member is present but cannot be an id
 
 
 def _no_json(why: str, frame: bytes) -> RemoteProtocolError:

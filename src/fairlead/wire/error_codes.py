@@ -22,7 +22,7 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 
-# handshake era only; INVALID_PARAMS with data.uri in the stateless era
+# handshake era only; the stateless era uses INVALID_PARAMS with data.uri
 RESOURCE_NOT_FOUND: Final = -32002
 URL_ELICITATION_REQUIRED: Final = -32042  # 2025-11-25 only
 REQUEST_CANCELLED: Final = -32800  # handshake era, HTTP; as in the Language Server Protocol

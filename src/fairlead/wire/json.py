@@ -1,4 +1,4 @@
-"""JSON as Fairlead writes it: compact UTF-8 on one line."""
+"""JSON in the form that Fairlead writes: compact UTF-8 on one line."""
 
 from typing import Any, Final, TypeVar
 
@@ -7,11 +7,11 @@ from msgspec import Raw, UnsetType
 
 __all__ = ["CR", "LF", "UNREADABLE", "read_json", "single_line", "to_json"]
 
-# Integers, because `10 in data` is ten times as fast as `b"\n" in data`.
+# Integers are used, because `10 in data` is ten times as fast as `b"\n" in data`.
 LF: Final = 10
 CR: Final = 13
 
-# Exceptions that decoding the JSON of another program may raise.
+# Exceptions that decoding JSON from another program may raise.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read_json(raw: Raw | bytes | UnsetType | None, kind: type[T], default: D) -> T | D:
-    """Decode JSON of another program; return `default` if it is missing or not of this type."""
+    """Decode JSON from another program; return `default` if it is missing or not of this type."""
     if raw is None or isinstance(raw, UnsetType):
         return default
     try:
@@ -33,22 +33,21 @@ def read_json(raw: Raw | bytes | UnsetType | None, kind: type[T], default: D) ->
 def to_json(value: Any) -> bytes:
     """Encode a value.
 
-    A lone surrogate in a string becomes U+FFFD; file names that are not UTF-8 contain them. `NaN`
-    and infinities have no JSON form and are written as `null`.
+    A lone surrogate in a string becomes U+FFFD; file names that are not valid UTF-8 contain lone
+    surrogates. `NaN` and infinities have no JSON form and are written as `null`.
     """
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        # The slow conversion runs only after a failure. `Raw` is kept, because its bytes are JSON
-        # already.
+        # The slow conversion runs only after a failure. `Raw` is kept, because it is JSON.
         return _encode(_without_lone_surrogates(msgspec.to_builtins(value, builtin_types=(Raw,))))
 
 
 def single_line(frame: bytes) -> bytes:
     """Return the same JSON without line breaks.
 
-    Parts that were received as bytes keep their whitespace. Inside a frame of the line protocol, a
-    line break in a part would let a peer place an unchecked second message on its own line.
+    Values that were received as bytes keep their whitespace. In the line protocol, a line break in
+    such a value would allow a peer to inject an unchecked second message on its own line.
     """
     if LF in frame or CR in frame:
         # `format` keeps the spelling of numbers and strings.
@@ -58,7 +57,7 @@ def single_line(frame: bytes) -> bytes:
 
 def _without_lone_surrogates(value: Any) -> Any:
     if isinstance(value, str):
-        # In UTF-16, two surrogates that form a pair become one character; others are replaced.
+        # In UTF-16, a surrogate pair becomes one character; lone surrogates are replaced.
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
         return {_without_lone_surrogates(k): _without_lone_surrogates(v) for k, v in value.items()}

@@ -1,6 +1,6 @@
 """The four kinds of JSON-RPC messages.
 
-`params`, `result` and the error object stay bytes until the layer that knows their type decodes
+`params`, `result` and the error object stay bytes until the layer that handles their type decodes
 them, once. Make a `.copy()` of a `Raw` that outlives its frame, because a `Raw` keeps the whole
 frame in memory.
 """
@@ -34,7 +34,7 @@ __all__ = [
 RequestId: TypeAlias = int | str
 Params: TypeAlias = Raw | UnsetType  # bytes of a JSON object, or absent
 
-# Members of the envelope that JSON-RPC does not define, kept so that a relay forwards them.
+# Envelope members that JSON-RPC does not define, kept so that a relay forwards them.
 Extra: TypeAlias = dict[str, Raw] | None
 
 
@@ -67,8 +67,8 @@ class Failure(Struct, frozen=True, gc=False):
     """Error response to a request.
 
     `error` is the complete error object as bytes; `code` and `message` are decoded from it. `id` is
-    `None` if the id of the request could not be read. In that case `absent_id` selects between a
-    missing id and null.
+    `None` if the request's id could not be read. In that case `absent_id` selects whether the id is
+    omitted or null.
     """
 
     id: RequestId | None
@@ -85,14 +85,14 @@ Message: TypeAlias = Request | Notification | Success | Failure
 def size_of(message: Request | Notification) -> int:
     """Return the number of bytes that a message keeps in memory.
 
-    The name of the method counts, because a peer may make it as long as params.
+    The method name is counted, because a peer may make it as long as params.
     """
     params = message.params
     size = 0 if isinstance(params, UnsetType) else len(memoryview(params))
     return size + len(message.method)
 
 
-# Names that `docs/requirements.md` prescribes.
+# Alternative names that `docs/requirements.md` prescribes.
 JsonRpcRequest = Request
 JsonRpcNotification = Notification
 JsonRpcResponse = Success
@@ -110,7 +110,8 @@ def failure(
 ) -> Failure:
     """Build a `Failure` from plain values.
 
-    Most messages quote values of the peer, so the sizes of message and data are limited here again.
+    Most messages quote values from the peer, so the sizes of message and data are limited here
+    again.
     """
     if len(message) > _LONGEST:
         ERROR_TEXT.hit()

@@ -1,4 +1,4 @@
-"""Shortening of text from a peer for error messages and log lines."""
+"""Shortening of a peer's text for error messages and log lines."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ __all__ = ["quoted", "shortened"]
 
 
 def shortened(text: str, limit: int = QUOTED_TEXT.value) -> str:
-    """Return `text`, or its start and its end with an ellipsis between them if it is too long.
+    """Return `text`; if it is too long, its start and end with an ellipsis between them.
 
     The end is kept because validators put the reason after the value.
     """
@@ -21,7 +21,7 @@ def shortened(text: str, limit: int = QUOTED_TEXT.value) -> str:
 
 def quoted(value: Any, limit: int = QUOTED_TEXT.value) -> str:
     """Return the `repr` of a value, shortened to `limit` characters."""
-    # A string is shortened first, so that `repr` does not copy all of a long one.
+    # A string is shortened first, so that `repr` does not copy all of a long string.
     if isinstance(value, str):
         return repr(shortened(value, limit))
     return shortened(repr(value), limit)

@@ -1,7 +1,7 @@
 """Server-sent events: parser for a byte stream, and encoder.
 
 Implements https://html.spec.whatwg.org/multipage/server-sent-events.html, sections 9.2.5 and 9.2.6.
-The parser works on bytes, so that a character that the network splits is complete before it is
+The parser works on bytes, so that a character split between two chunks is complete before it is
 decoded.
 """
 
@@ -23,7 +23,10 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class Event(Struct, frozen=True, gc=False):
-    """One event. `data` is empty if the event sets only the last event id or the retry time."""
+    """A server-sent event.
+
+    `data` is empty if the event sets only the last event id or the retry time.
+    """
 
     data: bytes
     event: str = "message"
@@ -32,7 +35,7 @@ class Event(Struct, frozen=True, gc=False):
 
 
 class EventTooLong(Struct, frozen=True):
-    """Placeholder for an event over the limit."""
+    """Placeholder for an event that exceeds the limit."""
 
     size: int
     id: str | None = None
@@ -42,7 +45,7 @@ class EventParser:
     """Parser that takes chunks and returns complete events.
 
     At most one unfinished event of `limit` bytes is buffered. Unlike a browser, the parser also
-    returns events without data, because a resumable stream starts with one.
+    returns events without data, because a resumable stream starts with such an event.
     """
 
     __slots__ = (
@@ -64,12 +67,12 @@ class EventParser:
         self._limit = limit
         self._line: list[bytes] = []  # pieces of the unfinished line
         self._data: list[bytes] = []  # data lines of the unfinished event
-        self._line_size = 0  # includes bytes beyond the limit, which are not kept
-        self._size = 0  # size of the complete lines of the event; comments are not counted
+        self._line_size = 0  # includes bytes beyond the limit, which are not stored
+        self._size = 0  # size of the event's complete lines; comments are not counted
         self._event = ""
         self._new_id: str | None = None
         self._retry: int | None = None
-        # the last chunk ended in CR; a LF that follows belongs to the same line end
+        # True if the last chunk ended in CR; a LF that follows belongs to the same line break
         self._skip_lf = False
         self._at_start = True
 
@@ -94,7 +97,7 @@ class EventParser:
         out: list[Event | EventTooLong] = []
         for line in lines:
             size = len(line)
-            # A piece of this line came in an earlier chunk.
+            # Part of this line arrived in an earlier chunk.
             if self._line:
                 size += self._line_size
                 self._keep(line)
@@ -103,7 +106,7 @@ class EventParser:
                 self._line_size = 0
             if not line:
                 self._dispatch(out)
-            # A comment of any length is not part of the event and must not count against its limit.
+            # A comment of any length is not part of the event and does not count against its limit.
             elif not line.startswith(b":"):
                 self._size += size
                 if self._size <= self._limit:
@@ -131,7 +134,7 @@ class EventParser:
         if self._size + self._line_size <= self._limit:
             self._line.append(piece)
         elif not self._line:
-            # One byte shows that a line is unfinished and whether it is a comment.
+            # One byte is enough to show that a line is unfinished and whether it is a comment.
             self._line.append(piece[:1])
 
     def _field(self, line: bytes) -> None:
@@ -145,13 +148,13 @@ class EventParser:
             # The specification ignores ids that contain NUL.
             if b"\0" not in value:
                 self._new_id = value.decode("utf-8", "replace")
-        # Nine digits are eleven days; `int` would raise for a number of thousands of digits.
+        # Nine digits are eleven days; `int` would raise for thousands of digits.
         elif name == b"retry" and value.isdigit() and len(value) < 10:
             self._retry = int(value)
 
     def _dispatch(self, out: list[Event | EventTooLong]) -> None:
         size, data, self._size = self._size, self._data, 0
-        # The id of an event over the limit counts, so that the stream can be resumed after it.
+        # The id of an oversized event is kept, so that the stream can be resumed after it.
         if self._new_id is not None:
             self.last_id = self._new_id
         if size > self._limit:
@@ -178,7 +181,8 @@ def encode_event(
 
 
 def parse_sse(text: str) -> Any:
-    """Return the JSON value of the first `data: ` line that has one, else of the whole text.
+    """Return the JSON value in the first `data: ` line that contains JSON, otherwise in the whole
+    text.
 
     `[DONE]` and lines that are not JSON are skipped. Returns None if no JSON is found.
     """

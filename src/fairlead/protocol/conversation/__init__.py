@@ -1,1 +1,1 @@
-"""Protocol state of one connection, and detection of the era of a server."""
+"""Protocol state of a connection, and detection of a server's era."""

@@ -1,8 +1,8 @@
-"""Rules of one long-lived connection, as a state machine without I/O.
+"""The protocol rules for a long-lived connection, as a state machine without I/O.
 
-Every received message is applied at once and returns one event. State changes are synchronous,
-because the next message may already be in the same chunk. Violations by this side raise an
-exception; violations by the peer are events.
+Each received message is applied immediately and produces one event. State changes are synchronous,
+because the next message may already be in the same chunk. A protocol violation by this side raises
+an exception; a violation by the peer is reported as an event.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,12 +54,12 @@ from .request_rules import check_before_handshake, check_server_request
 
 __all__ = ["Agreement", "Conversation", "ConversationRole", "Fill"]
 
-# Params of a request, or a function that builds them for the id of the request.
+# Params of a request, or a function that builds them from the request's id.
 Fill = Params | Callable[[RequestId], Params]
 
 
 class ConversationRole(Enum):
-    """Role of one end of a conversation."""
+    """The side of a conversation: client or server."""
 
     CLIENT = auto()
     SERVER = auto()
@@ -87,11 +87,11 @@ class Conversation:
         `principal` is the identity of the peer, as determined by the entry point. With `assume`,
         requests before any handshake are served as if that revision had been negotiated.
 
-        Without `gated`, requests may be sent in any order, for tools that test servers. Without
-        `directed`, notifications in the wrong direction are accepted, for relays. With `relays`,
-        progress and cancellations that name an unknown text are accepted in the handshake era; own
-        ids are numbers, so a text cannot mean an own request that has ended. With `restartable`,
-        another `initialize` begins a new conversation (server side).
+        Without `gated`, requests may be sent in any order, as tools that test servers require.
+        Without `directed`, notifications in the wrong direction are accepted, as relays require.
+        With `relays`, progress and cancellations that name an unknown string id are accepted in the
+        handshake era; this end uses numbers as ids, so a string id cannot belong to one of its
+        requests. With `restartable`, another `initialize` starts a new conversation (server side).
         """
         self.role = role
         self._is_client = role is ConversationRole.CLIENT
@@ -103,16 +103,16 @@ class Conversation:
         self.identity = identity or Identity()  # description of this end, which is sent to the peer
         self.numbers = id_format == "integer"
         self._session_id = session_id
-        self.principal = principal  # identity of the peer
+        self.principal = principal  # identity of the peer, as determined by the entry point
         self._last_id = 0
         self._waiting: set[RequestId] = set()  # sent requests without a response
-        self._owed: set[RequestId] = set()  # requests of the peer that this end has not answered
-        # An `initialize` in progress is never cancelled. There are two ids, because each side
-        # numbers its own requests and both may be equal.
+        self._owed: set[RequestId] = set()  # requests from the peer that this end has not answered
+        # `initialize` must never be cancelled, so its id is kept. There are two ids, because both
+        # sides number their requests independently and the numbers may be equal.
         self._sent_initialize: RequestId | None = None
         self._owed_initialize: RequestId | None = None
         self._heard_stateless = False
-        # Description of the peer, once it is known for the whole connection.
+        # Description of the peer, set once it is known for the whole connection.
         self.peer = Caller(assume, assume.stateless, principal) if assume else None
         self.agreement: Agreement | None = None
         self._over = False
@@ -122,7 +122,7 @@ class Conversation:
 
     def receive(self, message: Message) -> ConversationEvent:
         """Apply one message from the peer."""
-        # Comparing types is faster than matching patterns, and every message passes here.
+        # Comparing types is faster than matching patterns, and every message is processed here.
         kind = type(message)
         if kind is Request:
             return self.receive_request(message)  # type: ignore[arg-type]
@@ -133,9 +133,10 @@ class Conversation:
     def receive_request(
         self, request: Request
     ) -> RequestReceived | RequestRejected | ConversationRestarted | UnmatchedMessage:
-        """Apply a request; the same as `receive` for a message that is known to be one."""
+        """Apply a request. Like `receive`, for a message that is known to be a request."""
         if request.id in self._owed and not (
-            self._restartable and request.method == "initialize"  # the ids begin again
+            # The new client numbers its requests from 1 again.
+            self._restartable and request.method == "initialize"
         ):
             why = f"Request id {request.id!r} is already in use"
             return RequestRejected(failure(request.id, INVALID_REQUEST, why))
@@ -149,7 +150,7 @@ class Conversation:
         meta = head.meta
         if self._is_client:
             caller = self.sender
-        # Either of these members marks a request of the stateless era, whatever the method.
+        # Either of these `_meta` members marks a stateless request, whatever its method is.
         elif not isinstance(meta, UnsetType) and (
             meta.protocol_version is not UNSET or meta.client_capabilities is not UNSET
         ):
@@ -173,7 +174,7 @@ class Conversation:
         """Return True if the server may send this request now.
 
         A stateless server never sends requests, and a client must not answer them. A server may
-        send `ping` while `initialize` is in progress, or right after its response.
+        send `ping` while `initialize` is in progress, or immediately after the response to it.
         """
         if self.peer is not None:
             return not self.peer.stateless
@@ -182,7 +183,7 @@ class Conversation:
     def _introduced(
         self, request: Request
     ) -> RequestReceived | RequestRejected | ConversationRestarted:
-        """Apply `initialize` before the response: the next request may be in the same chunk."""
+        """Apply `initialize` immediately, because the next request may be in the same chunk."""
         if self.agreement is not None and not self._restartable:
             return RequestRejected(failure(request.id, INVALID_REQUEST, "Already initialized"))
         try:
@@ -196,7 +197,7 @@ class Conversation:
             return RequestRejected(failure(request.id, exc.code, exc.message))
         again = self.agreement is not None
         owed = tuple(self._owed)
-        if again:  # by a bridge that connects one client after another to this server
+        if again:  # set by a bridge that connects several clients to this server, one after another
             self._owed.clear()
             self.log_level = None
         revision = negotiate_revision(params.protocol_version)
@@ -231,7 +232,7 @@ class Conversation:
     def _may_come(self, method: str) -> bool:
         """Return True if the peer may send this notification.
 
-        The table only validates the direction; unknown methods are accepted (PRO-15).
+        Only the direction of known methods is checked; unknown methods are accepted (PRO-15).
         """
         revision = self.peer.revision if self.peer is not None else STATELESS[-1]
         row = find(method, revision)
@@ -246,18 +247,18 @@ class Conversation:
             self._owed.discard(request_id)
             return RequestCancelled(request_id, cancel_reason_of(message), message)
         if self.stateless and request_id in self._waiting:
-            # A stateless server ends a subscription by cancelling the request of the client.
+            # A stateless server ends a subscription by cancelling the client's request.
             return NotificationReceived(message)
         if self._is_foreign(request_id):
             return NotificationReceived(message)
         return UnmatchedMessage(message, "a cancellation of a request that is not pending")
 
     def _is_foreign(self, name: RequestId | None) -> bool:
-        """Return True for the name of a request that is forwarded although it is unknown here."""
+        """Return True if a notification that names this unknown id must be forwarded."""
         return self._relays and not self.stateless and isinstance(name, str)
 
     def receive_result(self, request_id: RequestId) -> bool:
-        """Apply a response without building an event; otherwise like `receive`.
+        """Apply a response like `receive`, but without creating an event.
 
         Returns False if the request is not pending.
         """
@@ -274,7 +275,7 @@ class Conversation:
     # Sending
 
     def reserve(self) -> RequestId:
-        """Return an id for a request that may be made later."""
+        """Reserve an id for a request that may be sent later."""
         number = self._last_id = self._last_id + 1
         return number if self.numbers else _long_id(number)
 
@@ -286,7 +287,7 @@ class Conversation:
         track: bool = False,
         reserved: RequestId | None = None,
     ) -> Request:
-        """Build a request with the metadata of the era; `track` requests progress notifications.
+        """Build a request with the era's metadata; `track` asks for progress notifications.
 
         Raises:
             LocalProtocolError: The request must not be sent now.
@@ -298,16 +299,16 @@ class Conversation:
     def with_metadata(
         self, method: str, params: Mapping[str, Any] | Raw | None, token: RequestId | None
     ) -> Params:
-        """Return the params to send, with the metadata of the era and the progress token."""
+        """Return the params to send: with the era's metadata and the progress token."""
         stamp = self.identity.stamp if self.stateless or method == "server/discover" else b""
         return with_meta(params, token, stamp, outgoing_trace())
 
     def forward_request(
         self, method: str, fill: Fill, extra: dict[str, Raw] | None = None
     ) -> Request:
-        """Build a forwarded request under an own id; `fill` is its params or a function for them.
+        """Build a forwarded request with a new id. `fill` is the params or builds them.
 
-        A relay may forward a request that needs a capability which the client did not declare.
+        A relay may forward requests that need a capability the client did not declare.
 
         Raises:
             LocalProtocolError: The request must not be sent now.
@@ -325,7 +326,7 @@ class Conversation:
     def _next_id(
         self, method: str, reserved: RequestId | None = None, *, undeclared: bool = False
     ) -> RequestId:
-        """Return the id for a request, or raise `LocalProtocolError` if it must not be sent."""
+        """Return the id for a request; raise `LocalProtocolError` if it must not be sent."""
         if self.state is not SessionState.ACTIVE:
             check_before_handshake(method, self.state, self._is_client, self.gated)
         elif self.gated and not self._is_client:
@@ -347,14 +348,14 @@ class Conversation:
     ) -> Notification:
         """Build a notification."""
         if method == "notifications/initialized" and self._is_client:
-            # Without gates the client may have sent `initialize` as an ordinary request.
+            # Without `gated`, the client may have sent `initialize` as an ordinary request.
             by_hand = not self.gated and self.state is SessionState.UNINITIALIZED
             if by_hand or self.state is SessionState.INITIALIZING:
                 self.state = SessionState.ACTIVE
         return Notification(method, with_meta(params, None, b""))
 
     def abandon(self, request_id: RequestId, reason: str) -> Notification | None:
-        """Drop an own request, and return the cancellation to send to the peer, if any."""
+        """Forget a request sent by this end, and return the cancellation to send, if any."""
         if request_id not in self._waiting:
             return None
         self._waiting.discard(request_id)
@@ -365,26 +366,27 @@ class Conversation:
         return Notification("notifications/cancelled", Raw(body))
 
     def is_unanswered(self, request_id: RequestId) -> bool:
-        """Return True if a request of the peer has no response yet."""
+        """Return True if a request from the peer has not been answered yet."""
         return request_id in self._owed
 
     def mark_answered(self, request_id: RequestId) -> bool:
-        """Record the outcome of a request of the peer.
+        """Record that a request from the peer was answered.
 
-        Returns False if the request already had one; then no response must be sent.
+        Returns False if it had already been answered; then no response must be sent.
         """
         if request_id in self._owed:
             self._owed.discard(request_id)
             if request_id == self._owed_initialize:
-                # Stateless requests may use the same id again.
+                # A stateless peer may reuse the id for a later request.
                 self._owed_initialize = None
             return True
         return False
 
     def set_agreement(self, agreement: Agreement) -> None:
-        """Set era, revision and capabilities of the server (client side).
+        """Set the server's era, revision and capabilities (client side).
 
-        With a handshake, the conversation becomes active when `notifications/initialized` is built.
+        In the handshake era, the conversation becomes active when `notifications/initialized` is
+        built.
         """
         self.agreement = agreement
         stateless = agreement.revision.stateless
@@ -400,9 +402,7 @@ class Conversation:
             self.state = SessionState.ACTIVE if stateless else SessionState.INITIALIZING
 
     def set_revision(self, revision: Revision) -> None:
-        """Replace the negotiated revision by an older one, which an upstream server speaks (server
-        side).
-        """
+        """Replace the negotiated revision with a server's older revision (server side)."""
         assert self.peer is not None
         self.agreement = Agreement(revision=revision)
         self.peer = msgspec.structs.replace(self.peer, revision=revision)
@@ -414,7 +414,7 @@ class Conversation:
             self.state = SessionState.CLOSING
 
     def closed(self) -> tuple[RequestId, ...]:
-        """Close the conversation, and return the ids of own requests without a response."""
+        """Close the conversation, and return the ids of requests that the peer has not answered."""
         self.state = SessionState.CLOSED
         self._over = True
         lost = tuple(self._waiting)
@@ -426,21 +426,19 @@ class Conversation:
 
     @property
     def stateless(self) -> bool:
-        """Return True if the peer was found to speak the stateless era (client side)."""
+        """Return True if the peer speaks the stateless era (client side)."""
         return self.peer is not None and self.peer.stateless
 
     @property
     def accepts_batches(self) -> bool:
-        """Return True if batches are accepted: by a server if the revision has them, by a client
-        always.
-        """
+        """Return True if batches are accepted: a server's revision must support them."""
         if self.role is ConversationRole.CLIENT:
             return True
         return self.peer is not None and self.peer.revision.batches
 
     @property
     def sender(self) -> Caller:
-        """Return the peer as far as it is known; before the handshake only its principal is."""
+        """Return the peer's description; before the handshake, it has only the principal."""
         return self.peer or self._unknown
 
     @property
@@ -449,14 +447,12 @@ class Conversation:
 
     @property
     def unanswered_count(self) -> int:
-        """Return the number of requests of the peer without a response."""
+        """Return the number of requests from the peer that have not been answered."""
         return len(self._owed)
 
     @property
     def null_error_id(self) -> bool:
-        """Return True if error responses to unreadable requests have `id: null`, False if they have
-        no id (DEC-15).
-        """
+        """Return True if errors for unreadable requests have `id: null`, else no id (DEC-15)."""
         if self.peer is None:
             return not self._heard_stateless
         return self.peer.revision.null_error_id
@@ -492,7 +488,7 @@ def _long_id(number: int) -> str:
     from secrets import token_hex
     from time import time_ns
 
-    # Random and timed, so that ids of several connections differ in logs.
+    # Contains the time and random digits, so that the ids of different connections differ in logs.
     return f"{token_hex(8)}-{time_ns() // 1_000_000:x}-{number}"
 
 

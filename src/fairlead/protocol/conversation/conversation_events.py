@@ -21,7 +21,7 @@ __all__ = [
 
 
 class RequestReceived(Struct, frozen=True, gc=False):
-    """Request of the peer, which requires a response."""
+    """Request from the peer, which must be answered."""
 
     message: Request
     caller: Caller
@@ -29,26 +29,26 @@ class RequestReceived(Struct, frozen=True, gc=False):
 
 
 class NotificationReceived(Struct, frozen=True, gc=False):
-    """Notification of the peer."""
+    """Notification from the peer."""
 
     message: Notification
 
 
 class ResponseReceived(Struct, frozen=True, gc=False):
-    """Response to an own request."""
+    """Response to a request that this end sent."""
 
     message: Success | Failure
 
 
 class ProgressReceived(Struct, frozen=True, gc=False):
-    """Progress of an own request."""
+    """Progress of a request that this end sent."""
 
     request_id: RequestId
     message: Notification
 
 
 class RequestCancelled(Struct, frozen=True, gc=False):
-    """Cancellation by the peer of its own request: stop, and send no response."""
+    """The peer cancelled its own request: stop processing it, and send no response."""
 
     request_id: RequestId
     reason: str
@@ -56,20 +56,22 @@ class RequestCancelled(Struct, frozen=True, gc=False):
 
 
 class ConversationRestarted(Struct, frozen=True):
-    """Second `initialize` of the peer: its other requests are cancelled, and this one is served."""
+    """The peer sent `initialize` again: its other requests are cancelled,
+    and this one is served.
+    """
 
     request: RequestReceived
     cancelled: tuple[RequestId, ...]
 
 
 class RequestRejected(Struct, frozen=True, gc=False):
-    """Request that cannot be served, with the error response to send."""
+    """Request that must be refused, with the error response to send."""
 
     answer: Failure
 
 
 class UnmatchedMessage(Struct, frozen=True, gc=False):
-    """Message that is late, unknown or in the wrong direction. Counted and otherwise ignored."""
+    """Message that is late, unknown or in the wrong direction. It is counted and then ignored."""
 
     message: Message
     why: str

@@ -1,8 +1,7 @@
-"""Detection of the era of a server from its first responses.
+"""Detection of a server's era from its first responses.
 
-The era is a property of the server, so the client sends `server/discover`, which has no side
-effects: a server of the other era never executes anything twice. The fallback to the handshake does
-not depend on a single error code.
+The client sends `server/discover` first, because this request has no side effects in either era.
+Several error codes and failures lead to the fallback to the handshake.
 """
 
 from enum import Enum, auto
@@ -40,27 +39,27 @@ __all__ = [
     "offers_our_version",
 ]
 
-# Statuses that do not indicate an era: authorize first, or retry later.
+# HTTP statuses that do not indicate an era: the client must authorize first, or retry later.
 _NO_VERDICT = frozenset((401, 403, 407, 408, 425, 429))
-# Responses to `initialize` from servers that do not know the method, or that check for a message of
-# the stateless era first. A server with a handshake uses none of them to refuse.
+# Errors that refuse `initialize` because the server does not know the method, or because it first
+# checks for a stateless message. A server with a handshake refuses with other errors.
 _NO_HANDSHAKE_CODES = frozenset(
     (METHOD_NOT_FOUND, HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION)
 )
 _NO_HANDSHAKE_STATUSES = frozenset((400, 404, 405, 406, 415, 422))
-# Ambiguous: a stateless server misses `_meta`, and a server with a handshake refuses a version or a
-# client.
+# Ambiguous codes: stateless servers use them if `_meta` is missing, and servers with a handshake
+# if they refuse a version or client.
 _UNCLEAR_CODES = frozenset((INVALID_REQUEST, INVALID_PARAMS))
 
 
 class NeedsHandshake(Struct, frozen=True):
-    """Verdict that the server needs `initialize`; `why` is for the log."""
+    """Verdict that the server needs `initialize`; `why` is the reason, for the log."""
 
     why: str
 
 
 class Incompatible(Struct, frozen=True):
-    """Verdict that this client cannot use a stateless server; `why` names the reason."""
+    """Verdict that the server is stateless and this client cannot use it; `why` is the reason."""
 
     why: str
 
@@ -69,7 +68,7 @@ class RefusedInitialize(Enum):
     """Reasons why a server may have refused `initialize`."""
 
     NO_HANDSHAKE = auto()  # the server has no handshake
-    UNCLEAR = auto()  # the response to `server/discover` decides
+    UNCLEAR = auto()  # ambiguous; the response to `server/discover` decides
     FOR_THIS_CLIENT = auto()  # the server has a handshake and refuses this client
 
 
@@ -77,7 +76,7 @@ EraVerdict: TypeAlias = Agreement | NeedsHandshake | Incompatible
 
 
 def judge_discover(answer: Success | Failure) -> EraVerdict:
-    """Return the verdict about a server from its response to `server/discover`."""
+    """Determine a server's era from its response to `server/discover`."""
     if isinstance(answer, Failure):
         return _judge_refusal(answer)
     try:
@@ -94,14 +93,15 @@ def judge_discover(answer: Success | Failure) -> EraVerdict:
             instructions=result.instructions,
             offers_handshake=len(stateless) < len(shared),
         )
-    # An empty list names no stateless revision; the handshake still may work.
+    # An empty list names no stateless revision; the handshake may still work.
     if shared or not result.supported_versions:
         return NeedsHandshake("the server offers only revisions with a handshake")
     return Incompatible(f"the server offers only {', '.join(result.supported_versions)}")
 
 
 def offers_our_version(refusal: Failure) -> bool:
-    """Return True if a server refuses the version but names a stateless one that is supported here.
+    """Return True if the server refused the version but named another stateless version that this
+    client supports.
 
     The client then repeats the request with that version.
     """
@@ -112,10 +112,10 @@ def offers_our_version(refusal: Failure) -> bool:
 
 
 def judge_lost_probe(error: FairleadError) -> NeedsHandshake | None:
-    """Return the verdict about a server after a `server/discover` without a response.
+    """Determine a server's era if `server/discover` failed without a response.
 
-    None means no verdict: the failure would also affect `initialize`, so the caller should raise
-    it.
+    None means that the era stays unknown: `initialize` would fail in the same way, so the caller
+    should raise the error.
     """
     if isinstance(error, RemoteProtocolError):
         return NeedsHandshake(f"the response to server/discover is invalid: {error}")
@@ -129,13 +129,14 @@ def judge_lost_probe(error: FairleadError) -> NeedsHandshake | None:
 
 
 def judge_refused_initialize(error: RpcError | HttpError) -> RefusedInitialize:
-    """Classify a refused `initialize`.
+    """Determine why a server refused `initialize`.
 
-    Stateless servers are free to choose the code. Most do not know the method, or miss the version
-    in `_meta` or in the headers. A server with a handshake may respond with -32602 and name the
-    versions that it supports, as the specification of the handshake era shows. Over HTTP, a server
-    without a handshake responds with 400 (2026-07-28 basic/transports/streamable-http), so an error
-    with 200 comes from one that has it.
+    Stateless servers may choose any error code. Most report that the method is unknown, or that the
+    version is missing in `_meta` or in the headers. A server with a handshake may respond with
+    -32602 and name the versions that it supports, as the specification of the handshake era shows.
+    Over HTTP, a server without a handshake responds with 400 (2026-07-28
+    basic/transports/streamable-http), so an error with 200 comes from a server that has a
+    handshake.
     """
     if isinstance(error, HttpError):
         if error.status in _NO_HANDSHAKE_STATUSES:
@@ -151,10 +152,11 @@ def judge_refused_initialize(error: RpcError | HttpError) -> RefusedInitialize:
 
 
 def lacks_handshake(refusal: RpcError | HttpError, found: Agreement) -> bool:
-    """Return True if a server with this refusal and this `server/discover` response has no
+    """Return True if this refusal and this `server/discover` response show that the server has no
     handshake.
 
-    A server of both eras may refuse one client or its version; then the client must see the error.
+    A server that supports both eras may refuse this client or its version; then the client must see
+    the error.
     """
     match judge_refused_initialize(refusal):
         case RefusedInitialize.NO_HANDSHAKE:
@@ -168,13 +170,13 @@ def lacks_handshake(refusal: RpcError | HttpError, found: Agreement) -> bool:
 def means_http_sse(error: FairleadError) -> bool:
     """Return True if a server that refuses `initialize` this way may use HTTP+SSE (2024-11-05).
 
-    An error of the protocol in the body is an `RpcError` and excludes HTTP+SSE.
+    A JSON-RPC error in the body is an `RpcError`; such a server does not use HTTP+SSE.
     """
     return isinstance(error, HttpError) and error.status in (400, 404, 405)
 
 
 def judge_initialize(answer: Success) -> Agreement:
-    """Return the agreement that the response to `initialize` contains.
+    """Return the revision and capabilities that the response to `initialize` contains.
 
     Raises:
         RemoteProtocolError: The result is malformed, or its version is not supported.
@@ -229,10 +231,12 @@ def _judge_refusal(answer: Failure) -> NeedsHandshake | Incompatible:
     if answer.code in (HEADER_MISMATCH, MISSING_CAPABILITY):
         return Incompatible(f"the server refuses server/discover: {answer.message}")
     if answer.code != UNSUPPORTED_VERSION:
-        return NeedsHandshake(f"the server refuses server/discover with error {answer.code}")
+        return NeedsHandshake(
+            f"the server refuses server/discover with error {answer.code}: {answer.message}"
+        )
     supported = _supported(answer.error)
-    # The specification forbids the fallback after a stateless error. A handshake revision that both
-    # sides speak is an exception, because it can only be used through `initialize`.
+    # The specification forbids the fallback after a stateless error. An exception is made if both
+    # sides speak a handshake revision, because only `initialize` can select it.
     if _names_handshake(supported):
         return NeedsHandshake("only revisions with a handshake are shared")
     return Incompatible(f"the server supports only {', '.join(supported) or 'other versions'}")

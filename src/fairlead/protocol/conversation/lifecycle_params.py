@@ -1,4 +1,4 @@
-"""Params that a conversation itself reads: of `initialize`, progress and cancellations."""
+"""Params that a conversation reads itself: those of `initialize`, progress and cancellation."""
 
 from typing import Any
 
@@ -18,7 +18,9 @@ __all__ = [
 
 
 class Agreement(Struct, frozen=True, kw_only=True):
-    """Facts that a client learned about its server from `initialize` or `server/discover`."""
+    """Information about a server that the client received from `initialize` or
+    `server/discover`.
+    """
 
     revision: Revision
     capabilities: bytes = b"{}"
@@ -48,7 +50,7 @@ _decode_progress = msgspec.json.Decoder(_Progress).decode
 
 
 def progress_token_of(message: Notification) -> Any:
-    """Return the token of a `notifications/progress`, or None."""
+    """Return the progress token of a `notifications/progress`; None if it has none."""
     return _read(message, _decode_progress, "progress_token")
 
 
@@ -58,15 +60,15 @@ def cancelled_id_of(message: Notification) -> Any:
 
 
 def cancel_reason_of(message: Notification) -> str:
-    """Return the reason that a `notifications/cancelled` gives, or an empty text."""
+    """Return the reason given in a `notifications/cancelled`; an empty string if it gives none."""
     return _read(message, _decode_cancelled, "reason") or ""
 
 
 def _read(message: Notification, decode: Any, attribute: str) -> Any:
-    """Return a member of the params of a notification, None if the params are malformed."""
+    """Return a member of a notification's params; None if the params are malformed."""
     if isinstance(message.params, UnsetType):
         return None
-    # The specification requires that malformed notifications are ignored.
+    # The specification requires receivers to ignore malformed notifications.
     try:
         return getattr(decode(message.params), attribute)
     except (msgspec.DecodeError, RecursionError):

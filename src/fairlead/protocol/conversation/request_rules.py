@@ -1,4 +1,4 @@
-"""Rules for the requests that each side may send."""
+"""Rules that determine which requests each side may send."""
 
 from ...errors import LocalProtocolError
 from ...wire.error_codes import INVALID_REQUEST, METHOD_NOT_FOUND
@@ -10,10 +10,10 @@ __all__ = ["check_before_handshake", "check_server_request"]
 
 
 def check_before_handshake(method: str, state: SessionState, is_client: bool, gated: bool) -> None:
-    """Check a request that is sent before the handshake or after the end (PRO-01).
+    """Check that a request may be sent in the current state of the connection (PRO-01).
 
-    Before the handshake only `ping` and the requests of the handshake are allowed; without `gated`,
-    all are. After the end no request is allowed.
+    Before the handshake, only `ping` and the handshake requests are allowed, or all requests if
+    `gated` is False. After the connection has closed, none is allowed.
 
     Raises:
         LocalProtocolError: The request must not be sent in this state.
@@ -35,13 +35,13 @@ def check_before_handshake(method: str, state: SessionState, is_client: bool, ga
 
 
 def check_server_request(method: str, client: Caller, *, undeclared: bool = False) -> None:
-    """Check that the client supports a request of its server.
+    """Check that the client supports a request from its server.
 
-    With `undeclared`, only the revision is checked: the client refuses what it did not declare.
+    With `undeclared`, only the revision is checked; the client itself refuses requests whose
+    capability it did not declare.
 
     Raises:
-        LocalProtocolError: The revision or the capabilities of the client do not include the
-            request.
+        LocalProtocolError: The client's revision or capabilities do not include the request.
     """
     row = find(method, client.revision)
     if row is None and exists(method):

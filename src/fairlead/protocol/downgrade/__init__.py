@@ -1,11 +1,12 @@
-"""Results, params and capabilities in the form of another revision.
+"""Conversion of results, params and capabilities to the form of another revision.
 
-An old client ignores an unknown field, but fails on an unknown type of content, an elicitation in
-an unknown form or structured output that is not an object. These are converted to forms of its
-revision, newer fields are removed, and a value without an older form raises `DowngradeError`.
+An old client ignores an unknown field, but fails on an unknown content type, an elicitation in an
+unknown mode or structured output that is not an object. Such values are converted to the forms of
+the client's revision, and newer fields are removed. A value that has no older form raises
+`DowngradeError`.
 
-The functions work on encoded JSON (`protocol/json_edit.py`). An object is decoded only as far as it
-may have to change, and the rest is copied as text, so numbers, escapes and unknown fields are
-preserved. A value that needs no change is returned as the same object, and a method that needs no
-change in a revision is not decoded.
+The functions work on encoded JSON (`protocol/json_edit.py`). Only members that may have to change
+are decoded; all others are copied as text, so numbers, escapes and unknown fields are preserved. A
+value that needs no change is returned as the same object, and messages whose method needs no change
+are not decoded.
 """

@@ -1,4 +1,4 @@
-"""Capabilities of clients and servers in the form of a revision."""
+"""Conversion of client and server capabilities to the form of a revision."""
 
 from functools import cache
 
@@ -21,13 +21,13 @@ __all__ = ["downgrade_capabilities", "rewrite_capabilities"]
 
 
 def downgrade_capabilities(capabilities: Encoded, revision: Revision) -> Encoded:
-    """Return capabilities of a client or server without those that `revision` lacks."""
+    """Return the capabilities of a client or server without those that `revision` lacks."""
     return apply(rewrite_capabilities(revision), capabilities)
 
 
 @cache
 def rewrite_capabilities(revision: Revision) -> Rewrite | None:
-    """Build the rewrite for a revision.
+    """Build the function that rewrites capabilities for a revision.
 
     One table serves clients and servers, because their capabilities have different names.
     """
@@ -35,8 +35,7 @@ def rewrite_capabilities(revision: Revision) -> Rewrite | None:
         "completions": revision.completions_capability,
         "elicitation": revision.elicitation,
         "tasks": revision.core_tasks,
-        # Introduced by the stateless revisions, but MCP Apps use extensions in earlier ones that
-        # have `_meta`.
+        # MCP Apps use extensions also in handshake revisions, if the revision has `_meta`.
         "extensions": revision.meta_everywhere,
     }
     modes = {"form": revision.rich_elicitation, "url": revision.rich_elicitation}
@@ -52,9 +51,9 @@ def rewrite_capabilities(revision: Revision) -> Rewrite | None:
 
 
 def _forms_only(revision: Revision) -> Edit | None:
-    """Build an edit that removes an elicitation capability with URL mode only.
+    """Build an edit that removes an elicitation capability that has only the URL mode.
 
-    Without its modes, the capability would mean support for forms.
+    If only the mode were removed, the capability would announce support for forms.
     """
     if revision.rich_elicitation:
         return None

@@ -1,4 +1,4 @@
-"""Elicitation and sampling in the form of a revision."""
+"""Conversion of elicitation and sampling requests to the form of a revision."""
 
 from msgspec import Raw
 
@@ -40,7 +40,7 @@ def edit_elicitation(revision: Revision) -> Edit | None:
 
 
 def _mode(revision: Revision) -> Edit | None:
-    """Build an edit that raises if the revision lacks the mode of an elicitation."""
+    """Build an edit that raises `DowngradeError` if the revision lacks the elicitation's mode."""
     if revision is NEWEST:
         return None
     modes = {"form", "url"} if revision.rich_elicitation else {"form"}
@@ -60,7 +60,7 @@ def _mode(revision: Revision) -> Edit | None:
 
 
 def _question(revision: Revision) -> Rewrite | None:
-    """Build the rewrite of one property of a form for the first revision that had forms."""
+    """Build the rewrite of a form property for the first revision that had forms."""
     if revision.rich_elicitation:
         return None
 
@@ -95,9 +95,9 @@ def edit_sampling(revision: Revision) -> Edit | None:
 
 
 def _sampling_tools(revision: Revision) -> Edit | None:
-    """Build an edit that removes an empty list of tools and raises for any other.
+    """Build an edit that removes an empty tool list and raises `DowngradeError` for any other list.
 
-    A model without its tools would produce another result, so they cannot just be left out.
+    Tools cannot simply be left out, because the model would produce a different result.
     """
     if revision.sampling_tools:
         return within("tools", each(rewrite_tool(revision)))
@@ -106,7 +106,7 @@ def _sampling_tools(revision: Revision) -> Edit | None:
         choice = members.pop("toolChoice", None)
         tools = members.pop("tools", None)
         if tools is not None and items_of(tools) != []:
-            raise DowngradeError(f"MCP {revision} has no tools in sampling")
+            raise DowngradeError(f"MCP {revision} does not support tools in sampling")
         return tools is not None or choice is not None
 
     return edit
@@ -114,14 +114,16 @@ def _sampling_tools(revision: Revision) -> Edit | None:
 
 def _sampling_message(revision: Revision) -> Rewrite | None:
     return edit_object(
-        # `_meta` was introduced by the same revision as tools in sampling.
+        # The revision that introduced tools in sampling also introduced `_meta`.
         without({"_meta": revision.sampling_tools}),
         within("content", rewrite_sampling_content(revision)),
     )
 
 
 def rewrite_sampling_content(revision: Revision) -> Rewrite | None:
-    """Build the rewrite of one block or, if sampling has tools, of an array of blocks."""
+    """Build the rewrite of message content: one block,
+    or an array of blocks if sampling has tools.
+    """
     one = _sampling_block(revision)
     several = each(one)
     if one is None or several is None:
@@ -142,7 +144,7 @@ def rewrite_sampling_content(revision: Revision) -> Rewrite | None:
 
 def _sampling_block(revision: Revision) -> Rewrite | None:
     if not revision.sampling_tools:
-        refused = refuse(f"MCP {revision} has no use of tools in sampling")
+        refused = refuse(f"MCP {revision} does not support tools in sampling")
         return rewrite_block({"tool_use": refused, "tool_result": refused}, revision)
     block = edit_block(revision)
     output = all_of(block, edit_tool_output(revision))

@@ -1,4 +1,4 @@
-"""Content blocks, resources and tools in the form of a revision."""
+"""Conversion of content blocks, resources and tools to the form of a revision."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def rewrite_content(revision: Revision) -> Rewrite | None:
-    """Build the rewrite of one content block of a tool result or a prompt."""
+    """Build the rewrite of a content block in a tool result or prompt."""
     resource = within("resource", rewrite_contents(revision))
     further = {"resource": all_of(edit_block(revision), resource)}
     if revision.resource_links:
@@ -45,17 +45,17 @@ def rewrite_content(revision: Revision) -> Rewrite | None:
 
 
 def edit_block(revision: Revision) -> Edit | None:
-    """Build the edit of the members that all types of blocks have."""
+    """Build the edit of the members that all block types share."""
     return all_of(without(block_members(revision)), _annotations(revision))
 
 
 def rewrite_contents(revision: Revision) -> Rewrite | None:
-    """Build the rewrite of the contents of a resource, or of a root."""
+    """Build the rewrite of resource contents, or of a root."""
     return edit_object(without(block_members(revision)))
 
 
 def edit_resource(revision: Revision) -> Edit | None:
-    """Build the edit of a resource, a template, or a link to a resource."""
+    """Build the edit of a resource, a resource template, or a resource link."""
     return all_of(without(named_members(revision)), _annotations(revision))
 
 
@@ -64,10 +64,11 @@ def _annotations(revision: Revision) -> Edit | None:
 
 
 def rewrite_block(further: Mapping[str, Edit | None], revision: Revision) -> Rewrite | None:
-    """Build the rewrite of a text, an image, audio or a block of a further type.
+    """Build the function that rewrites a content block for an older revision.
 
-    Blocks of other types become text. Extensions may add types, so a peer of the newest revision
-    receives all of them.
+    `further` has the edits for block types other than text, image and audio. Blocks whose type the
+    revision lacks become text. Returns None for the newest revision: its blocks are sent unchanged,
+    because extensions may add block types.
     """
     if revision is NEWEST:
         return None
@@ -96,17 +97,17 @@ def rewrite_block(further: Mapping[str, Edit | None], revision: Revision) -> Rew
 
 
 def _stand_in(kind: str | None, members: RawMembers, revision: Revision) -> str:
-    """Return the text that replaces a block of a type that the revision lacks."""
+    """Return the text block that replaces a block whose type the revision lacks."""
     uri = string_of(members.get("uri"))
     if kind == "resource_link" and uri is not None:
         name = string_of(members.get("title")) or string_of(members.get("name"))
         return f"{name}: {uri}" if name else uri
     what = string_of(members.get("mimeType")) or "some"
     which = "without a type" if kind is None else f"of type {kind!r}"
-    return f"[{what} content left out: MCP {revision} has no blocks {which}]"
+    return f"[{what} content omitted: MCP {revision} has no blocks {which}]"
 
 
-# Boolean schemas and the objects that mean the same.
+# Boolean schemas and the equivalent objects.
 _AS_OBJECT: Final = {b"true": Raw(b"{}"), b"false": Raw(b'{"not":{}}')}
 
 
@@ -125,7 +126,9 @@ def rewrite_tool(revision: Revision) -> Rewrite | None:
 
 
 def _schema(revision: Revision) -> Rewrite | None:
-    """Build a rewrite of properties with boolean schemas, which older revisions do not allow."""
+    """Build a rewrite that replaces boolean property schemas,
+    which older revisions do not allow.
+    """
     if revision.stateless:
         return None
     return edit_object(
@@ -134,7 +137,7 @@ def _schema(revision: Revision) -> Rewrite | None:
 
 
 def _output_schema(revision: Revision) -> Rewrite | None:
-    """Build a rewrite that removes an output schema whose type is not always an object."""
+    """Build a rewrite that removes an output schema that also allows values other than objects."""
     schema = _schema(revision)
     if revision.any_structured_value or schema is None:
         return None
@@ -152,7 +155,7 @@ def edit_tool_output(revision: Revision) -> Edit | None:
 
 
 def _structured(revision: Revision) -> Edit | None:
-    """Build an edit that replaces a structured value the revision lacks by text.
+    """Build an edit that replaces a structured value with text if the revision does not support it.
 
     The value is added as text only if the result has no text block.
     """
@@ -161,8 +164,8 @@ def _structured(revision: Revision) -> Edit | None:
 
     def edit(members: RawMembers) -> bool:
         value = members.get("structuredContent")
-        # Revisions without structured output allow further members, and the official SDK sends
-        # objects in every revision.
+        # Revisions without structured output allow additional members, and the official SDK sends
+        # structured objects in every revision.
         if value is None or members_of(value) is not None:
             return False
         del members["structuredContent"]

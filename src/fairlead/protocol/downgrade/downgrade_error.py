@@ -1,4 +1,4 @@
-"""Error for messages that have no form in the revision of a peer."""
+"""Error for messages that cannot be expressed in the peer's revision."""
 
 from ..json_edit import Edit, RawMembers
 
@@ -6,7 +6,7 @@ __all__ = ["DowngradeError", "refuse"]
 
 
 class DowngradeError(ValueError):
-    """Message without a form in the revision of the peer. The text names both."""
+    """A message that cannot be expressed in the peer's revision. The text names both."""
 
 
 def refuse(reason: str) -> Edit:

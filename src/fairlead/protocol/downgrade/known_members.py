@@ -1,6 +1,6 @@
 """Members that several types share, and the revisions that have them.
 
-A member without an entry is always kept.
+Members not listed here are always kept.
 """
 
 from ..caller import (
@@ -27,12 +27,12 @@ _META = (
 
 
 def block_members(revision: Revision) -> Presence:
-    """Return the members of content blocks and of the contents of resources."""
+    """Return the known members of content blocks and resource contents."""
     return {"_meta": revision.meta_everywhere}
 
 
 def named_members(revision: Revision) -> Presence:
-    """Return the members of tools, prompts and resources."""
+    """Return the known members of tools, prompts and resources."""
     return {
         "title": revision.titles,
         "icons": revision.icons,
@@ -41,7 +41,7 @@ def named_members(revision: Revision) -> Presence:
 
 
 def implementation_members(revision: Revision) -> Presence:
-    """Return the members of `clientInfo` and `serverInfo`."""
+    """Return the known members of `clientInfo` and `serverInfo`."""
     return {
         "title": revision.titles,
         "icons": revision.icons,
@@ -51,5 +51,5 @@ def implementation_members(revision: Revision) -> Presence:
 
 
 def meta_members(revision: Revision) -> Presence:
-    """Return the keys of `_meta` in which stateless peers describe themselves in every message."""
+    """Return the `_meta` keys in which stateless peers describe themselves in every message."""
     return dict.fromkeys(_META, revision.stateless)

@@ -1,4 +1,4 @@
-"""Params of requests and notifications in the form of a revision."""
+"""Conversion of request and notification params to the form of a revision."""
 
 from functools import cache
 from typing import Final
@@ -19,7 +19,7 @@ def downgrade_params(method: str, params: Encoded, revision: Revision) -> Encode
     """Return the params of a request or notification in the form of `revision`.
 
     Raises:
-        DowngradeError: The revision lacks the form or mode of an elicitation, or tools in sampling.
+        DowngradeError: The revision lacks the elicitation's form or mode, or tools in sampling.
     """
     plan = _params(revision)
     return apply(plan.get(method, plan[_ANY]), params)

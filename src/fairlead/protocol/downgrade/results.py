@@ -1,4 +1,4 @@
-"""Results in the form of a revision, and results of older servers for stateless clients."""
+"""Conversion of results to the form of a revision, and of older results for stateless clients."""
 
 from functools import cache
 from typing import Any, Final
@@ -50,8 +50,8 @@ def downgrade_result(method: str, result: Encoded, revision: Revision) -> Encode
     """Return the result of a request in the form of `revision`.
 
     Raises:
-        DowngradeError: The result asks for input or names a task, which revisions with a handshake
-            do by other messages; or a sampled message has several blocks.
+        DowngradeError: The result asks for input or names a task, for which handshake revisions use
+            other messages; or a sampled message has several blocks.
     """
     plan = _results(revision)
     return apply(plan.get(method, plan[_ANY]), result)
@@ -60,9 +60,9 @@ def downgrade_result(method: str, result: Encoded, revision: Revision) -> Encode
 def upgrade_result(
     method: str, result: Encoded, *, server_info: Raw | bytes | None = None
 ) -> Encoded:
-    """Return the result of a handshake-era server with the members that a stateless client expects.
+    """Add the members that a stateless client expects to the result of a handshake-era server.
 
-    Existing members stay, and a cacheable result is marked as stale at once. Call
+    Existing members are kept, and a cacheable result gets a time to live of zero. Call
     `downgrade_result` first, which removes the members that only handshake revisions have.
     """
     members = members_of(result)
@@ -116,7 +116,9 @@ def _results(revision: Revision) -> dict[str, Rewrite | None]:
 
 
 def _complete(revision: Revision) -> Edit | None:
-    """Build an edit that removes the type of a result, and raises unless it is complete."""
+    """Build an edit that removes `resultType`,
+    and raises `DowngradeError` unless it is `complete`.
+    """
     if revision.stateless:
         return None
 
@@ -124,7 +126,7 @@ def _complete(revision: Revision) -> Edit | None:
         kind = members.pop("resultType", None)
         if kind is not None and string_of(kind) != "complete":
             raise DowngradeError(
-                f"MCP {revision} has only complete results, not {string_of(kind)!r}"
+                f"MCP {revision} supports only complete results, not {string_of(kind)!r}"
             )
         return kind is not None
 

@@ -1,1 +1,1 @@
-"""Senders of requests: principals, keys for limits per client, and capabilities across eras."""
+"""Identity of clients: principals, keys for limits per client, and capabilities across eras."""

@@ -1,4 +1,4 @@
-"""Capabilities of a client, in the form for a server of the other era."""
+"""Conversion of a client's capabilities for a server of the other era."""
 
 from functools import lru_cache
 
@@ -16,21 +16,19 @@ PASSED_EXTENSIONS = ("io.modelcontextprotocol/ui",)
 
 @lru_cache(maxsize=256)
 def for_handshake_server(capabilities: bytes) -> bytes:
-    """Return the capabilities of a stateless client for `initialize`."""
-    # Tasks differ between the eras, so they are removed with everything the revision lacks.
+    """Convert a stateless client's capabilities for `initialize`."""
+    # The eras define tasks differently, so they are removed with everything the revision lacks.
     known = bytes(downgrade_capabilities(Raw(capabilities), NEWEST_HANDSHAKE))
     return _with_extensions(known)
 
 
 @lru_cache(maxsize=256)
 def for_stateless_server(capabilities: bytes) -> bytes:
-    """Return the capabilities of a client with a session, for the `_meta` of each stateless
-    request.
-    """
+    """Convert a handshake client's capabilities for the `_meta` of each stateless request."""
     members = members_of(capabilities) or {}
     members.pop("tasks", None)
     if "roots" in members:
-        # `listChanged` is removed: clients do not notify a stateless server of changed roots.
+        # `listChanged` is removed, because a stateless server is not notified of changed roots.
         members["roots"] = Raw(b"{}")
     return _with_extensions(bytes(encoded(members)))
 

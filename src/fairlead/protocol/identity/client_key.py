@@ -1,12 +1,12 @@
 """Keys that identify a client by facts it cannot choose.
 
-Limits per client are counted by these keys: by the principal of an authenticated client, and by the
-network address of an anonymous one.
+Limits per client use these keys: the principal of an authenticated client, and the network address
+of an anonymous client.
 """
 
 from functools import lru_cache
 
-from ..caller import Principal
+from ..caller import ANONYMOUS, Principal
 from ..envelope import TransportContext
 
 __all__ = ["client_key", "connection_key", "network_of"]
@@ -17,12 +17,12 @@ _HOST_BITS = 64
 
 
 def client_key(principal: Principal, address: str | None) -> str:
-    """Return the key of a client on the network; a principal never has the key of an address.
+    """Return the key of a network client; a principal and an address never have the same key.
 
-    Anonymous clients of a local socket have no address and count as one client.
+    Anonymous clients on a local socket have no address and count as one client.
     """
-    if isinstance(principal, str):
-        # The prefix separates names from addresses, because a client may be named like an address.
+    if principal is not ANONYMOUS:
+        # The prefix separates names from addresses: a client's name may look like an address.
         return f"principal:{principal}"
     return "address:" if address is None else f"address:{network_of(address)}"
 
@@ -30,10 +30,10 @@ def client_key(principal: Principal, address: str | None) -> str:
 def connection_key(principal: Principal, transport: TransportContext, connection: object) -> str:
     """Return the key of a client on any transport.
 
-    Over a pipe, or in the same process, an anonymous client is its connection, because it cannot
-    open another one.
+    Over a pipe or in the same process, an anonymous client is identified by its connection, because
+    it cannot open further connections.
     """
-    if isinstance(principal, str) or transport.peer_address is not None:
+    if principal is not ANONYMOUS or transport.peer_address is not None:
         return client_key(principal, transport.peer_address)
     if transport.transport_type in _NETWORK:
         return client_key(principal, None)
@@ -44,10 +44,10 @@ def connection_key(principal: Principal, transport: TransportContext, connection
 def network_of(address: str) -> str:
     """Return the network that counts as one client: an IPv4 address, or the /64 of an IPv6 address.
 
-    The port is removed, because each connection has another one. Other texts (a name, a path) are
+    The port is removed, because it differs between connections. Anything else (a name, a path) is
     returned unchanged.
     """
-    # Imported here, because clients of pipes have no address.
+    # Imported here, because stdio clients have no address and do not need it.
     from ipaddress import IPv6Address, ip_address
 
     host, _, _ = address.rpartition(":")

@@ -1,14 +1,14 @@
 """Validation of values against JSON Schemas at bounded cost.
 
-A schema may come from another program, and so may the value. Two things make a validation
+Both the schema and the value may come from another program. Two features can make a validation
 expensive:
 
-* Regular expressions. They run on an engine that takes linear time. Such an engine has no
-  look-around and no backreferences; a pattern that needs them is ignored in a foreign schema, and
-  runs with a small backtracking limit in a schema that the author of the program wrote.
+* Regular expressions. They run on a linear-time engine, which does not support look-around and
+  backreferences. A pattern that needs them is ignored in a peer's schema, and runs with a small
+  backtracking limit in a schema of the program itself.
 * Paths. References and unions (`allOf`, `anyOf`, `oneOf`) can make the validator check one position
-  of a value many times, in the worst case exponentially often in the depth of the schema or of the
-  value. The number of paths is computed from the schema alone, before any value is validated.
+  of a value many times, in the worst case exponentially often with growing depth. The number of
+  paths is computed from the schema alone, before any value is validated.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from ...wire import to_json
 
 __all__ = ["SchemaValidator"]
 
-BACKTRACKING: Final = 1000  # maximum number of backtracking steps of a pattern with look-around
+BACKTRACKING: Final = 1000  # maximum number of backtracking steps for a pattern with look-around
 DEEPEST: Final = 256  # maximum nesting of a value, above which the validator itself refuses it
 EFFORT: Final = 500_000  # limit on nodes times levels when paths are counted
 TOO_MANY: Final = 1e12  # number of paths at which counting stops
@@ -38,12 +38,12 @@ class SchemaValidator:
     """Compiled JSON Schema.
 
     Raises (when created):
-        ValueError: The schema is invalid, too large or too complex. The message names the place and
-            the reason.
+        ValueError: The schema is invalid, too large or too complex. The message names the location
+            and the reason.
     """
 
     def __init__(self, schema: Any, *, foreign: bool = False) -> None:
-        """Compile a schema. `foreign` means that it comes from a peer, so its size is limited."""
+        """Compile a schema. `foreign` means that it comes from a peer; then its size is limited."""
         import jsonschema_rs
 
         if foreign and len(to_json(schema)) > SCHEMA_BYTES.value:
@@ -60,7 +60,7 @@ class SchemaValidator:
         if paths > SCHEMA_PATHS.value:
             SCHEMA_PATHS.hit()
             raise ValueError("the references of the schema lead to too many paths")
-        # maximum depth of a value whose problems are explained; computed on first use
+        # maximum depth at which a value's problems are explained; computed on first use
         self._deepest: int | None = None
         try:
             self._validator = _compile(schema, foreign)
@@ -79,13 +79,12 @@ class SchemaValidator:
             return False
 
     def errors(self, value: Any) -> list[Any] | None:
-        """Return the problems of a value, as `jsonschema_rs.ValidationError` objects.
+        """Return the problems found in a value, as `jsonschema_rs.ValidationError` objects.
 
-        None means that the value is invalid and that explaining it would cost too much, because the
-        value is large, or deep and has many paths.
+        None means that the value is invalid but too large to explain, or too deep for the number of
+        paths.
         """
-        # Decided first, because that is cheaper than listing the problems, and works for larger
-        # values.
+        # Validity is checked first: this is cheaper than listing problems, also for large values.
         if self.is_valid(value):
             return []
         if self._deepest is None:
@@ -150,7 +149,7 @@ def _without_patterns(schema: Any) -> Any:
             name: inner for name, inner in kept["patternProperties"].items() if _is_linear(name)
         }
         if len(kept["patternProperties"]) < len(named):
-            # Otherwise it would apply to the members that the removed patterns describe.
+            # Otherwise it would apply to the members that the removed patterns match.
             kept.pop("additionalProperties", None)
     return kept
 
@@ -168,7 +167,7 @@ def _is_linear(pattern: str) -> bool:
 def _extent(value: Any, deepest: int) -> tuple[int, int]:
     """Return the depth of nested arrays and objects, and the number of values in them.
 
-    Counting ends one level below `deepest`.
+    Counting stops one level below `deepest`.
     """
     level, size = [value], 1
     for depth in range(deepest + 1):
@@ -185,10 +184,10 @@ def _extent(value: Any, deepest: int) -> tuple[int, int]:
 
 
 class _Paths:
-    """Number of paths of a schema that lead to one position of a value.
+    """Counter for the paths through a schema that lead to one position in a value.
 
     Keywords apply to the value itself ("in place": `allOf`, `$ref`), to items of an array, or to
-    members of an object. Each keyword of the second kind reaches an item at most once, and all of
+    members of an object. Each keyword for items reaches an item at most once, and all of
     `properties` and `additionalProperties` together reach a member at most once.
     """
 
@@ -196,7 +195,7 @@ class _Paths:
         self.patterns = 0
         self._root = schema
         self._nodes: list[_Node] = []
-        self._numbers: dict[int, int] = {}  # numbers of nodes, by the identity of their schema
+        self._numbers: dict[int, int] = {}  # indexes of nodes, by the identity of their schema
         self._anchors: dict[str, Any] = {}
         # True if a reference cannot be resolved here; then paths cannot be counted.
         self.unknown = False
@@ -245,7 +244,7 @@ class _Paths:
         return max(8, min(DEEPEST, EFFORT // len(self._nodes)))
 
     def _step(self, before: list[float], skipped: frozenset[int]) -> list[float]:
-        """Return the paths to positions one level deeper, by node, from those of this level."""
+        """Return the number of paths to positions one level deeper, by node."""
         size = len(self._nodes)
         items: list[float | None] = [None] * size
         members: list[float | None] = [None] * size
@@ -254,7 +253,7 @@ class _Paths:
             known = table[at]
             if known is not None:
                 return known
-            table[at] = 0.0  # a cycle in place adds no paths
+            table[at] = 0.0  # a cycle of in-place keywords adds no paths
             node = self._nodes[at]
             total = 0.0
             for group in node.items if arrays else node.members:
@@ -309,7 +308,7 @@ class _Paths:
         return frozenset(found)
 
     def _add(self, schema: Any) -> int:
-        # Compared by identity, because equal schemas at different places have different paths.
+        # Compared by identity, because equal schemas in different positions have different paths.
         number = self._numbers.get(id(schema))
         if number is None:
             number = self._numbers[id(schema)] = len(self._nodes)
@@ -383,14 +382,14 @@ class _Paths:
                 if isinstance(schema.get(name), str):
                     self._anchors[schema[name]] = schema
             if not top and isinstance(schema.get("$id"), str):
-                # A nested `$id` changes the base of the references below it.
+                # A nested `$id` changes the base URI of the references below it.
                 self.unknown = True
             for one in schema.values():
                 self._collect_anchors(one, False)
 
 
 class _Node(Struct):
-    """Subschema, and the numbers of the subschemas that it applies."""
+    """A subschema, and the indexes of the subschemas that it applies."""
 
     schema: Any
     here: list[int] = []

@@ -1,4 +1,4 @@
-"""Explanation of validation errors, and conversion of strings that a schema wants as numbers."""
+"""Explanations of validation errors, and conversion of strings where a schema expects numbers."""
 
 import math
 import re
@@ -24,9 +24,9 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 class InvalidArguments(ValueError):
-    """Arguments that do not match their schema.
+    """Raised for arguments that do not match their schema.
 
-    `errors` contains the first problems, and the number of further ones.
+    `errors` contains the first problems and the number of further problems.
     """
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
@@ -36,7 +36,7 @@ class InvalidArguments(ValueError):
 
 
 def bounded(errors: Sequence[FieldError]) -> list[FieldError]:
-    """Return as many problems as fit into a response, each with a text of limited length."""
+    """Return as many problems as fit into a response, each with a shortened text."""
     shown = [
         FieldError(shortened(e.field), shortened(e.constraint, PROBLEM_TEXT.value), e.value)
         for e in errors[: PROBLEMS.value]
@@ -48,24 +48,25 @@ def bounded(errors: Sequence[FieldError]) -> list[FieldError]:
 
 
 class Checker(msgspec.Struct):
-    """Validator that lists the problems of a value, each with the field that it concerns."""
+    """Validator that lists the problems of a value, each with the name of the affected field."""
 
     schema: dict[str, Any]
-    root: str = "arguments"  # name of the value as a whole
+    root: str = "arguments"  # name of the whole value in problems
     foreign: bool = False  # the schema comes from a peer
     _validator: SchemaValidator | None = None
-    _members: dict[str, SchemaValidator | None] = {}  # validators of members, by name
+    # Validators of individual members, by member name.
+    _members: dict[str, SchemaValidator | None] = {}
 
     def problems(self, value: Any) -> list[FieldError]:
         return self._explain(value, self._errors(value))
 
     def coerce_strings(self, values: dict[str, Any]) -> list[FieldError]:
-        """Convert strings where the schema wants numbers or booleans, and return the remaining
+        """Convert strings where the schema expects numbers or booleans, and return the remaining
         problems.
 
         The values are changed in place.
         """
-        # A converted value may reveal further problems around it.
+        # A conversion may reveal further problems in the enclosing values.
         for _ in range(8):
             errors = self._errors(values)
             if not errors or not [error for error in errors if _mend(values, error)]:
@@ -73,7 +74,7 @@ class Checker(msgspec.Struct):
         return self._explain(values, errors)
 
     def compile(self) -> None:
-        """Compile the schema. Called on first use otherwise.
+        """Compile the schema. Otherwise it is compiled on first use.
 
         Raises:
             ValueError: The schema is invalid; the text says where and why.
@@ -115,13 +116,13 @@ class Checker(msgspec.Struct):
         return found[:COUNTED]
 
     def _fits(self, name: str, value: Any) -> bool:
-        """Return True if a member is valid, as far as that can be decided without the other
-        members.
+        """Return True if a member is valid,
+        as far as that can be decided without the other members.
         """
         if name not in self._members:
             kept = ("$defs", "definitions", "$schema")
             shared: dict[str, Any] = {key: self.schema[key] for key in kept if key in self.schema}
-            # A property that cannot be validated alone counts as valid.
+            # A property that cannot be validated separately counts as valid.
             try:
                 part = {**shared, "allOf": [self.schema["properties"][name]]}
                 self._members[name] = SchemaValidator(part, foreign=self.foreign)
@@ -144,8 +145,7 @@ class Checker(msgspec.Struct):
         if kind.name == "required":
             yield FieldError(".".join([*path, kind.property]), error.message)
         elif kind.name == "additionalProperties":
-            # The message names all properties; repeated for each of them it would grow
-            # quadratically.
+            # The message names all properties; repeating it for each would grow quadratically.
             for name in kind.unexpected:
                 yield FieldError(".".join([*path, name]), _unexpected(name))
         else:
@@ -162,9 +162,9 @@ UNKNOWN = "does not match; the value is too large or nested too deeply to locate
 
 
 def reasons(cause: BaseException, name: str = "", root: str = "arguments") -> list[FieldError]:
-    """Return the problems that an exception describes, by field for an exception of pydantic.
+    """Return the problems that an exception describes; a pydantic exception lists them by field.
 
-    `name` is the field that was decoded, `root` the name of the value as a whole.
+    `name` is the field that was decoded, `root` the name of the whole value.
     """
     # msgspec appends the path to its message.
     what, _, where = str(cause).partition(" - at `$")
@@ -180,7 +180,7 @@ def reasons(cause: BaseException, name: str = "", root: str = "arguments") -> li
 
 
 def _mend(values: Any, error: Any) -> bool:
-    """Replace a value that is invalid only because it is a string."""
+    """Convert a value that is invalid only because it is a string."""
     path, kind = error.instance_path, error.kind
     if kind.name in ("anyOf", "oneOf"):
         branches = [b for b in kind.context if b and all(_read(e) is not None for e in b)]
@@ -197,12 +197,12 @@ def _mend(values: Any, error: Any) -> bool:
 
 
 def _is_other(branch: list[Any], error: Any) -> bool:
-    """Return True if the value as a whole has another type than a branch of a union."""
+    """Return True if the whole value has a different type than this branch of a union."""
     return any(e.kind.name == "type" and e.instance_path == error.instance_path for e in branch)
 
 
 def _read(error: Any) -> Any:
-    """Return the number or boolean that a string contains, None if it contains none."""
+    """Return the number or boolean that a string contains; None for any other string."""
     text, kind = error.instance, error.kind
     if type(text) is not str:
         return None

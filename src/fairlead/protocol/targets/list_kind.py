@@ -1,4 +1,4 @@
-"""Lists of a server, and the members that identify their items."""
+"""The lists that a server offers, and the members that identify their items."""
 
 from enum import StrEnum
 from typing import Final
@@ -9,7 +9,7 @@ __all__ = ["ListKind"]
 
 
 class ListKind(StrEnum):
-    """Kind of list. The value is the member of the result that contains the items."""
+    """Kind of list. Its value is the name of the result member that contains the items."""
 
     TOOLS = "tools"
     PROMPTS = "prompts"
@@ -22,17 +22,17 @@ class ListKind(StrEnum):
 
     @property
     def key(self) -> str:
-        """Return the name of the member that identifies an item of the list."""
+        """Return the name of the member that identifies a list item."""
         return _KEYS.get(self, "name")
 
     @property
     def named(self) -> bool:
-        """Return True if items have merged names, False if their URIs identify them."""
+        """Return True if a gateway renames the items, False if their URIs identify them."""
         return self not in _KEYS
 
     @property
     def target_kind(self) -> TargetKind:
-        """Return the kind of `Target` for items that have merged names."""
+        """Return the `Target` kind for items that a gateway renames."""
         return _TARGETS[self]
 
 

@@ -1,4 +1,4 @@
-"""Spellings of names that servers may treat as equal."""
+"""Different spellings of a name that servers may treat as equal."""
 
 import re
 import unicodedata
@@ -19,12 +19,14 @@ __all__ = [
 ]
 
 MOST_MARKS: Final = 30  # consecutive marks
-# Not marks themselves, but they decompose into marks only.
+# Not combining marks themselves, but they decompose into marks only.
 _BECOME_MARKS: Final = frozenset("\u0f73\u0f75\u0f81\uff9e\uff9f")
 
 
 def nfkc(text: str) -> str | None:
-    """Return the compatibility form of a text; None if it has too many consecutive marks."""
+    """Return the compatibility form of a text;
+    None if it has too many consecutive combining marks.
+    """
     if text.isascii():
         return text
     if len(text) > MOST_MARKS and not all(_kept(text)):
@@ -33,7 +35,7 @@ def nfkc(text: str) -> str | None:
 
 
 def without_long_mark_runs(text: str) -> str:
-    """Return a text without the marks beyond the limit of consecutive ones."""
+    """Return a text without the combining marks that exceed the limit on consecutive marks."""
     if text.isascii() or len(text) <= MOST_MARKS:
         return text
     return "".join(compress(text, _kept(text)))
@@ -70,7 +72,7 @@ def normalize_name(name: str) -> str:
 
 
 def name_forms(name: str) -> tuple[str, ...] | None:
-    """Return the forms of a name, the name as sent first; None if they are unclear."""
+    """Return the forms of a name, starting with the name as sent; None if the name is unclear."""
     if _PLAIN_NAME.fullmatch(name) and len(name) <= TARGET_LENGTH.value:
         return (name,)
     if not is_short(name):
@@ -95,7 +97,7 @@ def _normal_form(name: str) -> str:
 
 
 class UnclearError(ValueError):
-    """Text that is not normalised, because that would take too long."""
+    """Raised for a text whose normalization would take too long."""
 
 
 def fold(text: str) -> str:
@@ -104,7 +106,7 @@ def fold(text: str) -> str:
     Raises:
         UnclearError: The text has too many combining marks in a row.
     """
-    # NFKC can produce characters that are removed in the next round.
+    # NFKC can produce characters that must be removed in another round.
     while True:
         folded = nfkc(_INVISIBLE.sub("", text))
         if folded is None:
@@ -116,7 +118,9 @@ def fold(text: str) -> str:
 
 
 def is_short(text: str) -> bool:
-    """Return True if a text is short enough to be examined; otherwise count a hit of the limit."""
+    """Return True if a text is short enough to be examined;
+    otherwise count the limit as reached.
+    """
     if len(text) > TARGET_LENGTH.value:
         TARGET_LENGTH.hit()
         return False

@@ -1,17 +1,20 @@
 """Tools, prompts and resources that a message names, in the forms that policies compare.
 
-One item has several names: the server's own name, the name in the merged list of a gateway, the
-name that a view displays. One name also has several spellings, and only the server knows which of
-them it treats as equal: `%65tc` and `etc`, `x/../etc`, another Unicode form. A policy that compares
-the text as sent can be evaded with another name or spelling, so every policy uses a `Target`:
+An item has several names: the server's own name, the name in a gateway's merged list, and the name
+displayed in a view. A name also has several spellings, such as `%65tc`, `x/../etc` or another
+Unicode form for `etc`, and each server decides which of them it treats as equal. A policy that
+compares the text as sent can be evaded with another name or spelling, so every policy uses a
+`Target`:
 
 * A *deny* applies if any form of any name matches a pattern, ignoring case.
-* An *allow* applies only if one of the names that the operator controls matches as sent, with its
-  case, and every form of it matches, too. An allow never covers more than the text as sent does.
+* An *allow* applies only if one of the names that the operator controls matches as sent, including
+its case, and every form of that name matches too. An allow never covers more than the text as sent
+does.
 
-Forms are readings that servers are known to make of a text (`name_forms.py`, `uri_forms.py`). If
-readings differ (a server may decode `%2f` before or after it resolves `..`), each of them is a
-form. A text with too many forms, a text that is too long, and a text with a malformed host are
+Forms are the ways in which servers are known to interpret a text (`name_forms.py`, `uri_forms.py`).
+If there are several interpretations (a server may decode `%2f` before or after it resolves `..`),
+each of them is a form. A text with too many forms, a text that is too long, and a text with a
+malformed host are
 unclear: every deny applies to them and no allow does.
 """
 
@@ -41,15 +44,16 @@ _CACHED: Final = 256  # maximum length of a name whose target is cached, in char
 
 
 class Target(Struct, frozen=True, dict=True):
-    """One item that a message names, with all names that policies may use for it."""
+    """An item that a message names, with all names that policies may use for it."""
 
     kind: TargetKind
-    own: str  # the server's own name, or the URI
-    displayed: str  # the name in the view of the client, or the URI
-    server: str | None = None  # name of the server, if it is known to be one of several
+    own: str  # the name or URI that the server uses itself
+    displayed: str  # the name or URI in the client's view
+    # Name of the server, if there are several servers and the name is known.
+    server: str | None = None
     merged: str | None = None  # the name in the merged list, before a view renames it
-    also: tuple[str, ...] = ()  # further names: the merged name in full, and other spellings
-    unclear: bool = False  # True if servers may read the message differently
+    also: tuple[str, ...] = ()  # further names: the full merged name, and other spellings
+    unclear: bool = False  # True if servers may interpret the message differently
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -61,7 +65,7 @@ class Target(Struct, frozen=True, dict=True):
     def granted_names(self) -> tuple[str, ...]:
         """Return the names that an allow may use: those that the operator controls.
 
-        The server chooses its own names, so behind a gateway an allow must not use them.
+        A server chooses its own names, so on a gateway an allow must not use them.
         """
         merged = self.own if self.merged is None else self.merged
         return (self.displayed,) if merged == self.displayed else (self.displayed, merged)
@@ -79,25 +83,27 @@ class Target(Struct, frozen=True, dict=True):
 
     @cached_property
     def key(self) -> tuple[str | None, TargetKind, str]:
-        """Return a value that is the same for every spelling of one item of one server."""
+        """Return a value that is the same for every spelling of the same item on the same
+        server.
+        """
         if self.kind == "resource":
             return self.server, self.kind, normalize_uri(self.own)
         return self.server, self.kind, normalize_name(self.own).casefold()
 
     def forms_of(self, name: str) -> tuple[str, ...] | None:
-        """Return the forms of one name of this target; None if they are unclear."""
+        """Return the forms of one of this target's names; None if they are unclear."""
         return uri_forms(name) if self.kind == "resource" else name_forms(name)
 
     def any_form(self, test: Callable[[str], bool]) -> bool:
-        """Return True if a test passes for any form of any name, or if the target is unclear
-        (deny).
+        """Return True if a test passes for any form of any name,
+        or if the target is unclear (deny).
         """
         forms = self.forms
         return forms is None or any(map(test, forms))
 
     def every_form(self, test: Callable[[str], bool], names: Iterable[str] | None = None) -> bool:
-        """Return True if a test passes for every form of a granted name, or of one of `names`
-        (allow).
+        """Return True if a test passes for every form of a granted name,
+        or of one of `names` (allow).
         """
         if self.unclear:
             return False
@@ -137,7 +143,7 @@ def targets_of(method: str, head: ParamsHead, params: Params) -> tuple[Target, .
     """Return the targets that a message names, as sent.
 
     A `completion/complete` names a prompt or a template, a `subscriptions/listen` names resources.
-    Params that servers may read differently yield an unclear target.
+    Params that servers may interpret differently yield an unclear target.
     """
     if method in NESTED:
         return _nested(method, params)
@@ -169,11 +175,11 @@ def _nested(method: str, params: Params) -> tuple[Target, ...]:
             found = tuple(_plain_target("resource", uri) for uri in uris)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return (_UNREADABLE,)
-    # Unusual URIs are limited to a tenth, because each has many forms.
+    # Only a tenth of the URIs may be unusual ones, because each of those has many forms.
     if len(found) > TARGETS.value or _odd(found) > TARGETS.value // 10:
         TARGETS.hit()
         return (*found[:1], _UNREADABLE)
-    # A relay forwards nested members unchanged, and a server may use the first of two equal names.
+    # Relays forward nested members unchanged, and a server may use the first of two equal names.
     return (*found, _UNREADABLE) if _repeats_a_member(params) else found
 
 
@@ -201,8 +207,7 @@ def _repeats_a_member(params: Raw) -> bool:
         inner = _MEMBERS.decode(params).get(name)
         if inner is None or memoryview(inner)[0] != _BRACE:
             continue
-        # Decoding keeps only the last of two members with the same name, so the encoded form is
-        # shorter.
+        # Decoding keeps only the last of two equal names, so the encoded form is shorter.
         once = msgspec.json.encode(_MEMBERS.decode(inner))
         if len(once) < len(msgspec.json.format(inner, indent=-1)):
             return True
@@ -225,7 +230,7 @@ def _remembered(kind: TargetKind, name: str) -> Target:
 
 
 class Patterns:
-    """Patterns (`*`, `?`, `[abc]`) for names and URIs."""
+    """Patterns (`*`, `?`, `[abc]`) that match names and URIs."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = tuple(dict.fromkeys(patterns))
@@ -241,7 +246,8 @@ class Patterns:
         return target.any_form(self._loose_uri if target.kind == "resource" else self._loose_name)
 
     def allow(self, target: Target, names: tuple[str, ...] | None = None) -> bool:
-        """Return True if a name of the target matches as sent, and every form of it matches, too.
+        """Return True if a name of the target matches as sent and every form of that name matches
+        too.
 
         `names` are the names to compare; by default all that the operator controls.
         """
@@ -290,14 +296,14 @@ _FIRST: Final = 0x100000
 
 
 def _matcher(patterns: Iterable[str], flags: int = 0) -> _Match:
-    # Sorted, because the order of a set of strings differs between processes.
+    # Sorted, because the iteration order of a set of strings differs between processes.
     chosen = sorted(set(patterns))
     match = re.compile("|".join(map(translate, chosen)), flags).match
     return lambda text: match(text) is not None
 
 
 def _loose_matcher(patterns: list[str]) -> _Match:
-    """Return a matcher that ignores case, also for characters with several other cases."""
+    """Return a matcher that ignores case, even for characters with several case variants."""
     match = _matcher([*patterns, *_rewritten(patterns, _caseless)], re.IGNORECASE)
     return lambda text: match(text) or (not text.isascii() and match(text.casefold()))
 
@@ -305,8 +311,8 @@ def _loose_matcher(patterns: list[str]) -> _Match:
 def _authority_matcher(patterns: Iterable[str]) -> _Match:
     """Return a matcher in which a wildcard in the authority does not match a path.
 
-    The end of the authority is marked in the pattern and in the text. Each has one mark, so that a
-    wildcard before it cannot match more than a part of the authority.
+    The end of the authority is marked once in the pattern and once in the text, so that a wildcard
+    before the mark cannot match beyond the authority.
     """
     marked, others = [], []
     for pattern in patterns:

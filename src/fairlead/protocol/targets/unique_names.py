@@ -1,10 +1,9 @@
 """Unique names for the tools and prompts of many servers: short, plain and stable.
 
-There are two policies. `assign_names` is for models: of several items with the same name, one keeps
-it. `merge_names` is for a gateway, whose servers do not trust each other: none keeps it.
-
-A name is never split again, because the names of servers and tools may contain the separator. The
-table that assigned the name has the server.
+There are two policies. `assign_names` is for models: if several items have the same name, one of
+them keeps it. `merge_names` is for a gateway, whose servers do not trust each other: no item keeps
+the shared name. The server of a name is looked up in the table that assigned the name. It is never
+derived from the name, because the names of servers and tools may contain the separator.
 """
 
 import hashlib
@@ -15,22 +14,23 @@ from typing import Final
 
 __all__ = ["Pair", "assign_names", "full_name", "may_belong_to", "merge_names", "tool_names"]
 
-MAX_NAME: Final = 64  # maximum length in characters that all model providers accept
-_TAIL: Final = 8  # number of hexadecimal digits of the first hash
-# Number of hexadecimal digits of the longest hash, which leaves half of the name readable.
+MAX_NAME: Final = 64  # maximum name length in characters that all model providers accept
+_TAIL: Final = 8  # number of hexadecimal digits in the shortest hash
+# Number of hexadecimal digits in the longest hash, which leaves half of the name readable.
 _LONGEST_TAIL: Final = 32
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
-Pair = tuple[str, str]  # a server, and its own name for a tool or prompt
+Pair = tuple[str, str]  # a server, and the name that it uses for a tool or prompt
 
 
 # Names for models
 
 
 def tool_names(server: str, tools: Iterable[str]) -> list[str]:
-    """Return `mcp_<server>_<tool>` for each tool: letters, digits, `_` and `-`, at most 64.
+    """Return `mcp_<server>_<tool>` for each tool: letters, digits, `_` and `-`, at most 64
+    characters.
 
-    If the name of a tool starts with that of its server, the prefix is not repeated.
+    If the name of a tool starts with the name of its server, the prefix is not repeated.
     """
     own = _plain(server)
     start, lower, length = f"mcp_{own}_", own.lower(), len(own)
@@ -49,9 +49,9 @@ def assign_names(
 ) -> dict[Pair, str]:
     """Return a unique name for each tool, independent of the order in which they were found.
 
-    Of several tools that want the same name, the one that needed no change keeps it; the others get
-    a hash of their real names as a suffix. A suffixed name never equals a `taken` one: a server
-    could predict it and receive the calls of another server.
+    If several tools would get the same name, the tool whose name needed no change keeps it; the
+    others get a hash of their real names as a suffix. A name with a suffix never equals a name in
+    `taken`; otherwise a server could predict it and receive calls meant for another server.
     """
     names: dict[Pair, str] = {}
     given: set[str] = set()
@@ -78,18 +78,17 @@ def merge_names(pairs: Iterable[Pair]) -> dict[Pair, str]:
     """Return `<server>_<name>` for each pair, at most 64 characters, all different.
 
     A name that is too long ends in a hash of the pair, and so do all names that would be equal: if
-    one of them kept the short name, a server could choose the name of a tool to receive the calls
-    of another server. The order of the pairs does not matter.
+    one of them kept the short name, a server could name a tool so that it receives calls meant for
+    another server. The order of the pairs does not matter.
     """
     names = {pair: full_name(*pair) for pair in pairs}
     tails = dict.fromkeys(names, 0)
     again = [pair for pair, name in names.items() if len(name) > MAX_NAME] or _rivals(names)
     while again:
         for pair in again:
-            # If a server predicted the suffix and used it as a name, the suffix is replaced by a
-            # longer one.
+            # If a server already uses the predicted name for another tool, a longer suffix is used.
             tails[pair] = min(tails[pair] * 2 or _TAIL, _LONGEST_TAIL)
-            # The length of the server's name makes the text different for any two pairs.
+            # The text includes the length of the server's name, so it differs for any two pairs.
             text = f"{len(pair[0])} {pair[0]}{pair[1]}"
             names[pair] = _with_tail(full_name(*pair), text, tails[pair])
         again = _rivals(names)
@@ -108,7 +107,7 @@ def may_belong_to(server: str, merged: str) -> bool:
 
 
 def _rivals(names: dict[Pair, str]) -> list[Pair]:
-    """Return all pairs whose merged name is not unique."""
+    """Return all pairs whose merged names are not unique."""
     if len(set(names.values())) == len(names):
         return []
     by_name: dict[str, list[Pair]] = {}
@@ -118,7 +117,7 @@ def _rivals(names: dict[Pair, str]) -> list[Pair]:
 
 
 def _plain(text: str) -> str:
-    # A cheap test that is true for most names.
+    # A cheap check that is true for most names.
     if not (text.isascii() and text.isidentifier()):
         text = _OTHERS.sub("_", text)
     return text.strip("_") or "_"
@@ -128,6 +127,6 @@ _plain_server = lru_cache(maxsize=1024)(_plain)
 
 
 def _with_tail(name: str, text: str, digits: int = _TAIL) -> str:
-    """Return a name of limited length that ends with the hash of a text."""
+    """Return a name of limited length that ends with a text's hash."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{name[: MAX_NAME - digits - 1]}_{digest[:digits]}"

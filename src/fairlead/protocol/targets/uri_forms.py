@@ -1,4 +1,4 @@
-"""Spellings of URIs that servers may treat as equal.
+"""Different spellings of a URI that servers may treat as equal.
 
 A server may decode `%65tc`, resolve `x/../etc`, fold Unicode forms, or do none of this, in any
 order. Each result is a form of the URI.
@@ -25,13 +25,13 @@ _WILDCARD: Final = re.compile("[\U00100000-\U0010ffff]")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 # IDNA 2003 maps these two letters (sharp s, final sigma) to others; IDNA 2008 keeps them
 _DEVIATING: Final = re.compile("[\xdf\u03c2]")
-_LABEL: Final = 63  # maximum number of characters of a label in the DNS
-_HOST: Final = 253
-_HIGHEST_PORT: Final = 65535
+_LABEL: Final = 63  # maximum length of a DNS label, in characters
+_HOST: Final = 253  # maximum number of characters of a host name
+_HIGHEST_PORT: Final = 65535  # highest port number
 
 
 def place_forms(place: str, default_port: str) -> tuple[str, ...] | None:
-    """Return the forms of a host with a port, the usual one first; None if it is malformed."""
+    """Return the forms of a host with a port, most common first; None if it is malformed."""
     place = place.lower()
     found = _PORT.fullmatch(place)
     assert found is not None  # the pattern matches any text
@@ -52,12 +52,12 @@ def plain_port(digits: str | None, default: str = "") -> str:
 
 
 def without_final_dot(host: str) -> str:
-    """Return a host without the dot of a full name; two dots may mean a parent folder."""
+    """Return a host without the trailing dot of a full name; two dots may mean a parent folder."""
     return host[:-1] if host.endswith(".") and not host.endswith("..") else host
 
 
 def host_forms(host: str) -> tuple[str, ...] | None:
-    """Return the forms of a host in lower case, the usual one first; None if it is malformed."""
+    """Return the forms of a host in lower case, most common first; None if it is malformed."""
     if host.startswith("[") and host.endswith("]"):
         return _ipv6_forms(host[1:-1])
     if len(host) > _HOST:
@@ -65,7 +65,7 @@ def host_forms(host: str) -> tuple[str, ...] | None:
     labels = without_final_dot(host.translate(_DOTS)).split(".")
     several = [_label_forms(label) for label in labels]
     found: dict[str, None] = {}
-    # The first form of each label, then the second, and so on: the product of all may be large.
+    # The first forms of all labels, then the second forms: all combinations may be too many.
     for number in range(max(map(len, several))):
         name = ".".join(forms[min(number, len(forms) - 1)] for forms in several if forms)
         found.update(dict.fromkeys(_named(name)))
@@ -75,7 +75,9 @@ def host_forms(host: str) -> tuple[str, ...] | None:
 
 
 def _named(name: str) -> Iterator[str]:
-    """Yield a name, or the addresses that it means as a number; an empty text if malformed."""
+    """Yield a host name, or the IPv4 addresses that a numeric host means;
+    an empty string if malformed.
+    """
     name = without_final_dot(name)
     if not _NUMBER.fullmatch(name.rpartition(".")[2]):
         yield name
@@ -89,7 +91,9 @@ def _named(name: str) -> Iterator[str]:
 
 
 def _ipv4(parts: list[str], *, octal: bool) -> str:
-    """Return the IPv4 address of one to four numbers, read like `inet_aton`; empty if malformed."""
+    """Return the IPv4 address written as one to four numbers, as `inet_aton` does;
+    empty if malformed.
+    """
     if len(parts) > 4 or not all(_NUMBER.fullmatch(part) and len(part) <= 64 for part in parts):
         return ""
     try:
@@ -125,7 +129,7 @@ def _ipv6_forms(text: str) -> tuple[str, ...] | None:
 
 
 def _label_forms(label: str) -> tuple[str, ...]:
-    """Return a label in ASCII and Unicode, by IDNA 2003 first; empty if malformed."""
+    """Return a label in ASCII and Unicode, with IDNA 2003 first; empty if malformed."""
     if label.isascii() and not label.startswith("xn--"):
         return (label,)
     if len(label) > _LABEL:
@@ -155,7 +159,7 @@ _PARTS: Final = re.compile(
 _START: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?")
 _SEGMENT: Final = r"""[\w~!$&'()*+,;=:@{}|^"<>`\[\]-]+(?:\.+[\w~!$&'()*+,;=:@{}|^"<>`\[\]-]+)*"""
 _FILE_SEGMENT: Final = _SEGMENT.replace("$", "").replace("|", "")
-# A URI with a single form, which decoding, resolving and changes of case leave unchanged.
+# A URI with a single form: it does not change by decoding, resolving or changes of case.
 _PLAIN_URI: Final = re.compile(
     rf"file://(?:/{_FILE_SEGMENT})*"
     rf"|(?:https?|wss?|ftp)://(?!xn--|[^/]*\.xn--)(?:[a-z0-9-]+\.)*[a-z][a-z0-9-]*"
@@ -189,8 +193,8 @@ def normalize_uri(uri: str) -> str:
 
     Escapes are decoded, also nested ones; `..`, `.`, double slashes and backslashes are resolved;
     scheme and host are in lower case, without user, default port and a local host of `file:`; names
-    are folded as by `normalize_name`. Query and fragment stay. A URI that is too long, or escaped
-    too often, is returned unchanged.
+    are folded as in `normalize_name`. Query and fragment are kept. A URI that is too long, or
+    escaped too often, is returned unchanged.
     """
     if len(uri) <= _CACHED:
         return _normal_uri(uri)
@@ -198,7 +202,7 @@ def normalize_uri(uri: str) -> str:
 
 
 def uri_forms(uri: str) -> tuple[str, ...] | None:
-    """Return the readings of a URI, the URI as sent first; None if there are too many."""
+    """Return the forms of a URI, starting with the URI as sent; None if there are too many."""
     return _short_uri_forms(uri) if len(uri) <= _CACHED else _all_forms(uri)
 
 
@@ -223,8 +227,7 @@ def _read_normal(uri: str) -> str | None:
     if _PLAIN_URI.fullmatch(uri):
         return uri
     text = uri
-    # Decoding can reveal further escapes and segments, so the steps are repeated until nothing
-    # changes.
+    # Decoding can reveal further escapes and segments, so the steps repeat until nothing changes.
     for _ in range(_ROUNDS):
         before = text
         text = _windows(_folded(_decoded(text)).replace("\\", "/"))
@@ -250,8 +253,7 @@ def _read_forms(uri: str) -> tuple[str, ...] | None:
     forms, left = {uri: None}, TARGET_FORMS.value
     queue, seen = [uri], {uri}
     for text in queue:
-        # Each form counts as at least `_CACHED` characters, so that many short ones reach the
-        # limit, too.
+        # Each form counts as at least `_CACHED` characters, which limits many short forms too.
         left -= max(len(text), _CACHED)
         if left < 0:
             TARGET_FORMS.hit()
@@ -272,8 +274,8 @@ def _read_forms(uri: str) -> tuple[str, ...] | None:
 
 
 def _readings(text: str) -> Iterator[str]:
-    """Yield the results of single steps of reading a URI, each of which only some servers take."""
-    # With scheme and host in their normal form.
+    """Yield the results of single interpretation steps, each of which only some servers perform."""
+    # Scheme and host in their normal forms.
     yield text
     if "%" in text:
         yield _decoded(text, once=True)
@@ -291,7 +293,7 @@ def _readings(text: str) -> Iterator[str]:
     if folded != visible:
         yield folded
     if "\x00" in text:
-        # A server in C ends the text at the first NUL.
+        # A server written in C ends the text at the first NUL.
         yield text[: text.index("\x00")]
     windows = _windows(text)
     if windows != text:
@@ -311,7 +313,7 @@ def _readings(text: str) -> Iterator[str]:
 
 
 def _decoded(text: str, *, once: bool = False) -> str:
-    """Decode escapes, and escapes of percent signs unless `once` is set."""
+    """Decode escapes; unless `once` is set, also escapes that result from decoding."""
     # Imported here: the module is slow to load, and most servers do not need it.
     from urllib.parse import unquote
 
@@ -325,7 +327,7 @@ def _visible(text: str) -> str:
 
 
 def _folded(text: str) -> str:
-    """Fold characters, and remove dots and spaces after a name as Windows does."""
+    """Fold characters, and remove dots and spaces at the end of a name as Windows does."""
     folded = _visible(text)
     if " " not in folded and "." not in folded:
         return folded
@@ -341,7 +343,7 @@ def _trimmed(segment: str) -> str:
 
 
 def _windows(text: str) -> str:
-    """Return a file URI without the parts that Windows treats as another spelling of its path."""
+    """Return a file URI without Windows-specific variations in the spelling of its path."""
     if text[:5].lower() != "file:":
         return text
     return _STREAM.sub("", _DRIVE.sub(r"\1:", _DEVICE.sub("file:///", text)))
@@ -379,9 +381,10 @@ def _resolved(text: str, *, collapse: bool, whole: bool = False) -> str:
 
 
 def _located(text: str) -> tuple[str, ...]:
-    """Return a URI with scheme and host in their normal forms, the usual one first.
+    """Return the variants of a URI whose scheme and host are in normal form, most common first.
 
-    For `file:`, these are all possible meanings. A malformed host gives none.
+    For `file:`, these are all possible meanings of its host. The list is empty if the host is
+    malformed.
     """
     found = _PARTS.match(text)
     assert found is not None  # the pattern matches any text
@@ -393,10 +396,10 @@ def _located(text: str) -> tuple[str, ...]:
         return (scheme + path + rest,)
     given = (authority or "//")[2:]
     host = given.rpartition("@")[2]
-    # Other hosts may contain a part of the path, still escaped.
+    # Other hosts may contain an escaped part of the path.
     if _PLAIN_HOST.fullmatch(host):
         host = _host(host.lower())
-    # The user may contain a part of the path as well.
+    # The user name may contain part of the path.
     kept = (f"{scheme}//{given}{path}{rest}",) if _may_hide_a_path(given) else ()
     if scheme != "file:":
         return f"{scheme}//{host}{path}{rest}", *kept
@@ -406,17 +409,17 @@ def _located(text: str) -> tuple[str, ...]:
         return here, *kept
     if _DRIVE_HOST.fullmatch(given):
         kept = (f"file:///{given[0]}:{path}{rest}",)
-    # Many servers ignore the host of a file, or treat it as the first folder.
+    # Many servers ignore the host of a file URI, or treat it as the first folder.
     return f"file://{host}{path}{rest}", here, f"file:///{host}{path}{rest}", *kept
 
 
 def _located_at_host(scheme: str, behind: str) -> tuple[str, ...]:
-    """Return the forms of a URI whose scheme always has a host, after any number of slashes."""
+    """Return the forms of a URI whose scheme requires a host, after any number of slashes."""
     found = _PARTS.match("//" + behind.lstrip("/\\"))
     assert found is not None  # the pattern matches any text
     given, rest = found[2][2:], (found[3] or "/") + (found[4] or "") + (found[5] or "")
     place = given.rpartition("@")[2]
-    # Another reading of this text has another host.
+    # Under another interpretation this text has a different host.
     if "\\" in place or _decoded(place) != place:
         places: tuple[str, ...] | None = (place,)
     else:
@@ -434,7 +437,9 @@ def _may_hide_a_path(authority: str) -> bool:
 
 
 def _host(host: str) -> str:
-    """Return a host of any scheme without an empty port and without the dot of a full name."""
+    """Return the host of any scheme without an empty port and without the trailing dot of a full
+    name.
+    """
     while True:
         found = _HOST_PORT.fullmatch(host)
         assert found is not None  # the pattern matches any text

@@ -1,7 +1,7 @@
 """Types that all features share, and decoding of values from peers.
 
-`decode` reads a value of a peer and `decode_items` a list of them. Decoders are built on first use,
-and one invalid item does not affect the others.
+`decode` reads a value sent by a peer, and `decode_items` a list of values. Decoders are built on
+first use. An invalid item of a list does not affect the others.
 """
 
 import types
@@ -29,14 +29,14 @@ __all__ = [
     "encode",
 ]
 
-# Member in the schema of a tool's argument that names the HTTP header for its value.
+# Member in a tool argument's schema that names the HTTP header for its value.
 HEADER_ANNOTATION: Final = "x-mcp-header"
 
 T = TypeVar("T")
 
 
 class Icon(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Picture that a host may display next to a name."""
+    """Icon that a host may display next to a name."""
 
     src: str
     mime_type: str | UnsetType = UNSET
@@ -45,7 +45,7 @@ class Icon(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Annotations(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Hints on the audience of a piece of content, and on its importance."""
+    """Hints about the audience and importance of content."""
 
     audience: list[str] | UnsetType = UNSET  # "user", "assistant" or both
     priority: int | float | UnsetType = UNSET  # importance, from 0 to 1
@@ -77,8 +77,9 @@ def decoder(type_: type[T]) -> Decoder[T]:
 def decode(raw: Raw | bytes, type_: type[T]) -> T:
     """Decode a value from a peer.
 
-    Many peers write `null` for an optional member that they should leave out. If the member cannot
-    be null, this is read as absent. Only values that fail to decode at first are examined for it.
+    Many peers write `null` for an optional member that they should leave out. Such a null is
+    treated as an absent member, unless the member may be null. Values are examined for nulls only
+    if decoding fails.
 
     Raises:
         msgspec.DecodeError: The bytes are not JSON, or (`ValidationError`) not of that type.
@@ -88,13 +89,13 @@ def decode(raw: Raw | bytes, type_: type[T]) -> T:
             return decoder(type_).decode(raw)
         except msgspec.ValidationError as misfit:
             return _mend(raw, type_, misfit)
-    # Invalid UTF-8 and too deep nesting inside a `Raw` are found only when it is decoded.
+    # Invalid UTF-8 and excessive nesting inside a `Raw` are found only when it is decoded.
     except (UnicodeDecodeError, RecursionError) as exc:
         raise msgspec.DecodeError(str(exc)) from exc
 
 
 def decode_or_raise(raw: Raw | bytes, type_: type[T], what: str) -> T:
-    """Decode a value like `decode`, but raise a protocol error that calls the value `what`.
+    """Decode a value like `decode`, but raise an error in which `what` names the value.
 
     Raises:
         RemoteProtocolError: The value is not JSON, or not of that type.
@@ -106,7 +107,7 @@ def decode_or_raise(raw: Raw | bytes, type_: type[T], what: str) -> T:
 
 
 def decode_items(items: Iterable[Raw], type_: type[T]) -> tuple[list[T], list[BadItem]]:
-    """Decode a list of a peer item by item, and return the valid and the invalid items."""
+    """Decode a list from a peer item by item, and return the valid and the invalid items."""
     good: list[T] = []
     bad: list[BadItem] = []
     for index, item in enumerate(items):
@@ -134,13 +135,12 @@ def _mend(raw: Raw | bytes, type_: type[T], misfit: msgspec.ValidationError) -> 
     try:
         return decoder(type_).decode(mended)
     except msgspec.ValidationError:
-        # The first error describes the text of the peer; the second one would describe the changed
-        # text.
+        # The first error describes the peer's text; the second would describe the changed text.
         raise misfit from None
 
 
 def _without_nulls(raw: Raw | bytes, type_: Any) -> Raw | bytes:
-    """Return the JSON without nulls of members that cannot be null; `raw` if it has none."""
+    """Return the JSON without nulls of members that cannot be null; `raw` itself if it has none."""
     options = get_args(type_) if isinstance(type_, types.UnionType) else (type_,)
     structs = [
         option for option in options if isinstance(option, type) and issubclass(option, Struct)

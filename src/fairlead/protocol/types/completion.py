@@ -33,20 +33,20 @@ Reference: TypeAlias = PromptReference | ResourceReference
 
 
 class CompletionArgument(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Argument at the cursor, with the text typed so far."""
+    """The argument to complete, with the text typed so far."""
 
     name: str
     value: str
 
 
 class CompletionContext(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Arguments that are already filled in (from 2025-06-18)."""
+    """Arguments whose values are already known (from 2025-06-18)."""
 
     arguments: dict[str, str] | UnsetType = UNSET
 
 
 class CompleteParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Params of a request for suggestions for one argument."""
+    """Params of a request for completions of one argument."""
 
     ref: Reference
     argument: CompletionArgument
@@ -55,7 +55,7 @@ class CompleteParams(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Completion(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Suggestions, the best first: at most 100 of `total`."""
+    """Suggestions, best first: at most 100 of `total`."""
 
     values: list[str]
     total: int | UnsetType = UNSET
@@ -63,7 +63,7 @@ class Completion(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CompleteResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Result with the suggestions of a server."""
+    """Result that contains a server's suggestions."""
 
     completion: Completion
     result_type: str | UnsetType = UNSET

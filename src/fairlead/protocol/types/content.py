@@ -1,7 +1,7 @@
 """Content blocks of messages and tool results.
 
 Lists of blocks are kept as `list[Raw]` and decoded one at a time with `decode_content`, so that a
-type of a later revision is preserved and does not affect other blocks.
+block whose type is unknown is preserved and does not affect other blocks.
 """
 
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class _Block(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"):
-    """Base class with the encoding options of all blocks."""
+    """Base class that sets the encoding options of all blocks."""
 
 
 class TextContent(_Block, frozen=True, kw_only=True, tag="text"):
@@ -61,7 +61,9 @@ class AudioContent(_Block, frozen=True, kw_only=True, tag="audio"):
 
 
 class ResourceLink(_Block, frozen=True, kw_only=True, tag="resource_link"):
-    """Link to a resource that can be read later (from 2025-06-18), listed or not."""
+    """Link to a resource that can be read later (from 2025-06-18);
+    the resource need not be listed.
+    """
 
     type: ClassVar[Literal["resource_link"]] = "resource_link"
     uri: str
@@ -95,7 +97,7 @@ class EmbeddedResource(_Block, frozen=True, kw_only=True, tag="resource"):
 
 
 class ToolUseContent(_Block, frozen=True, kw_only=True, tag="tool_use"):
-    """Call of a tool that a model requests, in sampling (from 2025-11-25)."""
+    """Tool call that a model requests during sampling (from 2025-11-25)."""
 
     type: ClassVar[Literal["tool_use"]] = "tool_use"
     id: str
@@ -105,7 +107,7 @@ class ToolUseContent(_Block, frozen=True, kw_only=True, tag="tool_use"):
 
 
 class ToolResultContent(_Block, frozen=True, kw_only=True, tag="tool_result"):
-    """Result of a tool that a model called, in sampling (from 2025-11-25)."""
+    """Result of a tool call that a model requested during sampling (from 2025-11-25)."""
 
     type: ClassVar[Literal["tool_result"]] = "tool_result"
     tool_use_id: str

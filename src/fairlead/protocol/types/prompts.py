@@ -1,4 +1,4 @@
-"""Prompts: messages that a server prepares and a user selects."""
+"""Prompts: message templates that a server provides and a user selects."""
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 

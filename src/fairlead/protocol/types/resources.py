@@ -1,4 +1,4 @@
-"""Resources: data of a server that a host can read."""
+"""Resources: a server's data that a host can read."""
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
@@ -15,7 +15,7 @@ class Resource(Struct, frozen=True, kw_only=True, rename="camel"):
     title: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
     mime_type: str | UnsetType = UNSET
-    size: int | UnsetType = UNSET  # bytes, before any encoding
+    size: int | UnsetType = UNSET  # size in bytes, before any encoding
     annotations: Annotations | UnsetType = UNSET
     icons: list[Icon] | UnsetType = UNSET
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")

@@ -1,4 +1,4 @@
-"""Tools: functions of a server that a model can call."""
+"""Tools: a server's functions that a model can call."""
 
 from typing import Literal, TypeAlias
 
@@ -12,7 +12,7 @@ TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
 
 
 class ToolAnnotations(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Claims of a server about a tool (from 2025-03-26); trust them as you trust the server."""
+    """A server's claims about a tool (from 2025-03-26); trust them only as far as the server."""
 
     title: str | UnsetType = UNSET
     read_only_hint: bool | UnsetType = UNSET  # absent: the tool may change data
@@ -28,7 +28,7 @@ class ToolExecution(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Tool(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Function of a server that a model can call."""
+    """Tool definition: a function that a model can call."""
 
     name: str
     input_schema: Raw  # JSON Schema; kept as bytes, so that no keyword is lost
@@ -42,10 +42,10 @@ class Tool(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CallToolResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Result of a tool; `is_error` is set if the tool failed."""
+    """Result of a tool call; `is_error` is set if the tool failed."""
 
     content: list[Raw]
-    structured_content: Raw | UnsetType = UNSET  # since 2026-07-28 `null` is a value of its own
+    structured_content: Raw | UnsetType = UNSET  # since 2026-07-28, `null` is a valid value
     is_error: bool | UnsetType = UNSET
     result_type: str | UnsetType = UNSET
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")

@@ -13,7 +13,7 @@ __all__ = ["UriTemplate"]
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 _NAME = re.compile(r"(?:\w|%[0-9A-Fa-f]{2})+(?:\.(?:\w|%[0-9A-Fa-f]{2})+)*")
-_ENDS = "/?#"  # delimiters; the value of a simple variable contains them only as escapes
+_ENDS = "/?#"  # Delimiters: the value of a simple variable contains them only as escapes.
 _JOINTS = 3  # A template with this many variables of ambiguous length is refused.
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
 _NOT_IN_URIS = re.compile(r"[^A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
@@ -81,7 +81,7 @@ class UriTemplate:
         )
         literal = sum(len(part) for part in self._parts if isinstance(part, str))
         wild = sum(part[0].reserved for part in self._parts if not isinstance(part, str))
-        # A template with more literal text is more specific, so the largest tuple wins.
+        # The largest tuple wins, because a template with more literal text is more specific.
         self.specificity = (literal, -wild, -len(names))
         if self._joints() >= _JOINTS:
             raise ValueError(f"{text!r} must separate its variables by delimiters")
@@ -93,14 +93,14 @@ class UriTemplate:
     def match(self, uri: str) -> dict[str, str] | None:
         """Return the values of the variables in this URI, or None if it does not match.
 
-        Parameters of a query may be in any order and may be missing. Characters of the template
-        that a URI cannot contain, such as `ü`, match unchanged and as escapes.
+        Query parameters may be in any order and may be missing. Template characters that a URI
+        cannot contain, such as `ü`, match both unescaped and escaped.
         """
         if self._has_spellings:
             if not _fits(uri):
                 return None
             uri = _normalized_uri(uri)
-        # A cheap test that rejects most URIs.
+        # A cheap check that rejects most URIs.
         if not (uri.startswith(self._start) and uri.endswith(self._end)):
             return None
         if not self._has_spellings and not _fits(uri):
@@ -130,7 +130,9 @@ class UriTemplate:
             self._parts.append(text)
 
     def _joints(self) -> int:
-        """Return the number of variables whose end is ambiguous: no delimiter follows them."""
+        """Return the number of variables whose end is ambiguous because no delimiter follows
+        them.
+        """
         joints = 0
         for part, following in zip(self._parts, [*self._parts[1:], ""], strict=True):
             if isinstance(part, str) or part[0].named:
@@ -142,7 +144,7 @@ class UriTemplate:
 
 
 def _steps(index: int, part: str | tuple[_Operator, tuple[str, ...]]) -> list[TemplateStep]:
-    """Return the steps that match one part of a template."""
+    """Return the matching steps for one part of a template."""
     if isinstance(part, str):
         return [_normalized(part)]
     operator, names = part
@@ -182,7 +184,7 @@ _normalized_uri = lru_cache(maxsize=4)(_normalized)
 
 
 def _query(index: int) -> str:
-    """Return the key of the query of a part, which cannot be the name of a variable."""
+    """Return the query key of a template part, in a form that cannot be a variable's name."""
     return f"{{{index}}}"
 
 

@@ -1,10 +1,10 @@
 """Matching of URIs against the parts of a template in linear time.
 
-For adjacent variables the end of one and the start of the next are ambiguous, and a regular
-expression tries all combinations. This module first computes the positions at which the rest of the
-template can match, from the end to the start, as the bits of one integer for each part. Each
-variable then takes as much as it can in a single pass. The cost is the length of the template times
-that of the URI divided by the bits of a machine word, whatever either contains.
+Between adjacent variables, it is ambiguous where the first ends and the second starts, and a
+regular expression tries all combinations. This module first computes the positions at which the
+rest of the template can match, from the end to the start, as the bits of one integer for each part.
+A single pass then assigns as many characters as possible to each variable. The cost is always the
+length of the template times the length of the URI, divided by the number of bits in a machine word.
 """
 
 from collections.abc import Sequence
@@ -31,13 +31,16 @@ class OptionalVariable(Struct, frozen=True):
     without: str
 
 
-_FEW = 8  # number of positions up to which it is faster to find them one by one
+_FEW = 8  # up to this number of positions, finding them one by one is faster
 
-TemplateStep: TypeAlias = str | TemplateVariable | OptionalVariable  # a string matches itself
+# A literal: the string matches itself.
+TemplateStep: TypeAlias = str | TemplateVariable | OptionalVariable
 
 
 def match_steps(steps: Sequence[TemplateStep], uri: str) -> dict[str, str] | None:
-    """Return the text of each variable, the first ones as long as possible; None for no match."""
+    """Return the text of each variable, earlier ones as long as possible;
+    None if nothing matches.
+    """
     text = _text(uri)
     # Bit q of rests[i]: the steps from i on can match the last q characters.
     rests = [1]
@@ -62,14 +65,14 @@ def match_steps(steps: Sequence[TemplateStep], uri: str) -> dict[str, str] | Non
 
 @lru_cache(maxsize=4)
 def _text(uri: str) -> "_Text":
-    """Return the same object for all templates that one URI is compared with."""
+    """Return a cached object, so that all templates compared with one URI share it."""
     return _Text(uri)
 
 
 class _Text:
-    """URI with the positions of its characters, counted from the end, as the bits of integers.
+    """A URI with sets of character positions, counted from the end and stored as bits of integers.
 
-    Bit q of a set of characters means the character that has q characters after it.
+    Bit q represents the character that has q characters after it.
     """
 
     def __init__(self, text: str) -> None:
@@ -79,8 +82,8 @@ class _Text:
         self._all = (1 << len(text)) - 1
 
     def before(self, step: TemplateStep, rests: int) -> int:
-        """Return how many characters may be left before a step, given those that may be left after
-        it.
+        """Return how many characters may remain before a step,
+        given how many may remain after it.
         """
         if isinstance(step, str):
             return (rests & self._find(step)) << len(step)
@@ -90,7 +93,7 @@ class _Text:
         return rests | (((rests | several) & self._place(step.first)) << 1)
 
     def end(self, step: TemplateVariable | OptionalVariable, at: int, rests: int) -> int:
-        """Return the end of a step that starts at `at`: the last one that `rests` allows."""
+        """Return the last end position that `rests` allows for a step that starts at `at`."""
         text, begin = self._text, at
         if isinstance(step, OptionalVariable):
             if not text.startswith(step.first, at):
@@ -102,14 +105,14 @@ class _Text:
         if not nearest:
             return at
         end = limit - ((nearest & -nearest).bit_length() - 1)
-        # An optional step matches the empty text if the rest cannot match otherwise.
+        # An optional step matches the empty text if the remaining steps cannot match otherwise.
         return end if end >= begin else at
 
     def _run(self, without: str, rests: int) -> int:
-        """Return the ends of runs of allowed characters that lead to one of `rests`.
+        """Return the positions from which a run of allowed characters leads to one of `rests`.
 
-        Adding the first characters of runs to all allowed ones carries to the ends of the runs (as
-        in Myers' algorithm for approximate matching).
+        Adding the bits where runs start to the bits of all allowed characters carries to the ends
+        of the runs (as in Myers' algorithm for approximate matching).
         """
         allowed = self._all & ~self._barred(without)
         first = rests & allowed
@@ -132,8 +135,7 @@ class _Text:
         while at >= 0 and places < _FEW:
             bits |= 1 << (len(text) - at - len(literal))
             at, places = text.find(literal, at + 1), places + 1
-        # More than a few occurrences: intersecting the positions of the characters takes linear
-        # time.
+        # With many occurrences, intersecting the characters' positions takes linear time.
         if at < 0:
             return bits
         bits = self._all
@@ -153,8 +155,7 @@ class _Text:
                     left -= len(part) + 1
                     bits |= 1 << left
             else:
-                # Parsing a text of bits is faster than setting many bits of a long integer one by
-                # one.
+                # Parsing a string of bits is faster than setting many bits one by one.
                 marks = "1".join("0" * len(part) for part in self._text.split(character))
                 bits = int(marks or "0", 2)
             self._places[character] = bits

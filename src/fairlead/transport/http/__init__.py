@@ -1,1 +1,1 @@
-"""MCP over HTTP, both ends and both eras."""
+"""MCP over HTTP: client and server side, for both eras."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from ...errors import ChannelClosed, ConnectFailed
 from ...limits import STDERR_LINES
@@ -25,45 +25,22 @@ from ...wire import MAX_MESSAGE
 from ..channel import Deliver
 from ..line_channel import LineChannel, ReadPipeProtocol, WritePipeProtocol
 from . import orphan_reaper as reaper
+from .child_environment import InheritEnv, child_environment
 from .descriptor_limit import restore_descriptor_limit
 from .own_stdio import widen_pipe
 from .pipes import connect_reading, connect_writing, descriptor_of, detach_descriptor
 from .start_error import start_error
 
-__all__ = ["InheritEnv", "ProcessChannel", "child_environment", "spawn"]
-
-InheritEnv = Literal["all", "safe"] | Sequence[str]
+__all__ = ["CLOSE_TIME", "ProcessChannel", "kill_child_processes", "spawn"]
 
 STDIN_GRACE = 2.0  # seconds for a server to exit after its stdin was closed
 TERM_GRACE = 1.0  # seconds for a server to exit after SIGTERM to its group
 KILL_GRACE = 0.5  # seconds for a server to exit after SIGKILL
+CLOSE_TIME = STDIN_GRACE + TERM_GRACE + KILL_GRACE  # seconds to stop a server that does not exit
 REAP_TIME = 0.1  # seconds for which `_collect` blocks until a killed process is reaped
 LAST_ANSWERS = 1.0  # seconds in which a server that closed its stdin may still respond
 
 log = logging.getLogger("fairlead.process")
-
-_SAFE = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TMPDIR"}
-_SAFE_WINDOWS = {"APPDATA", "COMSPEC", "LOCALAPPDATA", "PATHEXT", "PROGRAMDATA", "PROGRAMFILES"}
-_SAFE_WINDOWS |= {"SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR"}
-
-
-def child_environment(
-    extra: Mapping[str, str] | None = None, inherit: InheritEnv = "all"
-) -> dict[str, str]:
-    """Return the environment of a child process: all or a part of ours, updated with `extra`.
-
-    Settings and keys of this process (`FAIRLEAD_*`) and of its tracing (`OTEL_*`) are never
-    inherited.
-    """
-    inherited = dict(os.environ)
-    if inherit == "safe":
-        names = _SAFE | (_SAFE_WINDOWS if os.name == "nt" else set())
-        inherited = {k: v for k, v in inherited.items() if k in names or k.startswith("LC_")}
-    elif inherit != "all":
-        inherited = {k: v for k, v in inherited.items() if k in inherit}
-    kept = {k: v for k, v in inherited.items() if not k.startswith(("FAIRLEAD_", "OTEL_"))}
-    # MCP messages are UTF-8; a Python server would otherwise use the encoding of the locale.
-    return {"PYTHONUTF8": "1", **kept, **(extra or {})}
 
 
 async def spawn(
@@ -100,8 +77,7 @@ async def spawn(
         start.abandon()
         raise start_error(command, cwd, environment, exc) from exc
     except BaseException:
-        # A cancelled caller must not leave a process behind that starts later in the spawner
-        # thread.
+        # If the caller is cancelled, the spawner thread must not start the process later.
         start.abandon()
         raise
     channel = ProcessChannel(command, process, on_stderr=on_stderr, limit=limit)
@@ -110,6 +86,12 @@ async def spawn(
     except (OSError, RuntimeError) as exc:
         raise start_error(command, cwd, environment, exc) from exc
     return channel
+
+
+def kill_child_processes() -> None:
+    """Kill all servers that this process has started, so that closing them takes no more time."""
+    for channel in tuple(_open):
+        channel.kill()
 
 
 class ProcessChannel(LineChannel):
@@ -167,8 +149,8 @@ class ProcessChannel(LineChannel):
         reading = asyncio.ensure_future(super().run(deliver))
         try:
             await asyncio.wait((reading, self._exited), return_when=asyncio.FIRST_COMPLETED)
-            # Messages written before the exit are still in the pipes. All waits are bounded,
-            # because a grandchild may hold the pipes open indefinitely.
+            # Messages written before the exit may still be in the pipes.
+            # All waits are bounded, because a grandchild may hold the pipes open indefinitely.
             await asyncio.wait((reading,), timeout=0.2)
             await asyncio.wait((self._exited,), timeout=0.5)
             await asyncio.wait((self._stderr.ended,), timeout=0.2)
@@ -191,18 +173,17 @@ class ProcessChannel(LineChannel):
             self._write_error = ChannelClosed(
                 self._obituary(), delivered=False, public=self._closed_end()
             )
-            # The server cannot receive further requests and counts as lost, although it may still
-            # run. It may still respond to requests that it has received.
+            # The server cannot receive further requests and counts as lost,
+            # although it may still run. It may still respond to requests that it has received.
             self._loop.call_later(LAST_ANSWERS, self.read_ended, None)
         super().write_ended(exc)
 
     async def close(self) -> None:
-        # Several tasks may close at once, and one of them may be cancelled, so a separate task does
-        # the work and all of them wait for it.
+        # Several tasks may close at once, and one of them may be cancelled,
+        # so a separate task closes the channel and all of them wait for it.
         if self._closing is None:
             self._closing = self._loop.create_task(self._end())
-            # A callback, not the end of that task: a task cancelled before its first step never
-            # runs.
+            # Called by a callback, because a task cancelled before its first step never runs.
             self._closing.add_done_callback(lambda _: self._finish())
         await asyncio.shield(self._closing)
 
@@ -210,8 +191,8 @@ class ProcessChannel(LineChannel):
         try:
             await self._ask_to_leave()
         except asyncio.CancelledError:
-            # Only the shutdown of the event loop cancels this task. The loop waits for its tasks,
-            # so the server still gets its grace period.
+            # Only the shutdown of the event loop cancels this task.
+            # The loop waits for its tasks, so the server still gets its grace period.
             await self._ask_to_leave()
             raise
 
@@ -228,8 +209,7 @@ class ProcessChannel(LineChannel):
     def _finish(self) -> None:
         """Kill and reap the rest of the process group and release all descriptors."""
         _open.discard(self)
-        # The group is killed before its leader is reaped: as long as the leader is a zombie, its
-        # number cannot be reused.
+        # Kill the group before reaping its leader: the number of a zombie cannot be reused.
         self._signal(signal.SIGKILL)
         if not self._reaped:
             self._reaped = True
@@ -295,6 +275,10 @@ class ProcessChannel(LineChannel):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
 
+    def kill(self) -> None:
+        """Kill the process and its group without a grace period; `close` still has to be called."""
+        self._signal(signal.SIGKILL)
+
     def forget_input(self) -> None:
         """Release the server's stdin in a process that was forked from this one.
 
@@ -318,7 +302,7 @@ class _Stderr(asyncio.Protocol):
         self._log = redacted_logger(logger)
         self._lines: deque[str] = deque(maxlen=self.LINES)
         self._partial = b""
-        # start of the current second, and lines that may be passed on in it
+        # start of the current second, and the number of lines that may still be passed on
         self._since, self._budget = 0.0, 0
         self._transport: asyncio.BaseTransport | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -336,13 +320,12 @@ class _Stderr(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *lines, rest = (self._partial + data).split(b"\n")
         if self._on_line is None and len(lines) > self.LINES and not self._log.isEnabledFor(10):
-            # Keep only as many lines as are shown, so that output without a reader costs little.
+            # If no callback reads the output, only the lines for error messages are kept.
             lines = lines[-self.LINES :]
         now = time.monotonic()
         if now - self._since >= 1.0:
             self._since, self._budget = now, STDERR_LINES.value
-        # Lines over the limit per second are kept for error messages, but neither logged nor passed
-        # on.
+        # Lines over the limit per second are kept for error messages, but not logged or passed on.
         if len(lines) > self._budget:
             STDERR_LINES.hit()
             for line in lines[self._budget :][-self.LINES :]:
@@ -376,7 +359,7 @@ class _Stderr(asyncio.Protocol):
         if self._on_line is not None:
             try:
                 self._on_line(redact(text))
-            # The callback is code of the user, which must not stop the reading of stderr.
+            # The callback is user code, and its errors must not stop the reading of stderr.
             except Exception:
                 self._log.exception("on_stderr failed")
 
@@ -420,7 +403,7 @@ class _Start:
             for pipe in (process.stdin, process.stdout):
                 assert pipe
                 widen_pipe(pipe.fileno())
-        # `register` fails most likely because no descriptors are left for the reaper.
+        # `register` usually fails because no descriptors are left for the reaper.
         except BaseException:
             _discard(process)
             raise

@@ -1,8 +1,8 @@
 """The limit of open files: raised for this process, restored for the servers that it starts.
 
 A server on stdio needs five descriptors, and the usual soft limit is 1024. Programs that use
-`select()` or that close every possible descriptor misbehave with a high limit, so servers get the
-original one.
+`select()` or close every possible descriptor misbehave with a high limit, so servers get the
+original limit.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _raised: tuple[int, int] | None = None  # the soft limit before and after it was
 def raise_descriptor_limit() -> None:
     """Raise the soft limit of open files to the hard limit, at most to `HIGHEST`.
 
-    For programs that Fairlead runs itself, since the limit belongs to the whole process.
+    Only programs that Fairlead runs call this, because the limit applies to the whole process.
     """
     global _raised
     with contextlib.suppress(ImportError, OSError, ValueError):  # not POSIX, or not permitted
@@ -34,7 +34,7 @@ def raise_descriptor_limit() -> None:
 def restore_descriptor_limit(pid: int) -> None:
     """Give a child that was just started the limit that this process had at first.
 
-    A child that has already set a limit of its own keeps it. (A `preexec_fn` would set the limit
+    A child that has already set its own limit keeps it. (A `preexec_fn` would set the limit
     before the program starts, but needs `fork` instead of `vfork`, and is not safe with threads.)
     """
     # macOS cannot change the limits of another process.

@@ -2,8 +2,8 @@
 
 One `sh` per host process reads the ids of our process groups from a pipe whose write end only this
 process holds. When the pipe closes, because this process has ended for whatever reason, the shell
-ends the groups that are still registered. (`PDEATHSIG` would follow the thread that spawned, miss
-grandchildren, and need a slow `preexec_fn`.)
+ends the groups that are still registered. (`PDEATHSIG` would act when the spawning thread ends,
+miss grandchildren, and need a slow `preexec_fn`.)
 """
 
 import contextlib
@@ -16,8 +16,8 @@ __all__ = ["register", "unregister"]
 
 RESTART_PAUSE = 1.0  # seconds before a reaper that was killed soon after its start is replaced
 
-# No `--` before the group: dash does not support it. Servers see the end of their stdin at the same
-# moment and get one second to exit by themselves.
+# No `--` before the group: dash does not support it.
+# Servers see the end of their stdin at the same moment and get one second to exit.
 _SCRIPT = """
 groups=' '
 while read -r what id; do
@@ -66,8 +66,8 @@ _lock = threading.RLock()
 _groups: set[int] = set()  # the groups that the reaper has received
 # A plain descriptor, so that only the end of this process closes it, not the garbage collector.
 _pipe: int | None = None
-_inode = 0  # of the pipe; the number may belong to another file once the program has closed it
-_pid = 0  # of the reaper
+_inode = 0  # inode of the pipe; shows that `_pipe` is still the same file
+_pid = 0  # process id of the reaper
 
 
 def _tell(line: bytes) -> None:
@@ -152,8 +152,8 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # No fork may happen while `_start` holds a pipe that `_after_fork` does not know: the child
-    # would keep it open, and the reaper would never see its end.
+    # No fork may happen while `_start` holds a pipe that `_after_fork` does not know:
+    # the child would keep it open, and the reaper would never see its end.
     os.register_at_fork(
         before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork
     )

@@ -28,7 +28,7 @@ from .thread_streams import ThreadSink, ThreadSource
 
 __all__ = ["open_stdio", "widen_pipe"]
 
-PIPE_SIZE = 1 << 20
+PIPE_SIZE = 1 << 20  # bytes of the pipe buffer that are requested
 
 
 @contextlib.asynccontextmanager
@@ -129,7 +129,7 @@ def _descriptor(sink: ByteSink) -> int | None:
 async def _open_socket(fd: int, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
     """Open a socket as a stream; Node.js gives sockets to its children.
 
-    As a pipe, asyncio would take incoming data for the end of the stream.
+    If it were opened as a pipe, asyncio would take incoming data for the end of the stream.
     """
     import socket
 

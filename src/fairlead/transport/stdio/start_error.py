@@ -13,7 +13,7 @@ __all__ = ["StartFailed", "StartProblem", "start_error"]
 
 
 class StartProblem(StrEnum):
-    """Reasons why a process cannot be started that the owner of its entry can correct."""
+    """Reasons for a failed process start that users can fix in the server's configuration."""
 
     MISSING_PROGRAM = "missing program"
     MISSING_INTERPRETER = "missing interpreter"

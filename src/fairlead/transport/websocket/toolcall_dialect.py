@@ -80,7 +80,7 @@ class ToolCallServerChannel(StreamedChannel):
         """Deliver a call as a `tools/call` request.
 
         Raises:
-            RemoteProtocolError: The call has no id, or not a valid one, for the response.
+            RemoteProtocolError: The call has no id or an invalid id.
         """
         if "id" not in members:
             raise RemoteProtocolError("A tool call must have an id", code=INVALID_REQUEST)
@@ -107,8 +107,7 @@ class ToolCallServerChannel(StreamedChannel):
             no = failure(
                 message.id, METHOD_NOT_FOUND, "Tool-call frames cannot carry requests to the client"
             )
-            # In a later turn of the loop: the peer layer registers the request after `send`
-            # returns.
+            # In a later loop iteration: the peer layer registers the request after `send` returns.
             asyncio.get_running_loop().call_soon(self.hand_over, no)
 
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
@@ -209,7 +208,7 @@ class ToolCallClientChannel(WebSocketClientChannel):
 
 
 def _params(message: Request | Notification) -> RawMembers:
-    """Return the parameters of a message of our own client, which needs no checks."""
+    """Return the params of a message from our own client, without validating them."""
     return {} if isinstance(message.params, UnsetType) else members_of(message.params) or {}
 
 

@@ -194,7 +194,7 @@ class WebSocketConnection(Protocol):
         """
 
     async def close(self, code: int, reason: str) -> None:
-        """Perform the closing handshake, which may take long. Safe to call more than once."""
+        """Perform the closing handshake, which may take a while. Safe to call more than once."""
 
     def abort(self) -> None:
         """Drop the connection, if this side owns it."""
@@ -310,8 +310,7 @@ class WebSocketChannel(BufferedDelivery, SharedStream):
         try:
             turn = MESSAGES_PER_TURN.value
             for count in itertools.count(1):
-                # Each frame may cause a response, so a peer that does not read is not read from
-                # either.
+                # Each frame may cause a response, so stop reading from a peer that does not read.
                 if self._outbox.full:
                     await self._outbox.drain()
                 self.arrived(await self._socket.receive())

@@ -21,13 +21,14 @@ from ..http.server.asgi import TEXT, HeaderMap, Receive, Scope, Send
 from ..http.server.http_settings import HttpSettings
 from ..http.server.request_guard import RequestGuard, RequestRefusal
 from ..http.server.sessions.http_session import AcceptSession, ServedPeer
+from ..http.server.token_expiry import expiring
 from .toolcall_dialect import ToolCallServerChannel, is_tool_call
 from .websocket_channel import SUBPROTOCOL, WebSocketChannel, WebSocketClosed
 
 __all__ = ["WebSocketEndpoint"]
 
-# Headers that decide on admission. If one occurs twice, a proxy may have checked the other value.
-_DECISIVE = (b"host", b"origin", b"authorization")
+# Headers that decide on admission. If one occurs twice, a proxy may have checked a different value.
+_DECISIVE = (b"host", b"origin", b"authorization", b"dpop")
 _REASON = 120  # bytes of a reason that fit in a close frame
 
 log = logging.getLogger("fairlead.transport")
@@ -51,7 +52,7 @@ class WebSocketEndpoint:
         """Serve one WebSocket until it is closed."""
         await receive()  # websocket.connect
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        who = self._admit(scope, headers)
+        who = await self._admit(scope, headers)
         if isinstance(who, RequestRefusal):
             await reject_upgrade(scope, send, who)
             return
@@ -95,30 +96,37 @@ class WebSocketEndpoint:
             self._shares.discard(victim)
             self._end_soon(victim)
         try:
-            await channel.wait_closed()
+            with expiring(lambda: principal, lambda: self._end_expired(channel)):
+                await channel.wait_closed()
         finally:
             self._open.discard(channel)
             self._shares.discard(channel)
             await channel.end(1001, "the server is shutting down")
 
+    def _end_expired(self, channel: "_ServedChannel") -> None:
+        self._ending.start(channel.end(1008, "the access token has expired"))
+
     def _end_soon(self, channel: "_ServedChannel") -> None:
         self._ending.start(channel.end(1013, "this client has too many connections"))
 
-    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | RequestRefusal:
+    async def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | RequestRefusal:
         """Return the principal of a client, or the reason to refuse it."""
         if len(headers) != len(scope["headers"]):
             names = [name for name, _ in scope["headers"]]
             if any(names.count(name) > 1 for name in _DECISIVE):
                 return RequestRefusal(
-                    400, "host, origin and authorization headers must not be repeated"
+                    400, "host, origin, authorization and dpop headers must not be repeated"
                 )
         refusal = self._guard.refuse(headers, scope.get("server"))
         if refusal is not None:
             return refusal
-        who = self._guard.principal(headers)
+        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+        who = await self._guard.authenticate(headers, "GET", path)
         if isinstance(who, RequestRefusal):
             return who
-        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+        refusal = self._guard.refuse_scopes(who, (), path)
+        if refusal is not None:
+            return refusal
         place = self._settings.ws_path
         if place is None:
             return RequestRefusal(404, "WebSockets are not served here")

@@ -1,7 +1,7 @@
 """Client side of the fragment dialect, in which an event stream carries a tool result in parts.
 
 `result` events carry parts of the content, `complete` carries the final response and `error` an
-error. A `result` event that is a complete tool response ends the call as well.
+error. A `result` event that is a complete tool response also ends the call.
 """
 
 from collections.abc import Callable
@@ -54,8 +54,8 @@ class FragmentAssembler:
                 exceed the limit.
         """
         try:
-            # Decoded twice: the schema check needs plain values, and `Raw` members keep unknown
-            # fields and the exact spelling of numbers.
+            # Decoded twice: the schema check needs plain values,
+            # and `Raw` members keep unknown fields and the exact spelling of numbers.
             payload = msgspec.json.decode(event.data)
             members = msgspec.json.decode(event.data, type=dict[str, Raw])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -120,7 +120,7 @@ def _object(raw: Raw) -> dict[str, Raw]:
 def _blocks(members: dict[str, Raw]) -> list[Raw]:
     content = members.get("content", Raw(b"[]"))
     blocks = _decoded(content, list[Raw], "Invalid content: expected an array")
-    # A `Raw` points into the event's buffer; the blocks outlive the event.
+    # Copies, because a `Raw` refers to the event's buffer and the blocks outlive the event.
     return [block.copy() for block in blocks]
 
 

@@ -1,8 +1,8 @@
-"""Channel to a server over HTTP; every message is sent in a POST of its own.
+"""Channel to a server over HTTP, which sends every message in a separate POST.
 
-Messages are delivered as they arrive, on any stream. A POST that fails loses its request, but the
-channel stays open. The channel serves both eras: with a session, which is renewed when the server
-no longer knows it, or without one.
+Messages are delivered as they arrive, on any stream. If a POST fails, its request fails too, but
+the channel stays open. The channel serves both eras: with a session, which is renewed when the
+server no longer recognizes it, or without a session.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from ....wire import (
 )
 from ...background_tasks import BackgroundTasks
 from ...channel import Deliver, SharedStream
+from ...login_waits import LoginWaits
 from .fragments import OnFragment
 from .http1.http_client import HttpClient, HttpClientOptions
 from .http1.url import EndpointUrl
@@ -39,7 +40,7 @@ from .session_teardown import SessionTeardown
 
 __all__ = ["HttpChannel"]
 
-POOL_SIZE = 10  # concurrent calls
+POOL_SIZE = 10  # limit of concurrent calls
 LISTEN_GRACE = 1.0  # seconds for which the first requests wait for the listening stream
 LINGER = 1.0  # seconds for queued notifications and responses to be sent on close
 
@@ -64,7 +65,8 @@ class HttpChannel(SharedStream):
     ) -> None:
         """Create the channel without sending anything.
 
-        `listen`: open a stream for messages that a server of the handshake era sends unprompted.
+        If `listen` is true, the channel opens a stream for messages that a handshake-era server
+        sends independently of requests.
 
         Raises:
             ConfigError: The URL or `ca_file` cannot be used.
@@ -77,7 +79,7 @@ class HttpChannel(SharedStream):
         self.on_renewed: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._tasks = BackgroundTasks()  # all tasks of the channel
-        # tasks that may finish while the channel closes
+        # tasks that `close` waits for instead of cancelling them
         self._last: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[ChannelClosed | None] = self._loop.create_future()
         self._closing: asyncio.Task[None] | None = None
@@ -168,12 +170,15 @@ class HttpChannel(SharedStream):
 
     async def close(self) -> None:
         if self._closing is None:
-            # A task of its own, so that cancelling one caller of `close` does not stop the
-            # shutdown.
+            # A separate task, so that cancelling one caller of `close` does not stop the shutdown.
             self._closing = self._loop.create_task(self._close())
         await asyncio.shield(self._closing)
 
     # Additions for HTTP
+
+    @property
+    def logins(self) -> LoginWaits | None:  # type: ignore[override]
+        return self._door.logins
 
     @property
     def session_id(self) -> str | None:
@@ -191,7 +196,10 @@ class HttpChannel(SharedStream):
 
     @property
     def on_auth_error(self) -> OnAuthError | None:
-        """Hook for 401 and 403; the request is repeated once with the headers that it returns."""
+        """Hook for 401 and 403.
+
+        The request is repeated once with the headers that the hook returns.
+        """
         return self._request_headers.on_auth_error
 
     @on_auth_error.setter
@@ -302,7 +310,7 @@ class HttpChannel(SharedStream):
             # Requests without a response are reported by the peer, which sees the channel end.
             self._receiver.pending.clear()
             self._slots.close()
-            # Last, so that messages in flight still belong to the session.
+            # The session ends last, so that pending messages still belong to it.
             self._teardown.end(self._request_headers.session_id)
             await self._teardown.wait()
         finally:
@@ -311,7 +319,7 @@ class HttpChannel(SharedStream):
 
 
 def _call_hook(name: str, hook: Callable[..., None] | None, *args: object) -> None:
-    """Call a hook, if it is set. It is user code, whose failure must not end the channel's work."""
+    """Call a hook, if it is set, and log its exceptions, because hooks are user code."""
     if hook is not None:
         try:
             hook(*args)

@@ -1,4 +1,4 @@
-"""Client end of HTTP+SSE (revision 2024-11-05): one event stream from the server, POSTs to it.
+"""Client end of HTTP+SSE (revision 2024-11-05), which receives events and sends POSTs.
 
 The stream is the session. Its first event names the URL for POSTs; the session ends with the
 stream.
@@ -33,6 +33,7 @@ from ....wire.error_codes import INVALID_REQUEST
 from ....wire.sse import Event, EventParser, EventTooLong
 from ...channel import Deliver, RequestLost, SharedStream
 from ...drain_waiter import DrainWaiter
+from ...login_waits import LoginTimeout, LoginWaits
 from .http1.http_client import HttpClient, HttpClientOptions, HttpResponse
 from .http1.url import EndpointUrl
 from .listen_stream import read_events
@@ -68,7 +69,7 @@ async def open_legacy_sse(
     heading = RequestHeaders(headers, address.authorization)
     reply: HttpResponse | None = None
     try:
-        async with asyncio.timeout(timeout):
+        async with LoginTimeout(timeout, door.logins):
             reply = await door.open("GET", heading.listening())
             if not reply.ok:
                 raise (await reply.refusal())[0]
@@ -114,6 +115,10 @@ class LegacySseChannel(SharedStream):
         self._drained = DrainWaiter()
         self._closing: asyncio.Task[None] | None = None
 
+    @property
+    def logins(self) -> LoginWaits | None:  # type: ignore[override]
+        return self._door.logins
+
     async def find_endpoint(self) -> None:
         """Read the stream up to the event that names the URL for POSTs.
 
@@ -127,17 +132,16 @@ class LegacySseChannel(SharedStream):
             except ChannelClosed as exc:
                 raise ConnectFailed(f"The stream broke before the endpoint: {exc}") from exc
             if not chunk:
-                raise ConnectFailed("The stream ended before the endpoint was named")
+                raise ConnectFailed("The stream ended before the endpoint event")
             events = self._parser.feed(chunk)
             for index, event in enumerate(events):
                 if isinstance(event, Event) and event.event == "endpoint":
                     self._events = events[index + 1 :]
-                    # The POSTs carry the client's credentials, so a stream must not direct them
-                    # elsewhere.
+                    # POSTs carry the client's credentials, so a stream must not redirect them.
                     named = event.data.decode("utf-8", "replace")
                     endpoint = EndpointUrl(self._reply.url).resolve(named)
                     if endpoint is None:
-                        why = "The endpoint that the server names has another origin"
+                        why = "The endpoint event names a URL of another origin"
                         raise ConnectFailed(why)
                     self._endpoint = endpoint
                     return
@@ -190,7 +194,7 @@ class LegacySseChannel(SharedStream):
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._left(task, len(body)))
         if ordered:
-            # Messages after a notification wait for it: separate POSTs could overtake it.
+            # Messages wait for an earlier notification, because separate POSTs could overtake it.
             self._last = task
 
     def _left(self, task: "asyncio.Task[None]", size: int) -> None:
@@ -207,7 +211,7 @@ class LegacySseChannel(SharedStream):
         try:
             if first is not None:
                 await asyncio.wait((first,))
-            async with asyncio.timeout(POST_TIMEOUT):
+            async with LoginTimeout(POST_TIMEOUT, self._door.logins):
                 reply = await self._door.open(
                     "POST", self._request_headers.post, body, self._endpoint
                 )

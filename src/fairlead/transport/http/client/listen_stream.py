@@ -1,4 +1,4 @@
-"""Listening stream: the GET stream for messages a server of the handshake era sends unprompted."""
+"""Listening stream: the GET stream for server messages unrelated to a request (handshake era)."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from .http1.http_client import HttpClient, HttpResponse
 __all__ = ["ListenStream", "OnEvent", "SessionListener", "backoff", "read_events"]
 
 LASTED = 5.0  # seconds that a stream must last to count as a success
-SHORTEST, LONGEST = 0.5, 30.0  # seconds between two attempts, at least and at most
+SHORTEST, LONGEST = 0.5, 30.0  # minimum and maximum seconds between two attempts
 LEAST = 0.05  # seconds between two attempts, even if the server's `retry` field is shorter
 TRIES = 8  # consecutive failures before the stream is given up
 
@@ -41,7 +41,7 @@ async def read_events(reply: HttpResponse, parser: EventParser, take: OnEvent) -
 
 
 def backoff(failures: int, retry: int | None = None) -> float:
-    """Return the seconds to wait: the server's `retry` in milliseconds, or exponential backoff."""
+    """Return the delay in seconds: `retry` milliseconds from the server, or exponential backoff."""
     least = SHORTEST if retry is None else max(retry / 1000, LEAST)
     if failures > 1:
         least = max(least, exponential(SHORTEST, failures - 1, LONGEST))
@@ -98,8 +98,8 @@ class ListenStream:
                 except TransportError as exc:
                     self._on_error(exc)
                     problem = exc
-                # A server may end the stream at any time and expects the client to reconnect. Only
-                # streams that end soon after they were opened count as failures.
+                # A server may end the stream at any time and expects the client to reconnect.
+                # Only streams that end soon after they were opened count as failures.
                 lasted = self._heard and loop.time() - began > LASTED
                 failures = 1 if lasted else failures + 1
                 if problem is not None and failures > TRIES:
@@ -109,7 +109,7 @@ class ListenStream:
                     log.debug("the listening stream cannot be opened: %s", problem)
                     return
                 await asyncio.sleep(backoff(failures, self._retry))
-        # Requests wait for this event, also when the stream failed.
+        # Set after a failure too, because requests wait for this event.
         finally:
             self.settled.set()
 
@@ -120,14 +120,14 @@ class ListenStream:
         if reply.ok and reply.streams:
             self._opened = self._heard = True
             self.settled.set()
-            # A new parser without the rest of an incomplete event; the last event id is kept.
+            # A new parser drops an incomplete event, but keeps the last event id.
             parser = EventParser(self._limit)
             parser.last_id, self._parser = self._parser.last_id, parser
             await read_events(reply, parser, self._event)
             return True
         error, _ = await reply.refusal()
-        # A server without the stream responds with 405. Before the stream was open once, any other
-        # error is taken to mean the same.
+        # A server without the stream responds with 405.
+        # Before the stream was open once, any other error is taken to mean the same.
         if reply.status == 405 or (not self._opened):
             if reply.status != 405:
                 log.debug("the server does not offer a listening stream: %s", error)

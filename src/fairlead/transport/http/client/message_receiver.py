@@ -1,4 +1,4 @@
-"""Delivery of messages from a server over HTTP, from any stream and in the order of arrival."""
+"""Delivery of a server's messages from all HTTP streams, in the order of arrival."""
 
 import logging
 from collections.abc import Callable
@@ -54,16 +54,14 @@ class MessageReceiver(BufferedDelivery):
                 message = self._decode(event.data)
                 if posted is not None:
                     if isinstance(message, Request):
-                        # Recorded, because the server cannot cancel its own requests on a closed
-                        # stream.
+                        # Kept, to cancel it later: a closed stream carries no cancellation.
                         posted.questions.append(message.id)
                     self.related_request_id = posted.message.id
                 self.receive(message)
             elif posted is not None and event.event in EVENTS:
                 self._receive_fragment(event, posted)
         except RemoteProtocolError as exc:
-            # The unreadable event was probably the response, so its request fails instead of
-            # waiting.
+            # The unreadable event was probably the response, so the request fails at once.
             if posted is not None and not posted.answered:
                 raise
             if isinstance(event, Event):

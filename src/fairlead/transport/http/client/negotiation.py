@@ -23,9 +23,9 @@ _STREAMABLE_ONLY = ("listen", "pool_size")
 async def open_http(url: str, *, mode: Literal["http", "sse"] = "http", **options: Any) -> Channel:
     """Return a channel to a server over HTTP. Options are those of `HttpChannel`.
 
-    With "http" nothing is sent before the first message; if the server refuses `initialize` like a
-    server of 2024-11-05, HTTP+SSE is used. With "sse" HTTP+SSE is tried first, and Streamable HTTP
-    is used if the server does not support it.
+    With "http" nothing is sent before the first message; if the server refuses `initialize` as a
+    server of revision 2024-11-05 does, HTTP+SSE is used. With "sse" HTTP+SSE is tried first, and
+    Streamable HTTP is used if the server does not support it.
 
     Raises:
         ConnectFailed: In mode "sse", the server cannot be reached.
@@ -42,7 +42,7 @@ async def open_http(url: str, *, mode: Literal["http", "sse"] = "http", **option
         log.debug("the server does not support HTTP+SSE: %s", exc)
     except ConnectFailed as exc:
         if exc.__cause__ is not None:
-            # A chained cause is a network error: Streamable HTTP would fail as well.
+            # The error comes from the network, so Streamable HTTP would fail too.
             raise
         log.debug("the server does not support HTTP+SSE: %s", exc)
     return HttpChannel(url, **options)

@@ -22,7 +22,10 @@ log = logging.getLogger("fairlead.transport")
 
 
 class OneShotResponse(dict[str, Any]):
-    """JSON-RPC envelope as received; `session_id` is the assigned session, or the one passed in."""
+    """JSON-RPC envelope as received.
+
+    `session_id` is the id that the server assigned or the caller passed.
+    """
 
     session_id: str | None = None
 
@@ -59,7 +62,7 @@ async def call_mcp(
             reply = await door.open("POST", heading.post, to_json(request))
             if not reply.ok:
                 error, _ = await reply.refusal()
-                # Callers expect this text instead of the usual one of HttpError.
+                # Callers expect this text instead of the default text of `HttpError`.
                 error.args = (f"MCP request failed: {reply.status} {reply.reason}",)
                 raise error
             answer = OneShotResponse(await _envelope(reply))

@@ -1,4 +1,4 @@
-"""Outgoing POSTs: their order and the limit of concurrent calls.
+"""Order of outgoing POSTs and limit on concurrent calls.
 
 A POST is repeated with a new session or new credentials if the server requires them.
 """
@@ -14,6 +14,7 @@ from ....protocol.conversation.lifecycle_params import cancelled_id_of
 from ....wire import Notification, Request, encode
 from ....wire.sse import EventParser
 from ...drain_waiter import DrainWaiter
+from ...login_waits import LoginTimeout
 from .http1.http_client import HttpClient
 from .listen_stream import read_events
 from .message_receiver import MessageReceiver
@@ -42,7 +43,7 @@ _UNCOUNTED = frozenset(("subscriptions/listen", "server/discover", "ping"))
 
 
 class StartTask(Protocol):
-    """Function that starts a task of the channel; with `last`, closing waits for the task."""
+    """Function that starts a task of the channel. With `last`, closing waits for the task."""
 
     def __call__(
         self, work: Coroutine[Any, Any, None], *, last: bool = False
@@ -50,7 +51,7 @@ class StartTask(Protocol):
 
 
 class ConcurrencyLimit:
-    """First-in, first-out limit of concurrent calls that counts the waiting bytes."""
+    """Limit on concurrent calls. Further calls are queued, and their bytes are counted."""
 
     def __init__(self, size: int) -> None:
         self._semaphore = asyncio.Semaphore(size)
@@ -130,10 +131,10 @@ class OutgoingQueue:
         self._initialized = initialized
         self._on_error = on_error
         self._limit = limit
-        # the last notification, for which later messages wait
+        # task of the last notification; later requests and notifications wait for it
         self._gate: asyncio.Task[None] | None = None
         self._stateless_version: str | None = None  # protocol version of the last stateless request
-        self.executed_initialize = False  # True once `initialize` was answered with 2xx
+        self.executed_initialize = False  # True once `initialize` was answered with a 2xx status
 
     def send_request(self, message: Request) -> None:
         posted = PendingPost(message, read_params_head(message.params))
@@ -141,8 +142,7 @@ class OutgoingQueue:
             self._stateless_version = posted.version
         elif message.method == "initialize":
             self._renewal.opening(message)
-        # Registered before the task starts: `add_headers` looks up the request right after this
-        # call.
+        # Registered before the task starts: `add_headers` looks up the request after this call.
         self._receiver.pending[message.id] = posted
         posted.task = self._start(self._request(posted))
 
@@ -186,7 +186,7 @@ class OutgoingQueue:
             RequestTimeout: The server did not accept the message in time.
         """
         try:
-            async with asyncio.timeout(seconds or None):
+            async with LoginTimeout(seconds or None, self._door.logins):
                 await self.post(body)
         except TimeoutError as exc:
             error = RequestTimeout(seconds, method)
@@ -199,8 +199,7 @@ class OutgoingQueue:
         posted = None if request_id is None else self._receiver.pending.pop(request_id, None)
         if posted is not None and posted.task is not None:
             posted.task.cancel()
-            # The server cannot cancel its own requests on the closed stream, so they are cancelled
-            # here.
+            # The server cannot cancel its own requests on the closed stream, so cancel them here.
             loop = asyncio.get_running_loop()
             for question in posted.questions:
                 loop.call_soon(self._receiver.hand_over, cancelled_notification(question))
@@ -289,6 +288,9 @@ class OutgoingQueue:
                 continue
             # A client that must authorize first needs the headers of the HTTP response.
             if failure is None or error.status == 401 or error.www_authenticate:
+                raise error
+            # A refused client learns nothing about the era of the server.
+            if error.status == 403 and message.method == "server/discover":
                 raise error
             self._receiver.receive(with_request_id(failure, message.id))
             return

@@ -195,8 +195,8 @@ class _ResponseStream:
         self._answers.hear_event(event, posted)
         if posted.answered and self._limit is None and self._reply is not None:
             self._answers.release(posted)
-            # A server should end the stream after the response. Reading on for a moment keeps the
-            # connection reusable and receives late notifications.
+            # A server should end the stream after the response.
+            # Reading a little longer keeps the connection reusable and receives late notifications.
             self._limit = asyncio.get_running_loop().call_later(DRAIN, self._reply.close)
 
 

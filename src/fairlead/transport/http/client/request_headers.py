@@ -1,4 +1,4 @@
-"""HTTP headers of a client's requests: configured ones and those of the protocol.
+"""HTTP headers of a client's requests: configured headers and headers of the protocol.
 
 `http1/pool.py` adds `Host`, `User-Agent` and the headers for framing.
 """
@@ -15,6 +15,7 @@ from ....protocol.caller import ParamsHead
 from ....protocol.headers import ParamHeader, encode_value, mirrored_name, param_values
 from ....wire import Request
 from ....wire.json import read_json
+from .http1.http_client import merge_headers
 
 __all__ = ["OnAuthError", "ParamHeadersOf", "RequestHeaders"]
 
@@ -35,7 +36,7 @@ OnAuthError: TypeAlias = Callable[[HttpError], _Headers | Awaitable[_Headers]]
 
 
 class RequestHeaders:
-    """Headers for each kind of request, prepared once and copied if a request needs others.
+    """Headers for each kind of request, prepared once and copied if a request needs other headers.
 
     Generated headers replace configured ones, regardless of case.
     """
@@ -46,16 +47,16 @@ class RequestHeaders:
         """`authorization` comes from the URL; a configured `Authorization` replaces it."""
         self.param_headers_of: ParamHeadersOf | None = None
         self.on_auth_error: OnAuthError | None = None
-        self.generation = 0  # number of calls of `configure`
+        self.generation = 0  # number of `configure` calls so far
         self.session_id: str | None = None
         self.version: str | None = None  # the revision that a handshake negotiated
         ours = {} if authorization is None else {"Authorization": authorization}
-        self._configured = {**ours, **(configured or {})}
+        self._configured = merge_headers(ours, configured or {})
         self._prepare()
 
     def configure(self, fresh: Mapping[str, str]) -> None:
         """Add configured headers, and replace existing ones of the same name."""
-        self._configured = _over(self._configured, fresh)
+        self._configured = merge_headers(self._configured, fresh)
         self.generation += 1
         self._prepare()
 
@@ -77,20 +78,20 @@ class RequestHeaders:
             for name, value in self._configured.items()
             if name.lower() not in ours and not name.lower().startswith("mcp-param-")
         }
-        self._stateless = _over(theirs, _POST)
-        self.post = _over(theirs, {**_POST, **session})
-        self._get = _over(theirs, {**_GET, **session})
-        self._delete = _over(theirs, session)
+        self._stateless = merge_headers(theirs, _POST)
+        self.post = merge_headers(theirs, {**_POST, **session})
+        self._get = merge_headers(theirs, {**_GET, **session})
+        self._delete = merge_headers(theirs, session)
 
     def listening(self, last_event_id: str | None = None) -> dict[str, str]:
         """Return the headers for an event stream, resumed after `last_event_id` if given."""
         if last_event_id:
-            return _over(self._get, {"Last-Event-ID": last_event_id})
+            return merge_headers(self._get, {"Last-Event-ID": last_event_id})
         return self._get
 
     def ending(self, session_id: str) -> dict[str, str]:
         """Return the headers of the DELETE for a session, which need not be the current one."""
-        return _over(self._delete, {"Mcp-Session-Id": session_id})
+        return merge_headers(self._delete, {"Mcp-Session-Id": session_id})
 
     def told(self, version: str | None) -> dict[str, str]:
         """Return the headers for a notification or response.
@@ -112,7 +113,7 @@ class RequestHeaders:
         if extra:
             made = {name.lower() for name in headers}
             kept = {n: v for n, v in extra.items() if not _is_generated(n.lower(), made)}
-            headers = _over(headers, kept)
+            headers = merge_headers(headers, kept)
         return headers
 
     def _asked(self, request: Request, head: ParamsHead) -> dict[str, str]:
@@ -139,7 +140,7 @@ class RequestHeaders:
         `generation` identifies the credentials that the server refused with `error`.
 
         Raises:
-            HttpError: The hook failed; `error` is raised.
+            HttpError: The hook failed; `error` is raised again.
             FairleadError: Raised by the hook itself.
         """
         if error.status not in (401, 403):
@@ -174,12 +175,6 @@ def _mirror_arguments(
 
 def _is_generated(name: str, made: Container[str]) -> bool:
     if name.startswith("mcp-param-"):
-        # A relay does not know the tools and forwards these headers of its client.
+        # A relay has no tool definitions, so it forwards these headers from its client.
         return name in made
     return name in ("accept", "content-type", "last-event-id") or name.startswith("mcp-")
-
-
-def _over(under: Mapping[str, str], over: Mapping[str, str]) -> dict[str, str]:
-    """Merge two sets of headers; `over` replaces headers of the same name, regardless of case."""
-    names = {name.lower() for name in over}
-    return {**{n: v for n, v in under.items() if n.lower() not in names}, **over}

@@ -1,4 +1,4 @@
-"""Renewal of a session that the server no longer knows, transparent to callers (handshake era)."""
+"""Renewal of a session that the server no longer recognizes, without an error for callers."""
 
 import asyncio
 import logging
@@ -21,6 +21,7 @@ from ....wire import (
 )
 from ....wire.json import read_json
 from ....wire.sse import Event, EventParser, EventTooLong
+from ...login_waits import LoginTimeout
 from .http1.http_client import HttpClient, HttpResponse
 from .listen_stream import OnEvent
 from .post_response_stream import PendingPost
@@ -46,7 +47,7 @@ class _Agreed(Struct):
 
 
 class RestorableState:
-    """State of a session that has to be restored in a new one."""
+    """State of a session that must be restored in a new session."""
 
     def __init__(self, initialize: Request | None = None) -> None:
         self.initialize = initialize
@@ -88,9 +89,9 @@ class RestorableState:
 
 
 class SessionRenewal(Struct, eq=False):
-    """Renewal of a session that the server no longer knows; concurrent requests share one.
+    """Renewal of a session that the server no longer recognizes, shared by concurrent requests.
 
-    `take` receives events other than responses to the renewal. `over` is called after it.
+    `take` receives events that are not responses to the renewal. `over` is called after a renewal.
     """
 
     door: HttpClient
@@ -125,7 +126,7 @@ class SessionRenewal(Struct, eq=False):
         """Renew the session, unless another request has already replaced `stale`.
 
         Raises:
-            HttpError: The renewal failed; `error` is raised.
+            HttpError: The renewal failed; `error` is raised again.
             ChannelClosed: The channel was closed in the meantime.
         """
         if self.task is None:
@@ -134,8 +135,7 @@ class SessionRenewal(Struct, eq=False):
             self.task = asyncio.get_running_loop().create_task(self._renew())
             self.task.add_done_callback(self._ended)
         renewing = self.task
-        # `wait` instead of `await`: cancelling one request must not cancel the renewal for the
-        # others.
+        # `wait` instead of `await`: cancelling one request must not cancel the shared renewal.
         await asyncio.wait((renewing,))
         if renewing.cancelled():
             raise ChannelClosed(delivered=False)
@@ -151,9 +151,9 @@ class SessionRenewal(Struct, eq=False):
     async def _renew(self) -> None:
         introduction = self._state.introduction()
         if introduction is None:
-            raise ChannelClosed("the server does not know the session: call `initialize` first")
-        log.debug("the server no longer knows the session; opening a new one")
-        async with asyncio.timeout(TIME_LIMIT):
+            raise ChannelClosed("the session is unknown to the server: call `initialize` first")
+        log.debug("the server no longer recognizes the session; opening a new one")
+        async with LoginTimeout(TIME_LIMIT, self.door.logins):
             await self._begin(introduction)
             for message in self._state.rest():
                 if isinstance(message, Request):

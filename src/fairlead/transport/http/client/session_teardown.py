@@ -1,4 +1,4 @@
-"""Termination of sessions: the current one, and one whose `initialize` was cancelled.
+"""Termination of sessions, even if their `initialize` was cancelled.
 
 A server keeps a session until it is terminated or idle for too long. Therefore the response to an
 `initialize` is awaited even if its caller was cancelled: the response names the session to
@@ -23,7 +23,7 @@ log = logging.getLogger("fairlead.transport")
 
 
 class SessionTeardown:
-    """Opening and termination of sessions; a cancelled opening leaves no session behind."""
+    """Opening and termination of sessions. If opening is cancelled, the session is terminated."""
 
     def __init__(self, door: HttpClient, headers: Callable[[str], dict[str, str]]) -> None:
         """`headers` returns the headers of the DELETE for a session id."""

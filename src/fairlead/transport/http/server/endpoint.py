@@ -29,6 +29,8 @@ from .sessions.http_session import AcceptSession, HttpSession
 from .sessions.session_manager import SessionManager
 from .sessions.session_posts import ASSUMED_REVISION, SessionPosts
 from .stateless_post import DelegatePost, InlinePostHandler, StatelessPosts
+from .token_access import RequiredScopes, TokenAccess
+from .token_expiry import expiring
 
 __all__ = ["HttpEndpoint", "StreamResumption"]
 
@@ -36,7 +38,7 @@ _POST_ONLY = [(b"allow", b"POST")]
 
 
 class StreamResumption:
-    """Handler of clients that listen to a session, resume a stream or end the session."""
+    """Handler of GET (listen to a session or resume a stream) and DELETE (end a session)."""
 
     def __init__(
         self, settings: HttpSettings, sessions: SessionManager, refusals: MessageRefusals
@@ -60,11 +62,13 @@ class StreamResumption:
             return
         last = call.headers.get(b"last-event-id")
         if last is not None:
-            await self._resume(call, session, last.decode("latin-1"))
+            await self._resume(call, session, last.decode("latin-1"), principal)
         else:
-            await self._listen(call, session, session.standalone, None)
+            await self._listen(call, session, session.standalone, None, principal)
 
-    async def _resume(self, call: AsgiCall, session: HttpSession, last: str) -> None:
+    async def _resume(
+        self, call: AsgiCall, session: HttpSession, last: str, principal: Principal
+    ) -> None:
         where = read_event_id(last)
         if where is None:
             await self._refuse(
@@ -83,7 +87,8 @@ class StreamResumption:
             await self._refuse(call, f"The stream of event {last!r} has ended")
             return
         replay = [(n, frame) for n, frame in missed or [] if upto is None or n <= upto]
-        await self._listen(call, session, stream or _ended_stream(session, name), replay)
+        stream = stream or _ended_stream(session, name)
+        await self._listen(call, session, stream, replay, principal)
 
     async def _refuse(self, call: AsgiCall, why: str) -> None:
         await self._refusals.refuse(call, None, RpcError(INVALID_REQUEST, why), 400)
@@ -94,18 +99,24 @@ class StreamResumption:
         session: HttpSession,
         stream: EventStream,
         replay: list[tuple[int, bytes]] | None,
+        principal: Principal,
     ) -> None:
+        def leave() -> None:
+            if stream.carrier is call:
+                stream.leave()  # the client resumes with a new token
+
         revision = session.revision or HANDSHAKE[-1]
         stream.attach(call)
         if stream is session.standalone and revision.resumable:
             stream.number_events()
-        await write_stream(
-            call,
-            stream,
-            self._settings,
-            prime=revision.polling and replay is None,
-            replay=replay,
-        )
+        with expiring(lambda: principal, leave):
+            await write_stream(
+                call,
+                stream,
+                self._settings,
+                prime=revision.polling and replay is None,
+                replay=replay,
+            )
 
     async def delete(self, call: AsgiCall, principal: Principal) -> None:
         """Terminate a session."""
@@ -125,7 +136,7 @@ class StreamResumption:
 
 
 def _ended_stream(session: HttpSession, name: str) -> EventStream:
-    """Return a finished stream, of which only stored events are left to send."""
+    """Return a stream that is marked as done and sends only stored events."""
     stream = EventStream(session.id, name, None)
     stream.numbered = stream.done = True
     return stream
@@ -157,6 +168,8 @@ class HttpEndpoint:
         delegate_post: DelegatePost | None = None,
         on_malformed: OnMalformed | None = None,
         hides: Callable[[Principal], bool] | None = None,
+        access: TokenAccess | None = None,
+        required_scopes: RequiredScopes | None = None,
     ) -> None:
         """Serve sessions and stateless requests at one path.
 
@@ -166,10 +179,13 @@ class HttpEndpoint:
             on_stateless_notification: Receives notifications outside a session.
             delegate_post: Handles stateless requests that need no task.
             on_malformed: Receives bodies that are not valid messages.
-            hides: Returns True for principals to which this path is hidden.
+            hides: Returns True for principals from which this path is hidden.
+            access: Verifies access tokens.
+            required_scopes: Returns the scopes that a message requires.
         """
         self.settings = settings
-        self.guard = RequestGuard(settings)
+        self.guard = RequestGuard(settings, access)
+        self._required_scopes = required_scopes
         self.sessions = SessionManager(settings, accept)
         self.hides = hides
         self.decoder = Decoder()
@@ -202,25 +218,58 @@ class HttpEndpoint:
         """True after `close` was called."""
         return self.sessions.closing
 
-    def admit(self, call: AsgiCall) -> Principal | RequestRefusal:
-        """Return the principal of a request or a refusal, decided by its headers alone."""
-        refusal = self.guard.refuse(call.headers, call.server)
+    async def admit(
+        self, call: AsgiCall, path: str | None = None, guard: RequestGuard | None = None
+    ) -> Principal | RequestRefusal:
+        """Return the principal of a request or a refusal, decided by its headers alone.
+
+        Called once per request, because the proof of a bound token is accepted once. `path` is the
+        request's path if it differs from the endpoint's; `guard` replaces the endpoint's guard.
+        """
+        guard = guard or self.guard
+        refusal = guard.refuse(call.headers, call.server)
         if refusal is not None:
             return refusal
-        who = self.guard.principal(call.headers)
+        who = await guard.authenticate(call.headers, call.method, path)
         # Checked after the token, so that only authorized clients see this refusal.
         if call.headers.get(b"content-encoding", b"identity").lower() != b"identity":
             return who if isinstance(who, RequestRefusal) else _PACKED
         return who
 
-    async def serve(self, call: AsgiCall) -> None:
-        """Handle one request to the endpoint."""
+    def refuse_scopes(
+        self, principal: Principal, message: Message | Batch, path: str | None = None
+    ) -> RequestRefusal | None:
+        """Return the 403 for a body that requires scopes which its token lacks, or None.
+
+        The challenge for a batch names the scopes of all messages. `path` is the request's path if
+        it differs from the endpoint's.
+        """
+        if self.guard.open:
+            return None
+        required = self._required_scopes
+        if required is None:
+            return self.guard.refuse_scopes(principal, (), path)
+        needed: dict[str, None] = {}
+        for one in message.items if isinstance(message, Batch) else (message,):
+            if isinstance(one, Request | Notification):
+                for scope in required(one, principal):
+                    needed[scope] = None
+        return self.guard.refuse_scopes(principal, tuple(needed), path)
+
+    async def serve(
+        self, call: AsgiCall, admitted: Principal | RequestRefusal | None = None
+    ) -> None:
+        """Handle one request to the endpoint; `admitted` is the outcome of `admit`, if known."""
         # Policies and stored sessions refer to the configured spelling of the path.
         call.path = self.settings.path
         if call.method == "OPTIONS":
             await self.preflight(call)
             return
-        who = self.admit(call)
+        who = await self.admit(call) if admitted is None else admitted
+        if b"origin" in call.headers:
+            call.extra += self.guard.cors(call.headers)
+        if not isinstance(who, RequestRefusal) and call.method != "POST":
+            who = self.guard.refuse_scopes(who, ()) or who
         if isinstance(who, RequestRefusal):
             await send_rejection(call, who)
             return
@@ -232,8 +281,6 @@ class HttpEndpoint:
         ):
             await call.send_text(400, f"the header {name} must occur once")
             return
-        if b"origin" in call.headers:
-            call.extra += self.guard.cors(call.headers)
         try:
             handle = self._methods.get(call.method)
             if handle is None:
@@ -292,10 +339,11 @@ class HttpEndpoint:
         if len(headers) != len(call.scope["headers"]) and (twice := repeated_header(call)):
             why = RpcError(HEADER_MISMATCH, f"The header {twice} must occur once")
             await self._refusals.refuse(call, message, why, 400)
+        elif (refusal := self.refuse_scopes(principal, message)) is not None:
+            await self._refusals.refuse_access(call, message, refusal)
         elif isinstance(message, Batch):
             await self.session_posts.batch(call, message, principal)
-        # A response answers a request of the server, and the server sends requests only in
-        # sessions.
+        # A response answers a server's request, and the server sends requests only in sessions.
         elif not isinstance(message, Request | Notification):
             await handshake_era(call, message, principal)
         elif (head := read_params_head(message.params)).is_self_describing:
@@ -326,7 +374,7 @@ class HttpEndpoint:
         elif version is not None and find_revision(version.decode("latin-1")) is None:
             await self._refusals.refuse(call, message, _bad_version(version), 400)
         else:
-            await self.session_posts.post(call, session, [message])
+            await self.session_posts.post(call, session, [message], principal)
 
     async def _without_session(
         self, call: AsgiCall, message: Message, principal: Principal
@@ -338,7 +386,7 @@ class HttpEndpoint:
             why = _bad_version(version)
         # Stateless requests must state the version in `_meta` as well, so this one is incomplete.
         elif revision is not None and revision.stateless:
-            missing = "_meta lacks io.modelcontextprotocol/protocolVersion"
+            missing = "_meta must contain io.modelcontextprotocol/protocolVersion"
             why = RpcError(INVALID_PARAMS, missing)
         elif self.settings.require_session:
             why = RpcError(INVALID_REQUEST, "Mcp-Session-Id is missing: send initialize first")

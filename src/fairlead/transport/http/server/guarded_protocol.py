@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol with limits that an ASGI application cannot set.
 
 Connections of clients that are too slow or send too much are closed. Ambiguous HTTP is refused, so
-that a proxy in front of the server cannot read a request differently.
+that a proxy in front of the server cannot interpret a request differently.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ class RequestPhase(Enum):
 
 
 class _Pipeline(list[Any]):
-    """Requests that wait for the current one. Usually empty, and then smaller than a deque."""
+    """Queue of pipelined requests: a list, because an empty one is smaller than a deque."""
 
     def appendleft(self, item: Any) -> None:
         self.insert(0, item)
 
 
 class _LightFlowControl(FlowControl):
-    """Flow control without an `asyncio.Event`, which idle connections do not need."""
+    """Flow control that creates an `asyncio.Event` only when needed, to save memory."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -69,7 +69,7 @@ class _LightFlowControl(FlowControl):
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 server connection with limits for slow and excessive clients."""
+    """HTTP/1.1 server connection with limits on slow clients and large requests."""
 
     # With slots, the attributes of uvicorn fit into a dict whose keys all connections share.
     __slots__ = (
@@ -147,8 +147,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.deaf:
             return
         if self.stage is not RequestPhase.BETWEEN:
-            # Count only data that certainly belongs to this request: a chunk may contain several
-            # requests.
+            # Count only data that certainly belongs to this request: a chunk may contain several.
             if self._begun - begun == (stage is RequestPhase.BETWEEN) and self.body_bytes == body:
                 self.other_bytes += self.fed
                 if self.other_bytes > MAX_HEAD:
@@ -219,7 +218,7 @@ class GuardedProtocol(HttpToolsProtocol):
             super().on_response_complete()
 
     def _names_one_host(self) -> bool:
-        """Check `Host` by RFC 9112, section 3.2, which requires 400 for anything else."""
+        """Return True if there is exactly one `Host` header, as RFC 9112, section 3.2, requires."""
         hosts = [value for name, value in self.headers if name == b"host"]
         return len(hosts) == 1 or (not hosts and self.parser.get_http_version() != "1.1")
 

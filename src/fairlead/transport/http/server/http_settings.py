@@ -1,16 +1,21 @@
 """Settings of an HTTP endpoint. Durations are in seconds."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ....limits import BODY_TIMEOUT, SESSIONS_PER_CLIENT, SOCKETS_PER_CLIENT
+from ....protocol.identity.token_principal import TokenPrincipal
 
 if TYPE_CHECKING:
     from .sessions.event_store import EventStore
     from .sessions.session_store import SessionStore
+    from .token_access import AccessFactory
 
-__all__ = ["HttpSettings"]
+__all__ = ["HttpSettings", "VerifyToken"]
+
+Whose: TypeAlias = str | TokenPrincipal | None
+VerifyToken: TypeAlias = Callable[[str], Whose | Awaitable[Whose]]
 
 
 @dataclass(kw_only=True)
@@ -21,7 +26,9 @@ class HttpSettings:
     sse_path: str | None = "/sse"  # HTTP+SSE of 2024-11-05; None: disabled
     ws_path: str | None = "/ws"
     auth_token: str | None = None  # expected value of `Authorization: Bearer`
-    verify_token: Callable[[str], str | None] | None = None  # returns the token's principal or None
+    # returns the token's principal or None, at once or when awaited
+    verify_token: "VerifyToken | None" = None
+    auth: "AccessFactory | None" = None  # OAuth access tokens: a `ServerAuth`
     allowed_hosts: tuple[str, ...] = ()  # values of `Host` besides those of this machine
     allowed_origins: tuple[str, ...] = ()  # origins of allowed web pages; also for CORS
     max_body: int = 16 * 1024 * 1024

@@ -5,6 +5,7 @@ The stream is the session: its first event names the URL for POSTs, and the sess
 
 import logging
 import secrets
+from collections.abc import Callable
 from urllib.parse import parse_qs
 
 from msgspec import Raw
@@ -16,12 +17,16 @@ from ....protocol.envelope import TransportContext
 from ....protocol.identity.client_key import client_key
 from ....wire import Batch, Decoder, Message, Request, RequestId, encode, encode_success, failure
 from ....wire.sse import encode_event
+from ...channel import Incoming
 from ...client_shares import ClientShares, NoShareLeft
 from .asgi import AsgiCall, BodyTooLarge, has_json
 from .http_settings import HttpSettings
+from .refusals import send_rejection
+from .request_guard import RequestRefusal
 from .sessions.event_stream import HIGH_WATER, EventStream, write_stream
 from .sessions.http_session import AcceptSession, ServedPeer
 from .sessions.streamed_channel import StreamedChannel
+from .token_expiry import expiring
 
 __all__ = ["MESSAGES", "LegacySse"]
 
@@ -42,6 +47,12 @@ class SseSession(StreamedChannel):
         self.principal = principal
         self.stream = EventStream(self.id, "s", None, taken=self._drained.wake)
         self.served: ServedPeer | None = None
+
+    def receive(self, message: Incoming, principal: Principal) -> None:
+        if principal is not self.principal and self.served is not None:
+            self.principal = principal
+            self.served.use_principal(principal)
+        self.hand_over(message)
 
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
         self._put(encode(message))
@@ -64,10 +75,17 @@ class SseSession(StreamedChannel):
 
 
 class LegacySse:
-    """Handler of the two paths of this transport; requests are already authenticated."""
+    """Handler of the two HTTP+SSE paths; requests are already authenticated."""
 
-    def __init__(self, settings: HttpSettings, accept: AcceptSession) -> None:
+    def __init__(
+        self,
+        settings: HttpSettings,
+        accept: AcceptSession,
+        refuse_scopes: Callable[[Principal, Message | Batch, str], RequestRefusal | None],
+    ) -> None:
+        """`refuse_scopes` returns a refusal if a message's token lacks required scopes."""
         self._settings = settings
+        self._refuse_scopes = refuse_scopes
         self._accept = accept
         self._sessions: dict[str, SseSession] = {}
         self._shares: ClientShares[SseSession] = ClientShares(
@@ -102,12 +120,14 @@ class LegacySse:
             session.served = self._accept(session, principal)
             where = f"{call.scope.get('root_path', '')}{MESSAGES}?session_id={session.id}"
             opening = encode_event(where.encode(), event="endpoint")
-            await write_stream(call, session.stream, self._settings, opening=opening)
+            # The stream is the session, so it lasts as long as the newest token of its client.
+            with expiring(lambda: session.principal, session.stream.end):
+                await write_stream(call, session.stream, self._settings, opening=opening)
         finally:
             await self._end(session)
 
     async def post(self, call: AsgiCall, principal: Principal) -> None:
-        """Receive a message of a client that has a stream."""
+        """Receive a message from a client with an open stream."""
         if call.method != "POST":
             await call.send_text(405, "use POST to send messages", [(b"allow", b"POST")])
             return
@@ -129,12 +149,16 @@ class LegacySse:
         except RemoteProtocolError as exc:
             await call.answer(400, encode(failure(exc.request_id, exc.code, str(exc))))
             return
+        refusal = self._refuse_scopes(principal, message, MESSAGES)
+        if refusal is not None:
+            await send_rejection(call, refusal)
+            return
         items = message.items if isinstance(message, Batch) else (message,)
         # Notifications and responses are accepted: they do not add to the unread stream.
         if session.stream.size > MAX_UNREAD and any(isinstance(item, Request) for item in items):
             await call.send_later("too much unread data: read the stream first")
             return
-        await session.take_all(items)
+        await session.take_all(items, principal)
         await call.answer(202, b"Accepted", b"text/plain")
 
     async def _end(self, session: SseSession) -> None:

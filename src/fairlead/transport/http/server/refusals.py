@@ -37,6 +37,17 @@ class MessageRefusals:
             answer = failure(None, why.code, why.message, why.data, absent_id=True)
         await call.answer(status, encode(answer))
 
+    async def refuse_access(
+        self, call: AsgiCall, message: Message | Batch, refusal: RequestRefusal
+    ) -> None:
+        """Respond with the challenge to a message whose token lacks required scopes."""
+        log.info("refused a request with %d: %s", refusal.status, refusal.message)
+        if not isinstance(message, Batch):
+            self.report("refused", call, encode(message), refusal.message)
+        known = message.id if isinstance(message, Request) else None
+        answer = failure(known, INVALID_REQUEST, refusal.message, absent_id=known is None)
+        await call.answer(refusal.status, encode(answer), headers=refusal.headers)
+
     def report(
         self, kind: Literal["no message", "refused"], call: AsgiCall, frame: bytes, why: str
     ) -> None:

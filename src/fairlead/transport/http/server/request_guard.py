@@ -6,32 +6,34 @@ the origin of a page must be allowed.
 """
 
 import hmac
-from collections.abc import Mapping
+import inspect
+import logging
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
+from ....errors import ConfigError
 from ....protocol.caller import ANONYMOUS, UNNAMED, Principal
+from ....protocol.identity.client_names import is_reserved
+from ....protocol.identity.principal_scopes import missing_scopes
+from ....protocol.identity.token_principal import TokenPrincipal
 from .http_settings import HttpSettings
+from .token_access import RequestRefusal, TokenAccess
 
 __all__ = ["RequestGuard", "RequestRefusal"]
+
+log = logging.getLogger("fairlead.transport")
 
 _OUR_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
 
-class RequestRefusal(Struct, frozen=True):
-    """A refusal of a request before its body is read."""
-
-    status: int
-    message: str
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
+# response headers that pages of allowed origins may read
+_EXPOSED = b"mcp-session-id, mcp-protocol-version, www-authenticate, dpop-nonce"
 
 _UNAUTHORIZED = RequestRefusal(
     401,
     "A valid bearer token is required: Authorization: Bearer ...",
-    # closed, because the body is not read
+    # The connection is closed, because the body is not read.
     ((b"www-authenticate", b"Bearer"), (b"connection", b"close")),
 )
 
@@ -39,19 +41,34 @@ _UNAUTHORIZED = RequestRefusal(
 class RequestGuard:
     """Checks of the headers that apply to every request."""
 
-    def __init__(self, settings: HttpSettings) -> None:
+    def __init__(self, settings: HttpSettings, access: TokenAccess | None = None) -> None:
+        """`access` verifies tokens that neither `auth_token` nor `verify_token` accepts.
+
+        Raises:
+            ConfigError: Two functions would return names of clients, which could be equal.
+        """
+        if settings.verify_token is not None and access is not None and access.names is None:
+            raise ConfigError("verify_token cannot be combined with `verify` of ServerAuth")
+        self.access = access
         self._token = settings.auth_token.encode() if settings.auth_token is not None else None
         self._verify = settings.verify_token
+        self._awaits = inspect.iscoroutinefunction(settings.verify_token)
         self._hosts = frozenset(name.lower() for name in settings.allowed_hosts)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.allowed_origins)
         # pairs of `Host` and server address that passed the check
         self._passed: set[tuple[bytes, object]] = set()
-        self.open = self._token is None and self._verify is None
+        self.open = self._token is None and self._verify is None and access is None
 
     def refuse(
         self, headers: Mapping[bytes, bytes], server: tuple[str, int | None] | None
     ) -> RequestRefusal | None:
         """Return the reason to refuse a request, or None; tokens are checked separately."""
+        return self.refuse_host(headers, server) or self.refuse_page(headers, server)
+
+    def refuse_host(
+        self, headers: Mapping[bytes, bytes], server: tuple[str, int | None] | None
+    ) -> RequestRefusal | None:
+        """Return the reason to refuse the `Host` of a request, or None."""
         host = headers.get(b"host")
         if host is not None and (host, server) not in self._passed:
             if not self._host_fits(host, server):
@@ -63,12 +80,12 @@ class RequestGuard:
             # Bounded, because clients choose the value.
             if len(self._passed) < 64:
                 self._passed.add((host, server))
-        return self.refuse_page(headers, server)
+        return None
 
     def refuse_page(
         self, headers: Mapping[bytes, bytes], server: tuple[str, int | None] | None
     ) -> RequestRefusal | None:
-        """Return the reason to refuse a request of a web page, or None; `Host` is not checked."""
+        """Return the reason to refuse a request from a web page, or None; `Host` is not checked."""
         origin = headers.get(b"origin")
         if origin is not None and not self._origin_fits(origin, server):
             return RequestRefusal(
@@ -80,22 +97,79 @@ class RequestGuard:
             return RequestRefusal(403, "Pages of other sites cannot embed resources of this server")
         return None
 
-    def principal(self, headers: Mapping[bytes, bytes]) -> Principal | RequestRefusal:
-        """Return the principal of the token, or ANONYMOUS if no token is required."""
+    def principal(
+        self, headers: Mapping[bytes, bytes], method: str = "POST", path: str | None = None
+    ) -> Principal | RequestRefusal | None:
+        """Return the principal of the token, or ANONYMOUS if no token is required.
+
+        Never waits. None means that `authenticate` has to decide.
+        """
         if self.open:
             return ANONYMOUS
-        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer":
-            return _UNAUTHORIZED
-        token = token.strip()
+        token = _bearer_token(headers)
         # Compared in constant time, so that the duration does not reveal a prefix of the token.
-        if self._token is not None and hmac.compare_digest(token, self._token):
+        ours = self._token
+        if token is not None and ours is not None and hmac.compare_digest(token, ours):
             return UNNAMED
-        if self._verify is not None:
+        if token is not None and self._verify is not None:
+            if self._awaits:
+                return None
             whose = self._verify(token.decode("latin-1"))
-            if whose is not None:
-                return whose
+            # The usual results are recognised by their type: `isawaitable` costs 1 % of a call.
+            if type(whose) is not str and whose is not None and inspect.isawaitable(whose):
+                self._awaits = True
+                if inspect.iscoroutine(whose):
+                    whose.close()
+                return None
+            if whose is not None and (named := self._admissible(whose)) is not None:
+                return named
+        if self.access is not None:
+            return self.access.known(headers, method, path)
         return _UNAUTHORIZED
+
+    async def authenticate(
+        self, headers: Mapping[bytes, bytes], method: str = "POST", path: str | None = None
+    ) -> Principal | RequestRefusal:
+        """Return the principal of a request, or its refusal; verify the token if necessary.
+
+        `path` is the request's path if it differs from the endpoint's.
+        """
+        known = self.principal(headers, method, path)
+        if known is not None:
+            return known
+        token = _bearer_token(headers)
+        if self._awaits and token is not None and self._verify is not None:
+            whose = self._verify(token.decode("latin-1"))
+            if inspect.isawaitable(whose):
+                whose = await whose
+            if whose is not None and (named := self._admissible(whose)) is not None:
+                return named
+        if self.access is None:
+            return _UNAUTHORIZED
+        return await self.access.verify(headers, method, path)
+
+    def _admissible(self, whose: str | TokenPrincipal) -> Principal | None:
+        """Return the principal that `verify_token` returned, unless it belongs to another source.
+
+        A gateway returns `UNNAMED` itself for its own token.
+        """
+        if not isinstance(whose, str) or whose is UNNAMED:
+            return whose
+        taken = () if self.access is None else self.access.names or ()
+        if is_reserved(whose) or whose in taken:
+            log.error("verify_token returned the name of another client or issuer: %.60r", whose)
+            return None
+        return whose
+
+    def refuse_scopes(
+        self, principal: Principal, scopes: Sequence[str], path: str | None = None
+    ) -> RequestRefusal | None:
+        """Return the 403 for a principal that lacks a required scope, or None."""
+        if self.access is not None:
+            return self.access.refuse_scopes(principal, scopes, path)
+        if not scopes or self.open or not missing_scopes(principal, scopes):
+            return None
+        return RequestRefusal(403, f"This operation needs the scopes: {' '.join(scopes)}")
 
     def cors(self, headers: Mapping[bytes, bytes]) -> tuple[tuple[bytes, bytes], ...]:
         """Return the headers that allow a page of a listed origin to read the response."""
@@ -104,7 +178,7 @@ class RequestGuard:
             return ()
         return (
             (b"access-control-allow-origin", origin),
-            (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version"),
+            (b"access-control-expose-headers", _EXPOSED),
             (b"vary", b"origin"),
         )
 
@@ -126,6 +200,11 @@ class RequestGuard:
         except ValueError:  # invalid IPv6 address in brackets
             return False
         return _is_loopback(server) and name in _OUR_NAMES
+
+
+def _bearer_token(headers: Mapping[bytes, bytes]) -> bytes | None:
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else None
 
 
 def _is_embedded(headers: Mapping[bytes, bytes]) -> bool:

@@ -5,13 +5,14 @@ from .asgi import AsgiCall, HttpCall
 
 __all__ = ["accepts", "claims_stateless", "repeated_header", "wants_events"]
 
-# If one of these occurs twice, a proxy may have used the other value.
+# If one of these occurs twice, a proxy may have used the value that the server ignores.
 _ROUTING = (
     b"mcp-protocol-version",
     b"mcp-method",
     b"mcp-name",
     b"mcp-session-id",
     b"authorization",
+    b"dpop",
     b"host",
     b"origin",
     b"content-type",

@@ -51,8 +51,8 @@ log = logging.getLogger("fairlead.transport")
 InlinePostHandler = Callable[[Exchange], Answer]
 PostOutcome = bytes | Raw | Exception
 Start = Callable[[Coroutine[Any, Any, None]], None]
-# Takes over a request and calls back with its outcome. Returns a function that cancels it, or None
-# if the request is not taken over.
+# Takes over a request and calls back with its outcome.
+# Returns a function that cancels it, or None if the request is not taken over.
 DelegatePost = Callable[[Exchange, Callable[[PostOutcome], None]], Callable[[str], None] | None]
 
 _ACTIVE = SessionContext(state=SessionState.ACTIVE)
@@ -78,7 +78,12 @@ class PostReplyPath(ReplyPathBase):
         await self.write(encode_event(encode(notification)))
 
     async def request_caller(
-        self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
+        self,
+        exchange: Exchange,
+        method: str,
+        params: dict[str, Any] | Raw | None,
+        *,
+        timeout: float | None = None,
     ) -> Raw:
         raise LocalProtocolError(
             f"{method} cannot be sent: this client has no session for the response",
@@ -218,8 +223,7 @@ class StatelessPosts:
             why = RpcError(INVALID_REQUEST, "Unexpected response: the client has no session")
             await self._refusals.refuse(call, message, why, 400)
             return
-        # A conversation in the active state, so that the rules of the revision apply as in a
-        # session.
+        # A conversation in the active state, so that the revision's rules apply as in a session.
         conversation = Conversation(ConversationRole.SERVER, assume=revision, principal=principal)
         event = conversation.receive(message)
         if isinstance(event, RequestRejected):
@@ -307,7 +311,7 @@ class StatelessPosts:
         if cancel is None:
             return False
         call.watch(
-            lambda: cancel("the client has gone"), edge.send_heartbeat, self._settings.heartbeat
+            lambda: cancel("the client disconnected"), edge.send_heartbeat, self._settings.heartbeat
         )
         return True
 

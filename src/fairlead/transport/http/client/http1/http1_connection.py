@@ -1,6 +1,6 @@
-"""One HTTP/1.1 client connection, which sends a request and reads its response before the next one.
+"""One HTTP/1.1 client connection, which processes one request at a time.
 
-llhttp parses the received bytes and rejects ambiguous ones. A connection is reused only if it
+llhttp parses the received bytes and rejects ambiguous messages. A connection is reused only if it
 received exactly one complete response to each request.
 """
 
@@ -137,7 +137,7 @@ class Http1Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         answer = self._answer
         if answer is None:
-            # Data without a request. The next request would take it for its own response.
+            # The data belongs to no request. The next request would take it for its response.
             self.drop()
             return
         self.heard = True
@@ -145,8 +145,8 @@ class Http1Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
-            # The parser's state is undefined after an error, so the connection is not reused. A
-            # response that was complete before it remains valid.
+            # The parser's state is undefined after an error, so the connection is not reused.
+            # A response that was complete before the error remains valid.
             self._keep = False
             if not answer.complete:
                 self._fail(self._improper(self._problem or str(exc)), exc)
@@ -163,7 +163,7 @@ class Http1Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         answer = self._answer
-        # Without Content-Length and chunked encoding the body extends to the end of the connection
+        # Without Content-Length and chunked encoding, the body ends with the connection
         # (RFC 9112, section 6.3).
         if answer is not None and self._until_close:
             answer.end()
@@ -207,7 +207,7 @@ class Http1Connection(asyncio.Protocol):
         answer = self._answer
         status = self._status = self._parser.get_status_code()
         if status < 200 or answer is None:
-            return  # an interim response (1xx); the final one follows
+            return  # an interim response (1xx), which the final response follows
         fields: dict[bytes, bytes] = {}
         size = 0
         for name, value in self._fields:

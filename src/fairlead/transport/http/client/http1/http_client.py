@@ -8,46 +8,28 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, TypedDict
+from urllib.parse import urlsplit
 
 from .....errors import ChannelClosed, ConfigError, HttpError
 from .response import HttpResponse
 from .url import EndpointUrl, host_of
 
 if TYPE_CHECKING:
+    from ....login_waits import LoginWaits
+    from ..request_authorizer import RequestAuthorizer
     from .pool import ConnectionPool
 
-__all__ = ["HttpClient", "HttpClientOptions", "HttpResponse", "RequestAuthorizer"]
+__all__ = ["HttpClient", "HttpClientOptions", "HttpResponse", "merge_headers"]
 
 CONNECT_TIMEOUT = 30.0  # seconds for a connection, including TLS
-MAX_REDIRECTS = 5
+MAX_REDIRECTS = 5  # maximum number of redirects of one request
 UNTOUCHED_BY = frozenset((307, 308))  # redirects that keep method and body
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
-# Repetitions of one request: with a nonce, with a renewed token, after a login, with more scopes.
+# Maximum number of repetitions of a request: for a nonce, a renewed token, a login, more scopes.
 MAX_AUTHORIZATIONS = 4
 
 log = logging.getLogger("fairlead.transport")
-
-
-class RequestAuthorizer(Protocol):
-    """Source of the credentials of requests. Several requests may use it at the same time."""
-
-    def current(self, method: str, url: str) -> Mapping[str, str] | None:
-        """Return headers with credentials, or None if `prepare` must be awaited first."""
-
-    async def prepare(self, method: str, url: str) -> Mapping[str, str]:
-        """Return headers with credentials, which may be renewed for it; empty if there are none.
-
-        Raises:
-            AuthorizationError: The credentials cannot be renewed.
-        """
-
-    async def challenged(self, reply: HttpResponse, sent: Mapping[str, str]) -> bool:
-        """Handle a 401 or 403; return True if the request should be repeated.
-
-        Raises:
-            AuthorizationError: No credentials could be obtained.
-        """
 
 
 class HttpClientOptions(TypedDict, total=False):
@@ -57,7 +39,7 @@ class HttpClientOptions(TypedDict, total=False):
     ssl_context: ssl.SSLContext | None
     verify: bool
     connect_timeout: float  # seconds
-    authorizer: RequestAuthorizer | None
+    authorizer: "RequestAuthorizer | None"
 
 
 class HttpClient:
@@ -71,15 +53,15 @@ class HttpClient:
         ssl_context: ssl.SSLContext | None = None,
         verify: bool = True,
         connect_timeout: float = CONNECT_TIMEOUT,
-        authorizer: RequestAuthorizer | None = None,
+        authorizer: "RequestAuthorizer | None" = None,
         check_address: Callable[[str], None] | None = None,
         redirects: int = MAX_REDIRECTS,
     ) -> None:
         """Server certificates are verified with `ca_file`, or else with the system's trust store.
 
         `check_address` is called with the address of each connected socket before anything is sent,
-        and raises an error to refuse it; with a proxy it is not called. A response that exceeds
-        `redirects` is returned as it is if `redirects` is 0.
+        and raises an error to refuse it; with a proxy it is not called. If `redirects` is 0,
+        redirects are returned as responses.
 
         Raises:
             ConfigError: `ca_file` cannot be read or contains no certificates.
@@ -102,8 +84,13 @@ class HttpClient:
         self._closed = False
 
     @property
+    def logins(self) -> "LoginWaits | None":
+        """Periods in which requests wait for a user to log in."""
+        return None if self._authorizer is None else self._authorizer.logins
+
+    @property
     def reached(self) -> bool:
-        """True if there is a connection, so that a request can have arrived at the server."""
+        """True if a connection is open, so that a request may have reached the server."""
         return self._pool is not None and self._pool.connected
 
     async def open(
@@ -125,35 +112,49 @@ class HttpClient:
             AuthorizationError: The server requires credentials that could not be obtained.
         """
         url = url or self.address.url
-        authorizer = self._authorizer
-        if authorizer is None:
-            return await self._follow(method, headers, body, url)
         for left in range(MAX_AUTHORIZATIONS, -1, -1):
-            given = authorizer.current(method, url)
-            if given is None:
-                given = await authorizer.prepare(method, url)
-            reply = await self._follow(method, {**headers, **given}, body, url)
+            reply, given = await self._follow(method, headers, body, url)
+            if given is None or reply.status not in (401, 403) or not left:
+                break
             # The server refused the request before it processed it, so it is repeated unchanged.
-            if (
-                reply.status not in (401, 403)
-                or not left
-                or not await authorizer.challenged(reply, given)
-            ):
+            assert self._authorizer is not None
+            if not await self._authorizer.challenged(reply.status, reply.headers, given):
                 break
             reply.close()
         return reply
 
     async def _follow(
         self, method: str, headers: Mapping[str, str], body: bytes | None, url: str
-    ) -> HttpResponse:
-        pool = self._pool or self._begin()
-        url = self._moved.get(url, url)
+    ) -> tuple[HttpResponse, Mapping[str, str] | None]:
+        """Send a request with credentials for its URL, and follow redirects.
+
+        Return the response and the credentials; None means that the URL has none.
+        """
+        pool, authorizer = self._pool or self._begin(), self._authorizer
+        asked, url = url, self._moved.get(url, url)
         for _ in range(max(self._redirects, 1)):
-            reply = await pool.ask(method, url, headers, body)
+            given: Mapping[str, str] | None = None
+            # The server could redirect to a path that belongs to others, such as another tenant.
+            if authorizer is not None and (url == asked or authorizer.covers(url)):
+                given = authorizer.current(method, url)
+                if given is None:
+                    given = await authorizer.prepare(method, url)
+            sent = merge_headers(headers, given) if given else headers
+            reply = await pool.ask(method, url, sent, body)
             if reply.status not in REDIRECTS or not self._redirects:
-                return reply
+                if given is None and authorizer is not None and reply.status == 401:
+                    raise self._refused_elsewhere(reply)
+                return reply, given
             url = self._redirected(reply, method)
         raise HttpError(310, f"more than {self._redirects} redirects")
+
+    def _refused_elsewhere(self, reply: HttpResponse) -> HttpError:
+        """Return the error for a redirect to a URL that requires other credentials."""
+        reply.close()
+        path = urlsplit(reply.url).path
+        return HttpError(
+            401, f"redirected to {path}, to which the credentials of this server are not sent"
+        )
 
     def _redirected(self, reply: HttpResponse, method: str) -> str:
         """Return the target of a redirect.
@@ -170,7 +171,7 @@ class HttpClient:
         elif method != "GET" and reply.status not in UNTOUCHED_BY:
             why = f"redirect to {target} is not followed: it would turn a {method} into a GET"
         else:
-            # Bounded, because a server could invent targets without end.
+            # Limited, because a server could send any number of different targets.
             if reply.status == 308 and len(self._moved) < 100:
                 self._moved[reply.url] = target
             return target
@@ -201,6 +202,12 @@ class HttpClient:
 
     def _context(self) -> ssl.SSLContext:
         return self._tls or _usual(self._verify)
+
+
+def merge_headers(under: Mapping[str, str], over: Mapping[str, str]) -> dict[str, str]:
+    """Merge two sets of headers; `over` replaces headers of the same name, regardless of case."""
+    names = {name.lower() for name in over}
+    return {**{n: v for n, v in under.items() if n.lower() not in names}, **over}
 
 
 @lru_cache(maxsize=32)

@@ -1,4 +1,4 @@
-"""Pool of persistent HTTP/1.1 connections to one server; the first address that accepts is used."""
+"""Pool of persistent HTTP/1.1 connections to one server."""
 
 import asyncio
 import errno
@@ -17,11 +17,11 @@ from ....local_resources import connect_error
 from .http1_connection import Http1Connection
 from .proxy_tunnel import Proxy, refusal
 from .response import HttpResponse
-from .url import EndpointUrl, same_origin
+from .url import EndpointUrl, ascii_host, same_origin
 
 __all__ = ["ConnectionPool", "connect_host", "connect_unix_socket"]
 
-STAGGER = 0.25  # seconds before the next address is tried as well
+STAGGER = 0.25  # seconds before the next address is tried in parallel
 
 _Found: TypeAlias = tuple[Any, Any, int, str, Any]
 
@@ -56,8 +56,7 @@ async def _connect(address: _Found) -> socket.socket:
         if family != socket.AF_UNIX:
             # An event stream may be silent for long; keep-alive probes detect a peer that is gone.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            # Nagle's algorithm would delay a small request until the previous segment is
-            # acknowledged.
+            # Nagle's algorithm would delay a small request until the last segment is acknowledged.
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(made, where)
     # Cancellation must close the socket as well: the caller has no reference to it yet.
@@ -65,8 +64,7 @@ async def _connect(address: _Found) -> socket.socket:
         made.close()
         missing = isinstance(exc, OSError) and exc.errno == errno.EADDRNOTAVAIL
         if missing and family == socket.AF_INET6:
-            # Without IPv6 the error is EADDRNOTAVAIL, which would be reported as a shortage of
-            # ports.
+            # Without IPv6 the error is EADDRNOTAVAIL, which would be reported as a lack of ports.
             raise OSError(errno.EHOSTUNREACH, "IPv6 is not available on this machine") from exc
         raise
     return made
@@ -100,7 +98,7 @@ async def _race(addresses: list[_Found]) -> socket.socket:
 
 
 def _discard(task: "asyncio.Task[socket.socket]") -> None:
-    """Close the socket of an attempt that connected although another one had already won."""
+    """Close the socket of an attempt that connected after another attempt had won."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()
 
@@ -113,12 +111,12 @@ def _mixed(found: list[_Found]) -> list[_Found]:
     return [address for address in pairs if address is not None]
 
 
-# uvicorn and Node close connections that were idle for 5 s. A POST on a connection that is just
-# being closed fails, and the client cannot know whether it arrived.
-KEEP_ALIVE = 4.0  # seconds
-TURNS = 10  # iterations of the loop that are granted to process unread data on a kept connection
-# Idempotent methods, which are sent again if the server closes a kept connection instead of
-# responding. A POST may already have been executed.
+# uvicorn and Node close connections that were idle for 5 s. If a POST fails because its connection
+# is being closed, the client cannot determine whether the POST arrived.
+KEEP_ALIVE = 4.0  # seconds for which an idle connection is kept
+TURNS = 10  # loop iterations to wait until unread data on a kept connection is processed
+# Idempotent methods, which are sent again if the server closes a kept connection
+# instead of responding. A POST may already have been executed.
 REPEATABLE = frozenset(("GET", "DELETE"))
 
 _FRAMING = frozenset(
@@ -131,7 +129,7 @@ _PRINTABLE = "".join(map(chr, range(33, 127)))
 
 
 class ConnectionPool:
-    """HTTP/1.1 connections to the origin of one address, one for each concurrent request."""
+    """HTTP/1.1 connections to one origin, one connection for each concurrent request."""
 
     def __init__(
         self,
@@ -155,7 +153,7 @@ class ConnectionPool:
         self._connect_timeout = connect_timeout
         self._check_address = check_address
         try:
-            self._name = _ascii(parts.hostname or "")
+            self._name = ascii_host(parts.hostname or "")
             self._port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError as exc:
             raise ConnectFailed(f"Invalid server URL: {exc}") from exc
@@ -201,7 +199,7 @@ class ConnectionPool:
             reply = await line.ask(url, head, body)
         if reply.status == 407 and self._forwarder is not None:
             reply.close()
-            # The proxy refused the request, so it did not reach the server.
+            # The proxy refused the request before it reached the server.
             raise self._unreachable(refusal(407))
         return reply
 
@@ -322,8 +320,7 @@ class ConnectionPool:
         if self._closed:
             line.drop()
             return
-        # Not loop.time(): uvloop updates its clock once per iteration, and an iteration may take
-        # long.
+        # Not loop.time(): uvloop updates its clock once per iteration, which may take long.
         line.idle_since = monotonic()
         self._kept.append(line)
         if self._timer is None:
@@ -361,7 +358,7 @@ class ConnectionPool:
             fields = f"Host: {self._host}\r\nAccept-Encoding: identity\r\nUser-Agent: fairlead\r\n"
             fields += "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
             expected = len(headers) + 3
-        # The pool sets the headers for framing; configured headers replace the other defaults.
+        # Only the pool sets framing headers; configured headers replace the other defaults.
         else:
             usual = {"host": self._host, **_USUAL}
             theirs = {n: v for n, v in headers.items() if n.lower() not in _FRAMING}
@@ -373,14 +370,14 @@ class ConnectionPool:
         lines = fields.count("\r\n")
         one_each = lines == fields.count("\r") == fields.count("\n") == expected
         if not one_each or "\0" in fields or not all(map(_is_name, headers)):
-            raise ChannelClosed("invalid name or value of a request header", delivered=False)
+            raise ChannelClosed("a request header has an invalid name or value", delivered=False)
         if body is not None:
             fields += f"Content-Length: {len(body)}\r\n"
         try:
             return f"{start}{fields}\r\n".encode()
         except UnicodeEncodeError as exc:
             raise ChannelClosed(
-                "invalid name or value of a request header", delivered=False
+                "a request header has an invalid name or value", delivered=False
             ) from exc
 
     def _start(self, method: str, url: str) -> str:
@@ -401,10 +398,6 @@ class ConnectionPool:
 @lru_cache(maxsize=1024)
 def _is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
-
-
-def _ascii(host: str) -> str:
-    return host if host.isascii() else host.encode("idna").decode("ascii")
 
 
 def _host_field(host: str, port: int | None, scheme: str) -> str:

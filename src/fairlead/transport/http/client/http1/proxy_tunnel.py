@@ -1,4 +1,4 @@
-"""HTTP proxies of the environment, and tunnels through them (RFC 9110, section 9.3.6)."""
+"""HTTP proxies set in the environment, and tunnels through them (RFC 9110, section 9.3.6)."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ class Proxy:
         """Parse the URL of a proxy; `tls` creates the context for an `https://` proxy.
 
         Raises:
-            ConnectFailed: The URL is not that of an HTTP proxy.
+            ConnectFailed: The URL is not a valid HTTP or HTTPS proxy URL.
         """
         try:
             parts = urlsplit(url)

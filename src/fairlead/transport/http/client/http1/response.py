@@ -48,8 +48,8 @@ class Decompressor:
             plain: bytes = self._inflate.decompress(self._packed, most)
         except zlib.error as exc:
             raise ChannelClosed(f"invalid compressed body: {exc}") from exc
-        # A gzip file may consist of several members, but HTTP servers do not send such bodies. Many
-        # empty members would take time quadratic in the length of the body.
+        # A gzip file may consist of several members, but HTTP servers do not send such bodies.
+        # Many empty members would take time quadratic in the length of the body.
         if self._inflate.unused_data:
             raise ChannelClosed("invalid compressed body: data after its end")
         self._packed = self._inflate.unconsumed_tail
@@ -124,8 +124,7 @@ class HttpResponse:
         size = len(piece)
         self._size += size
         self.seen += size
-        # A reader of the complete body is not woken for every piece, which saves a task switch for
-        # each.
+        # Do not wake a reader of the complete body for every piece: this saves task switches.
         if self._waiter is not None and not (self._whole and not self.full):
             self._wake()
 

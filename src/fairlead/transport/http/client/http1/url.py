@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from .....errors import ConfigError
 
-__all__ = ["EndpointUrl", "basic_authorization", "host_of", "same_origin"]
+__all__ = ["EndpointUrl", "ascii_host", "basic_authorization", "host_of", "same_origin"]
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -57,6 +57,16 @@ class EndpointUrl(Struct, frozen=True):
 def same_origin(one: str, other: str) -> bool:
     """Return True if two URLs have the same scheme, host and port."""
     return _origin(one) == _origin(other) is not None
+
+
+def ascii_host(host: str) -> str:
+    """Return a host name in the form in which it is resolved, and sent to a proxy.
+
+    Raises:
+        ValueError: The name is not a valid internationalised name.
+    """
+    # Also maps full-width digits and dots, so `１２７。0。0。1` is an IP address.
+    return host if host.isascii() else host.encode("idna").decode("ascii")
 
 
 def host_of(url: str) -> str:

@@ -132,8 +132,7 @@ class FastPathCall:
     def set(self) -> None:
         if not self.response_complete:
             self.gone = True
-            # Breaks a reference cycle through the exchange, which the garbage collector does not
-            # track.
+            # Break a reference cycle through the exchange, which the garbage collector ignores.
             left, self._left, self._beat = self._left, None, None
             if left is not None:
                 left()

@@ -31,20 +31,21 @@ from .session_call import answer_session_post
 
 __all__ = ["fast_path_protocol"]
 
-MAX_QUICK_HEADERS = 40
+MAX_QUICK_HEADERS = 40  # requests with more headers are handled by the ASGI application
 # Headers that change the response or need handling that only the ASGI path has.
 _UNUSUAL = frozenset({b"origin", b"prefer", b"x-correlation-id", b"content-encoding"})
 # values of `Accept` that allow JSON and event streams
 _BOTH = (None, b"application/json, text/event-stream", b"*/*")
-MAX_QUICK_CHUNKS = 16  # chunks of one body; a longer body would gain little
-MAX_KNOWN = 8  # heads remembered per connection; they usually differ only in the length of the body
+# maximum number of chunks per body; the fast path gains little for longer bodies
+MAX_QUICK_CHUNKS = 16
+MAX_KNOWN = 8  # maximum number of heads kept per connection; most differ only in the body length
 MAX_KNOWN_BYTES = 4 << 10  # bytes of the longest head that is remembered
 _END = b"\r\n\r\n"
 _STATELESS = b"io.modelcontextprotocol/"  # prefix of metadata that only stateless requests have
 
 
 class FastPathProtocol(GuardedProtocol):
-    """HTTP protocol that answers complete POSTs without ASGI, because ASGI costs more than a call.
+    """HTTP protocol that answers complete POSTs without ASGI, which costs as much as the call.
 
     All other requests take the ASGI path as if they had just arrived: other methods and paths,
     refusals, and requests that arrive while another one is being answered.
@@ -59,8 +60,8 @@ class FastPathProtocol(GuardedProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Two timeouts in one timer: until the next heartbeat while a request is being answered, and
-        # until the keep-alive timeout between two requests.
+        # Two timeouts in one timer: until the next heartbeat while a request is being answered,
+        # and until the keep-alive timeout between two requests.
         self.patience = LazyTimer(self.loop, self._out_of_patience)
         self._body: list[bytes] | None = None  # body of a request that may take the fast path
         self._head: RequestHead | None = None  # head of that request
@@ -147,6 +148,8 @@ class FastPathProtocol(GuardedProtocol):
         assert head is not None
         if len(body) <= head.edge.settings.max_body and self._quick(head, body):
             self._remember(head, len(body))
+            # Not used by the fast path, and a stream may keep the connection open for hours.
+            self._head = self.headers = self.scope = None  # type: ignore[assignment]
             return
         self._body = held
         self._usual_way()
@@ -162,7 +165,7 @@ class FastPathProtocol(GuardedProtocol):
     def _read_head(self, edge: HttpEndpoint) -> RequestHead | None:
         """Return the parsed head, or None if it is unusual or the request must be refused.
 
-        Everything that depends on the headers alone is decided here, before the body is buffered.
+        All checks that need only the headers happen here, before the body is buffered.
         """
         headers = dict(self.headers)
         if len(headers) != len(self.headers) or not _UNUSUAL.isdisjoint(headers):
@@ -170,7 +173,7 @@ class FastPathProtocol(GuardedProtocol):
         if b"host" not in headers or edge.guard.refuse(headers, self.server) is not None:
             return None
         if not edge.guard.open and isinstance(_principal(edge, headers), RequestRefusal | None):
-            return None
+            return None  # also for a token that is not verified yet
         if headers.get(b"content-type") != JSON or headers.get(b"accept") not in _BOTH:
             return None
         session_id = headers.get(b"mcp-session-id")
@@ -199,6 +202,8 @@ class FastPathProtocol(GuardedProtocol):
             len(piece) - end == length
             and end <= MAX_KNOWN_BYTES
             and head.keep_alive
+            # A stream occupies the connection, so its head is rarely repeated there.
+            and head.headers.get(b"mcp-method") != b"subscriptions/listen"
             and head.headers.get(b"content-length") == b"%d" % length
             and b"transfer-encoding" not in head.headers
         ):
@@ -219,6 +224,8 @@ class FastPathProtocol(GuardedProtocol):
         try:
             message = edge.decoder.decode(body)
             if type(message) is not Request:
+                return False
+            if not edge.guard.open and edge.refuse_scopes(who, message) is not None:
                 return False
             # A `\u` escape could hide the prefix, so the params of such a body are parsed.
             if head.session_id is not None and _STATELESS not in body and b"\\u" not in body:
@@ -252,7 +259,7 @@ class FastPathProtocol(GuardedProtocol):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        # The task was cancelled by a shutdown, so its client would wait in vain for a response.
+        # The task was cancelled by a shutdown, so its client would never get a response.
         if task.cancelled() and (call := self._under_way()) is not None:
             call.give_up()
 
@@ -269,8 +276,7 @@ class FastPathProtocol(GuardedProtocol):
             self.patience.clear()
             self.on_response_complete()
         else:
-            # `patience` replaces uvicorn's timer, which would be created and cancelled for every
-            # call.
+            # `patience` replaces uvicorn's timer, which would be created anew for every call.
             self.server_state.total_requests += 1
             self.patience.set(self.timeout_keep_alive)
 
@@ -294,7 +300,7 @@ class FastPathProtocol(GuardedProtocol):
 def _principal(
     edge: HttpEndpoint, headers: dict[bytes, bytes]
 ) -> Principal | RequestRefusal | None:
-    """Return the principal of the token, or None if `verify_token` raises."""
+    """Return the principal of the token; None if `verify_token` raises or has to be awaited."""
     try:
         return edge.guard.principal(headers)
     except Exception:

@@ -19,7 +19,7 @@ __all__ = ["EventStore", "MemoryEventStore", "event_id", "read_event_id"]
 MAX_EVENTS = 1024  # events kept per stream
 MAX_STREAMS = 64  # streams kept per session
 MAX_BYTES = 4 << 20  # bytes kept per session
-MAX_AGE = 600.0  # seconds
+MAX_AGE = 600.0  # seconds after which the events of an unused session are dropped
 
 
 def event_id(stream: str, number: int) -> str:
@@ -29,8 +29,7 @@ def event_id(stream: str, number: int) -> str:
 def read_event_id(text: str) -> tuple[str, int] | None:
     """Return the stream name and event number, or None for an invalid id."""
     stream, _, number = text.rpartition("_")
-    # Ids come from clients: `int` is quadratic in the number of digits, and `isdigit` alone accepts
-    # other scripts.
+    # Clients choose ids: `int` takes quadratic time, and `isdigit` alone accepts other scripts.
     if not stream or len(number) > 18 or not number.isascii() or not number.isdigit():
         return None
     return stream, int(number)

@@ -36,7 +36,7 @@ class EventStream:
         """
         self.name = name
         self.owed = owed
-        # numbers and messages that are not taken yet; the number 0 means none
+        # event numbers and messages that are not taken yet; 0 means that the event has no id
         self.frames: list[tuple[int, bytes]] = []
         self.size = 0
         self.number = 0  # number of the last event
@@ -108,6 +108,7 @@ class EventStream:
     def end(self) -> None:
         """Mark the stream as done."""
         self.done = True
+        self._taken = None  # refers to the session, which a collection would have to free otherwise
         self.wake()
 
     def leave(self) -> None:

@@ -12,7 +12,7 @@ from .....protocol.envelope import SessionContext, TransportContext
 from .....protocol.revisions import Revision, find_revision
 from .....wire import Failure, Message, RequestId, Success, encode, encode_success, failure
 from .....wire.error_codes import REQUEST_CANCELLED
-from ....channel import Channel
+from ....channel import Channel, Incoming
 from .event_store import EventStore
 from .event_stream import HIGH_WATER, EventStream
 from .streamed_channel import StreamedChannel
@@ -25,6 +25,9 @@ class ServedPeer(Protocol):
 
     @property
     def session(self) -> SessionContext: ...
+
+    def use_principal(self, principal: Principal) -> None:
+        """Set the principal of the following messages; it has the scopes of their token."""
 
     async def close(self) -> None: ...
 
@@ -59,7 +62,7 @@ class HttpSession(StreamedChannel):
         self.key: str | None = None  # key in the session store, if there is one
         self.used = time.monotonic()
         self.served: ServedPeer | None = None
-        self.standalone = EventStream(session_id, "g", store, taken=self._drained.wake)
+        self.standalone = EventStream(session_id, "g", store, taken=self._taken)
         self._store = store
         self._posts: dict[RequestId, EventStream] = {}
         self._direct: dict[RequestId, StreamlessPost] = {}  # requests that have no stream yet
@@ -94,19 +97,28 @@ class HttpSession(StreamedChannel):
         return self.standalone.carrier is not None
 
     @property
+    def idle_since(self) -> float | None:  # type: ignore[override]
+        return None if self.busy else self.used
+
+    def _taken(self) -> None:
+        """Record that the listening client has read messages, or has disconnected."""
+        self.used = time.monotonic()
+        self._drained.wake()
+
+    @property
     def congested(self) -> bool:
         if self._queued <= HIGH_WATER:
             return False
         streams = (*self._posts.values(), self.standalone)
         # Counted only above the limit: `_queued` is not reduced when a stream is written.
         self._queued = sum(stream.size for stream in streams)
-        # A stream without a carrier does not count: its client may never come back to read it.
+        # A stream without a carrier does not count: its client may never resume it.
         return any(s.size > HIGH_WATER and s.carrier is not None for s in streams)
 
     def finish(self, request_id: RequestId) -> None:
         # The response to a POST with a request must contain JSON or events (2025-11-25
         # basic/transports#sending-messages-to-the-server). The official Python SDK's server sends
-        # the same event. Its client fails if it receives JSON while it closes.
+        # the same event; its client fails if it receives JSON while it closes.
         stream = self._stream_of(request_id)
         if stream is not None:
             stream.chatty = True
@@ -127,6 +139,16 @@ class HttpSession(StreamedChannel):
             stream.end()
 
     # Receiving
+
+    def receive(self, message: Incoming, principal: Principal) -> None:
+        """Deliver a message on behalf of this principal, which owns the session.
+
+        The principal of each message has the scopes and the expiry of its own token.
+        """
+        if principal is not self.principal and self.served is not None:
+            self.principal = principal
+            self.served.use_principal(principal)
+        self.hand_over(message)
 
     def open_stream(self, owed: set[RequestId]) -> EventStream:
         """Create the stream that answers the requests of one POST."""

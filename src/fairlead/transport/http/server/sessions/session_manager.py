@@ -97,8 +97,8 @@ class SessionManager:
         """Return the session that a request names, restored if necessary."""
         name = session_id.decode("latin-1")
         found = self.get(name, principal)
-        # A session of this process is never restored. If `get` does not return it, it belongs to
-        # another principal or is being terminated.
+        # A session of this process is never restored.
+        # If `get` does not return it, it belongs to another principal or is being terminated.
         if self.restorer is None or self.closing or name in self._sessions:
             return found
         try:
@@ -126,8 +126,7 @@ class SessionManager:
             self._sweep = None
         if self.restorer is not None:
             await self.restorer.close()
-        # Update the times of last use, so that active sessions do not expire before the next
-        # process starts.
+        # Update the times of last use, so that active sessions do not expire during a restart.
         await self._touch()
         for session in list(self._sessions.values()):
             await self.end(session, for_good=session.over)

@@ -22,7 +22,8 @@ from .session_manager import SessionManager
 
 __all__ = ["ASSUMED_REVISION", "SessionPosts"]
 
-ASSUMED_REVISION = Revision.V2025_03_26  # of clients that state none, as later revisions specify
+# assumed if a client states no revision, as later revisions specify
+ASSUMED_REVISION = Revision.V2025_03_26
 
 
 class SessionPosts(Struct, eq=False):
@@ -45,8 +46,7 @@ class SessionPosts(Struct, eq=False):
             await call.send_later("the server is shutting down")
         elif session.settle_revision():
             if self.sessions.restorer is not None:
-                # Stored before the response: the client may send its next request to another
-                # process.
+                # Stored before the response: the next request may go to another process.
                 await self.sessions.restorer.keep(session, message)
             given = [(b"mcp-session-id", session.id.encode())]
             await call.answer(200, frames[-1][1], headers=given)
@@ -66,12 +66,18 @@ class SessionPosts(Struct, eq=False):
             return None
 
     async def post(
-        self, call: AsgiCall, session: HttpSession, messages: list[Message], *, batch: bool = False
+        self,
+        call: AsgiCall,
+        session: HttpSession,
+        messages: list[Message],
+        principal: Principal,
+        *,
+        batch: bool = False,
     ) -> None:
         """Pass the messages of one POST to a session and respond to its requests."""
         requests = [message for message in messages if isinstance(message, Request)]
         if not requests:
-            await session.take_all(messages)
+            await session.take_all(messages, principal)
             await call.answer(202)
             return
         for request in requests:
@@ -82,7 +88,7 @@ class SessionPosts(Struct, eq=False):
         stream = session.open_stream({request.id for request in requests})
         # Attached before the messages are delivered, because handlers may respond synchronously.
         stream.attach(call)
-        await session.take_all(messages)
+        await session.take_all(messages, principal)
         if self.settings.answers == "sse" and wants_events(call):
             await self.answer_with_events(call, session, stream)
         else:
@@ -115,8 +121,8 @@ class SessionPosts(Struct, eq=False):
     async def _answer_closed(self, call: HttpCall) -> None:
         """Answer a request whose session was closed before its response."""
         if not self.sessions.closing and wants_events(call):
-            # The client itself has closed the session. That of the official Python SDK fails if it
-            # receives an error status while it closes; it expects that the stream ends.
+            # The client itself has closed the session and expects the stream to end:
+            # the client of the official Python SDK fails if it receives an error status now.
             await call.answer(200, HEARTBEAT, *WHOLE_STREAM)
             return
         error = unknown_session()
@@ -179,7 +185,7 @@ class SessionPosts(Struct, eq=False):
             error = RpcError(wrong[0].code, str(wrong[0]))
             await self.refusals.refuse(call, batch, error, 400)
         elif session is not None:
-            await self.post(call, session, messages, batch=True)
+            await self.post(call, session, messages, principal, batch=True)
         else:
             await self._batch_alone(call, messages, revision, principal)
 
@@ -193,7 +199,7 @@ class SessionPosts(Struct, eq=False):
         try:
             session.revision = revision
             session.simulate_handshake("_", revision, {"name": "", "version": ""})
-            await self.post(call, session, messages, batch=True)
+            await self.post(call, session, messages, principal, batch=True)
         finally:
             await self.sessions.end(session)
 

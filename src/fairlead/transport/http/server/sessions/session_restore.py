@@ -128,8 +128,8 @@ class SessionRestorer:
         if agrees and session.revision == stored.revision:
             self._add(session)
             return session
-        # A server that refuses the handshake has changed, so the client must open a new session. A
-        # server that did not respond may recover; the session stays in the store.
+        # A server that refuses the handshake has changed, so the client must open a new session.
+        # A server that did not respond may recover; the session stays in the store.
         await self._end(session, agrees is not None)
         return None
 

@@ -60,7 +60,7 @@ class SessionStore(Protocol):
 
 
 class SessionStoreBase:
-    """Base class of stores, with defaults for what is optional."""
+    """Base class of stores, with defaults for optional members."""
 
     # the resource of this machine that prevents the store from writing; shown by gateways
     shortage: LocalResourceError | None = None

@@ -159,7 +159,7 @@ class SqliteSessionStore(SessionStoreBase):
             self._failed(exc)
             return False
         if self._failing:
-            log.warning("%s is written again (%d changes)", self._path, len(changes))
+            log.warning("%s is writable again; wrote %d session changes", self._path, len(changes))
             self._failing, self.shortage = False, None
             self._backoff.reset()
         self._unwritten.clear()
@@ -176,7 +176,7 @@ class SqliteSessionStore(SessionStoreBase):
             self.shortage = LocalResourceError(f"{self._path}: {error}", "disk space")
         if not self._failing:
             self._failing = True
-            log.error("cannot write %s: %s; changes of sessions are kept", self._path, error)
+            log.error("cannot write %s: %s; keeping changes in memory", self._path, error)
 
     def _retry_later(self, loop: asyncio.AbstractEventLoop) -> None:
         # A timer of a loop that has ended never fires.
@@ -199,8 +199,8 @@ class SqliteSessionStore(SessionStoreBase):
             # Created here with the right mode, because SQLite would use the umask.
             made = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
             try:
-                # An existing file may be readable by other users. SQLite creates its journal with
-                # the same mode, and sessions are as sensitive as credentials.
+                # An existing file may be readable by other users, but sessions are as sensitive as
+                # credentials. SQLite creates its journal with the same mode.
                 with suppress(OSError, AttributeError):
                     os.fchmod(made, 0o600)
             finally:
@@ -226,7 +226,7 @@ class SqliteSessionStore(SessionStoreBase):
 
     def _end(self) -> None:
         if self._unwritten and not self._write():
-            log.error("%s lacks %d changes of sessions", self._path, len(self._unwritten))
+            log.error("%s was closed without %d session changes", self._path, len(self._unwritten))
         if self._open is not None:
             self._open.close()
             self._open = None

@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from .....errors import ChannelClosed
 from .....limits import MESSAGES_PER_TURN
+from .....protocol.caller import Principal
 from .....protocol.envelope import TransportContext
 from .....protocol.revisions import Revision
 from .....wire import Notification, Request, RequestId, to_json
@@ -47,14 +48,18 @@ class StreamedChannel(BufferedDelivery, SharedStream):
         self.hand_over(Request(request_id, "initialize", Raw(to_json(params))))
         self.hand_over(Notification("notifications/initialized"))
 
-    async def take_all(self, items: Sequence[Incoming]) -> None:
+    def receive(self, message: Incoming, principal: Principal) -> None:
+        """Deliver a message from the principal that owns the channel."""
+        self.hand_over(message)
+
+    async def take_all(self, items: Sequence[Incoming], principal: Principal) -> None:
         """Deliver the messages of a batch, and let other tasks run after every few messages."""
         for start in range(0, len(items), MESSAGES_PER_TURN.value):
             if start:
                 MESSAGES_PER_TURN.hit()
                 await asyncio.sleep(0)
             for item in items[start : start + MESSAGES_PER_TURN.value]:
-                self.hand_over(item)
+                self.receive(item, principal)
 
     async def drain(self) -> None:
         while self.congested and not self.over:

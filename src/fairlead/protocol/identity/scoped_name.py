@@ -1,0 +1,30 @@
+"""Names of configured clients whose tokens are limited to certain scopes."""
+
+from collections.abc import Iterable
+
+from .token_principal import TokenStanding
+
+__all__ = ["ScopedName"]
+
+
+class ScopedName(str):
+    """The name of a configured client whose token is limited to certain scopes.
+
+    It equals the plain name; the scopes are those of the token sent with the request.
+    """
+
+    __slots__ = ("scopes", "standing")
+    scopes: frozenset[str]
+    standing: TokenStanding | None  # None: the token is valid as long as the process runs
+
+    def __new__(
+        cls, name: str, scopes: Iterable[str] = (), standing: TokenStanding | None = None
+    ) -> "ScopedName":
+        made = super().__new__(cls, name)
+        made.scopes = frozenset(scopes)
+        made.standing = standing
+        return made
+
+    def with_standing(self, standing: TokenStanding) -> "ScopedName":
+        """Return a copy that has this standing."""
+        return ScopedName(self, self.scopes, standing)
