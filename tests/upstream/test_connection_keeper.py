@@ -17,6 +17,7 @@ from fairlead.errors import (
     FairleadError,
     HttpError,
     LocalResourceError,
+    LoginRequired,
     RetriesExhausted,
 )
 from fairlead.transport.backoff import Backoff
@@ -31,10 +32,20 @@ class ScriptedKeeper(ConnectionKeeper):
     """A connection keeper whose attempts end as the test specifies."""
 
     def __init__(
-        self, *, is_process: bool = True, lazy: bool = False, idle_close: float = 300.0
+        self,
+        *,
+        is_process: bool = True,
+        lazy: bool = False,
+        idle_close: float = 300.0,
+        retries_start: bool = False,
     ) -> None:
         self._idle_close = idle_close
-        super().__init__("red", StartLimiter(1), is_process=is_process, lazy=lazy)
+        super().__init__(
+            *("red", StartLimiter(1)),
+            is_process=is_process,
+            lazy=lazy,
+            retries_start=retries_start,
+        )
         self.errors: list[Exception] = []  # errors that the next attempts raise
         self.always: Exception | None = None  # error that all attempts raise
         self.opening: Callable[[], Awaitable[object]] | None = None
@@ -143,6 +154,43 @@ async def test_only_a_server_that_was_connected_before_is_retried(
     await asyncio.sleep(100)
     assert keeper.state == ("connected" if comes_back else "failed")
     assert len(keeper.attempts) == (2 if comes_back else 1)
+    await keeper.stop()
+
+
+async def test_a_server_of_a_gateway_that_failed_to_start_is_tried_again(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "Backoff", partial(Backoff, jitter=0.0))
+    keeper = ScriptedKeeper(retries_start=True)
+    keeper.errors = [ConnectFailed("no such file") for _ in range(8)]
+    keeper.start()
+    await asyncio.sleep(200)
+    began = keeper.attempts[0]
+    attempts = [at - began for at in keeper.attempts]
+    assert attempts == pytest.approx([0, 2, 6, 14, 30, 62, 122, 182])
+    assert keeper.states == ["connecting", *["failed"] * 8]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    with pytest.raises(ConnectFailed, match='server "red" is not connected: no such file'):
+        await keeper.ready()
+    await asyncio.sleep(100)
+    assert (keeper.state, len(keeper.attempts)) == ("connected", 9)
+    keeper.lose(await keeper.ready(), ConnectFailed("exited"))
+    await asyncio.sleep(1)
+    assert (keeper.state, len(keeper.attempts)) == ("connected", 10)
+    await keeper.stop()
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError("wrong"), HttpError(401), HttpError(403), LoginRequired("log in")]
+)
+async def test_a_server_of_a_gateway_is_not_tried_again_if_it_needs_a_change(
+    virtual_time: VirtualTime, error: FairleadError
+) -> None:
+    keeper = ScriptedKeeper(retries_start=True)
+    keeper.errors = [error]
+    keeper.start()
+    await asyncio.sleep(1000)
+    assert (keeper.state, len(keeper.attempts)) == ("failed", 1)
     await keeper.stop()
 
 

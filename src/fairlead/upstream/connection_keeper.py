@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
+from shlex import quote
 from typing import Any, Literal, TypeAlias
 
 from ..client import MCPClient
@@ -37,6 +38,8 @@ __all__ = ["END_LIMIT", "ConnectionKeeper", "State"]
 log = logging.getLogger("fairlead.manager")
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds between connection attempts
+# seconds between attempts to connect a server that was never connected
+FIRST_START_DELAY, LONGEST_START_DELAY = 2.0, 60.0
 END_LIMIT = 10.0  # seconds to wait for a connection to close
 
 State: TypeAlias = Literal[
@@ -60,8 +63,11 @@ class ConnectionKeeper(ABC):
         *,
         is_process: bool,
         lazy: bool,
+        retries_start: bool = False,
     ) -> None:
-        """A `lazy` connection is closed when idle."""
+        """A `lazy` connection is closed when idle. With `retries_start`, a server that could not be
+        connected is tried again from time to time; otherwise only on request.
+        """
         self.name = name
         self.is_process = is_process
         self.state: State = "idle"
@@ -73,6 +79,7 @@ class ConnectionKeeper(ABC):
         self.answered = time.monotonic()  # time of the last response
         self.starts = starts
         self._lazy = lazy
+        self._retries_start = retries_start
         self._liveness = LivenessProbe(lambda: self.settings.hang_timeout)
         self._used = self.answered
         self._in_use = 0
@@ -230,15 +237,17 @@ class ConnectionKeeper(ABC):
 
     async def _own(self) -> None:
         backoff = Backoff(FIRST_DELAY, LONGEST_DELAY)
+        start_backoff = Backoff(FIRST_START_DELAY, LONGEST_START_DELAY)
         while True:
-            await self._needed.wait()
-            first = self.generation == 0 or self.state == "idle"
-            self._become("connecting" if first else "reconnecting")
+            if await self._wait_until_needed(start_backoff):
+                first = self.generation == 0 or self.state == "idle"
+                self._become("connecting" if first else "reconnecting")
             try:
                 self._connected(await self._connect())
             # All exceptions are caught, because the owner task must survive them.
             except Exception as exc:
-                log.warning("%s: %s", self.name, exc)
+                again = self.state == "failed" and str(exc) == str(self.error)
+                log.log(logging.DEBUG if again else logging.WARNING, "%s: %s", self.name, exc)
                 self._attempt_failed(exc)
                 await self._disconnect()  # the attempt may have created a client before it failed
                 # Attempts requested by callers do not change the delay between other attempts.
@@ -258,6 +267,24 @@ class ConnectionKeeper(ABC):
                 await self._pause(backoff.next())
                 # The delay grows only with failed attempts, not with losses of connections.
                 backoff.reset()
+
+    async def _wait_until_needed(self, start_backoff: Backoff) -> bool:
+        """Wait until a connection is needed. Return False if it is only time to try a failed server
+        again, which remains in the state "failed" meanwhile, so that its callers need not wait.
+        """
+        retries = (
+            self._retries_start
+            and self.state == "failed"
+            and self.error is not None
+            and _is_temporary(self.error)
+        )
+        try:
+            async with asyncio.timeout(start_backoff.next() if retries else None):
+                await self._needed.wait()
+            return True
+        except TimeoutError:
+            self._needed.set()
+            return False
 
     def _attempt_failed(self, exc: Exception) -> None:
         if (shortage := _shortage(exc)) is not None:
@@ -287,7 +314,9 @@ class ConnectionKeeper(ABC):
 
     def _suspend(self, last: BaseException | None) -> None:
         why = f"suspended after more than {MAX_LOSSES} losses within {LOSS_WINDOW:g} s"
-        log.warning("%s: %s; reconnect it manually", self.name, why)
+        command = f"run `fairlead mcp reconnect {quote(self.name)}`"
+        remedy = command if self._retries_start else "reconnect it manually"
+        log.warning("%s: %s; %s", self.name, why, remedy)
         public = f"failed more than {MAX_LOSSES} times within {LOSS_WINDOW:g} s"
         if last is not None:
             public += f"; the last time it {public_reason(last)}"
@@ -413,17 +442,10 @@ class ConnectionKeeper(ABC):
             return True
 
     def _comes_back(self, exc: Exception) -> bool:
-        """Return True if another attempt may succeed. A server that was never connected is not
-        retried.
+        """Return True if another attempt should follow soon: it may succeed, and the server was
+        connected before.
         """
-        if isinstance(exc, ConfigError) or not isinstance(exc, FairleadError | OSError):
-            return False
-        # Another attempt would fail too: with the same credentials, or without a login.
-        if isinstance(exc, LoginRequired) or (
-            isinstance(exc, HttpError) and exc.status in (401, 403)
-        ):
-            return False
-        return self.generation > 0
+        return self.generation > 0 and _is_temporary(exc)
 
     def _crashes(self) -> bool:
         """Record a loss and return True if there were too many."""
@@ -449,6 +471,16 @@ class ConnectionKeeper(ABC):
         failure = ConnectFailed(f'server "{self.name}" is not connected: {reason}')
         failure.__cause__ = self.error
         return failure
+
+
+def _is_temporary(exc: BaseException) -> bool:
+    """Return True if another attempt to connect may succeed."""
+    if isinstance(exc, ConfigError) or not isinstance(exc, FairleadError | OSError):
+        return False
+    # Another attempt would fail too: with the same credentials, or without a login.
+    if isinstance(exc, LoginRequired):
+        return False
+    return not (isinstance(exc, HttpError) and exc.status in (401, 403))
 
 
 def _shortage(error: BaseException | None) -> LocalResourceError | None:

@@ -79,7 +79,10 @@ class Upstream(ConnectionKeeper):
         message. `auth_storage` contains the logins; by default it is the user's own storage.
         """
         is_process = isinstance(spec.entry, MCPStdioServerConfig)
-        super().__init__(name, starts, is_process=is_process, lazy=lazy)
+        # A program with a manager decides itself when to try again; a gateway runs unattended.
+        super().__init__(
+            *(name, starts), is_process=is_process, lazy=lazy, retries_start=not for_client
+        )
         self.spec = spec
         self.lists = ServerLists(kinds, for_client=for_client)
         self.variants = ListVariants()
