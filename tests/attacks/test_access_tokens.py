@@ -296,7 +296,7 @@ def test_any_invalid_authorization_header_is_refused_with_status_400_or_401(
 ) -> None:
     given = {b"authorization": authorization, **({} if proof is None else {b"dpop": proof})}
     one = access(dpop="allowed")
-    assert one.known(given, "POST", None) is None
+    assert not isinstance(one.verify_now(given, "POST", None), Principal)
     found = asyncio.run(one.verify(given, "POST", None))
     assert isinstance(found, RequestRefusal)
     assert found.status in (400, 401)
@@ -350,7 +350,7 @@ async def test_a_bound_token_requires_a_proof_signed_with_its_key() -> None:
     assert isinstance(again, RequestRefusal)
     assert "used before" in again.message
     assert (await refused(token, one=one))[0] == 401
-    assert one.known({b"authorization": f"Bearer {token}".encode()}, "POST", None) is None
+    assert one.verify_now({b"authorization": f"Bearer {token}".encode()}, "POST", None) is None
     assert (await refused(MINT.token(HERE), scheme="DPoP", one=one))[0] == 401
     assert (await refused(MINT.token(HERE), one=access(dpop="required")))[0] == 401
 

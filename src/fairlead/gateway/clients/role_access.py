@@ -111,10 +111,10 @@ class _RoleAccess:
     def names(self) -> Container[str] | None:
         return self._inner.names
 
-    def known(
+    def verify_now(
         self, headers: Mapping[bytes, bytes], method: str, path: str | None
-    ) -> Principal | None:
-        found = self._inner.known(headers, method, path)
+    ) -> Principal | RequestRefusal | None:
+        found = self._inner.verify_now(headers, method, path)
         return self._admission.admit(found) if isinstance(found, TokenPrincipal) else found
 
     async def verify(
