@@ -94,6 +94,10 @@ class ServerAccess:
             access.rules_replaced(kept)
         self._withdraw()
 
+    def refuse_all(self) -> None:
+        """Accept no token from the next request on."""
+        self.replace_rules(AccessPolicy())
+
     def endpoint(self, path: str, aliases: Mapping[str, str] | None = None) -> "EndpointAccess":
         """Return the verifier for an endpoint. `aliases` maps further paths of the server to
         the path that clients connect to.
@@ -451,10 +455,11 @@ class EndpointAccess:
 class _Standing:
     """A token that opened a stream; see `TokenStanding`. The token is not displayed."""
 
-    __slots__ = ("_access", "_digest", "_token")
+    __slots__ = ("_access", "_digest", "_generation", "_token")
 
     def __init__(self, access: EndpointAccess, digest: bytes, token: str) -> None:
         self._access = access
+        self._generation = access.server.generation
         self._digest = digest
         self._token = token
 
@@ -463,9 +468,12 @@ class _Standing:
         if verifier is not None:
             verifier.renew_if_due()
         verdict = self._access.verdicts.get(self._digest)
-        return 0.0 if verdict is None else verdict.until
+        # A kept verdict is checked too, because the rules may require other scopes or a proof.
+        is_old = self._generation != self._access.server.generation
+        return 0.0 if verdict is None or is_old else verdict.until
 
     async def check(self) -> TokenPrincipal | ScopedName | None:
+        self._generation = self._access.server.generation
         try:
             verdict = await self._access.judge(self._digest, self._token)
         except BadToken:
