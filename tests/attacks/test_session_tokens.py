@@ -163,6 +163,35 @@ async def test_events_are_replayed_to_their_owner_only(thief: dict[str, Any]) ->
 
 
 @pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_events_are_replayed_to_tokens_with_the_scopes_of_their_request_only(
+    fast_path: bool,
+) -> None:
+    """The weak token is one of the same user and client; a client can guess the id of an event."""
+    async with protected(answers="sse", fast_path=fast_path, scopes="use") as (web, issuer):
+        strong = bearer(issuer.token(web.url, scope="use read write"))
+        weak = bearer(issuer.token(web.url, scope="use write"))
+        session = await open_session(web, strong["Authorization"].removeprefix("Bearer "))
+        read = {"jsonrpc": "2.0", "id": 8, "method": "resources/read"}
+        read["params"] = {"uri": "notes://secret"}
+        for message, status in ((read, 403), (call("write"), 200), (call("scopes"), 200)):
+            async with session.stream(message, **strong) as stream:
+                last = (await next_event(stream))["id"]
+            resuming = {**session.headers, "Accept": BOTH, "Last-Event-ID": last}
+            found = await web.get(headers={**resuming, **weak})
+            assert found.status == status
+            if status == 403:
+                assert b"secret" not in found.body
+                (challenge,) = parse_challenges(found.headers["WWW-Authenticate"])
+                assert challenge.scopes == ("use", "read")
+            forged = last.rpartition("_")[0].partition(".")[0] + "x_0"
+            refused = await web.get(headers={**resuming, **weak, "Last-Event-ID": forged})
+            assert refused.status == 400
+            again = await web.get(headers={**resuming, **strong})
+            assert "result" in again.messages[0]
+
+
+@pytest.mark.covers("AUT-06")
 @THIEVES
 async def test_a_request_state_is_accepted_from_its_owner_only(thief: dict[str, Any]) -> None:
     """The owner may return the state with a renewed token."""

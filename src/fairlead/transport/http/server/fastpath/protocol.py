@@ -247,14 +247,15 @@ class FastPathProtocol(GuardedProtocol):
             message = edge.decoder.decode(body)
             if type(message) is not Request:
                 return False
-            if not edge.guard.open and edge.refuse_scopes(who, message) is not None:
+            scopes = edge.required_scopes(who, (message,))
+            if not edge.guard.open and edge.guard.refuse_scopes(who, scopes) is not None:
                 return False
             # A `\u` escape could hide the prefix, so the params of such a body are parsed.
             if head.session_id is not None and _STATELESS not in body and b"\\u" not in body:
-                return answer_session_post(self, head, message, who)
+                return answer_session_post(self, head, message, who, scopes)
             said = read_params_head(message.params)
             if not said.is_self_describing:
-                return answer_session_post(self, head, message, who)
+                return answer_session_post(self, head, message, who, scopes)
             call = FastPathCall(self, head)
             caller = edge.posts.check(call, message, said, who)
         # The ASGI path repeats the check and sends the error.
