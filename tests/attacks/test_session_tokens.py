@@ -22,6 +22,7 @@ from tests.support.http_server import (
     call,
     introduction,
     next_event,
+    next_message,
     serving,
     stateless,
 )
@@ -49,6 +50,11 @@ def make_server(auth: ServerAuth) -> MCPServer:
     @server.tool(scopes=["write"])
     async def write() -> str:
         return "written"
+
+    @server.tool()
+    async def wait(ctx: Context) -> str:
+        await ctx.elicit("Go on?", str)
+        return " ".join(sorted(ctx.scopes))
 
     @server.tool()
     async def ask(ctx: Context) -> str:
@@ -87,7 +93,7 @@ def stolen_by(thief: dict[str, Any], issuer: RunningIssuer, url: str) -> dict[st
 
 
 async def open_session(web: Web, token: str, version: str = "2025-11-25") -> Session:
-    answer = await web.post(introduction(version), bearer(token))
+    answer = await web.post(introduction(version, elicitation={}), bearer(token))
     assert answer.status == 200, answer.body
     session = Session(web, answer.headers["mcp-session-id"], version)
     done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -116,6 +122,26 @@ async def test_each_request_in_a_session_has_the_scopes_of_its_own_token(fast_pa
             assert (challenge.error, challenge.scopes) == ("insufficient_scope", ("write",))
             assert (await session.post(call("scopes"), bearer(weak))).text == "alice read"
             assert (await session.post(call("scopes"), bearer(strong))).text == "alice read write"
+
+
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_a_call_in_progress_keeps_the_scopes_of_its_token(fast_path: bool) -> None:
+    """The user answers a question of the call after a request with a weaker token."""
+    async with protected(fast_path=fast_path) as (web, issuer), asyncio.timeout(LIMIT):
+        strong, weak = (issuer.token(web.url, scope=scope) for scope in ("write read", "read"))
+        session = await open_session(web, strong)
+        async with session.stream(call("wait"), **bearer(strong)) as stream:
+            asked = await next_message(stream)
+            several = [session.post(call("scopes", None, n), bearer(weak)) for n in range(20, 30)]
+            assert {one.text for one in await asyncio.gather(*several)} == {"alice read"}
+            refused = await session.post(call("write", None, 40), bearer(weak))
+            assert refused.status == 403
+            yes = {"action": "accept", "content": {"value": "yes"}}
+            answered = {"jsonrpc": "2.0", "id": asked["id"], "result": yes}
+            assert (await session.post(answered, bearer(weak))).status == 202
+            answer = await next_message(stream)
+        assert answer["result"]["content"][0]["text"] == "read write"
 
 
 @pytest.mark.covers("AUT-06")
@@ -274,7 +300,12 @@ async def test_resources_and_prompts_may_require_scopes(
 async def test_items_that_need_more_scopes_stay_in_lists() -> None:
     async with protected() as (web, issuer):
         answer = await web.stateless("tools/list", None, bearer(issuer.token(web.url)))
-        assert {tool["name"] for tool in answer.result["tools"]} == {"scopes", "write", "ask"}
+        assert {tool["name"] for tool in answer.result["tools"]} == {
+            "scopes",
+            "write",
+            "ask",
+            "wait",
+        }
 
 
 async def test_a_get_stream_ends_when_its_token_expires() -> None:

@@ -245,6 +245,18 @@ async def test_admin_rights_require_a_rule_with_admin_set_to_true(tmp_path: Path
                 assert reply.status == expected
 
 
+async def test_a_token_for_one_server_is_refused_at_all_other_paths(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        headers = {"Authorization": f"Bearer {place.ann('ops', to='/mcp/red')}"}
+        paths = ("/", "/status", "/tools", "/admin/sessions", "/mcp/none", "/mcp/red/x", "/sse")
+        for path in (*paths, "/mcp/blue", "/mcp"):
+            async with place.web.get(place.url + path, headers=headers) as reply:
+                assert reply.status == 401, path
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await place.web.ws_connect(f"{place.url}/ws", headers=headers)
+        assert refused.value.status == 401
+
+
 async def test_tokens_are_refused_as_soon_as_their_rule_is_removed(tmp_path: Path) -> None:
     async with scene(tmp_path) as place:
         staff, operator = place.ann(), place.ann("ops")
