@@ -247,9 +247,11 @@ class FastPathProtocol(GuardedProtocol):
             message = edge.decoder.decode(body)
             if type(message) is not Request:
                 return False
-            scopes = edge.required_scopes(who, (message,))
-            if not edge.guard.open and edge.guard.refuse_scopes(who, scopes) is not None:
-                return False
+            scopes: tuple[str, ...] = ()
+            if not edge.guard.open:
+                scopes = edge.required_scopes(who, (message,))
+                if edge.guard.refuse_scopes(who, scopes) is not None:
+                    return False
             # A `\u` escape could hide the prefix, so the params of such a body are parsed.
             if head.session_id is not None and _STATELESS not in body and b"\\u" not in body:
                 return answer_session_post(self, head, message, who, scopes)
