@@ -145,6 +145,25 @@ async def test_a_call_in_progress_keeps_the_scopes_of_its_token(fast_path: bool)
 
 
 @pytest.mark.covers("AUT-06")
+async def test_a_renewed_token_without_a_scope_ends_its_use_in_an_open_session() -> None:
+    """The session is subscribed to the resource; the client may still end the subscription."""
+    async with protected() as (web, issuer):
+        strong = issuer.token(web.url, scope="read")
+        weak = bearer(issuer.token(web.url, scope="other", jti="renewed"))
+        session = await open_session(web, strong)
+
+        async def send(method: str, headers: dict[str, str]) -> int:
+            params = {"uri": "notes://secret"}
+            message = {"jsonrpc": "2.0", "id": 8, "method": method, "params": params}
+            return (await session.post(message, headers)).status
+
+        for method in ("resources/subscribe", "resources/read"):
+            assert await send(method, bearer(strong)) == 200
+            assert await send(method, weak) == 403
+        assert await send("resources/unsubscribe", weak) == 200
+
+
+@pytest.mark.covers("AUT-06")
 async def test_a_session_survives_the_renewal_of_its_token() -> None:
     """Sessions are bound to the principal, not to the text of a token."""
     async with protected() as (web, issuer):
