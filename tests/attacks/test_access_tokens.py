@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hmac
 import json
 import time
 from datetime import timedelta
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from joserfc.jwk import ECKey, OctKey
+from joserfc.jwk import ECKey, OctKey, RSAKey
+from joserfc.jws import JWSRegistry
 
 from fairlead.auth.dpop import DpopKey
 from fairlead.auth.server.access_control import EndpointAccess
@@ -72,6 +74,7 @@ def dated(claims: dict[str, Any]) -> dict[str, Any]:
         {"aud": f"{HERE}/"},
         {"aud": "HTTPS://MCP.example:443/mcp"},
         {"exp": timedelta(seconds=-10)},
+        {"exp": 4102444800.5},
         {"iat": timedelta(seconds=20), "nbf": timedelta(seconds=20)},
         {"client_id": None, "azp": "app"},
     ],
@@ -89,6 +92,15 @@ async def test_valid_tokens_are_accepted(claims: dict[str, Any]) -> None:
         {"aud": f"{BASE}/mcp/other"},
         {"aud": f"{BASE}//mcp"},
         {"aud": "https://mcp.example.evil/mcp"},
+        {"aud": "https://evil@mcp.example/mcp"},
+        {"aud": f" {HERE}"},
+        {"aud": f"{HERE}\n"},
+        {"aud": "https://mcp.exa\tmple/mcp"},
+        {"aud": "https://mcp.example/%6dcp"},
+        {"aud": "https://mcp.example/a/../mcp"},
+        {"aud": "http://mcp.example:443/mcp"},
+        {"aud": f"{HERE}?tenant=1"},
+        {"aud": [f"{HERE}/other", [HERE], {"aud": HERE}, BASE]},
         {"aud": []},
         {"aud": None},
         {"aud": {"x": HERE}},
@@ -97,7 +109,13 @@ async def test_valid_tokens_are_accepted(claims: dict[str, Any]) -> None:
         {"exp": "never"},
         {"exp": True},
         {"exp": 1e300},
+        {"exp": 10**400},
+        {"exp": -1},
+        {"exp": ["never"]},
+        {"exp": "4102444800"},
         {"nbf": timedelta(seconds=60)},
+        {"nbf": "0"},
+        {"nbf": 10**400},
         {"iat": timedelta(seconds=60)},
         {"iss": "https://stranger.example"},
         {"iss": f"{MINT.issuer}/"},
@@ -153,6 +171,14 @@ async def test_the_refusal_says_what_a_clock_that_is_ten_minutes_off_causes(
         {"crit": ["exp"], "exp": 1},
         {"kid": 7},
         {"kid": "unknown"},
+        {"kid": "../../../../dev/null"},
+        {"kid": "x' UNION SELECT 'key"},
+        {"kid": "first\x00"},
+        {"kid": "a" * 8000},
+        {"alg": "RS256"},
+        {"alg": ["ES256"]},
+        {"alg": "ES384"},
+        {"alg": "es256"},
     ],
     ids=str,
 )
@@ -176,6 +202,9 @@ async def test_forged_signatures_are_refused() -> None:
         MINT.token(HERE, key=thief),
         MINT.token(HERE, key=thief, header={"jwk": thief.as_dict(private=False)}),
         MINT.token(HERE, key=thief, header={"jku": "https://thief.example/jwks"}),
+        MINT.token(HERE, key=thief, header={"x5u": "https://thief.example/cert.pem"}),
+        MINT.token(HERE, key=thief, header={"x5c": ["AAAA"], "x5t": "AAAA"}),
+        MINT.token(HERE, key=thief, header={"kid": None}),
         MINT.token(HERE, key=OTHER.key),
         OTHER.token(HERE, iss=MINT.issuer),
         MINT.token(HERE)[:-4] + "AAAA",
@@ -184,6 +213,71 @@ async def test_forged_signatures_are_refused() -> None:
         assert (await refused(token))[0] == 401, token
     # Both issuers use the same key id; each token is checked with its issuer's key.
     assert str(await verdict(OTHER.token(HERE))) == "oauth:https://other.example alice app"
+
+
+async def test_a_public_rsa_key_is_never_a_secret() -> None:
+    """Signatures with the text of the public key in each usual form (algorithm confusion)."""
+    pair = RSAKey.generate_key(2048, {"kid": "first"})
+    public = pair.as_dict(private=False)
+    issuer = TokenIssuer(MINT.issuer, jwks={"keys": [public]})
+    one = access(issuer=issuer)
+    assert isinstance(
+        await verdict(MINT.token(HERE, key=pair, header={"alg": "RS256"}), one=one), TokenPrincipal
+    )
+    texts = [pair.as_pem(private=False), pair.as_der(private=False), json.dumps(public).encode()]
+    texts += [texts[0].strip(), str(public["n"]).encode()]
+    for text in texts:
+        signed = unsigned({"alg": "HS256", "kid": "first"}).rstrip(".")
+        seal = hmac.digest(text, signed.encode(), "sha256")
+        sealed = base64.urlsafe_b64encode(seal).rstrip(b"=").decode()
+        assert (await refused(f"{signed}.{sealed}", one=one))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "accepted"),
+    [("else", HERE, True), (HERE, "https://else.example/mcp", False)],
+    ids=["the last is ours", "the first is ours"],
+)
+async def test_the_last_of_repeated_members_counts_everywhere(
+    first: str, last: str, accepted: bool
+) -> None:
+    """Checks and programs read the same value; RFC 7519, section 4, allows this or a refusal."""
+    claims = json.dumps(MINT.claims(last, sub="bob"))
+    text = claims.replace("{", f'{{"aud": "{first}", "sub": "admin", "exp": 1, ', 1)
+    head = base64.urlsafe_b64encode(b'{"alg": "none", "alg": "ES256", "kid": "first"}')
+    body = base64.urlsafe_b64encode(text.encode())
+    signed = b".".join(part.rstrip(b"=") for part in (head, body))
+    seal = JWSRegistry.algorithms["ES256"].sign(signed, MINT.key)
+    token = b".".join((signed, base64.urlsafe_b64encode(seal).rstrip(b"="))).decode()
+    found = await verdict(token)
+    if not accepted:
+        assert isinstance(found, RequestRefusal)
+        return
+    assert isinstance(found, TokenPrincipal)
+    assert (found.subject, found.claims["sub"], found.claims["aud"]) == ("bob", "bob", HERE)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "alice app",
+        "alice%20app",
+        "alice\x00",
+        "alice ",
+        "Alice",
+        "al\u0456ce",
+        "ci",
+        "token",
+        "oauth:x",
+    ],
+)
+async def test_no_subject_imitates_another_principal(subject: str) -> None:
+    """The subjects contain separators, escapes and names of other principals."""
+    one = access(tokens={"secret": "ci"})
+    plain = [MINT.token(HERE), MINT.token(HERE, client_id=None), OTHER.token(HERE), "secret"]
+    made = [MINT.token(HERE, sub=subject, client_id=client) for client in (None, "app")]
+    found = [await verdict(token, one=one) for token in (*plain, *made)]
+    assert len({str(who) for who in found}) == len(set(found)) == len(found)
 
 
 async def test_subjects_of_two_issuers_and_static_clients_are_different_principals() -> None:
@@ -296,7 +390,7 @@ def test_any_invalid_authorization_header_is_refused_with_status_400_or_401(
 ) -> None:
     given = {b"authorization": authorization, **({} if proof is None else {b"dpop": proof})}
     one = access(dpop="allowed")
-    assert one.known(given, "POST", None) is None
+    assert not isinstance(one.verify_now(given, "POST", None), Principal)
     found = asyncio.run(one.verify(given, "POST", None))
     assert isinstance(found, RequestRefusal)
     assert found.status in (400, 401)
@@ -350,7 +444,7 @@ async def test_a_bound_token_requires_a_proof_signed_with_its_key() -> None:
     assert isinstance(again, RequestRefusal)
     assert "used before" in again.message
     assert (await refused(token, one=one))[0] == 401
-    assert one.known({b"authorization": f"Bearer {token}".encode()}, "POST", None) is None
+    assert one.verify_now({b"authorization": f"Bearer {token}".encode()}, "POST", None) is None
     assert (await refused(MINT.token(HERE), scheme="DPoP", one=one))[0] == 401
     assert (await refused(MINT.token(HERE), one=access(dpop="required")))[0] == 401
 

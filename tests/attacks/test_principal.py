@@ -22,8 +22,11 @@ from fairlead.protocol.caller import (
 )
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.envelope import Direction, TransportContext
-from fairlead.protocol.revisions import NEWEST
+from fairlead.protocol.identity.token_principal import TokenPrincipal
+from fairlead.protocol.revisions import NEWEST, Revision
 from fairlead.relay.bridge.parked_calls import ParkedCalls
+from fairlead.transport.http.server.sessions.event_store import MemoryEventStore
+from fairlead.transport.http.server.sessions.http_session import HttpSession
 from fairlead.transport.http.server.sessions.session_restore import SessionRestorer
 from fairlead.transport.http.server.sessions.session_store import (
     MemorySessionStore,
@@ -145,6 +148,24 @@ async def test_a_stored_anonymous_session_is_not_found_by_named_clients(name: st
         )
         assert not await restorer.drop(repr(owner), "/mcp", thief)
         assert await restorer.drop(repr(owner), "/mcp", owner)
+
+
+@pytest.mark.covers("AUT-06")
+async def test_a_stored_session_belongs_to_the_role_of_its_token() -> None:
+    """A role is the rule of a gateway that admits a token; None: not at a gateway."""
+    alice = TokenPrincipal(issuer="https://a.example", subject="alice", client="app")
+    roles = [alice, alice.with_role("staff"), alice.with_role("ops"), "staff", ANONYMOUS]
+    restorer = SessionRestorer(MemorySessionStore(), 0, *(lambda *_: None,) * 3)  # type: ignore[arg-type]
+    opening = Request(1, "initialize")
+    for owner in roles:
+        context = TransportContext(transport_type="http", path="/mcp")
+        session = HttpSession("id", context, owner, MemoryEventStore())
+        session.revision = Revision.V2025_11_25
+        await restorer.keep(session, opening)
+        for other in roles:
+            if other != owner:
+                assert not await restorer.drop("id", "/mcp", other)
+        assert await restorer.drop("id", "/mcp", owner)
 
 
 @pytest.mark.parametrize("shared", [False, True])

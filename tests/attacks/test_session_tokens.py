@@ -22,6 +22,7 @@ from tests.support.http_server import (
     call,
     introduction,
     next_event,
+    next_message,
     serving,
     stateless,
 )
@@ -49,6 +50,11 @@ def make_server(auth: ServerAuth) -> MCPServer:
     @server.tool(scopes=["write"])
     async def write() -> str:
         return "written"
+
+    @server.tool()
+    async def wait(ctx: Context) -> str:
+        await ctx.elicit("Go on?", str)
+        return " ".join(sorted(ctx.scopes))
 
     @server.tool()
     async def ask(ctx: Context) -> str:
@@ -87,7 +93,7 @@ def stolen_by(thief: dict[str, Any], issuer: RunningIssuer, url: str) -> dict[st
 
 
 async def open_session(web: Web, token: str, version: str = "2025-11-25") -> Session:
-    answer = await web.post(introduction(version), bearer(token))
+    answer = await web.post(introduction(version, elicitation={}), bearer(token))
     assert answer.status == 200, answer.body
     session = Session(web, answer.headers["mcp-session-id"], version)
     done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -116,6 +122,45 @@ async def test_each_request_in_a_session_has_the_scopes_of_its_own_token(fast_pa
             assert (challenge.error, challenge.scopes) == ("insufficient_scope", ("write",))
             assert (await session.post(call("scopes"), bearer(weak))).text == "alice read"
             assert (await session.post(call("scopes"), bearer(strong))).text == "alice read write"
+
+
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_a_call_in_progress_keeps_the_scopes_of_its_token(fast_path: bool) -> None:
+    """The user answers a question of the call after a request with a weaker token."""
+    async with protected(fast_path=fast_path) as (web, issuer), asyncio.timeout(LIMIT):
+        strong, weak = (issuer.token(web.url, scope=scope) for scope in ("write read", "read"))
+        session = await open_session(web, strong)
+        async with session.stream(call("wait"), **bearer(strong)) as stream:
+            asked = await next_message(stream)
+            several = [session.post(call("scopes", None, n), bearer(weak)) for n in range(20, 30)]
+            assert {one.text for one in await asyncio.gather(*several)} == {"alice read"}
+            refused = await session.post(call("write", None, 40), bearer(weak))
+            assert refused.status == 403
+            yes = {"action": "accept", "content": {"value": "yes"}}
+            answered = {"jsonrpc": "2.0", "id": asked["id"], "result": yes}
+            assert (await session.post(answered, bearer(weak))).status == 202
+            answer = await next_message(stream)
+        assert answer["result"]["content"][0]["text"] == "read write"
+
+
+@pytest.mark.covers("AUT-06")
+async def test_a_renewed_token_without_a_scope_ends_its_use_in_an_open_session() -> None:
+    """The session is subscribed to the resource; the client may still end the subscription."""
+    async with protected() as (web, issuer):
+        strong = issuer.token(web.url, scope="read")
+        weak = bearer(issuer.token(web.url, scope="other", jti="renewed"))
+        session = await open_session(web, strong)
+
+        async def send(method: str, headers: dict[str, str]) -> int:
+            params = {"uri": "notes://secret"}
+            message = {"jsonrpc": "2.0", "id": 8, "method": method, "params": params}
+            return (await session.post(message, headers)).status
+
+        for method in ("resources/subscribe", "resources/read"):
+            assert await send(method, bearer(strong)) == 200
+            assert await send(method, weak) == 403
+        assert await send("resources/unsubscribe", weak) == 200
 
 
 @pytest.mark.covers("AUT-06")
@@ -160,6 +205,35 @@ async def test_events_are_replayed_to_their_owner_only(thief: dict[str, Any]) ->
         renewed = bearer(issuer.token(web.url, jti="renewed"))
         found = await web.get(headers={**session.headers, **renewed, **resuming})
         assert found.messages[0]["result"]["content"][0]["text"].startswith("alice")
+
+
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_events_are_replayed_to_tokens_with_the_scopes_of_their_request_only(
+    fast_path: bool,
+) -> None:
+    """The weak token is one of the same user and client; a client can guess the id of an event."""
+    async with protected(answers="sse", fast_path=fast_path, scopes="use") as (web, issuer):
+        strong = bearer(issuer.token(web.url, scope="use read write"))
+        weak = bearer(issuer.token(web.url, scope="use write"))
+        session = await open_session(web, strong["Authorization"].removeprefix("Bearer "))
+        read = {"jsonrpc": "2.0", "id": 8, "method": "resources/read"}
+        read["params"] = {"uri": "notes://secret"}
+        for message, status in ((read, 403), (call("write"), 200), (call("scopes"), 200)):
+            async with session.stream(message, **strong) as stream:
+                last = (await next_event(stream))["id"]
+            resuming = {**session.headers, "Accept": BOTH, "Last-Event-ID": last}
+            found = await web.get(headers={**resuming, **weak})
+            assert found.status == status
+            if status == 403:
+                assert b"secret" not in found.body
+                (challenge,) = parse_challenges(found.headers["WWW-Authenticate"])
+                assert challenge.scopes == ("use", "read")
+            forged = last.rpartition("_")[0].partition(".")[0] + "x_0"
+            refused = await web.get(headers={**resuming, **weak, "Last-Event-ID": forged})
+            assert refused.status == 400
+            again = await web.get(headers={**resuming, **strong})
+            assert "result" in again.messages[0]
 
 
 @pytest.mark.covers("AUT-06")
@@ -245,7 +319,12 @@ async def test_resources_and_prompts_may_require_scopes(
 async def test_items_that_need_more_scopes_stay_in_lists() -> None:
     async with protected() as (web, issuer):
         answer = await web.stateless("tools/list", None, bearer(issuer.token(web.url)))
-        assert {tool["name"] for tool in answer.result["tools"]} == {"scopes", "write", "ask"}
+        assert {tool["name"] for tool in answer.result["tools"]} == {
+            "scopes",
+            "write",
+            "ask",
+            "wait",
+        }
 
 
 async def test_a_get_stream_ends_when_its_token_expires() -> None:

@@ -1,8 +1,12 @@
-"""Each grant at a real authorization server, from our client to our server, in both eras."""
+"""Each grant at a real authorization server, from our client to our server and gateway, in both
+eras.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -13,7 +17,13 @@ from fairlead import Context, MCPClient, MCPClientConfig, MCPServer
 from fairlead.auth import MemoryCredentialStore, OAuthAuthorizer, OAuthSettings
 from fairlead.auth.server.server_auth import ServerAuth
 from fairlead.auth.storage.credential_store import CredentialStore
+from fairlead.gateway import Gateway
+from fairlead.gateway.clients.admission import ClientAccess
+from fairlead.gateway.gateway_file import read_gateway_file
+from fairlead.interceptor import Answer, Exchange, Proceed
 from tests.auth.client.test_oauth_authorizer import DevicePrompt
+from tests.support.gateway_servers import free_port, until
+from tests.support.gateway_servers import serving as serving_at
 from tests.support.http_server import serving
 from tests.support.oidc_provider import Provider, running_provider
 from tests.support.scripted_http_server import Call, raw_server
@@ -28,14 +38,28 @@ ROBOT: dict[str, Any] = {
 }
 PROTECTED = pytest.mark.covers("AUT-04", "AUT-06")
 VERSIONS = pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+PLACES = pytest.mark.parametrize("place", ["server", "gateway"])
+FILE = """
+[auth]
+issuer = "{issuer}"
+public_url = "{url}"
+scopes = ["mcp:basic"]
+dpop = "{dpop}"
+[[auth.rules]]
+client = "users"
+"""
 
 
 @asynccontextmanager
 async def protected(
-    options: dict[str, Any] | None = None, **settings: Any
+    options: dict[str, Any] | None = None, place: str = "server", **settings: Any
 ) -> AsyncIterator[tuple[Provider, str]]:
-    """Run a provider with options, and a server that accepts its tokens; yield its URL."""
+    """Run a provider with options, and an endpoint that accepts its tokens; yield its URL."""
     async with asyncio.timeout(LIMIT), running_provider(ttl=3600, **(options or {})) as provider:
+        if place == "gateway":
+            async with protected_gateway(provider, settings.get("dpop", "off")) as url:
+                yield provider, url
+            return
         auth = ServerAuth(issuer=provider.issuer, scopes=["mcp:basic"], **settings)
         server = MCPServer("protected", auth=auth, rate_limit_rate=0)
 
@@ -49,6 +73,37 @@ async def protected(
 
         async with serving(server) as web:
             yield provider, web.url
+
+
+@asynccontextmanager
+async def protected_gateway(provider: Provider, dpop: str) -> AsyncIterator[str]:
+    """Run a gateway; yield the URL of its server, whose tool returns the user at the gateway."""
+    users: list[str | None] = []
+
+    async def note(exchange: Exchange, proceed: Proceed) -> Answer:
+        users.append(exchange.caller.subject)
+        return await proceed(exchange)
+
+    plain = MCPServer("plain", rate_limit_rate=0)
+
+    @plain.tool()
+    async def whoami() -> str:
+        return str(users[-1])
+
+    base = f"http://127.0.0.1:{(port := free_port())}"
+    text = FILE.format(issuer=provider.issuer, url=base, dpop=dpop)
+    with TemporaryDirectory() as folder:
+        Path(folder, "gateway.toml").write_text(text)
+        file = read_gateway_file(Path(folder, "gateway.toml"))
+    access = ClientAccess(file)
+    async with (
+        serving(plain) as upstream,
+        Gateway(settings=file.settings, roles=file.role_views, interceptors=[note]) as gateway,
+        serving_at(gateway, port=port, auth=access.access()),
+    ):
+        await gateway.connect({"plain": {"type": "http", "url": upstream.url}})
+        await until(lambda: gateway.is_ready)
+        yield f"{base}/mcp/plain"
 
 
 async def call(authorizer: OAuthAuthorizer, url: str, version: str, tool: str = "whoami") -> str:
@@ -68,8 +123,9 @@ def expire(store: CredentialStore) -> None:
 
 @PROTECTED
 @VERSIONS
-async def test_authorization_code_and_renewal(version: str) -> None:
-    async with protected() as (provider, url):
+@PLACES
+async def test_authorization_code_and_renewal(version: str, place: str) -> None:
+    async with protected(place=place) as (provider, url):
         store = MemoryCredentialStore()
         first = OAuthAuthorizer(url, store=store, authorize=provider.user())
         assert await call(first, url, version) == "alice"
@@ -80,8 +136,9 @@ async def test_authorization_code_and_renewal(version: str) -> None:
 
 @PROTECTED
 @VERSIONS
-async def test_device_code_and_renewal(version: str) -> None:
-    async with protected() as (provider, url):
+@PLACES
+async def test_device_code_and_renewal(version: str, place: str) -> None:
+    async with protected(place=place) as (provider, url):
         prompt, store = DevicePrompt(), MemoryCredentialStore()
         settings = OAuthSettings(grant="device_code")
         first = OAuthAuthorizer(url, settings, store=store, prompt=prompt)
@@ -95,7 +152,8 @@ async def test_device_code_and_renewal(version: str) -> None:
 @PROTECTED
 @VERSIONS
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "private_key_jwt"])
-async def test_client_credentials(version: str, method: str) -> None:
+@PLACES
+async def test_client_credentials(version: str, method: str, place: str) -> None:
     settings = OAuthSettings(grant="client_credentials", client_id="robot")
     client = {**ROBOT, "token_endpoint_auth_method": method}
     if method == "private_key_jwt":
@@ -106,7 +164,7 @@ async def test_client_credentials(version: str, method: str) -> None:
     else:
         client["client_secret"] = "a-secret"
         settings = msgspec.structs.replace(settings, client_secret="a-secret")
-    async with protected({"clients": [client]}) as (provider, url):
+    async with protected({"clients": [client]}, place) as (provider, url):
         store = MemoryCredentialStore()
         first = OAuthAuthorizer(url, settings, store=store)
         assert await call(first, url, version) == "robot"
@@ -120,9 +178,11 @@ async def test_client_credentials(version: str, method: str) -> None:
 
 @PROTECTED
 @VERSIONS
-async def test_bound_tokens_with_nonces_of_both_servers(version: str) -> None:
+@PLACES
+async def test_bound_tokens_with_nonces(version: str, place: str) -> None:
+    """The provider and our server demand nonces."""
     options = {"dpopNonce": True}
-    async with protected(options, dpop="required", dpop_nonce=True) as (provider, url):
+    async with protected(options, place, dpop="required", dpop_nonce=True) as (provider, url):
         store = MemoryCredentialStore()
         first = OAuthAuthorizer(url, store=store, authorize=provider.user())
         assert await call(first, url, version) == "alice"
@@ -152,7 +212,10 @@ async def test_a_tool_that_needs_more_scopes(version: str) -> None:
 
 @PROTECTED
 @VERSIONS
-async def test_a_client_that_is_identified_by_its_metadata_document(version: str) -> None:
+@PLACES
+async def test_a_client_that_is_identified_by_its_metadata_document(
+    version: str, place: str
+) -> None:
     name = "https://client.example/fairlead.json"
     document = {
         "client_id": name,
@@ -170,7 +233,7 @@ async def test_a_client_that_is_identified_by_its_metadata_document(version: str
     async with raw_server(publish) as documents:
         # The provider fetches the documents of all hosts from this one.
         options = {"cimd": True, "dcr": False, "fetchVia": f"{documents.url}?url="}
-        async with protected(options) as (provider, url):
+        async with protected(options, place) as (provider, url):
             store = MemoryCredentialStore()
             settings = OAuthSettings(client_metadata_url=name)
             first = OAuthAuthorizer(url, settings, store=store, authorize=provider.user())

@@ -7,6 +7,7 @@ principal and a request.
 
 import base64
 import binascii
+import hmac
 import os
 import secrets
 import time
@@ -61,6 +62,15 @@ class KeyRing:
                     f"{KEYS_VARIABLE} must be a list of name:key, each key 32 bytes in base64"
                 )
         return cls(keys)
+
+    def derived(self, purpose: str) -> "KeyRing":
+        """Return a key ring for another purpose: neither ring opens what the other one sealed."""
+        return KeyRing(
+            {
+                name: hmac.digest(key, f"fairlead {purpose}".encode(), "sha256")
+                for name, key in self._keys.items()
+            }
+        )
 
     def seal(self, content: bytes, *, ttl: float) -> str:
         """Seal bytes that can be opened for `ttl` seconds."""

@@ -248,9 +248,9 @@ async def test_an_introspected_token_is_used_for_sixty_seconds_at_most(
         issuer.introspected = {"active": False}
         now = access_control.time.time()
         monkeypatch.setattr(access_control.time, "time", lambda: now + 50)
-        assert access.known(given, "POST", None) is not None
+        assert access.verify_now(given, "POST", None) is not None
         monkeypatch.setattr(access_control.time, "time", lambda: now + 61)
-        assert access.known(given, "POST", None) is None
+        assert access.verify_now(given, "POST", None) is None
         found = await access.verify(given, "POST", None)
         assert found.status == 401  # type: ignore[union-attr]
         assert len(issuer.asked) == 2

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from typing import Any
 
 import aiohttp
@@ -16,6 +17,7 @@ from fairlead.auth.server import access_control
 from fairlead.auth.server.access_control import EndpointAccess
 from fairlead.auth.server.server_auth import ServerAuth, TokenIssuer
 from fairlead.protocol.caller import Principal
+from fairlead.protocol.identity.token_principal import TokenPrincipal
 from fairlead.transport.http.server.token_access import RequestRefusal
 from tests.support.gateway_servers import free_port
 from tests.support.http_server import Web, stateless
@@ -47,14 +49,14 @@ async def test_verdicts_that_have_ended_are_dropped_first(monkeypatch: pytest.Mo
     # All are valid, so the oldest tenth is dropped.
     await admitted(access, tokens[20])
     assert len(access.verdicts) == 19
-    known = [access.known(header(token), "POST", None) is not None for token in tokens[:21]]
+    known = [sha256(token.encode()).digest() in access.verdicts for token in tokens[:21]]
     assert known == [False] * 2 + [True] * 19
     await admitted(access, tokens[21])
 
     now = access_control.time.time()
     later = now + 1000  # after the end of all tokens so far
     monkeypatch.setattr(access_control.time, "time", lambda: later)
-    assert access.known(header(tokens[20]), "POST", None) is None
+    assert access.verify_now(header(tokens[20]), "POST", None) is None
     fresh = mint.token(f"{BASE}/mcp", sub="fresh", iat=int(now), exp=int(later) + 600)
     await admitted(access, fresh)
     assert len(access.verdicts) == 1
@@ -66,9 +68,39 @@ async def test_a_dropped_verdict_is_found_again() -> None:
     access = ServerAuth(issuer=issuer, public_url=BASE).open_access().endpoint("/mcp")
     token = mint.token(f"{BASE}/mcp")
     first = await admitted(access, token)
-    access.verdicts.clear()
-    assert access.known(header(token), "POST", None) is None
-    assert await admitted(access, token) == first
+    for _ in range(2):
+        access.verdicts.clear()
+        assert await access.verify(header(token), "POST", None) == first
+        access.verdicts.clear()
+        assert access.verify_now(header(token), "POST", None) == first
+
+
+async def test_a_token_is_judged_at_once_unless_keys_must_be_fetched() -> None:
+    async with running_issuer() as issuer:
+        auth = ServerAuth(issuer=issuer.issuer, public_url=BASE, private_issuers=True)
+        server = auth.open_access()
+        access, audience = server.endpoint("/mcp"), f"{BASE}/mcp"
+        unknown = header(issuer.token(audience, header={"kid": "other"}))
+        foreign = issuer.token(audience, key=TokenMint().key)
+        for token in (issuer.token("https://else.example"), issuer.token(audience, exp=1)):
+            assert status(access.verify_now(header(token), "POST", None)) == 401
+        assert issuer.counts["/jwks"] == 0
+        assert access.verify_now(unknown, "POST", None) is None  # no keys yet
+        assert status(await access.verify(unknown, "POST", None)) == 401
+        # The keys were just fetched, so an unknown key causes no further fetch.
+        for given in (unknown, header(foreign)):
+            assert status(access.verify_now(given, "POST", None)) == 401
+        assert isinstance(
+            access.verify_now(header(issuer.token(audience)), "POST", None), TokenPrincipal
+        )
+        bound = issuer.bound_token(audience, DpopKey())
+        assert access.verify_now(header(bound), "POST", None) is None
+        assert issuer.counts["/jwks"] == 1
+        await server.close()
+
+
+def status(found: Principal | RequestRefusal | None) -> int | None:
+    return found.status if isinstance(found, RequestRefusal) else None
 
 
 @pytest.mark.parametrize("public", [f"{BASE}/", f"{BASE}//", BASE])

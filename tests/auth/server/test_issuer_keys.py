@@ -129,12 +129,12 @@ async def test_a_known_token_never_waits_and_ends_with_its_key() -> None:
         issuer.gate = asyncio.Event()
         issuer.rotate("second")
         keys._due = 0.0
-        assert isinstance(access.known(given, "POST", None), TokenPrincipal)
+        assert isinstance(access.verify_now(given, "POST", None), TokenPrincipal)
         assert keys._fetching is not None
         issuer.gate.set()
         async with asyncio.timeout(10):
             await keys._fetching
-        assert access.known(given, "POST", None) is None
+        assert isinstance(access.verify_now(given, "POST", None), RequestRefusal)
         found = await access.verify(given, "POST", None)
         assert isinstance(found, RequestRefusal)
         assert found.status == 401

@@ -15,8 +15,18 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from fairlead.auth.challenge import parse_challenges
 from fairlead.auth.dpop import DpopKey, token_hash
-from fairlead.auth.server.proof_check import WINDOW, BadProof, ProofCheck, verify_proof
+from fairlead.auth.server import proof_check
+from fairlead.auth.server.proof_check import (
+    NONCE_AGE,
+    WINDOW,
+    BadProof,
+    NonceDemanded,
+    ProofCheck,
+    verify_proof,
+)
 from fairlead.auth.server.server_auth import ServerAuth, TokenIssuer
+from fairlead.errors import ConfigError
+from fairlead.protocol.sealed_state import KEYS_VARIABLE, KeyRing
 from fairlead.transport.http.server.token_access import RequestRefusal
 from tests.support.token_issuer import TokenMint
 
@@ -176,6 +186,36 @@ def test_any_signed_proof_is_accepted_or_challenged(changed: dict[str, Any], non
         assert challenge.error in ("invalid_dpop_proof", "use_dpop_nonce")
     else:
         assert not nonces
+
+
+def test_processes_with_the_same_keys_accept_the_nonces_of_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Several workers share one address; a client repeats a request once for a nonce."""
+
+    def accepts(one: ProofCheck, nonce: str | None) -> bool:
+        proof = signed(claims(nonce=nonce, jti=f"{nonce} {id(one)}"))
+        try:
+            one.check(proof, method="POST", url=URL, token="t", key=MINE)
+        except NonceDemanded:
+            return False
+        return True
+
+    alone = ProofCheck(nonces=True)
+    keys = base64.b64encode(bytes(32)).decode()
+    monkeypatch.setenv(KEYS_VARIABLE, f"old:{keys}")
+    first, second = ProofCheck(nonces=True), ProofCheck(nonces=True)
+    assert accepts(first, first.nonce())
+    assert accepts(second, first.nonce())
+    assert not accepts(first, alone.nonce())
+    assert not accepts(first, KeyRing.from_environment().seal(b"", ttl=60))  # a `requestState`
+    now = time.time()
+    late = first.nonce()
+    monkeypatch.setattr(proof_check.time, "time", lambda: now + NONCE_AGE + 2)
+    assert not accepts(first, late)
+    monkeypatch.setenv(KEYS_VARIABLE, "broken")
+    with pytest.raises(ConfigError, match=KEYS_VARIABLE):
+        ProofCheck(nonces=True)
 
 
 def test_a_proof_is_accepted_once() -> None:

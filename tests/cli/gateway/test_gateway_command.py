@@ -204,6 +204,24 @@ def test_changed_settings_that_need_a_restart_are_reported(person: Person) -> No
         gateway.wait_for("other: connected")
 
 
+def test_only_the_public_url_of_the_auth_section_needs_a_restart(person: Person) -> None:
+    auth = (
+        '[auth]\nissuer = "http://127.0.0.1:9"\npublic_url = "http://127.0.0.1:8765"\n'
+        '[[auth.rules]]\nclient = "all"\n'
+    )
+    moved = auth.replace("8765", "8766")
+    file = gateway_file(person, f"{TWO}\n{auth}")
+    with running(person, "gateway", file) as gateway:
+        gateway.wait_for("first: connected")
+        others = auth.replace('"all"', '"some"'), auth.replace(":9", ":7"), "", auth
+        for number, changed in enumerate(others):
+            gateway_file(person, f"{TWO}\n{changed}".replace("servers.first", f"servers.n{number}"))
+            gateway.wait_for(f"n{number}: connected")
+        assert "restart" not in gateway.said
+        gateway_file(person, f"{TWO}\n{moved}")
+        assert "to apply public_url of " in gateway.wait_for("restart the gateway to apply ")
+
+
 @pytest.mark.parametrize("where", ["option", "file"])
 async def test_calls_in_progress_may_finish_within_the_drain_time(
     person: Person, where: str

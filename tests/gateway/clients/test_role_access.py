@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from fairlead import MCPServer
 from fairlead.gateway import Gateway
@@ -17,6 +18,7 @@ from fairlead.gateway.gateway_file import read_gateway_file
 from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
 from fairlead.policy.actions import Audit
 from tests.support.gateway_servers import LIMIT, make, serving, until
+from tests.support.http_server import next_event, stateless
 from tests.support.token_issuer import RunningIssuer, running_issuer
 
 FILE = """
@@ -75,6 +77,13 @@ class Place:
             is_json = reply.content_type == "application/json"
             answer = await reply.json() if is_json else await reply.text()
             return reply.status, answer, reply.headers.get("WWW-Authenticate")
+
+    def listening(self, token: str) -> Any:
+        body, headers = stateless(
+            "subscriptions/listen", {"notifications": {"toolsListChanged": True}}
+        )
+        sent = {**HEADERS, **headers, "Authorization": f"Bearer {token}"}
+        return self.web.post(f"{self.url}/mcp", json=body, headers=sent)
 
     async def tools(self, token: str | None, to: str = "/mcp") -> set[str]:
         status, answer, _ = await self.post("tools/list", {}, token, to)
@@ -236,6 +245,18 @@ async def test_admin_rights_require_a_rule_with_admin_set_to_true(tmp_path: Path
                 assert reply.status == expected
 
 
+async def test_a_token_for_one_server_is_refused_at_all_other_paths(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        headers = {"Authorization": f"Bearer {place.ann('ops', to='/mcp/red')}"}
+        paths = ("/", "/status", "/tools", "/admin/sessions", "/mcp/none", "/mcp/red/x", "/sse")
+        for path in (*paths, "/mcp/blue", "/mcp"):
+            async with place.web.get(place.url + path, headers=headers) as reply:
+                assert reply.status == 401, path
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await place.web.ws_connect(f"{place.url}/ws", headers=headers)
+        assert refused.value.status == 401
+
+
 async def test_tokens_are_refused_as_soon_as_their_rule_is_removed(tmp_path: Path) -> None:
     async with scene(tmp_path) as place:
         staff, operator = place.ann(), place.ann("ops")
@@ -248,6 +269,83 @@ async def test_tokens_are_refused_as_soon_as_their_rule_is_removed(tmp_path: Pat
         place.path.write_text(text)
         assert await place.access.follow(read_gateway_file(place.path), place.gateway)
         assert await place.status(staff) == 200
+
+
+@pytest.mark.covers("AUT-06")
+async def test_changed_settings_of_tokens_apply_while_the_gateway_runs(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        text, usual = place.path.read_text(), place.ann("ops")
+
+        async def having(line: str, token: str) -> tuple[int, int]:
+            """Return the statuses for the usual token and for another one."""
+            place.path.write_text(text.replace("public_url", f"{line}\npublic_url"))
+            assert await place.access.follow(read_gateway_file(place.path), place.gateway)
+            return await place.status(usual), await place.status(token)
+
+        shared = place.a.token("shared", sub="ann", groups=["ops"])
+        assert await having('audience = "shared"', shared) == (401, 200)
+        write = place.a.token(f"{place.url}/mcp", sub="ann", groups=["ops"], scope="write")
+        assert await having('scopes = ["write"]', write) == (403, 200)
+        full = place.a.token(f"{place.url}/mcp", sub="ann", groups=["ops"], scope="full")
+        implied = 'scopes = ["write"]\nimplied_scopes = {full = ["write"]}'
+        assert await having(implied, full) == (403, 200)
+        assert await having('dpop = "required"', write) == (401, 401)
+        place.a.introspected = {"active": True, "sub": "ann", "groups": ["ops"]}
+        place.a.introspected["aud"] = f"{place.url}/mcp"
+        asked = f'{{url = "{place.a.issuer}/introspect", client_id = "g", client_secret = "s"}}'
+        assert await having(f"introspection = {asked}", "opaque") == (200, 200)
+        assert await having("", "opaque") == (200, 401)
+
+
+@pytest.mark.covers("AUT-06")
+async def test_an_issuer_can_be_added_while_the_gateway_runs(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place, running_issuer() as added:
+        text, token = place.path.read_text(), added.token(f"{place.url}/mcp", sub="ann")
+        assert await place.status(token) == 401
+        place.path.write_text(text.replace(place.b.issuer, added.issuer))
+        assert await place.access.follow(read_gateway_file(place.path), place.gateway)
+        assert await place.status(token) == 200
+        assert await place.status(place.b.token(f"{place.url}/mcp")) == 401
+        known = f"{place.url}/.well-known/oauth-protected-resource/mcp/red"
+        async with place.web.get(known) as reply:
+            assert added.issuer in (await reply.json())["authorization_servers"]
+
+
+async def test_the_section_can_be_removed_and_added_again(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        text, token = place.path.read_text(), place.ann("ops")
+        assert await place.status(token) == 200
+        known = f"{place.url}/.well-known/oauth-protected-resource/mcp"
+        for section, status, found in (
+            ("", 401, 404),
+            ("[auth]" + text.split("[auth]")[1], 200, 200),
+        ):
+            place.path.write_text(text.split("[auth]")[0] + section)
+            assert await place.access.follow(read_gateway_file(place.path), place.gateway)
+            assert (await place.status(token), await place.status("static")) == (status, 200)
+            async with place.web.get(known) as reply:
+                assert reply.status == found
+            challenge = (await place.post("tools/list", {}, None))[2]
+            assert challenge == (
+                "Bearer" if found == 404 else f'Bearer resource_metadata="{known}"'
+            )
+
+
+@pytest.mark.parametrize("line", ['scopes = ["write"]', 'dpop = "required"', 'audience = "x"'])
+async def test_a_stream_ends_if_changed_settings_refuse_its_token(
+    line: str, tmp_path: Path
+) -> None:
+    """The stream of a static token stays open."""
+    async with scene(tmp_path) as place:
+        async with place.listening(place.ann("ops")) as one, place.listening("static") as other:
+            for stream in (one, other):
+                assert "acknowledged" in (await next_event(stream))["data"]
+            text = place.path.read_text()
+            place.path.write_text(text.replace("public_url", f"{line}\npublic_url"))
+            assert await place.access.follow(read_gateway_file(place.path), place.gateway)
+            assert '"resultType":"complete"' in (await next_event(one))["data"]
+            await place.gateway.disconnect("blue")
+            assert "list_changed" in (await next_event(other))["data"]
 
 
 async def test_the_log_contains_role_subject_and_scopes_of_a_token(tmp_path: Path) -> None:

@@ -100,6 +100,22 @@ async def test_an_audit_line_names_the_subject_and_the_scopes_of_an_access_token
     assert "ann@a.example" not in json.dumps(line)
 
 
+async def test_selected_claims_are_audited() -> None:
+    roles = {"realm_access": {"roles": ["a", "b"]}, "email": "ann@a.example", "jti": "x"}
+    lines = Lines(claims=["email", "realm_access.roles", "absent"])
+    for claims, expected in (
+        (roles, {"email": "ann@a.example", "realm_access.roles": ["a", "b"]}),
+        ({}, None),
+    ):
+        principal = TokenPrincipal(issuer="https://a.example", subject="ann", claims=claims)
+        line = await lines.pass_on(exchange(params=CALL, principal=principal))
+        assert line.get("claims") == expected
+        lines.audit.access_refused(principal)
+        assert json.loads(lines.raw[-1]).get("claims") == expected
+    line = await lines.pass_on(exchange(params=CALL, principal="ann"))
+    assert "claims" not in line
+
+
 async def test_notifications_are_audited_only_if_the_option_is_set() -> None:
     told = exchange("notifications/x", request=False)
     assert await Lines().pass_on(told, None) is None

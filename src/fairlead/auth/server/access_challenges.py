@@ -10,6 +10,7 @@ __all__ = ["AccessChallenges"]
 
 _CLOSE = (b"connection", b"close")  # the body of a refused request is not read
 _RETRY = b"5"  # seconds
+MAX_REASONS = 100  # maximum number of reasons whose refusal is kept
 
 
 class AccessChallenges:
@@ -30,6 +31,8 @@ class AccessChallenges:
         self._scopes = tuple(scope for scope in scopes if scope != OFFLINE_ACCESS)
         self._bearer = bearer
         self._algorithms = " ".join(proof_algorithms)
+        # Refusals of invalid tokens by their reason, because forged tokens may come in floods.
+        self._invalid: dict[str, RequestRefusal] = {}
 
     def missing(self) -> RequestRefusal:
         """Return the refusal of a request without a token; it has no error code (RFC 6750)."""
@@ -37,8 +40,14 @@ class AccessChallenges:
 
     def invalid(self, why: str) -> RequestRefusal:
         """Return the refusal of a token that is invalid here."""
-        error = {"error": "invalid_token", "error_description": why}
-        return self._refused(401, f"The access token is invalid: {why}", self._challenges(error))
+        found = self._invalid.get(why)
+        if found is None:
+            error = {"error": "invalid_token", "error_description": why}
+            text = f"The access token is invalid: {why}"
+            found = self._refused(401, text, self._challenges(error))
+            if len(self._invalid) < MAX_REASONS:
+                self._invalid[why] = found
+        return found
 
     def malformed(self, why: str) -> RequestRefusal:
         """Return the refusal of credentials that cannot be read."""

@@ -94,6 +94,10 @@ class ServerAccess:
             access.rules_replaced(kept)
         self._withdraw()
 
+    def refuse_all(self) -> None:
+        """Accept no token from the next request on."""
+        self.replace_rules(AccessPolicy())
+
     def endpoint(self, path: str, aliases: Mapping[str, str] | None = None) -> "EndpointAccess":
         """Return the verifier for an endpoint. `aliases` maps further paths of the server to
         the path that clients connect to.
@@ -227,10 +231,10 @@ class EndpointAccess:
         base = self.server.base
         return None if base is None else urlsplit(base).netloc
 
-    def known(
+    def verify_now(
         self, headers: Mapping[bytes, bytes], method: str, path: str | None
-    ) -> Principal | None:
-        """Return the principal of a token that was verified earlier and is still valid, or None.
+    ) -> Principal | RequestRefusal | None:
+        """Return the principal of a token or its refusal, or None if `verify` has to decide.
 
         Tokens bound to a key are left to `verify`, because each of their requests needs a proof.
         """
@@ -240,12 +244,34 @@ class EndpointAccess:
         digest = sha256(token).digest()
         verdict, rules = self.verdicts.get(digest), self.server.rules
         if verdict is None:
-            return rules.tokens.get(digest) if rules.bearer else None
+            if not rules.bearer:
+                return None
+            name = rules.tokens.get(digest)
+            return self._decided(digest, token, path) if name is None else name
         if verdict.key is not None or time.time() >= verdict.until or not rules.bearer:
             return None
         if rules.verifier is not None:
             rules.verifier.renew_if_due()
         return verdict.principal
+
+    def _decided(
+        self, digest: bytes, token: bytes, path: str | None
+    ) -> Principal | RequestRefusal | None:
+        """Return the outcome for a new token if no wait is needed; a flood of forged tokens then
+        costs neither a task nor the ASGI path.
+        """
+        verifier = self.server.rules.verifier
+        if verifier is None or len(token) > MAX_TOKEN or _TOKEN.fullmatch(token) is None:
+            return None
+        text = token.decode()
+        try:
+            verdict = verifier.verify_now(text, self._expected_audiences())
+        except BadToken as exc:
+            return self._challenges_at(path).invalid(str(exc))
+        if verdict is None:
+            return None
+        kept = self._keep(digest, text, verdict)
+        return kept.principal if kept.key is None else None
 
     async def verify(
         self, headers: Mapping[bytes, bytes], method: str, path: str | None
@@ -320,13 +346,7 @@ class EndpointAccess:
 
     async def _remembered(self, digest: bytes, token: str) -> Verdict:
         try:
-            verdict = await self._verified(token)
-            standing = _Standing(self, digest, token)
-            verdict = replace(verdict, principal=verdict.principal.with_standing(standing))
-            if len(self.verdicts) >= MAX_VERDICTS:
-                self._drop_some()
-            self.verdicts[digest] = verdict
-            return verdict
+            return self._keep(digest, token, await self._verified(token))
         except BadToken as exc:
             if exc.until:
                 self._refused.pop(digest, None)
@@ -336,6 +356,14 @@ class EndpointAccess:
             raise
         finally:
             del self._judging[digest]
+
+    def _keep(self, digest: bytes, token: str, verdict: Verdict) -> Verdict:
+        standing = _Standing(self, digest, token)
+        verdict = replace(verdict, principal=verdict.principal.with_standing(standing))
+        if len(self.verdicts) >= MAX_VERDICTS:
+            self._drop_some()
+        self.verdicts[digest] = verdict
+        return verdict
 
     async def _verified(self, token: str) -> Verdict:
         server = self.server
@@ -427,10 +455,11 @@ class EndpointAccess:
 class _Standing:
     """A token that opened a stream; see `TokenStanding`. The token is not displayed."""
 
-    __slots__ = ("_access", "_digest", "_token")
+    __slots__ = ("_access", "_digest", "_generation", "_token")
 
     def __init__(self, access: EndpointAccess, digest: bytes, token: str) -> None:
         self._access = access
+        self._generation = access.server.generation
         self._digest = digest
         self._token = token
 
@@ -439,9 +468,12 @@ class _Standing:
         if verifier is not None:
             verifier.renew_if_due()
         verdict = self._access.verdicts.get(self._digest)
-        return 0.0 if verdict is None else verdict.until
+        # A kept verdict is checked too, because the rules may require other scopes or a proof.
+        is_old = self._generation != self._access.server.generation
+        return 0.0 if verdict is None or is_old else verdict.until
 
     async def check(self) -> TokenPrincipal | ScopedName | None:
+        self._generation = self._access.server.generation
         try:
             verdict = await self._access.judge(self._digest, self._token)
         except BadToken:

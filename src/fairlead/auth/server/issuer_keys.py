@@ -61,12 +61,24 @@ class IssuerKeys:
             AuthorizationError: The keys were never loaded and cannot be loaded now, or too many
                 tokens wait for them.
         """
+        found = self.find_now(key_id, algorithm)
+        if found is not None:
+            return found
         if self._keys is None:
             await self._load_first()
+        else:
+            await self._fetch()
         assert self._keys is not None
+        self.renew_if_due()
+        return self._keys.find(key_id, algorithm)
+
+    def find_now(self, key_id: str | None, algorithm: str) -> Sequence[SigningKey] | None:
+        """Return the keys that may have signed a token; None if `find` has to fetch keys first."""
+        if self._keys is None:
+            return None
         unknown = key_id is not None and not self._keys.has(key_id) and not self._fixed
         if unknown and (self._fetching is not None or _now() - self._attempt >= COOL_DOWN):
-            await self._fetch()
+            return None
         self.renew_if_due()
         return self._keys.find(key_id, algorithm)
 

@@ -1,12 +1,10 @@
 """Verification of DPoP proofs by a server (RFC 9449, section 4.3)."""
 
-import base64
-import hmac
-import secrets
 import time
 from typing import Any
 
-from ...errors import FairleadError
+from ...errors import ConfigError, FairleadError
+from ...protocol.sealed_state import BadSeal, KeyRing
 from ..dpop import DPOP_ALGORITHMS, proof_target, token_hash
 from .key_set import key_thumbprint, read_key
 from .proof_memory import ProofMemory
@@ -32,9 +30,14 @@ class ProofCheck:
     """Verifies DPoP proofs and rejects replays, for all endpoints of an application."""
 
     def __init__(self, *, nonces: bool) -> None:
-        """If `nonces` is true, each proof must contain a nonce from this server."""
-        self._nonces = nonces
-        self._key = secrets.token_bytes(32)
+        """If `nonces` is true, each proof must contain a nonce from this server.
+
+        Processes with the same `FAIRLEAD_STATE_KEYS` accept the nonces of each other.
+
+        Raises:
+            ConfigError: `FAIRLEAD_STATE_KEYS` is malformed.
+        """
+        self._ring = _nonce_keys() if nonces else None
         self._memory = ProofMemory(WINDOW)
 
     def check(self, proof: str, *, method: str, url: str, token: str, key: str) -> None:
@@ -46,26 +49,28 @@ class ProofCheck:
             AuthorizationError: Too many proofs of the key are remembered.
         """
         claims = verify_proof(proof, method=method, url=url, access_token=token, thumbprint=key)
-        if self._nonces and not self._is_current(claims.get("nonce")):
+        if self._ring is not None and not _is_current(self._ring, claims.get("nonce")):
             raise NonceDemanded("a current nonce of this server is required")
         if not self._memory.add(key, claims["jti"], claims["iat"]):
             raise BadProof("the proof was used before")
 
     def nonce(self) -> str | None:
         """Return the nonce for the next proof: a sealed timestamp, or None without nonces."""
-        return self._sealed(int(time.time())) if self._nonces else None
+        return None if self._ring is None else self._ring.seal(b"", ttl=NONCE_AGE)
 
-    def _sealed(self, moment: int) -> str:
-        text = str(moment).encode()
-        seal = hmac.digest(self._key, text, "sha256")[:18]
-        return f"{moment}.{base64.urlsafe_b64encode(seal).decode()}"
 
-    def _is_current(self, nonce: object) -> bool:
-        moment, _, _ = nonce.partition(".") if isinstance(nonce, str) else ("", "", "")
-        if not (moment.isascii() and moment.isdigit() and len(moment) < 16):
-            return False
-        fits = hmac.compare_digest(str(nonce).encode(), self._sealed(int(moment)).encode())
-        return fits and abs(time.time() - int(moment)) <= NONCE_AGE
+def _nonce_keys() -> KeyRing:
+    try:
+        return KeyRing.from_environment().derived("DPoP nonces")
+    except ValueError as exc:
+        raise ConfigError(str(exc)) from exc
+
+
+def _is_current(ring: KeyRing, nonce: object) -> bool:
+    try:
+        return isinstance(nonce, str) and ring.open(nonce) == b""
+    except BadSeal:
+        return False
 
 
 def verify_proof(

@@ -31,6 +31,7 @@ __all__ = [
 LEEWAY = 30.0  # seconds that clocks may differ
 MAX_TOKEN = 16 << 10  # characters
 MAX_AUDIENCES = 64  # maximum number of audiences read from a token
+_PLAIN = re.compile(r"[!-?A-~]+")  # printable characters without `@`
 _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 # `application/at+jwt` is the same type as `at+jwt` (RFC 7515, section 4.1.9).
 _TYPES = frozenset((None, "jwt", "at+jwt", "application/at+jwt"))
@@ -158,10 +159,13 @@ def check_audience(given: object, expected: Container[str]) -> None:
 def _audience_form(audience: str) -> str:
     """Return an audience without the variations that the same URL may have.
 
-    Case of scheme and host, the default port and one trailing slash do not matter.
+    Case of scheme and host, the default port and one trailing slash do not matter. Spaces, control
+    characters and a user name do, although `urlsplit` removes some of them.
     """
     if len(audience) > 2048:
         return ""
+    if _PLAIN.fullmatch(audience) is None:
+        return audience
     try:
         parts = urlsplit(audience)
         if parts.scheme.lower() not in ("http", "https") or not parts.netloc or parts.fragment:

@@ -18,10 +18,11 @@ from ...protocol.identity.scoped_name import ScopedName
 from ...protocol.identity.token_principal import TokenPrincipal
 from ..guarded_fetch import GuardedFetcher
 from .issuer_keys import IssuerKeys
-from .key_set import ALGORITHMS
+from .key_set import ALGORITHMS, SigningKey
 from .pending_tokens import PendingTokens
 from .token_claims import (
     BadToken,
+    ParsedToken,
     TokenVerdict,
     check_audience,
     check_times,
@@ -68,6 +69,14 @@ class TokenVerifier(Protocol):
         """
         ...
 
+    def verify_now(self, token: str, audiences: Container[str]) -> TokenVerdict | None:
+        """Return the verdict on a token; None if `verify` has to wait for it.
+
+        Raises:
+            BadToken: The token is not valid for this server.
+        """
+        ...
+
     def renew_if_due(self) -> None:
         """Start to renew keys in the background if they are old. Returns at once."""
 
@@ -93,6 +102,20 @@ class JwtVerifier:
         return self._issuers.get(issuer)
 
     async def verify(self, token: str, audiences: Container[str]) -> TokenVerdict:
+        signed = self._examined(token, audiences)
+        keys = await signed.issuer.find(signed.key_id, signed.algorithm)
+        return self._verdict(signed, keys)
+
+    def verify_now(self, token: str, audiences: Container[str]) -> TokenVerdict | None:
+        signed = self._examined(token, audiences)
+        keys = signed.issuer.find_now(signed.key_id, signed.algorithm)
+        return None if keys is None else self._verdict(signed, keys)
+
+    def _examined(self, token: str, audiences: Container[str]) -> "_SignedToken":
+        """Return a token whose header and claims are acceptable; its signature is not verified.
+
+        This needs no keys, so most invalid tokens are refused without any.
+        """
         parsed = parse_token(token)
         header, claims = parsed.header, parsed.claims
         algorithm, key_id = header.get("alg"), header.get("kid")
@@ -105,14 +128,17 @@ class JwtVerifier:
         issuer = self._issuers.get(name) if isinstance(name, str) else None
         if issuer is None:
             raise BadToken("the token is from an unknown issuer")
-        # Check claims that refuse the token first: this needs neither a signature nor keys.
         end = check_times(claims, time.time(), required=True)
         check_audience(claims.get("aud"), audiences)
         assert end is not None
-        keys = await issuer.find(key_id, algorithm)
-        if not any(key.verify(algorithm, parsed.signed, parsed.signature) for key in keys):
+        return _SignedToken(parsed, issuer, key_id, algorithm, end)
+
+    def _verdict(self, signed: "_SignedToken", keys: Sequence[SigningKey]) -> TokenVerdict:
+        parsed, end = signed.parsed, signed.end
+        if not any(key.verify(signed.algorithm, parsed.signed, parsed.signature) for key in keys):
             raise BadToken("the signature of the token is invalid")
-        return verdict_of(claims, issuer.issuer, until=end, expires=end, implied=self._implied)
+        name = signed.issuer.issuer
+        return verdict_of(parsed.claims, name, until=end, expires=end, implied=self._implied)
 
     def renew_if_due(self) -> None:
         for issuer in self._issuers.values():
@@ -121,6 +147,16 @@ class JwtVerifier:
     async def close(self) -> None:
         for issuer in self._issuers.values():
             await issuer.close()
+
+
+class _SignedToken(Struct, frozen=True, gc=False):
+    """A token that is valid if one of the issuer's keys has signed it."""
+
+    parsed: ParsedToken
+    issuer: IssuerKeys
+    key_id: str | None
+    algorithm: str
+    end: float  # Unix time at which it expires
 
 
 class IntrospectionVerifier:
@@ -201,6 +237,9 @@ class IntrospectionVerifier:
         until = until if end is None else min(until, end)
         return verdict_of(claims, issuer, until=until, expires=end, implied=self._implied)
 
+    def verify_now(self, token: str, audiences: Container[str]) -> None:
+        """Return None, because every token is verified elsewhere."""
+
     def renew_if_due(self) -> None:
         """Do nothing, because keys are not used."""
 
@@ -255,6 +294,9 @@ class FunctionVerifier:
             frames = "".join(traceback.format_tb(exc.__traceback__))
             log.error("`verify` raised %s:\n%s", type(exc).__name__, frames)
             raise _failed() from exc
+
+    def verify_now(self, token: str, audiences: Container[str]) -> None:
+        """Return None, because every token is verified elsewhere."""
 
     def renew_if_due(self) -> None:
         """Do nothing, because keys are not used."""

@@ -91,8 +91,9 @@ class GatewayReloader:
         if file is None:
             return
         fixed = {**structs.asdict(file.settings), **structs.asdict(file)}
-        if file.auth is not None:
-            fixed["auth"] = structs.replace(file.auth, rules=())  # rules are followed
+        known = None if self._fixed is None else self._fixed["public_url"]
+        # Without a section `[auth]`, the URL is not used.
+        fixed["public_url"] = known if file.auth is None else file.auth.public_url
         for name in _FOLLOWED:
             del fixed[name]
         before, self._fixed = self._fixed, fixed
@@ -142,7 +143,7 @@ async def _reconnect(upstream: Upstream) -> None:
 # Members of the file that are applied while the gateway runs, or that are not settings.
 _FOLLOWED = (
     *("path", "settings", "servers", "named_views", "clients", "token", "discovered", "warnings"),
-    *("view", "relay"),
+    *("view", "relay", "auth"),
 )
 
 

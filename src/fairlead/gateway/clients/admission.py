@@ -5,6 +5,7 @@ from collections.abc import Callable, Container, Mapping
 from typing import Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...errors import ConfigError
 from ...protocol.caller import UNNAMED, Principal
@@ -44,6 +45,8 @@ class ClientAccess:
         self._names_only = names_only
         self._tokens = self._of(file)
         self._auth = file.auth
+        self._factory: RoleAccessFactory | None = None  # the settings for access tokens
+        self._public_url = None if file.auth is None else file.auth.public_url
         self._roles = _roles(file)
         # Called with tokens that no rule matches.
         self.refused: Callable[[TokenPrincipal], object] = lambda principal: None
@@ -89,7 +92,8 @@ class ClientAccess:
         """
         if self._auth is None:
             return None
-        return RoleAccessFactory(self._auth.server_auth(), self)
+        self._factory = RoleAccessFactory(self._auth.server_auth(), self)
+        return self._factory
 
     def scopes_for(self, principal: TokenPrincipal) -> tuple[str, ...]:
         """Return the scopes with which a rule would match a refused token; empty if none do."""
@@ -111,7 +115,7 @@ class ClientAccess:
         return bool(self._tokens) or self._has_auth
 
     def _role_of(self, principal: TokenPrincipal) -> str | None:
-        # Keys of a removed issuer stay loaded until the gateway is restarted, so check the issuer.
+        # Checked here too, because clients of a removed issuer may be connected.
         if self._auth is None or principal.issuer not in self._auth.issuers:
             return None
         return self._roles.role_of(principal)
@@ -120,8 +124,8 @@ class ClientAccess:
         """Apply a file that may have changed; return True if it has changed.
 
         A removed token is refused immediately, and connections that were opened with it are closed.
-        So are those of access tokens whose role changes. Clients whose view changes are notified
-        that their lists have changed.
+        So are those of access tokens whose role changes or that the changed section `[auth]`
+        refuses. Clients whose view changes are notified that their lists have changed.
 
         Raises:
             ConfigError: The change is not possible while the gateway runs. Nothing has changed.
@@ -144,10 +148,13 @@ class ClientAccess:
         seen = self._views(file)
         roles = _roles(file)
         regrouped = roles != self._roles or _issuers(file.auth) != _issuers(self._auth)
-        changed = regrouped or tokens != self._tokens or seen != self._seen
+        auth = self._applicable(file.auth)
+        changed = auth != self._auth or tokens != self._tokens or seen != self._seen
+        if auth != self._auth and self._factory is not None:
+            self._factory.change(None if auth is None else auth.server_auth())
         # Tokens and views first, so that a removed client cannot connect again meanwhile.
         self._tokens = tokens
-        self._auth, self._roles = file.auth, roles
+        self._auth, self._roles = auth, roles
         self._admitted.clear()
         if seen != self._seen:
             self._seen = seen
@@ -157,6 +164,14 @@ class ClientAccess:
         elif gone:
             await gateway.disconnect_clients(gone)
         return changed
+
+    def _applicable(self, auth: GatewayAuth | None) -> GatewayAuth | None:
+        """Return the section without a change of `public_url`, whose host is part of the settings
+        that apply at start-up.
+        """
+        if auth is None or self._public_url is None:
+            return auth
+        return replace(auth, public_url=self._public_url)
 
     def _of(self, file: GatewayFile) -> list[tuple[bytes, str]]:
         known = [(one.token.encode(), one.name) for one in file.clients]

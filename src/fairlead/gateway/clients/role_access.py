@@ -1,16 +1,15 @@
 """Access of OAuth tokens to the endpoints of a gateway, limited to tokens that have a role."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ...protocol.caller import Principal
 from ...protocol.identity.token_principal import TokenPrincipal, TokenStanding
-from ...transport.http.server.token_access import (
-    AccessControl,
-    AccessFactory,
-    RequestRefusal,
-    TokenAccess,
-)
+from ...transport.http.server.token_access import AccessControl, RequestRefusal, TokenAccess
+
+if TYPE_CHECKING:
+    from ...auth.server.access_control import ServerAccess
+    from ...auth.server.server_auth import ServerAuth
 
 __all__ = ["RoleAccessFactory", "RoleStanding"]
 
@@ -59,16 +58,32 @@ class RoleStanding:
 
 
 class RoleAccessFactory:
-    """Access settings that refuse tokens without a role."""
+    """Access settings that refuse tokens without a role, and that may change at runtime."""
 
-    def __init__(self, tokens: AccessFactory, admission: TokenAdmission) -> None:
-        """`tokens` verifies access tokens."""
-        self._tokens = tokens
+    def __init__(self, tokens: "ServerAuth", admission: TokenAdmission) -> None:
+        """`tokens` are the settings that verify access tokens."""
+        self._tokens: ServerAuth | None = tokens
         self._admission = admission
+        self._opened: list[ServerAccess] = []
 
     def open_access(self, scopes: Callable[[], Sequence[str]]) -> AccessControl:
         """Return the access control of one application."""
-        return _RoleControl(self._tokens.open_access(scopes), self._admission)
+        assert self._tokens is not None
+        opened = self._tokens.open_access(scopes)
+        self._opened.append(opened)
+        return _RoleControl(opened, self._admission)
+
+    def change(self, tokens: "ServerAuth | None") -> None:
+        """Apply other settings from the next request on; None refuses all access tokens.
+
+        Streams stay open if their tokens are still accepted.
+        """
+        for opened in self._opened:
+            if tokens is None:
+                opened.refuse_all()
+            else:
+                tokens.change_access(opened, self._tokens)
+        self._tokens = tokens
 
 
 class _RoleControl:
@@ -111,10 +126,10 @@ class _RoleAccess:
     def names(self) -> Container[str] | None:
         return self._inner.names
 
-    def known(
+    def verify_now(
         self, headers: Mapping[bytes, bytes], method: str, path: str | None
-    ) -> Principal | None:
-        found = self._inner.known(headers, method, path)
+    ) -> Principal | RequestRefusal | None:
+        found = self._inner.verify_now(headers, method, path)
         return self._admission.admit(found) if isinstance(found, TokenPrincipal) else found
 
     async def verify(

@@ -20,6 +20,7 @@ from ...redaction.redact_messages import Redactor
 from ...wire import Request, single_line, to_json
 from ...wire.error_codes import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
 from ...wire.json import read_json
+from ..conditions.operators import find
 
 __all__ = ["Audit"]
 
@@ -53,6 +54,7 @@ class Audit(InterceptorBase):
         payloads: Literal["never", "offending", "always"] = "never",
         max_payload: int = MAX_PAYLOAD,
         secrets: Sequence[str] = (),
+        claims: Sequence[str] = (),
         write: Callable[[bytes], object] | None = None,
         folder: str = "",
         known: Redactor | None = None,
@@ -62,7 +64,8 @@ class Audit(InterceptorBase):
 
         `payloads` selects the requests whose params are written: "never" for none, "offending" for
         invalid requests, or "always". `secrets` are names of additional members to redact. Secrets
-        that are registered in `known` are redacted too.
+        that are registered in `known` are redacted too. `claims` are paths (`realm_access.roles`)
+        of claims in access tokens to write; claims may contain personal data.
 
         Raises:
             OSError: The file cannot be opened for writing.
@@ -73,6 +76,7 @@ class Audit(InterceptorBase):
         self._notifications = notifications
         self._payloads = payloads
         self._max_payload = max_payload
+        self._claims = [(path, tuple(path.split("."))) for path in claims]
         self._redactor = Redactor(names=secrets)
         self._texts = Redactor(names=secrets, longest=MAX_TEXT)
         if known is not None:
@@ -140,11 +144,18 @@ class Audit(InterceptorBase):
         line: dict[str, Any] = {
             "decision": "refused",
             "identity": principal_name(principal),
-            **principal.facts(),
+            **self._token_facts(principal),
             "reason": "no rule of [auth] matches the access token",
             "by": "gateway",
         }
         self._put(line, {})
+
+    def _token_facts(self, principal: Principal) -> dict[str, Any]:
+        if not isinstance(principal, TokenPrincipal):
+            return {}
+        found = {name: find(dict(principal.claims), path) for name, path in self._claims}
+        claims = {name: held[0] if len(held) == 1 else held for name, held in found.items() if held}
+        return {**principal.facts(), "claims": claims or None}
 
     def _frame(self, offence: MalformedFrame) -> str:
         if offence.is_json:
@@ -169,7 +180,7 @@ class Audit(InterceptorBase):
             "method": exchange.method,
             **_named(exchange),
             "identity": principal_name(caller.principal),
-            **_token_facts(caller.principal),
+            **self._token_facts(caller.principal),
             "client": caller.name,
             "session": _session_label(exchange),
             "transport": transport.transport_type,
@@ -237,10 +248,6 @@ def _named(exchange: Exchange) -> dict[str, Any]:
     target = targets[0]
     own = None if target.own == exchange.target else target.own
     return {"target": exchange.target or target.displayed, "server": target.server, "own": own}
-
-
-def _token_facts(principal: Principal) -> dict[str, Any]:
-    return principal.facts() if isinstance(principal, TokenPrincipal) else {}
 
 
 def _session_label(exchange: Exchange) -> str | None:

@@ -7,7 +7,7 @@ a session id belongs to that session; all others are answered without a session,
 allow it.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
 from ....errors import ChannelClosed, RemoteProtocolError, RpcError
 from ....interceptor import Handler, OnMalformed
@@ -17,13 +17,14 @@ from ....protocol.headers import ParamHeader
 from ....protocol.revisions import HANDSHAKE, Revision, find_revision
 from ....wire import Batch, Decoder, Message, Notification, Request, encode, failure
 from ....wire.error_codes import HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST
+from ...channel import Incoming
 from .asgi import CLOSE, AsgiCall, BodyTimeout, BodyTooLarge, Receive, Scope, Send
 from .error_status import ErrorStatus
 from .http_settings import HttpSettings
 from .refusals import MessageRefusals, send_rejection, unknown_session
 from .request_guard import RequestGuard, RequestRefusal
 from .request_headers import accepts, claims_stateless, repeated_header
-from .sessions.event_store import read_event_id
+from .sessions.event_store import read_event_id, stream_scopes
 from .sessions.event_stream import EventStream, write_stream
 from .sessions.http_session import AcceptSession, HttpSession
 from .sessions.session_manager import SessionManager
@@ -41,9 +42,14 @@ class StreamResumption:
     """Handler of GET (listen to a session or resume a stream) and DELETE (end a session)."""
 
     def __init__(
-        self, settings: HttpSettings, sessions: SessionManager, refusals: MessageRefusals
+        self,
+        settings: HttpSettings,
+        sessions: SessionManager,
+        refusals: MessageRefusals,
+        guard: RequestGuard,
     ) -> None:
         self._settings = settings
+        self._guard = guard
         self._sessions = sessions
         self._refusals = refusals
 
@@ -78,6 +84,8 @@ class StreamResumption:
         name, number = where
         stream = session.find(name)
         if stream is not None:
+            if await self._lacks_scopes(call, name, principal):
+                return
             stream.attach(call)
             stream.take()  # drop unwritten messages, which are replayed from the store
         # Events after this number reach the new carrier directly and must not be replayed as well.
@@ -86,9 +94,18 @@ class StreamResumption:
         if stream is None and missed is None:
             await self._refuse(call, f"The stream of event {last!r} has ended")
             return
+        if stream is None and await self._lacks_scopes(call, name, principal):
+            return
         replay = [(n, frame) for n, frame in missed or [] if upto is None or n <= upto]
         stream = stream or _ended_stream(session, name)
         await self._listen(call, session, stream, replay, principal)
+
+    async def _lacks_scopes(self, call: AsgiCall, name: str, principal: Principal) -> bool:
+        """Respond with 403 if a token may not send the requests whose responses it would get."""
+        refusal = self._guard.refuse_scopes(principal, stream_scopes(name))
+        if refusal is not None:
+            await send_rejection(call, refusal)
+        return refusal is not None
 
     async def _refuse(self, call: AsgiCall, why: str) -> None:
         await self._refusals.refuse(call, None, RpcError(INVALID_REQUEST, why), 400)
@@ -191,7 +208,9 @@ class HttpEndpoint:
         self.decoder = Decoder()
         self._refusals = MessageRefusals(on_malformed)
         status = ErrorStatus(settings, self.decoder)
-        self.session_posts = SessionPosts(settings, self.sessions, self._refusals, status)
+        self.session_posts = SessionPosts(
+            settings, self.sessions, self._refusals, status, self.required_scopes
+        )
         self.posts = StatelessPosts(
             handler,
             settings,
@@ -203,7 +222,7 @@ class HttpEndpoint:
             tool_param_headers=tool_param_headers,
             on_notification=on_stateless_notification,
         )
-        streams = StreamResumption(settings, self.sessions, self._refusals)
+        streams = StreamResumption(settings, self.sessions, self._refusals, self.guard)
         self._methods = {"POST": self.post, "GET": streams.get, "DELETE": streams.delete}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -246,15 +265,23 @@ class HttpEndpoint:
         """
         if self.guard.open:
             return None
+        messages = message.items if isinstance(message, Batch) else (message,)
+        needed = self.required_scopes(principal, messages)
+        return self.guard.refuse_scopes(principal, needed, path)
+
+    def required_scopes(
+        self, principal: Principal, messages: Sequence[Incoming]
+    ) -> tuple[str, ...]:
+        """Return the scopes that messages require beyond those of every request."""
         required = self._required_scopes
-        if required is None:
-            return self.guard.refuse_scopes(principal, (), path)
+        if required is None or self.guard.open:
+            return ()
         needed: dict[str, None] = {}
-        for one in message.items if isinstance(message, Batch) else (message,):
+        for one in messages:
             if isinstance(one, Request | Notification):
                 for scope in required(one, principal):
                     needed[scope] = None
-        return self.guard.refuse_scopes(principal, tuple(needed), path)
+        return tuple(needed)
 
     async def serve(
         self, call: AsgiCall, admitted: Principal | RequestRefusal | None = None

@@ -13,7 +13,7 @@ from ....wire.error_codes import INVALID_REQUEST
 from .asgi import AsgiCall
 from .request_guard import RequestRefusal
 
-__all__ = ["MessageRefusals", "failure_of", "send_rejection", "unknown_session"]
+__all__ = ["MessageRefusals", "failure_of", "rejection_frame", "send_rejection", "unknown_session"]
 
 log = logging.getLogger("fairlead.transport")
 
@@ -68,9 +68,13 @@ class MessageRefusals:
 
 async def send_rejection(call: AsgiCall, refusal: RequestRefusal) -> None:
     """Respond to a request that is not admitted."""
+    await call.answer(refusal.status, rejection_frame(refusal), headers=refusal.headers)
+
+
+def rejection_frame(refusal: RequestRefusal) -> bytes:
+    """Return the body of the response to a request that is not admitted, and log the refusal."""
     log.info("refused a request with %d: %s", refusal.status, refusal.message)
-    answer = failure(None, INVALID_REQUEST, refusal.message, absent_id=True)
-    await call.answer(refusal.status, encode(answer), headers=refusal.headers)
+    return encode(failure(None, INVALID_REQUEST, refusal.message, absent_id=True))
 
 
 def unknown_session() -> RpcError:

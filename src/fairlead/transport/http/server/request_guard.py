@@ -124,7 +124,7 @@ class RequestGuard:
             if whose is not None and (named := self._admissible(whose)) is not None:
                 return named
         if self.access is not None:
-            return self.access.known(headers, method, path)
+            return self.access.verify_now(headers, method, path)
         return _UNAUTHORIZED
 
     async def authenticate(

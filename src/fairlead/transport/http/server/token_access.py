@@ -32,10 +32,10 @@ class TokenAccess(Protocol):
         """The plain names that it may return as principals; None if they are not known before."""
         ...
 
-    def known(
+    def verify_now(
         self, headers: Mapping[bytes, bytes], method: str, path: str | None
-    ) -> Principal | None:
-        """Return the principal of a token that was verified earlier and is still valid.
+    ) -> Principal | RequestRefusal | None:
+        """Return the principal of a token or its refusal.
 
         Never waits. None means that `verify` has to decide.
         """

@@ -302,13 +302,33 @@ async def test_a_token_is_verified_before_the_body_is_buffered() -> None:
         ]:
             fields: dict[str, str | None] = {"Authorization": f"Bearer {token}"}
             assert await one.asked(request(fields=fields)) == ([status], asgi)
-        assert await one.asked(request(fields={"Authorization": "Bearer bad"})) == ([401], True)
+        assert await one.asked(request(fields={"Authorization": "Bearer bad"})) == ([401], False)
     async with lane(verify_token=verify) as one:
         head = head_of({**LIST_FIELDS, "Authorization": "Bearer bad"}, 100)
-        assert await one.asked(head) == ([401], True), "refused before the body was received"
+        assert await one.asked(head) == ([401], False), "refused before the body was received"
     async with lane(verify_token=verify) as one:
         fields = {"Authorization": "Bearer bad luck"}
         assert await one.asked(request(fields=fields)) == ([500], True)
+
+
+@pytest.mark.parametrize("earlier", [0, 2])
+async def test_an_invalid_token_gets_the_same_response_with_and_without_asgi(earlier: int) -> None:
+    """The rest of the body and requests after it are ignored."""
+    responses = []
+    for fast_path in (True, False):
+        async with lane(auth_token="good", fast_path=fast_path) as one:
+            good: dict[str, str | None] = {"Authorization": "Bearer good"}
+            for _ in range(earlier):
+                assert await one.asked(request(fields=good)) == ([200], not fast_path)
+            one.through_asgi.clear()
+            head = head_of({**LIST_FIELDS, "Authorization": "Bearer bad"}, 100)
+            await one.send(head + b"{" * 10)
+            responses += one.answers()
+            assert bool(one.through_asgi) is not fast_path
+            assert await one.asked(b"{" * 90, request(fields=good)) == ([], False)
+            assert one.state.total_requests == earlier + 1
+    assert responses[0] == responses[1]
+    assert responses[0][1]["connection"] == "close"
 
 
 # Known heads

@@ -7,7 +7,9 @@ from fairlead.transport.http.server.sessions import event_store as resume
 from fairlead.transport.http.server.sessions.event_store import (
     MemoryEventStore,
     event_id,
+    post_stream_name,
     read_event_id,
+    stream_scopes,
 )
 from tests.support.virtual_time import VirtualTime
 
@@ -34,6 +36,15 @@ def test_an_event_id_contains_its_stream_and_number(
     assert read_event_id(text) == expected
     if expected is not None:
         assert event_id(*expected) == text
+
+
+@pytest.mark.parametrize("scopes", [(), ("read",), ("mcp:write", "https://x.example/a_b")])
+def test_the_name_of_a_stream_contains_the_scopes_of_its_requests(scopes: tuple[str, ...]) -> None:
+    name = post_stream_name(3, scopes)
+    assert name.startswith("p3")
+    assert stream_scopes(name) == scopes
+    assert read_event_id(event_id(name, 7)) == (name, 7)
+    assert (post_stream_name(3), stream_scopes("g")) == ("p3", ())
 
 
 async def test_a_client_gets_the_events_after_its_last_event() -> None:

@@ -24,6 +24,8 @@ NOTE = Notification("notifications/x")
 class Direct:
     """A stand-in for a POST that waits only for its response."""
 
+    scopes = ()
+
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self.streams: list[EventStream] = []

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from .....errors import RemoteProtocolError, RpcError
 from .....protocol.caller import ANONYMOUS, Principal, read_params_head
@@ -21,10 +21,11 @@ from .....protocol.envelope import TransportContext
 from .....protocol.headers import status_of
 from .....protocol.revisions import find_revision
 from .....wire import Request
-from ..asgi import JSON, HeaderMap
+from ..asgi import CLOSE, JSON, HeaderMap
 from ..endpoint import HttpEndpoint
 from ..guarded_protocol import MAX_HEAD, GuardedProtocol, RequestPhase
 from ..http_settings import HttpSettings
+from ..refusals import rejection_frame
 from ..request_guard import RequestRefusal
 from .fastpath_call import FastPathCall, LazyTimer, RequestHead
 from .session_call import answer_session_post
@@ -121,6 +122,9 @@ class FastPathProtocol(GuardedProtocol):
             and self.other_bytes + self.fed <= MAX_HEAD
             and (head := self._read_head(edge)) is not None
         ):
+            if isinstance(head, RequestRefusal):
+                self._refuse_access(head)
+                return
             self._head = head
             self._body = []
             self.stage = RequestPhase.BODY
@@ -162,8 +166,24 @@ class FastPathProtocol(GuardedProtocol):
         for chunk in held or ():
             super().on_body(chunk)
 
-    def _read_head(self, edge: HttpEndpoint) -> RequestHead | None:
-        """Return the parsed head, or None if it is unusual or the request must be refused.
+    def _refuse_access(self, refusal: RequestRefusal) -> None:
+        """Send a refusal and close the connection, because the body is not read."""
+        self.deaf = True
+        self.stage = RequestPhase.BODY
+        self.patience.clear()
+        body = rejection_frame(refusal)
+        others = [field for field in refusal.headers if field not in CLOSE]
+        fields = b"".join([b"%b: %b\r\n" % field for field in (*others, *CLOSE)])
+        self.transport.write(
+            b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b"
+            % (STATUS_LINE[refusal.status], JSON, len(body), fields, body)
+        )
+        self.server_state.total_requests += 1
+        self.drop_connection()
+
+    def _read_head(self, edge: HttpEndpoint) -> RequestHead | RequestRefusal | None:
+        """Return the parsed head, the refusal of its token, or None if the head is unusual or the
+        token cannot be judged at once.
 
         All checks that need only the headers happen here, before the body is buffered.
         """
@@ -172,8 +192,10 @@ class FastPathProtocol(GuardedProtocol):
             return None
         if b"host" not in headers or edge.guard.refuse(headers, self.server) is not None:
             return None
-        if not edge.guard.open and isinstance(_principal(edge, headers), RequestRefusal | None):
-            return None  # also for a token that is not verified yet
+        if not edge.guard.open:
+            who = _principal(edge, headers)
+            if who is None or isinstance(who, RequestRefusal):
+                return who
         if headers.get(b"content-type") != JSON or headers.get(b"accept") not in _BOTH:
             return None
         session_id = headers.get(b"mcp-session-id")
@@ -225,14 +247,17 @@ class FastPathProtocol(GuardedProtocol):
             message = edge.decoder.decode(body)
             if type(message) is not Request:
                 return False
-            if not edge.guard.open and edge.refuse_scopes(who, message) is not None:
-                return False
+            scopes: tuple[str, ...] = ()
+            if not edge.guard.open:
+                scopes = edge.required_scopes(who, (message,))
+                if edge.guard.refuse_scopes(who, scopes) is not None:
+                    return False
             # A `\u` escape could hide the prefix, so the params of such a body are parsed.
             if head.session_id is not None and _STATELESS not in body and b"\\u" not in body:
-                return answer_session_post(self, head, message, who)
+                return answer_session_post(self, head, message, who, scopes)
             said = read_params_head(message.params)
             if not said.is_self_describing:
-                return answer_session_post(self, head, message, who)
+                return answer_session_post(self, head, message, who, scopes)
             call = FastPathCall(self, head)
             caller = edge.posts.check(call, message, said, who)
         # The ASGI path repeats the check and sends the error.

@@ -5,6 +5,8 @@ Calls in a session are 3.5 times as fast with JSON responses and 2.5 times with 
 (`sessions/session_posts.py`) is at most 1.3 times slower.
 """
 
+from collections.abc import Sequence
+
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from .....protocol.caller import Principal
@@ -20,9 +22,16 @@ _PLAIN = STATUS_LINE[200] + b"content-type: " + JSON + b"\r\ncontent-length: %d\
 
 
 def answer_session_post(
-    connection: FastPathConnection, head: RequestHead, message: Request, who: Principal
+    connection: FastPathConnection,
+    head: RequestHead,
+    message: Request,
+    who: Principal,
+    scopes: Sequence[str],
 ) -> bool:
-    """Answer a request in a session; return False if the ASGI path has to handle it."""
+    """Answer a request in a session; return False if the ASGI path has to handle it.
+
+    `scopes` are those that the request requires.
+    """
     edge = head.edge
     if head.session_id is None or message.method == "initialize":
         return False
@@ -30,9 +39,11 @@ def answer_session_post(
     if session is None or session.asked(message.id):
         return False
     call = FastPathSessionCall(connection, head, session, message.id)
+    if scopes:
+        call.scopes = scopes
     connection.take_over(call)
     if edge.settings.answers == "sse":  # heads on this path accept both content types
-        stream = session.open_stream({message.id})
+        stream = session.open_stream({message.id}, scopes)
         stream.attach(call)
         session.receive(message, who)
         connection.begin(edge.session_posts.answer_with_events(call, session, stream))
@@ -51,6 +62,7 @@ class FastPathSessionCall(FastPathCall):
     If another message precedes the response, or the response takes long, a task writes a stream.
     """
 
+    scopes: Sequence[str] = ()
     _late = False
 
     def __init__(

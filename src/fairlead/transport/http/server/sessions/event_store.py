@@ -2,19 +2,28 @@
 
 An event id consists of the name of the stream and the number of the event in it: `p3_7` is the
 seventh event of the third POST, `g_2` the second one outside any request. A client that resumes
-therefore receives the rest of exactly that stream.
+therefore receives the rest of exactly that stream. The name contains the scopes that the requests
+of the POST require, because the client may resume with a token that has fewer scopes.
 """
 
 import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from msgspec import Struct, field
 
 from .....limits import EVENT_BYTES
 
-__all__ = ["EventStore", "MemoryEventStore", "event_id", "read_event_id"]
+__all__ = [
+    "EventStore",
+    "MemoryEventStore",
+    "event_id",
+    "post_stream_name",
+    "read_event_id",
+    "stream_scopes",
+]
 
 MAX_EVENTS = 1024  # events kept per stream
 MAX_STREAMS = 64  # streams kept per session
@@ -24,6 +33,19 @@ MAX_AGE = 600.0  # seconds after which the events of an unused session are dropp
 
 def event_id(stream: str, number: int) -> str:
     return f"{stream}_{number}"
+
+
+def post_stream_name(number: int, scopes: Sequence[str] = ()) -> str:
+    """Return the name of the stream for a POST whose requests require these scopes."""
+    if not scopes:
+        return f"p{number}"
+    return f"p{number}.{urlsafe_b64encode(' '.join(scopes).encode()).rstrip(b'=').decode()}"
+
+
+def stream_scopes(name: str) -> tuple[str, ...]:
+    """Return the scopes in the name of an existing stream."""
+    text = name.partition(".")[2]
+    return tuple(urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().split())
 
 
 def read_event_id(text: str) -> tuple[str, int] | None:

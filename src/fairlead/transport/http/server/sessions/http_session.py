@@ -1,7 +1,7 @@
 """Sessions of the handshake era as channels whose messages are carried by HTTP exchanges."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Raw
@@ -13,7 +13,7 @@ from .....protocol.revisions import Revision, find_revision
 from .....wire import Failure, Message, RequestId, Success, encode, encode_success, failure
 from .....wire.error_codes import REQUEST_CANCELLED
 from ....channel import Channel, Incoming
-from .event_store import EventStore
+from .event_store import EventStore, post_stream_name
 from .event_stream import HIGH_WATER, EventStream
 from .streamed_channel import StreamedChannel
 
@@ -38,6 +38,11 @@ AcceptSession = Callable[[Channel, Principal], ServedPeer]
 
 class StreamlessPost(Protocol):
     """A POST that waits for its response and has no event stream yet."""
+
+    @property
+    def scopes(self) -> Sequence[str]:
+        """The scopes that its request requires."""
+        ...
 
     def answered(self, frame: bytes) -> None:
         """Send the response."""
@@ -150,10 +155,11 @@ class HttpSession(StreamedChannel):
             self.served.use_principal(principal)
         self.hand_over(message)
 
-    def open_stream(self, owed: set[RequestId]) -> EventStream:
-        """Create the stream that answers the requests of one POST."""
+    def open_stream(self, owed: set[RequestId], scopes: Sequence[str] = ()) -> EventStream:
+        """Create the stream that answers the requests of one POST, which require these scopes."""
         self._streams += 1
-        stream = EventStream(self.id, f"p{self._streams}", self._store, owed, self._drained.wake)
+        name = post_stream_name(self._streams, scopes)
+        stream = EventStream(self.id, name, self._store, owed, self._drained.wake)
         for request_id in owed:
             self._posts[request_id] = stream
         return stream
@@ -166,7 +172,7 @@ class HttpSession(StreamedChannel):
         """Switch a request that was registered with `expect` to an event stream."""
         direct = self._direct.pop(request_id, None)
         if direct is not None:
-            direct.switch_to_stream(self.open_stream({request_id}))
+            direct.switch_to_stream(self.open_stream({request_id}, direct.scopes))
 
     def settle_revision(self) -> bool:
         """Set the revision from the response to `initialize`; return False if it was refused."""

@@ -1,6 +1,7 @@
 """POSTs in a session: `initialize`, later messages, and batches."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -33,6 +34,8 @@ class SessionPosts(Struct, eq=False):
     sessions: SessionManager
     refusals: MessageRefusals
     status: ErrorStatus
+    # Returns the scopes that messages require.
+    required_scopes: Callable[[Principal, Sequence[Message]], Sequence[str]]
 
     async def initialize(self, call: AsgiCall, message: Request, principal: Principal) -> None:
         """Open a session and respond with its id if the server accepts the handshake."""
@@ -85,7 +88,8 @@ class SessionPosts(Struct, eq=False):
                 why = RpcError(INVALID_REQUEST, f"Request id {request.id!r} is already in use")
                 await self.refusals.refuse(call, request, why, 400)
                 return
-        stream = session.open_stream({request.id for request in requests})
+        scopes = self.required_scopes(principal, messages)
+        stream = session.open_stream({request.id for request in requests}, scopes)
         # Attached before the messages are delivered, because handlers may respond synchronously.
         stream.attach(call)
         await session.take_all(messages, principal)

@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar
 from .....errors import RemoteProtocolError
 from .....protocol.caller import Principal, principal_name
 from .....protocol.envelope import TransportContext
+from .....protocol.identity.token_principal import TOKEN_PRINCIPAL, TokenPrincipal
 from .....wire import Notification, Request, decode, encode
 from .http_session import HttpSession
 from .session_store import SessionStore, StoredSession, key_of
@@ -53,7 +54,7 @@ class SessionRestorer:
         at = time.time()
         stored = StoredSession(
             key=session.key,
-            principal=principal_name(session.principal),
+            principal=_owner(session.principal),
             client=session.client,
             opening=encode(opening),
             revision=session.revision.value,
@@ -153,7 +154,7 @@ class SessionRestorer:
 
     async def _find(self, key: str, principal: Principal) -> StoredSession | None:
         stored = await self._try(self._store.load, key)
-        if stored is None or stored.principal != principal_name(principal):
+        if stored is None or stored.principal != _owner(principal):
             return None
         if self._idle and stored.used < time.time() - self._idle:
             return None
@@ -168,6 +169,15 @@ class SessionRestorer:
         except Exception as exc:
             log.error("the session store failed: %s: %s", type(exc).__name__, exc)
             return None
+
+
+def _owner(principal: Principal) -> str | None:
+    """Return the name of the principal to which a session belongs, which includes its role."""
+    name = principal_name(principal)
+    if isinstance(principal, TokenPrincipal) and principal.role is not None:
+        # No other principal has such a name: the prefix is reserved.
+        return f"{TOKEN_PRINCIPAL}role={principal.role} {name}"
+    return name
 
 
 def _opening(stored: StoredSession) -> Request | None:
