@@ -22,7 +22,8 @@
     ├── OutputMismatch            a result does not match the schema of its tool: .tool .result
     ├── ConfigError               fix a file: .path .line
     ├── CircuitOpenError          suspended after repeated failures: wait .remaining seconds
-    └── MCPToolError              raised by a tool; becomes the result of that tool
+    └── MCPToolError              raised by a tool, becomes its result: .code .message .suggestion;
+                                  raised by `raise_for_error()` of a result: .result
 
 Facts are attributes, and `__str__` builds the message. The message is written for a server's owner:
 it may quote the server's stderr and name its command. `protocol/public_reason.py` builds the text

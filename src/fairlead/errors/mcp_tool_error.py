@@ -26,8 +26,11 @@ class MCPErrorCode(StrEnum):
 class MCPToolError(FairleadError):
     """Tool failure that the caller should read.
 
-    If a tool raises this error, it becomes the tool's result.
+    If a tool raises this error, it becomes the tool's result. In a client, `raise_for_error()` of a
+    result raises it, and `result` is the result as received.
     """
+
+    result: Mapping[str, Any] | None = None
 
     def __init__(
         self,

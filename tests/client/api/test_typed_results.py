@@ -90,6 +90,37 @@ def test_a_result_without_structured_content_has_text_and_no_data() -> None:
     assert ToolCallResult({"content": [], "isError": True}).is_error
 
 
+@pytest.mark.parametrize(
+    ("content", "code", "message"),
+    [
+        ([ERROR], "EXECUTION_ERROR", "no"),
+        ([text(" plain\n"), text("text")], "EXECUTION_ERROR", "plain\n\ntext"),
+        ([], "EXECUTION_ERROR", "the tool failed without an error message"),
+        ([text('{"code":"NOT_FOUND","message":"gone"}')], "NOT_FOUND", "gone"),
+        ([text('{"code":"unknown","message":"x"}')], "EXECUTION_ERROR", None),
+    ],
+)
+def test_raise_for_error_raises_the_failure_of_a_tool_with_its_result(
+    content: Any, code: str, message: str | None
+) -> None:
+    result = ToolCallResult({"content": content, "isError": True})
+    called = Called(content=[], is_error=True, result=result)
+    for failed in (result, called):
+        with pytest.raises(MCPToolError) as caught:
+            failed.raise_for_error()
+        assert caught.value.code == code
+        assert str(caught.value) == (message or result.text)
+        assert caught.value.result is result
+
+
+def test_raise_for_error_returns_a_successful_result_itself() -> None:
+    result = ToolCallResult({"content": [text("1")]})
+    called = Called(content=[], result=result)
+    assert result.raise_for_error() is result
+    assert called.raise_for_error() is called
+    assert MCPToolError("raised by a tool").result is None
+
+
 @pytest.mark.covers("CLT-06")
 async def test_the_result_of_a_call_is_a_dict_with_attributes() -> None:
     server = MCPServer("s")

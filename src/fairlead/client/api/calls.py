@@ -106,7 +106,8 @@ class CallMixin(ListMixin):
     ) -> dict[str, Any]:
         """Call a tool and return its result, even if `isError` is set.
 
-        The result is a dict with the attributes `data`, `text` and `is_error`.
+        The result is a dict with the attributes `data`, `text` and `is_error`. Its method
+        `raise_for_error()` raises `MCPToolError` if the tool failed.
 
         With `errors="envelope"`, return the complete JSON-RPC response; failures of the transport
         (timeouts, lost connections) become synthetic error responses. With `retry=True`, repeat the

@@ -1,7 +1,7 @@
 """Typed results of calls."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 from msgspec import Struct
@@ -53,6 +53,16 @@ class ToolCallResult(dict[str, Any]):
         """True if the tool failed."""
         return self.get("isError") is True
 
+    def raise_for_error(self) -> Self:
+        """Return this result, unless the tool failed.
+
+        Raises:
+            MCPToolError: The tool failed; `result` is this result.
+        """
+        if self.is_error:
+            raise _failure(self)
+        return self
+
 
 class Called(Struct, frozen=True, kw_only=True):
     """A tool result. A content block of an unknown type is an `UnknownContent`."""
@@ -79,6 +89,15 @@ class Called(Struct, frozen=True, kw_only=True):
         """The tool's structured error, or None."""
         return tool_error(self.result)
 
+    def raise_for_error(self) -> Self:
+        """Return this result, unless the tool failed.
+
+        Raises:
+            MCPToolError: The tool failed; its attribute `result` is the result as received.
+        """
+        self.result.raise_for_error()
+        return self
+
 
 class Message(Struct, frozen=True):
     """A message in a prompt."""
@@ -98,6 +117,14 @@ def _unwrapped(value: Any) -> Any:
     if isinstance(value, dict) and len(value) == 1 and "result" in value:
         return value["result"]
     return value
+
+
+def _failure(result: ToolCallResult) -> MCPToolError:
+    """Return the structured error in a failed result, or an error with the text of the result."""
+    text = result.text.strip() or "the tool failed without an error message"
+    error = tool_error(result) or MCPToolError(text)
+    error.result = result
+    return error
 
 
 def tool_error(result: Mapping[str, Any]) -> MCPToolError | None:
