@@ -26,6 +26,7 @@ from ..errors import (
     LoginRequired,
     RetriesExhausted,
 )
+from ..observe.timestamps import Timestamp
 from ..protocol.public_reason import public_reason
 from ..transport.background_tasks import BackgroundTasks
 from ..transport.backoff import Backoff
@@ -71,6 +72,7 @@ class ConnectionKeeper(ABC):
         self.name = name
         self.is_process = is_process
         self.state: State = "idle"
+        self.since = Timestamp(time.monotonic(), time.time())  # time of the last change of `state`
         self.error: BaseException | None = None  # the reason why the server is not connected
         self.client: MCPClient | None = None  # never None while the state is "connected"
         self.generation = 0  # number of successful attempts
@@ -132,7 +134,7 @@ class ConnectionKeeper(ABC):
     def start(self, *, now: bool = True) -> None:
         """Start the owner task. Without `now`, it waits until a connection is needed."""
         if now:
-            self.state = "connecting"
+            self._enter("connecting")
             self._needed.set()
         else:
             self.settled.set()
@@ -458,11 +460,15 @@ class ConnectionKeeper(ABC):
     def _become(self, state: State, error: BaseException | None = None) -> None:
         if self.state == "stopped":
             return  # a stopped connection does not change its state again
-        self.state = state
+        self._enter(state)
         self.error = None if state == "connected" else (error or self.error)
         if state not in ("connecting", "reconnecting"):
             self.settled.set()
         self._state_changed()
+
+    def _enter(self, state: State) -> None:
+        if state != self.state:
+            self.state, self.since = state, Timestamp(time.monotonic(), time.time())
 
     def _why_not(self) -> ConnectFailed:
         """Build the error for callers that need a connection."""

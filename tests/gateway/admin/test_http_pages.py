@@ -9,7 +9,7 @@ import pytest
 from fairlead import MCPClient
 from fairlead.errors import ConnectFailed
 from fairlead.gateway import Gateway, View
-from fairlead.gateway.admin import http_pages
+from fairlead.gateway.admin import http_pages, status
 from fairlead.gateway.operations.observability import Observability
 from fairlead.observe.metrics import Metrics
 from fairlead.protocol.caller import ANONYMOUS
@@ -57,7 +57,7 @@ async def test_the_status_page_shows_the_state_of_each_server() -> None:
             assert status == 200
             for text in ("red", "blue", "dead", "connected", "failed", "stateless", f"{url}/NAME"):
                 assert text in page
-            status, now = await get(web, base + "/status")
+            _, now = await get(web, base + "/status")
             rows = {row["name"]: row for row in now["servers"]}
             assert rows["red"]["tools"] == 8
             assert rows["red"]["calls"] == 1
@@ -83,21 +83,42 @@ async def test_the_status_page_shows_the_state_of_each_server() -> None:
             assert (await get(web, base + "/admin/servers"))[0] == 404  # no admin_token is set
 
 
-async def test_a_gateway_is_ready_once_every_server_has_listed_its_items_or_failed() -> None:
+async def test_a_gateway_is_ready_without_servers_but_not_without_a_usable_one() -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway() as gateway,
         aiohttp.ClientSession() as web,
+        serving(gateway) as url,
     ):
-        await gateway.connect({"mute": hanging()})
-        async with serving(gateway) as url:
-            base = url.removesuffix("/mcp")
-            unready = {"ready": False, "degraded": ["mute"], "shortage": None}
-            assert await get(web, base + "/ready") == (503, unready)
-            assert (await get(web, base + "/health"))[0] == 200
-            await gateway.disconnect("mute")
-            ready = {"ready": True, "degraded": [], "shortage": None}
-            assert await get(web, base + "/ready") == (200, ready)
+        base = url.removesuffix("/mcp")
+        ready = {"ready": True, "degraded": [], "shortage": None}
+        assert await get(web, base + "/ready") == (200, ready)
+        await gateway.connect({"mute": hanging(), "dead": {"command": "/no/where"}})
+        unready = {"ready": False, "degraded": ["mute", "dead"], "shortage": None}
+        assert await get(web, base + "/ready") == (503, unready)
+        assert (await get(web, base + "/health"))[0] == 200
+        await gateway.disconnect("mute")
+        await until(lambda: gateway.is_ready)
+        assert await get(web, base + "/ready") == (503, unready | {"degraded": ["dead"]})
+        await gateway.disconnect("dead")
+        assert await get(web, base + "/ready") == (200, ready)
+
+
+async def test_a_server_that_hangs_does_not_keep_a_gateway_unready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(status, "STARTUP_GRACE", 0.0)
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway() as gateway,
+        aiohttp.ClientSession() as web,
+        serving(gateway) as url,
+    ):
+        await gateway.connect({"mute": hanging(), "red": program("red")})
+        ready = url.removesuffix("/mcp") + "/ready"
+        await until(lambda: gateway.upstreams["red"].status == "connected")
+        well = {"ready": True, "degraded": ["mute"], "shortage": None}
+        assert await get(web, ready) == (200, well)
 
 
 @pytest.mark.covers("SRV-47")
@@ -108,19 +129,20 @@ async def test_probes_need_no_token_but_status_details_and_metrics_do() -> None:
         Gateway(observing=Observability(metrics=Metrics())) as gateway,
         aiohttp.ClientSession() as web,
     ):
-        await gateway.connect({"mute": hanging(), "dead": {"command": "/no/where"}})
+        await gateway.connect({"dead": {"command": "/no/where"}})
         async with serving(gateway, auth_token="token-4711") as url:
             base = url.removesuffix("/mcp")
             assert await get(web, base + "/health") == (200, {"status": "ok"})
+            await until(lambda: gateway.is_ready)
             assert await get(web, base + "/ready") == (503, {"ready": False})
-            await gateway.disconnect("mute")
+            await gateway.connect({"red": program("red")})
             await until(lambda: gateway.is_ready)
             assert await get(web, base + "/ready") == (200, {"ready": True})
             for path in ("/metrics", "/status", "/"):
                 assert (await get(web, base + path))[0] == 401
             assert await get(web, base + "/health", headers=token) == (
                 200,
-                {"status": "ok", "servers": 1, "connected": 0},
+                {"status": "ok", "servers": 2, "connected": 1},
             )
             assert await get(web, base + "/ready", headers=token) == (
                 200,

@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,20 +11,25 @@ from typing import Any
 import aiohttp
 import pytest
 
+from fairlead.client.server_entry import read_entry
 from fairlead.config.found_server import Source
+from fairlead.config.server_spec import ServerSpec
 from fairlead.errors import ConnectFailed, LocalResourceError
-from fairlead.gateway import Gateway
+from fairlead.gateway import Gateway, GatewaySettings
 from fairlead.gateway.admin import status
 from fairlead.gateway.admin.status import GatewayStatus
+from fairlead.gateway.backends.gateway_servers import GatewayServers
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import ClientViews, View
+from fairlead.observe.timestamps import Timestamp
 from fairlead.protocol.caller import ANONYMOUS, principal_from
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.server import MemorySessionStore
+from fairlead.upstream.memory.tool_cache import MCPToolCache, MemoryStore
 from fairlead.upstream.starts.start_limiter import StartLimiter
 from tests.support.catalog_items import tools
-from tests.support.gateway_servers import LIMIT, joining, program, serving, until
+from tests.support.gateway_servers import LIMIT, hanging, joining, program, serving, until
 from tests.support.virtual_time import VirtualTime
 
 ADA = principal_from("ada")
@@ -38,6 +44,7 @@ class FakeUpstream:
 
     def __init__(self, state: str = "idle", source: Source | None = None, **about: Any) -> None:
         self.status = state
+        self.since = Timestamp(time.monotonic(), 1000.25)
         self.revision: Revision | None = about.get("revision")
         suspended = [{"principal": "ada", "losses": 6, "seconds": 9.0}] * about.get("suspended", 0)
         self.pool = SimpleNamespace(describe_suspended=lambda: suspended)
@@ -88,7 +95,8 @@ class Registry:
             names=list(names),
             upstreams=upstreams,
             error=None,
-            listed=asyncio.Event(),
+            awaits_introduction=True,
+            known=False,
             began=time.monotonic(),
         )
 
@@ -222,34 +230,83 @@ async def test_a_gateway_is_ready_without_its_slow_servers_after_five_seconds(
     virtual_time: VirtualTime,
 ) -> None:
     shown, registry = gateway()
-    registry.members["red"].listed.set()
+    registry.members["red"].awaits_introduction = False
     await asyncio.sleep(4.999)
     assert not shown.is_ready
     await asyncio.sleep(0.001)
     assert shown.is_ready
 
 
-async def test_a_gateway_is_not_ready_until_a_server_has_listed_its_items(
-    virtual_time: VirtualTime,
-) -> None:
+def settled(*states: str) -> tuple[GatewayStatus, Registry]:
+    """Return the status of a gateway whose servers have started, with these states."""
     shown, registry = gateway()
-    await asyncio.sleep(20)
-    assert not shown.is_ready
     for member in registry.members.values():
-        member.listed.set()
+        member.awaits_introduction = False
+    for upstream, state in zip(registry._upstreams.values(), states, strict=True):
+        upstream.status = state
+    return shown, registry
+
+
+@pytest.mark.parametrize(
+    ("states", "ready"),
+    [
+        (("connected", "failed", "failed"), True),
+        (("idle", "failed", "failed"), True),  # starts when it is used
+        (("failed", "failed", "failed"), False),
+        (("suspended", "suspended", "failed"), False),
+        (("connecting", "connecting", "connecting"), False),
+        (("failed", "connected", "failed"), True),  # another replica
+    ],
+)
+def test_a_gateway_is_ready_if_at_least_one_server_is_usable(
+    states: tuple[str, ...], ready: bool
+) -> None:
+    shown, _ = settled(*states)
+    assert shown.is_ready is ready
+
+
+def test_a_connected_server_without_lists_is_not_usable_until_it_has_listed_items() -> None:
+    shown, registry = settled("connected", "failed", "failed")
+    red = registry.members["red"]
+    red.error = ConnectFailed("x", public="listing failed")
+    assert not shown.is_ready
+    red.known = True  # a later list failed, and the earlier one is still offered
     assert shown.is_ready
+
+
+async def test_a_lost_server_counts_as_usable_for_five_seconds(virtual_time: VirtualTime) -> None:
+    shown, _ = settled("reconnecting", "failed", "failed")
+    await asyncio.sleep(4.999)
+    assert shown.is_ready
+    await asyncio.sleep(0.001)
+    assert not shown.is_ready
 
 
 async def test_adding_a_server_does_not_make_a_ready_gateway_unready(
     virtual_time: VirtualTime,
 ) -> None:
-    shown, registry = gateway()
-    for member in registry.members.values():
-        member.listed.set()
+    shown, registry = settled("connected", "idle", "failed")
     assert shown.is_ready
-    registry.members["red"].listed.clear()
-    registry.members["red"].began = time.monotonic()
+    registry.members["blue"].awaits_introduction = True
+    registry.members["blue"].began = time.monotonic()
     assert shown.is_ready
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+async def test_tools_of_the_last_run_make_a_gateway_ready_only_if_the_server_is_lazy(
+    lazy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "STARTUP_GRACE", 0.0)
+    entry = read_entry({**hanging(), "lazy": lazy})
+    cache = MCPToolCache(MemoryStore())
+    cache.set("mute", entry, [{"name": "log", "inputSchema": {"type": "object"}}])
+    servers = GatewayServers(GatewaySettings(), cache=cache)
+    async with asyncio.timeout(LIMIT), AsyncExitStack() as stack:
+        stack.push_async_callback(servers.close)
+        gateway = await stack.enter_async_context(Gateway(servers))
+        await gateway.connect({"mute": ServerSpec(entry=entry)})
+        assert gateway.status()["counts"]["tools"] == 1
+        assert status_of(gateway).is_ready is lazy
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ async def test_each_changed_list_is_reported_once() -> None:
     place.servers[0].put()
     place.update()  # the same lists again
     assert (place.changed, place.tools) == (list(ListKind), ["log", "hidden"])
-    assert (place.member.error, place.member._known, place.ready) == (None, True, (True, True))
+    assert (place.member.error, place.member.known, place.ready) == (None, True, (True, True))
 
 
 async def test_a_server_without_list_capabilities_has_no_lists() -> None:
@@ -90,7 +90,7 @@ async def test_a_server_without_list_capabilities_has_no_lists() -> None:
     for kind in ListKind:
         place.servers[0].upstream.lists.put(kind, [])
     place.update()
-    assert (place.changed, place.member._known, place.ready) == ([], True, (True, True))
+    assert (place.changed, place.member.known, place.ready) == ([], True, (True, True))
 
 
 @pytest.mark.parametrize("state", ["connecting", "reconnecting"])
@@ -109,7 +109,7 @@ async def test_a_member_is_not_ready_before_its_first_list() -> None:
     place = Place()
     place.servers[0].upstream.state = "connecting"
     place.update()
-    assert (place.changed, place.member._known, place.ready) == ([], False, (False, False))
+    assert (place.changed, place.member.known, place.ready) == ([], False, (False, False))
 
 
 @pytest.mark.parametrize("failed", ListKind)
@@ -120,10 +120,10 @@ async def test_a_failed_list_does_not_affect_other_lists(failed: ListKind) -> No
     place.servers[0].upstream.lists.fail(failed, error)
     place.update()
     assert (place.changed, place.ready) == (others, (True, True))
-    assert (place.member.error, place.member._known) == (error, False)
+    assert (place.member.error, place.member.known) == (error, False)
     place.servers[0].put(failed)
     place.update()
-    assert (place.member.error, place.member._known) == (None, True)
+    assert (place.member.error, place.member.known) == (None, True)
 
 
 async def test_a_list_is_kept_if_a_later_request_for_it_fails() -> None:
@@ -133,7 +133,7 @@ async def test_a_list_is_kept_if_a_later_request_for_it_fails() -> None:
     place.servers[0].upstream.lists.fail(ListKind.TOOLS, error)
     place.update()
     assert (place.tools, place.changed) == (["log", "hidden"], list(ListKind))
-    assert (place.member.error, place.member._known) == (error, True)
+    assert (place.member.error, place.member.known) == (error, True)
 
 
 async def test_the_error_of_a_server_is_its_first_list_failure() -> None:
@@ -150,7 +150,7 @@ async def test_requests_do_not_wait_for_a_server_whose_lists_all_failed() -> Non
     place, error = Place(), RequestTimeout(5.0, "tools/list")
     place.servers[0].upstream.lists.fail(ListKind.TOOLS, error)
     place.update()
-    assert (place.member.error, place.member._known, place.ready) == (error, False, (True, True))
+    assert (place.member.error, place.member.known, place.ready) == (error, False, (True, True))
 
 
 async def test_tools_excluded_by_the_server_entry_are_not_listed() -> None:
@@ -176,7 +176,7 @@ async def test_a_list_over_the_size_limit_is_not_stored() -> None:
     assert (place.tools, place.changed) == ([], [])
     assert isinstance(place.member.error, ListTooLarge)
     assert "have more than 5 bytes" in str(place.member.error)
-    assert (place.member._known, place.ready) == (False, (True, True))
+    assert (place.member.known, place.ready) == (False, (True, True))
 
 
 async def test_a_list_over_the_size_limit_is_an_error_until_it_is_replaced() -> None:
@@ -186,10 +186,10 @@ async def test_a_list_over_the_size_limit_is_an_error_until_it_is_replaced() -> 
     place.servers[0].upstream.lists.put(ListKind.PROMPTS, [])
     place.update()
     assert isinstance(place.member.error, ListTooLarge)
-    assert not place.member._known
+    assert not place.member.known
     place.servers[0].upstream.lists.put(ListKind.TOOLS, [])
     place.update()
-    assert (place.member.error, place.member._known) == (None, True)
+    assert (place.member.error, place.member.known) == (None, True)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ __all__ = ["GatewayStatus"]
 SHORTAGE_GRACE: Final = 5.0
 # seconds that a gateway waits for its slowest servers before it is ready without them
 STARTUP_GRACE: Final = 5.0
+# seconds in which a lost server counts as usable, because calls wait until it is connected again
+RECONNECT_GRACE: Final = 5.0
 _UNUSABLE: Final = frozenset({"connecting", "reconnecting", "suspended", "failed"})
 
 
@@ -100,26 +102,26 @@ class GatewayStatus:
 
     @property
     def is_ready(self) -> bool:
-        """True if requests can be served.
+        """True if requests can be served: if a server is usable, or none is configured.
 
-        A gateway becomes ready when each server has listed its items, has failed, or has been
-        starting for `STARTUP_GRACE` seconds, and at least one is no longer starting. Later, only a
-        shortage of descriptors or memory that lasts `SHORTAGE_GRACE` seconds makes the gateway
-        unready.
+        At start-up, the gateway waits until each server has listed its items or has failed, at most
+        `STARTUP_GRACE` seconds. A shortage of descriptors or memory that lasts `SHORTAGE_GRACE`
+        seconds makes the gateway unready.
         """
         if self._upstreams.starts.shortage.seconds >= SHORTAGE_GRACE:
             return False
-        if not self._has_started and self._registry.members:
-            self._has_started = self._has_settled()
-            return self._has_started
-        return True
+        members = self._registry.members.values()
+        if not members:
+            return True
+        self._has_started = self._has_started or self._has_settled()
+        return self._has_started and any(_is_usable(member) for member in members)
 
     def _has_settled(self) -> bool:
-        members = self._registry.members.values()
-        starting = [member for member in members if not member.listed.is_set()]
         now = time.monotonic()
-        return len(starting) < len(members) and all(
-            now - member.began >= STARTUP_GRACE for member in starting
+        # Tools that are remembered from the last run do not show that a server works.
+        return not any(
+            member.awaits_introduction and now - member.began < STARTUP_GRACE
+            for member in self._registry.members.values()
         )
 
     def readiness(self, principal: Principal) -> dict[str, Any]:
@@ -185,6 +187,19 @@ class GatewayStatus:
             "path": None if public else source.path,
             "error": None if error is None else reason(error),
         }
+
+
+def _is_usable(member: Member) -> bool:
+    """Return True if calls of a server can succeed now, or as soon as it has started for them."""
+    return any(
+        upstream.status == "idle"  # starts when it is used
+        or (upstream.status == "connected" and (member.error is None or member.known))
+        or (
+            upstream.status == "reconnecting"
+            and time.monotonic() - upstream.since.steady < RECONNECT_GRACE
+        )
+        for upstream in member.upstreams
+    )
 
 
 def _era(revision: Revision | None) -> str | None:

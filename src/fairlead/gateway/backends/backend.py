@@ -41,7 +41,7 @@ class Member(Struct, eq=False):
     introduced: asyncio.Event = field(default_factory=asyncio.Event)
     began: float = field(default_factory=time.monotonic)
     error: BaseException | None = None  # error of the last attempt to list items
-    _known: bool = False  # lists were received at least once
+    known: bool = False  # lists were received at least once
     _applied: dict[ListKind, list[Raw]] = {}
     _refused: dict[ListKind, ListTooLarge] = {}  # lists that exceed a limit
     _retired: bool = False
@@ -61,6 +61,11 @@ class Member(Struct, eq=False):
         """Upstreams of all replicas."""
         return [relay.upstream for relay in self.replicas if relay.upstream is not None]
 
+    @property
+    def awaits_introduction(self) -> bool:
+        """True while the server is starting. An idle server starts when it is used."""
+        return not self.introduced.is_set() and any(one.status != "idle" for one in self.upstreams)
+
     def remember(self, tools: list[dict[str, Any]]) -> None:
         """Offer the tools that the server listed in its last run until it lists its tools again."""
         shown = [Raw(to_json(tool)) for tool in self.spec.allowed(tools)]
@@ -73,7 +78,7 @@ class Member(Struct, eq=False):
 
     def begins(self) -> None:
         """Handle the start of a server. Calls wait for its lists unless a replica is connected."""
-        if not self._known and self.replicas.none_connected:
+        if not self.known and self.replicas.none_connected:
             self.introduced.clear()
 
     async def introduction(self) -> RpcError | None:
@@ -104,7 +109,7 @@ class Member(Struct, eq=False):
                 self._applied[kind] = items
                 self._put(kind, items)
         self.error = failure or next(iter(self._refused.values()), None)
-        self._known = self._known or (self.error is None and bool(self._applied))
+        self.known = self.known or (self.error is None and bool(self._applied))
         if upstream.state == "connected":
             self.listed.set()
             self.introduced.set()
