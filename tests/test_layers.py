@@ -29,6 +29,7 @@ LAYERS = [
     {"recording"},
     {"policy"},
     {"gateway"},
+    {"dashboard"},  # planned; the gateway must not depend on it
     {"demo", "testing"},
     {"cli"},
 ]
@@ -178,6 +179,68 @@ def test_the_core_needs_only_msgspec_and_the_standard_library() -> None:
     # Start-up hooks of the environment (editable installs, coverage) are not part of Fairlead.
     ours = {name for name in third_party if not name.startswith(("_", "a1_", "cov", "sitecust"))}
     assert ours == set()
+
+
+CALLS_WITHOUT_HTTP = """
+import asyncio
+import sys
+
+import fairlead.config
+import fairlead.protocol
+import fairlead.wire
+from fairlead import MCPClient, MCPServer
+from fairlead.manager import MCPManager
+from fairlead.recording.journal import Journal
+from fairlead.recording.replay import TapeServer
+from fairlead.recording.tape import TapeReader, TapeWriter
+
+server = MCPServer("adder")
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+async def call_all():
+    async with await MCPClient.connect(server) as client:
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+    async with await MCPClient.connect(sys.argv[1]) as client:
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+    async with MCPManager() as manager:
+        entry = {"command": sys.executable, "args": [sys.argv[1]]}
+        await manager.connect_servers({"adder": entry})
+        assert await manager.wait_for_connection("adder")
+
+
+asyncio.run(call_all())
+print(*sys.modules)
+"""
+
+
+@pytest.mark.covers("DEC-19")
+def test_only_http_and_authorization_need_the_other_required_libraries(tmp_path: Path) -> None:
+    """Calls in process and over stdio, and connecting configured servers, load none of them."""
+    program = tmp_path / "adder.py"
+    program.write_text(
+        "from fairlead import MCPServer\n"
+        "server = MCPServer('adder')\n"
+        "@server.tool()\n"
+        "def add(a: int, b: int) -> int:\n"
+        "    return a + b\n"
+        "server.run()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS_WITHOUT_HTTP, str(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert "fairlead" in loaded
+    other = {"cryptography", "httptools", "joserfc", "jsonschema_rs", "uvicorn", "uvloop"}
+    assert loaded & (other | {"websockets"}) == set()
 
 
 def test_importing_a_server_loads_only_the_required_modules() -> None:
