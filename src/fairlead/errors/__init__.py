@@ -153,7 +153,8 @@ class ConnectFailed(TransportError):
     """Failure to open a connection; no request was sent.
 
     `exit_code` and `stderr` are set if a process exited too early. `output` contains the first
-    lines that the server wrote instead of messages.
+    lines that the server wrote instead of messages. `retry_after` is the number of seconds after
+    which another attempt may succeed, if known.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class ConnectFailed(TransportError):
         stderr: Sequence[str] = (),
         output: Sequence[str] = (),
         public: str = "",
+        retry_after: float | None = None,
     ) -> None:
         if output:
             message += "; the server wrote output that is not JSON-RPC"
@@ -173,17 +175,17 @@ class ConnectFailed(TransportError):
         self.exit_code = exit_code
         self.stderr = tuple(stderr)
         self.output = tuple(output)
+        self.retry_after = retry_after
 
 
 class ServerBusy(ConnectFailed):
     """All allowed connections to a server are in use; the server itself works.
 
-    `retry_after` is the number of seconds after which a connection may be free.
+    After `retry_after` seconds, a connection may be free.
     """
 
     def __init__(self, message: str, *, public: str = "", retry_after: float = 1.0) -> None:
-        super().__init__(message, public=public)
-        self.retry_after = retry_after
+        super().__init__(message, public=public, retry_after=retry_after)
 
 
 class LocalResourceError(ConnectFailed):

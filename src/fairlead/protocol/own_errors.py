@@ -1,6 +1,6 @@
 """Errors that a relay or gateway creates itself, as opposed to errors from a server."""
 
-from ..errors import HttpError, RpcError, ServerBusy
+from ..errors import ConnectFailed, HttpError, RpcError
 from ..wire.error_codes import INTERNAL_ERROR
 from .public_reason import public_reason
 
@@ -15,7 +15,7 @@ def own_error(code: int, message: str, **data: object) -> RpcError:
 def unreachable_error(server: str, error: BaseException) -> RpcError:
     """Build the error for a failed server, with the server's name and the public reason."""
     facts: dict[str, float] = {"status": error.status} if isinstance(error, HttpError) else {}
-    if isinstance(error, ServerBusy):
+    if isinstance(error, ConnectFailed) and error.retry_after is not None:
         facts["retryAfter"] = error.retry_after
     message = f"server {server!r} {public_reason(error)}"
     return own_error(INTERNAL_ERROR, message, server=server, **facts)

@@ -1,6 +1,7 @@
 """The session of a client: its connection to the server, log level and subscriptions."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -27,6 +28,8 @@ __all__ = ["ClientSession"]
 
 log = logging.getLogger("fairlead.gateway")
 
+_numbers = itertools.count(1)
+
 _LIST_CHANGED: Final = Notification("notifications/tools/list_changed")
 
 
@@ -39,6 +42,7 @@ class ClientSession:
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
         self.principal = principal
+        self.number = next(_numbers)
         # Set by `connect`: the peer's callbacks refer to this session, so it must exist first.
         self.peer: Peer
         self.outbox: PeerOutbox

@@ -30,7 +30,7 @@ from ..observe.timestamps import Timestamp
 from ..protocol.public_reason import public_reason
 from ..transport.background_tasks import BackgroundTasks
 from ..transport.backoff import Backoff
-from .connection.open_connections import LOSS_WINDOW, MAX_LOSSES
+from .connection.loss_counter import LOSS_WINDOW, MAX_LOSSES
 from .starts.liveness import LivenessProbe
 from .starts.start_limiter import StartLimiter, StartPriority
 

@@ -147,6 +147,15 @@ class Upstream(ConnectionKeeper):
             for one in self.pool.all_connections
         ]
 
+    async def reconnect(self) -> None:
+        """Connect again, also after a suspension of the server or of some of its clients.
+
+        Raises:
+            FairleadError: The server could not be connected.
+        """
+        self.pool.losses.clear()
+        await super().reconnect()
+
     # Requests of the program on the default connection
 
     async def subscribe(self, uri: str) -> None:

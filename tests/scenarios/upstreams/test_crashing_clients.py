@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, RpcError
 from tests.support.observed_servers import LIMIT, ServerLog
 from tests.support.running_gateway import get
 from tests.support.upstream_gateways import ENDPOINTS, Client, connect, gateway_for
@@ -74,8 +74,54 @@ async def test_a_client_that_crashes_its_server_repeatedly_starts_no_more_proces
         own = {one.pid for one in log.received("tools/call")}
         assert LOSSES <= len(own) <= LOSSES + 1
         assert all("notes" in error for error in errors)
+        with pytest.raises(RpcError) as refused:
+            await crashing.call("die")
+        assert 0 < refused.value.data["retryAfter"] <= 30
         async with connect(served.url, "notes") as plain:
             await plain.pid()
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("reason", ["share", "roots"])
+async def test_a_session_that_crashes_its_own_process_repeatedly_is_suspended_alone(
+    tmp_path: Path, reason: str, endpoint: str
+) -> None:
+    log = ServerLog(tmp_path)
+    entry = log.entry("notes", asks_roots=reason == "roots")
+    share = "session" if reason == "share" else "alike"
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": entry}, share=share) as served,
+        connect(served.url, "notes", "roots", endpoint=endpoint) as other,
+        connect(served.url, "notes", "roots", endpoint=endpoint) as crashing,
+    ):
+        before = await other.pid()
+        errors = await crash(crashing, LOSSES * 3)
+        own = {one.pid for one in log.received("tools/call")} - {before}
+        assert len(own) == LOSSES + 1
+        refused = errors[LOSSES + 1 :]
+        assert all("'notes' failed more than 5 times within 30 s" in one for one in refused)
+        assert all("try again in" in one for one in refused)
+        assert await other.pid() == before
+        async with connect(served.url, "notes", "roots", endpoint=endpoint) as newcomer:
+            assert await newcomer.pid() not in {before, *own}
+        row = served.server_status("notes")
+        assert (row["status"], row["breaker"], row["error"]) == ("connected", "closed", None)
+        assert [(one["exclusive"], one["losses"]) for one in row["suspended"]] == [(True, 6)]
+
+
+async def test_a_manual_reconnect_ends_the_suspension_of_a_client(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes", "elicitation") as crashing,
+    ):
+        await crash(crashing, LOSSES + 2)
+        assert served.server_status("notes")["suspended"]
+        await served.gateway.upstreams["notes"].reconnect()
+        assert served.server_status("notes")["suspended"] == []
+        await crashing.pid()
 
 
 async def test_a_user_whose_calls_crash_a_server_does_not_block_other_users(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ async def test_the_admin_api_describes_connections_and_suspended_keys(tmp_path: 
             "capabilities": {"elicitation": {"form": {}}},
             "principal": None,
             "in_session": True,
+            "exclusive": False,
             "losses": 6,
         }
         [public] = (await read(web, served.url, "/status"))["servers"]

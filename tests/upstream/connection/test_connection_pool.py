@@ -16,7 +16,6 @@ from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.revisions import Revision
 from fairlead.relay.relay_settings import RelaySettings
 from fairlead.transport.channel import Channel
-from fairlead.upstream.connection import open_connections
 from fairlead.upstream.connection.connection_key import STATELESS as CONNECTION_OF_ALL
 from fairlead.upstream.connection.connection_key import (
     ConnectionKey,
@@ -35,6 +34,7 @@ from tests.support.virtual_time import VirtualTime
 
 ADA, BOB = principal_from("ada"), principal_from("bob")
 KEY, OTHER_KEY = ConnectionKey(False, "1"), ConnectionKey(False, "2")
+OWN_KEY = ConnectionKey(False, "1", session=7)
 ROOTS, SAMPLING = b'{"roots":{}}', b'{"sampling":{}}'
 
 
@@ -42,6 +42,7 @@ class FakeConnection(SimpleNamespace):
     """A stub of a connection with only the attributes that describe its use."""
 
     quiet = False
+    number = 7  # for sessions
 
     __hash__ = object.__hash__
 
@@ -176,7 +177,7 @@ async def test_connections_are_limited_for_each_principal_and_in_total(
     pool = new_pool(max_connections=6)
     owner = ADA if principal is BOB else principal
     connections = [used_by(owner, unused=10 + n) for n in range(held)]
-    pool.own.update(connections)
+    pool.own.update(dict.fromkeys(connections, KEY))
     pool._reserved[principal] += reserved
     hits, began = CONNECTIONS_PER_CLIENT.hits, virtual_time.now
     with pool._reserve(principal):
@@ -197,7 +198,7 @@ async def test_the_pool_closes_a_connection_of_the_principal_that_has_the_most(
     pool = new_pool(max_connections=4)
     few = used_by(BOB, unused=100)
     many = [used_by(ANONYMOUS, unused=n) for n in (20, 30, 10)]
-    pool.own.update([few, *many])
+    pool.own.update(dict.fromkeys([few, *many], KEY))
     pool._make_room(principal_from("cy"))
     await asyncio.sleep(0)
     assert [one.closed for one in (few, *many)] == [False, False, True, False]
@@ -302,7 +303,7 @@ async def test_the_default_connection_over_http_does_not_count_towards_the_limit
 
 async def test_sessions_over_http_do_not_count_towards_the_limit(virtual_time: VirtualTime) -> None:
     pool = new_pool(max_connections=1, is_process=False)
-    pool.own.update(used_by(idle=False) for _ in range(5))
+    pool.own.update({used_by(idle=False): KEY for _ in range(5)})
     with pool._reserve(ANONYMOUS):
         assert len(pool.own) == 5
 
@@ -409,7 +410,7 @@ async def test_a_connection_is_closed_with_its_session_unless_it_is_needed(
     connection, other = used_by(**about), used_by()
     match place:
         case "own":
-            pool.own.add(connection)
+            pool.own[connection] = KEY
         case "first":
             pool._connections[KEY] = [connection, other]
         case "second":
@@ -446,31 +447,36 @@ async def test_removing_a_connection_leaves_no_timer_and_no_empty_list(
 # Losses
 
 
+@pytest.mark.parametrize("key", [KEY, OWN_KEY], ids=["shared", "own"])
 async def test_a_connection_key_is_suspended_if_its_processes_exit_too_often(
-    virtual_time: VirtualTime,
+    virtual_time: VirtualTime, key: ConnectionKey
 ) -> None:
     pool = new_pool()
     lost: list[Any] = []
     pool.on_lost = lambda *of: lost.append(of)
     for number in range(6):
-        pool._check_suspended(KEY)
+        pool._check_suspended(key)
         connection = used_by()
         session = FakeConnection(detached=0)
         session.detach = lambda session=session: setattr(session, "detached", 1)
         connection.sessions[session] = None
-        pool._connections[KEY] = [connection]
+        if key is OWN_KEY:
+            pool.own[connection] = key
+        else:
+            pool._connections[key] = [connection]
         end = ChannelClosed("gone", exit_code=1)
         pool._lost(connection, end)
         assert (session.detached, connection.sessions) == (1, {})
         assert lost[number] == (connection, end, [session])
         virtual_time.now += 1
     with pytest.raises(ConnectFailed, match="red failed more than 5 times within 30 s") as refused:
-        pool._check_suspended(KEY)
-    assert refused.value.public == "failed more than 5 times within 30 s"
+        pool._check_suspended(key)
+    assert refused.value.public == "failed more than 5 times within 30 s; try again in 24 s"
+    assert refused.value.retry_after == 24
     pool._check_suspended(OTHER_KEY)  # keys of other clients are not suspended
     virtual_time.now += 25
-    pool._check_suspended(KEY)
-    assert pool._losses == {}
+    pool._check_suspended(key)
+    assert pool.losses.describe_suspended() == []
 
 
 @pytest.mark.parametrize("about", ["no process", "ended by us", "not filed"])
@@ -482,17 +488,19 @@ async def test_only_the_unexpected_exit_of_a_process_counts_as_a_loss(
         pool._connections[KEY] = [connection]
     code = None if about == "no process" else 1
     pool._lost(connection, ChannelClosed("gone", exit_code=code))
-    assert (pool._losses, pool.connections) == ({}, [])
+    assert (pool.losses._losses, pool.connections) == ({}, [])
 
 
-async def test_losses_are_stored_for_a_limited_number_of_keys(
-    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+async def test_a_dead_connection_of_a_session_counts_before_its_loss_is_reported(
+    virtual_time: VirtualTime,
 ) -> None:
-    monkeypatch.setattr(open_connections, "MOST_KEYS", 2)
     pool = new_pool()
-    for key in (KEY, OTHER_KEY, KEY, CONNECTION_OF_ALL):
-        pool._count_loss(key)
-    assert list(pool._losses) == [OTHER_KEY, CONNECTION_OF_ALL]
+    for _ in range(5):
+        pool.losses.count(OWN_KEY)
+    pool._check_suspended(OWN_KEY)
+    pool.own[used_by(alive=False)] = OWN_KEY
+    with pytest.raises(ConnectFailed, match="failed more than 5 times"):
+        pool._check_suspended(OWN_KEY)
 
 
 async def test_no_connection_is_opened_for_a_suspended_connection_key(
@@ -502,7 +510,7 @@ async def test_no_connection_is_opened_for_a_suspended_connection_key(
     key = key_of_caller(caller().capabilities, ANONYMOUS)
     pool.opener.speaks_stateless = False
     for _ in range(6):
-        pool._count_loss(key)
+        pool.losses.count(key)
     with pytest.raises(ConnectFailed, match="failed more than 5 times"):
         await pool.for_caller(caller())
     assert not pool.opener.wanted
@@ -885,7 +893,7 @@ async def test_a_session_gets_its_own_connection_if_required(
     vars(place.pool).update(about)
     one, other = await place.open(ADA, ROOTS), await place.open(ADA, ROOTS)
     assert one is not other
-    assert place.pool.own == {one, other}
+    assert place.pool.own.keys() == {one, other}
 
 
 async def test_a_server_that_requests_roots_is_shared_by_sessions_without_roots() -> None:
@@ -932,7 +940,7 @@ async def test_a_connection_whose_server_requests_roots_belongs_to_one_session(
     connection.on_roots(one, in_call)
     facts = ServerFacts(asks_roots=True, asks_roots_early=not in_call)
     assert (place.pool.facts, learnt) == (facts, [facts])
-    assert place.pool.own == {connection}
+    assert place.pool.own.keys() == {connection}
     assert (list(connection.sessions), connection.uris) == ([one], {"a:1": {one}})
     assert (one.detached, other.detached) == (False, True)
     assert await place.open(ADA, ROOTS) is not connection
@@ -943,7 +951,7 @@ async def test_a_connection_stays_shared_if_the_session_has_no_roots() -> None:
     session = client(SAMPLING)
     connection = await place.open(ADA, SAMPLING, session=session)
     connection.on_roots(session, True)
-    assert (place.pool.facts, place.pool.own) == (ServerFacts(), set())
+    assert (place.pool.facts, place.pool.own) == (ServerFacts(), {})
 
 
 # Servers that can run only as one process

@@ -210,7 +210,7 @@ def _era(revision: Revision | None) -> str | None:
 
 def _suspended(upstream: Upstream, public: bool) -> list[dict[str, Any]]:
     """Return the suspended keys; without the properties of their clients if `public`."""
-    keys = upstream.pool.describe_suspended()
+    keys = upstream.pool.losses.describe_suspended()
     shown = ("losses", "seconds")
     return [{name: key[name] for name in shown} for key in keys] if public else keys
 

@@ -39,6 +39,7 @@ class ConnectionKey(Struct, frozen=True, cache_hash=True):
     in_session: bool = False
     # Sessions never share a connection with stateless callers that can receive requests,
     # because a parked call of such a caller keeps its turn for minutes.
+    session: int | None = None  # the number of the only session that may use the connection
 
 
 # one key for all clients, because every stateless request describes its client
@@ -127,6 +128,7 @@ def describe_key(key: ConnectionKey) -> dict[str, Any]:
         "capabilities": _decoded(key.capabilities),
         "principal": principal_name(key.principal),
         "in_session": key.in_session,
+        "exclusive": key.session is not None,  # only one session is suspended
     }
 
 

@@ -30,6 +30,8 @@ from .upstream_connection import Turn, UpstreamConnection, first_turn, remove_su
 
 __all__ = ["UpstreamPool"]
 
+NO_SESSION = 0  # a number that no session has
+
 log = logging.getLogger("fairlead.gateway")
 
 
@@ -170,7 +172,7 @@ class UpstreamPool(OpenConnections):
             RpcError: The server refused `initialize`.
             FairleadError: The server cannot be reached.
         """
-        return self._join(await self._for_session(introduction, caller), session)
+        return self._join(await self._for_session(introduction, caller, session.number), session)
 
     async def another_for_session(
         self, session: EventReceiver, introduction: Raw, caller: Caller
@@ -189,21 +191,25 @@ class UpstreamPool(OpenConnections):
             )
         return self._join(free, session)
 
-    async def _for_session(self, introduction: Raw, caller: Caller) -> UpstreamConnection:
+    async def _for_session(
+        self, introduction: Raw, caller: Caller, number: int
+    ) -> UpstreamConnection:
         default = await self._default_for(caller, in_session=True)
         if default is not None:
             return default
         if self.opener.speaks_handshake is None and self.opener.speaks_stateless:
             # One process is started to find out if the server has a handshake. Other sessions wait.
             async with self._trying_handshake:
-                return await self._try_handshake(introduction, caller)
-        return await self._try_handshake(introduction, caller)
+                return await self._try_handshake(introduction, caller, number)
+        return await self._try_handshake(introduction, caller, number)
 
-    async def _try_handshake(self, introduction: Raw, caller: Caller) -> UpstreamConnection:
+    async def _try_handshake(
+        self, introduction: Raw, caller: Caller, number: int
+    ) -> UpstreamConnection:
         if self.opener.speaks_handshake is False:
             return await self._stateless_for_session(caller)
         try:
-            return await self._handshake_for_session(introduction, caller)
+            return await self._handshake_for_session(introduction, caller, number)
         except (RpcError, HttpError) as exc:
             spoken = self.opener.speaks_handshake
             if spoken and not self.opener.doubts_era(exc, others=self._others):
@@ -212,10 +218,12 @@ class UpstreamPool(OpenConnections):
         except (ChannelClosed, ConnectFailed) as exc:
             return await self._only_process(exc, caller)
 
-    async def _handshake_for_session(self, introduction: Raw, caller: Caller) -> UpstreamConnection:
+    async def _handshake_for_session(
+        self, introduction: Raw, caller: Caller, number: int
+    ) -> UpstreamConnection:
         shared = self.target.is_process and self.settings.share != "session"
         if not shared or (self.facts.asks_roots and has_roots(caller.capabilities)):
-            return await self._of_its_own(introduction, caller)
+            return await self._of_its_own(introduction, caller, number)
         key = self._key_of_session(caller, introduction)
         alive = [one for one in self._connections.get(key, ()) if one.alive]
         if has_roots(caller.capabilities):
@@ -235,7 +243,11 @@ class UpstreamPool(OpenConnections):
             introduction, caller.principal, others=self._others
         )
 
-    async def _of_its_own(self, introduction: Raw, caller: Caller) -> UpstreamConnection:
+    async def _of_its_own(
+        self, introduction: Raw, caller: Caller, number: int
+    ) -> UpstreamConnection:
+        key = structs.replace(self._key_of_session(caller, introduction), session=number)
+        self._check_suspended(key)
         # Only processes are counted: sessions over HTTP are cheap, and the endpoint counts them.
         room = self._reserve(caller.principal)
         with room if self.target.is_process else contextlib.nullcontext():
@@ -243,7 +255,7 @@ class UpstreamPool(OpenConnections):
         if connection.stateless:
             return self._filed(connection, STATELESS)
         connection.opened_for = caller
-        self.own.add(connection)
+        self.own[connection] = key
         self._opened(connection)
         return connection
 
@@ -298,33 +310,16 @@ class UpstreamPool(OpenConnections):
         self._learn(asks_roots=True, asks_roots_early=early)
         if connection in self.own or not self.target.is_process:
             return
-        self._forget(connection)
-        self.own.add(connection)
+        key = self._forget(connection)
+        if key is None:
+            return  # the connection is being closed
+        self.own[connection] = structs.replace(key, session=session.number)
         self._look_after(connection)
         for other in [one for one in connection.sessions if one is not session]:
             del connection.sessions[other]
             other.detach()  # the next request of that session gets another connection
             for uri in list(connection.uris):
                 remove_subscriber(connection, uri, other)
-
-    async def leave(self, session: EventReceiver, connection: UpstreamConnection) -> None:
-        """Remove a session from its connection.
-
-        Close the connection if it served only this session.
-        """
-        connection.sessions.pop(session, None)
-        if connection in self.own or self._is_surplus(connection):
-            self._forget(connection)
-            await connection.close()
-            self._ended()
-        else:
-            connection.used = connection.now()
-
-    def _is_surplus(self, connection: UpstreamConnection) -> bool:
-        """Return True if an idle connection is not the first of its key and may be closed."""
-        if not connection.idle or connection.stateless or connection is self._current_default:
-            return False
-        return not any(several[0] is connection for several in self._connections.values())
 
     # Comparisons of lists
 
@@ -336,7 +331,7 @@ class UpstreamPool(OpenConnections):
         """
         if caller.stateless or introduction is None:
             return await self.for_caller(caller)
-        return await self._for_session(introduction, caller)
+        return await self._for_session(introduction, caller, NO_SESSION)
 
     # The default connection
 

@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import structs
 
 from ...config.upstream_settings import UpstreamSettings
-from ...errors import ChannelClosed, ConnectFailed, ServerBusy
+from ...errors import ChannelClosed, ServerBusy
 from ...limits import CONNECTIONS_PER_CLIENT
 from ...protocol.caller import ANONYMOUS, Principal
 from ...transport.background_tasks import BackgroundTasks
@@ -20,12 +20,13 @@ from ..memory.server_memory import ServerFacts
 from ..server_target import ServerTarget
 from ..starts.liveness import LivenessProbe
 from ..starts.start_limiter import StartLimiter
-from .connection_key import ConnectionKey, describe_key
+from .connection_key import ConnectionKey
 from .connection_opener import ConnectionOpener
+from .loss_counter import LossCounter
 from .server_events import EventReceiver
 from .upstream_connection import UpstreamConnection
 
-__all__ = ["LOSS_WINDOW", "MAX_LOSSES", "OpenConnections"]
+__all__ = ["OpenConnections"]
 
 # seconds without use after which a connection may be closed in favour of a new one.
 # Without this delay, a client that declares different capabilities in each request
@@ -33,9 +34,6 @@ __all__ = ["LOSS_WINDOW", "MAX_LOSSES", "OpenConnections"]
 EVICTABLE_AFTER = 5.0
 # seconds without a call after which a connection with sessions may be closed in the same way
 QUIET_AFTER = 60.0
-# more than MAX_LOSSES losses within LOSS_WINDOW seconds suspend a key, or the default connection
-MAX_LOSSES, LOSS_WINDOW = 5, 30.0
-MOST_KEYS = 1024  # maximum number of keys whose losses are remembered
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -87,7 +85,8 @@ class OpenConnections:
         # called with a session that must release its connection
         self.on_release: Callable[[EventReceiver, UpstreamConnection], None] | None = None
         self.evictable_after = EVICTABLE_AFTER
-        self.own: set[UpstreamConnection] = set()  # connections that serve only one session
+        # connections that serve only one session, each with a key of that session
+        self.own: dict[UpstreamConnection, ConnectionKey] = {}
         self._connections: dict[ConnectionKey, list[UpstreamConnection]] = {}
         self._timers: dict[UpstreamConnection, asyncio.TimerHandle] = {}
         self._retiring = BackgroundTasks()
@@ -96,7 +95,7 @@ class OpenConnections:
         # called when facts about the server change
         self.on_facts: Callable[[ServerFacts], None] = lambda facts: None
         self._liveness = LivenessProbe(lambda: self.settings.hang_timeout)
-        self._losses: dict[ConnectionKey, deque[float]] = {}
+        self.losses = LossCounter(target.name)
         self._reserved: Counter[Principal] = Counter()  # connections that are being opened
 
     def update_settings(self, settings: UpstreamSettings) -> None:
@@ -273,6 +272,25 @@ class OpenConnections:
             self._plan_release(time.monotonic() + limit)
         return connection
 
+    async def leave(self, session: EventReceiver, connection: UpstreamConnection) -> None:
+        """Remove a session from its connection.
+
+        Close the connection if it served only this session.
+        """
+        connection.sessions.pop(session, None)
+        if connection in self.own or self._is_surplus(connection):
+            self._forget(connection)
+            await connection.close()
+            self._ended()
+        else:
+            connection.used = connection.now()
+
+    def _is_surplus(self, connection: UpstreamConnection) -> bool:
+        """Return True if an idle connection is not the first of its key and may be closed."""
+        if not connection.idle or connection.stateless or connection is self._current_default:
+            return False
+        return not any(several[0] is connection for several in self._connections.values())
+
     def _plan_release(self, when: float) -> None:
         left = when - time.monotonic()
         timer, loop = self._next_release, asyncio.get_running_loop()
@@ -321,7 +339,7 @@ class OpenConnections:
         key = self._forget(connection)
         # Only the exit of a process counts as a loss, unless Fairlead terminated the process.
         if key is not None and end.exit_code is not None and not connection.ending:
-            self._count_loss(key)
+            self.losses.count(key)
         sessions = list(connection.sessions)
         for session in sessions:
             session.detach()
@@ -330,42 +348,25 @@ class OpenConnections:
             self.on_lost(connection, end, sessions)
         self._ended()
 
-    def _count_loss(self, key: ConnectionKey) -> None:
-        # Clients influence the keys, so their number is limited.
-        if key not in self._losses and len(self._losses) >= MOST_KEYS:
-            del self._losses[next(iter(self._losses))]
-        losses = self._losses.setdefault(key, deque(maxlen=MAX_LOSSES + 1))
-        losses.append(asyncio.get_running_loop().time())
-
     def _check_suspended(self, key: ConnectionKey) -> None:
         """Check that processes of this key were not lost too often recently.
 
         Raises:
             ConnectFailed: The key is suspended.
         """
-        losses = self._losses.get(key)
         # Dead connections count too, even if their loss is not reported yet.
-        dead = sum(not one.alive for one in self._connections.get(key, ()))
-        if losses is not None and len(losses) + dead > MAX_LOSSES:
-            if _suspension(losses) >= 0:
-                why = f"failed more than {MAX_LOSSES} times within {LOSS_WINDOW:g} s"
-                raise ConnectFailed(f"{self.name} {why}", public=why)
-            del self._losses[key]
-
-    def describe_suspended(self) -> list[dict[str, Any]]:
-        """Return the suspended keys as plain data."""
-        return [
-            {**describe_key(key), "losses": len(losses), "seconds": round(left, 1)}
-            for key, losses in self._losses.items()
-            if len(losses) > MAX_LOSSES and (left := _suspension(losses)) >= 0
-        ]
+        own = (one for one, its_key in self.own.items() if its_key == key)
+        dead = sum(not one.alive for one in (*self._connections.get(key, ()), *own))
+        self.losses.check(key, dead)
 
     def _forget(self, connection: UpstreamConnection) -> ConnectionKey | None:
         """Remove a connection; return the key that it had."""
         timer = self._timers.pop(connection, None)
         if timer is not None:
             timer.cancel()
-        self.own.discard(connection)
+        own_key = self.own.pop(connection, None)
+        if own_key is not None:
+            return own_key
         for key, several in list(self._connections.items()):
             if connection in several:
                 several.remove(connection)
@@ -383,8 +384,3 @@ class OpenConnections:
                 timer.cancel()
         closing = (connection.close() for connection in self.connections)
         await asyncio.gather(*closing, *self._retiring, return_exceptions=True)
-
-
-def _suspension(losses: deque[float]) -> float:
-    """Return the seconds until the first of these losses no longer counts."""
-    return losses[0] + LOSS_WINDOW - asyncio.get_running_loop().time()

@@ -49,6 +49,7 @@ class EventReceiver(CallSession, Hashable, Protocol):
     principal: Principal
     peer: Peer
     level: str | None
+    number: int  # different for every session
 
     @property
     def uris(self) -> Collection[str]:
