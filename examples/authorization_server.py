@@ -6,9 +6,11 @@
 
 It has the parts of OAuth 2.1 that `fairlead login` uses: metadata, registration, a login page,
 authorization codes with PKCE, refresh tokens and revocation. It redirects only to this machine,
-grants every scope, and keeps everything in memory.
+grants every scope, and keeps everything in memory. With `--lifetime 45`, access tokens are valid
+for 45 seconds, to see how clients renew them.
 """
 
+import argparse
 import base64
 import contextlib
 import hashlib
@@ -26,7 +28,6 @@ import uvicorn
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
-LIFETIME = 300  # seconds of an access token
 PAGE = """<!doctype html><title>Log in</title>
 <h1>Log in</h1><p>For tests only: any name is accepted.</p>
 <form method="post" action="/authorize">{fields}
@@ -52,8 +53,9 @@ class Refused(Exception):
 class AuthorizationServer:
     """ASGI application with the endpoints of one issuer."""
 
-    def __init__(self, issuer: str) -> None:
+    def __init__(self, issuer: str, lifetime: int) -> None:
         self.issuer = issuer
+        self.lifetime = lifetime  # seconds of an access token
         self.key = ECKey.generate_key("P-256", {"kid": secrets.token_hex(4), "use": "sig"})
         self.codes: dict[str, Grant] = {}
         self.refresh: dict[str, Grant] = {}
@@ -147,7 +149,7 @@ class AuthorizationServer:
         return {
             "access_token": self.access_token(grant),
             "token_type": "Bearer",
-            "expires_in": LIFETIME,
+            "expires_in": self.lifetime,
             "refresh_token": again,
             "scope": grant.scope,
         }
@@ -161,7 +163,7 @@ class AuthorizationServer:
             "client_id": grant.client,
             "scope": grant.scope,
             "iat": now,
-            "exp": now + LIFETIME,
+            "exp": now + self.lifetime,
         }
         return jwt.encode({"alg": "ES256", "kid": self.key.kid, "typ": "at+jwt"}, claims, self.key)
 
@@ -188,10 +190,24 @@ def login_page(query: dict[str, str]) -> str:
     return PAGE.format(fields=fields)
 
 
+def seconds(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, not {text!r}")
+    return int(text)
+
+
 if __name__ == "__main__":
-    sock = socket.create_server(("127.0.0.1", int(sys.argv[1]) if len(sys.argv) > 1 else 9000))
+    parser = argparse.ArgumentParser(description="Authorization server for tests.")
+    parser.add_argument("port", type=int, nargs="?", default=9000)
+    lifetime_help = "lifetime of access tokens (default: 300)"
+    parser.add_argument(
+        "--lifetime", type=seconds, default=300, metavar="SECONDS", help=lifetime_help
+    )
+    options = parser.parse_args()
+    sock = socket.create_server(("127.0.0.1", options.port))
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     print(f"serving: an authorization server for tests at {url}", file=sys.stderr, flush=True)
-    runner = uvicorn.Server(uvicorn.Config(AuthorizationServer(url), log_level="warning"))
+    app = AuthorizationServer(url, options.lifetime)
+    runner = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     with contextlib.suppress(KeyboardInterrupt):
         runner.run(sockets=[sock])

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..auth.client.oauth_settings import OAuthSettings
     from ..auth.client.renewed_headers import RenewHeaders
     from ..auth.storage.credential_store import CredentialStore
+    from ..auth.storage.file_store import FileCredentialStore
     from ..transport.http.client.request_authorizer import RequestAuthorizer
     from .found_server import Source
 
@@ -38,7 +39,7 @@ def login_folder() -> str:
     return machine.join(machine.own_data, "auth")
 
 
-def own_credential_store() -> "CredentialStore":
+def own_credential_store() -> "FileCredentialStore":
     """Return the store of the user's logins."""
     from ..auth.storage.file_store import FileCredentialStore
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -18,10 +20,10 @@ LIMIT = 60.0
 
 
 @contextlib.asynccontextmanager
-async def example(name: str, **variables: str) -> AsyncIterator[str]:
+async def example(name: str, *arguments: str, **variables: str) -> AsyncIterator[str]:
     """Run an example on a free port and yield the URL that it prints."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(EXAMPLES / name), "0"),
+        *(sys.executable, str(EXAMPLES / name), "0", *arguments),
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, **variables},
     )
@@ -51,7 +53,11 @@ async def test_a_newcomer_logs_in_with_the_two_examples(tmp_path: Path) -> None:
         assert out.startswith(f"Logged in to notes at {issuer}.\nScopes: mcp:basic;")
         assert (await fairlead("call", "notes", "whoami"))[1] == f"alice of {issuer}\n"
         _, out, _ = await fairlead("auth", "status")
-        assert out.split() == ["notes", url, issuer, "mcp:basic", "renewed", "automatically"]
+        assert out == (
+            f"notes  {url}\n  issuer: {issuer}\n  scopes: mcp:basic\n"
+            "  token:  expires in 5 minutes, renewed automatically\n"
+            f"Logins are stored in {tmp_path}/data/auth.\n"
+        )
         code, _, err = await fairlead("call", "notes", "note", "text=hello")
         assert code != 0
         assert "mcp:write" in err
@@ -64,6 +70,25 @@ async def test_a_newcomer_logs_in_with_the_two_examples(tmp_path: Path) -> None:
             assert code != 0
             assert (out + err).count("requires a login") == 1
             assert (out + err).count(" login ") == 1
+
+
+async def test_a_short_token_is_renewed_while_a_login_is_used(tmp_path: Path) -> None:
+    """A token counts as expired 30 seconds early, so each command renews one of 10 seconds."""
+    fairlead = Fairlead(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        example("authorization_server.py", "--lifetime", "10") as issuer,
+        example("protected_server.py", ISSUER=issuer) as url,
+    ):
+        code, out = await log_in(fairlead, url, "--no-browser")
+        assert code == 0
+        assert re.search(r"token expires in \d+ seconds, renewed automatically\.", out)
+        [before] = json.loads((await fairlead("auth", "status", "--json"))[1])
+        assert 0 < before["expiresIn"] <= 10
+        assert (await fairlead("call", "whoami", url))[1] == f"alice of {issuer}\n"
+        [after] = json.loads((await fairlead("auth", "status", "--json"))[1])
+        assert after["expiresAt"] > before["expiresAt"]
+        assert Path(after["file"]).is_file()
 
 
 async def test_the_authorization_server_refuses_what_it_did_not_issue() -> None:

@@ -67,10 +67,14 @@ class FileCredentialStore:
 
     def save(self, login: StoredLogin) -> None:
         bound = ["login", login.owner, login.server, login.issuer, login.resource or ""]
-        self._write(self._login_path(login.owner, login.server), bound, login)
+        self._write(self.path_of(login), bound, login)
 
     def delete(self, owner: str, server: str) -> bool:
         return self._unlink(self._login_path(owner, server))
+
+    def path_of(self, login: StoredLogin) -> Path:
+        """Return the file of a login."""
+        return self._login_path(login.owner, login.server)
 
     def logins(self) -> list[StoredLogin]:
         paths = sorted(self._folder.glob("login-*.sealed")) if self._folder.is_dir() else []

@@ -1,11 +1,11 @@
-"""`fairlead login`, `fairlead logout` and `fairlead auth status`."""
+"""`fairlead login` and `fairlead logout`."""
 
 import asyncio
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from getpass import getpass
 from typing import Any
 
@@ -21,20 +21,19 @@ from ...auth.client.interactive_login import (
 from ...auth.client.interactive_login import open_browser as open_page
 from ...auth.client.oauth_authorizer import OAuthAuthorizer
 from ...auth.client.oauth_settings import OAuthSettings, settings_of_entry
-from ...auth.metadata import plain_url, server_resource
-from ...auth.storage.credential_store import StoredLogin
+from ...auth.metadata import plain_url
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
-from ...config.stored_logins import authorizer_for, login_url, own_credential_store
-from ...errors import AuthorizationError, ConfigError
+from ...config.stored_logins import authorizer_for, own_credential_store
+from ...errors import AuthorizationError
 from ..framework.client_connection import run_async, silence_warnings
 from ..framework.command_errors import CommandError, UsageError, print_message, unknown_name_error
 from ..framework.connect_target import split_target
-from ..framework.output import as_json, can_ask, columns, pluralize, visible, write
-from ..framework.parser import INPUT, JSON, Parser, flag, option, repeated
-from ..framework.server_lookup import every_server, named_server
-from ..framework.suggested_commands import suggest
+from ..framework.output import can_ask, pluralize, visible, write
+from ..framework.parser import INPUT, Parser, flag, option, repeated
+from ..framework.server_lookup import named_server
+from .status import describe_expiry
 
-__all__ = ["run_auth", "run_login", "run_logout", "run_reauth", "run_unauth"]
+__all__ = ["run_login", "run_logout", "run_reauth", "run_unauth"]
 
 PROGRESS = 60.0  # seconds between two status lines while the command waits for the user
 
@@ -95,31 +94,6 @@ def _run_logout(command: str, argv: Sequence[str]) -> int:
     return run_async(_logout(parser.parse_args(argv)))
 
 
-def run_auth(argv: Sequence[str]) -> int:
-    """Show the stored logins. No request is sent, and the logins are not changed."""
-    parser = Parser(
-        "auth",
-        "Show the stored logins: configured name, server, issuer, scopes and expiry.",
-        option("action", choices=("status",), nargs="?", default="status", help="show the logins"),
-        JSON,
-        examples="  fairlead auth status\n  fairlead auth status --json\n",
-    )
-    options = parser.parse_args(argv)
-    try:
-        logins = own_credential_store().logins()
-    except AuthorizationError as exc:
-        raise CommandError(str(exc)) from exc
-    names = _configured_names() if logins else {}
-    if as_json(options, [_facts(login, names) for login in logins]):
-        return 0
-    if not logins:
-        write(f"No logins are stored. {suggest('login', 'SERVER')} logs in to a server.")
-        return 0
-    for line in columns([_row(login, names) for login in logins]):
-        write(line)
-    return 0
-
-
 async def _login(options: Namespace) -> int:
     silence_warnings()
     entry = await _entry(options)
@@ -136,7 +110,8 @@ async def _login(options: Namespace) -> int:
     except AuthorizationError as exc:
         raise _failure(exc) from exc
     write(f"Logged in to {_shown(options)} at {visible(login.issuer)}.")
-    write(f"Scopes: {visible(' '.join(login.tokens.scopes)) or 'none'}; {_expiry(login)}.")
+    expiry = describe_expiry(login, time.time())
+    write(f"Scopes: {visible(' '.join(login.tokens.scopes)) or 'none'}; token {expiry}.")
     return 0
 
 
@@ -276,51 +251,6 @@ def _take_line(line: "asyncio.Future[str]") -> None:
     text = sys.stdin.readline().strip()
     if text and not line.done():
         line.set_result(text)
-
-
-def _configured_names() -> dict[str, str]:
-    """Return the names of configured servers by the URL that their login is for."""
-    names: dict[str, str] = {}
-    for name, found in every_server().found.items():
-        with suppress(ConfigError, ValueError):
-            names.setdefault(server_resource(login_url(found.entry)), name)
-    return names
-
-
-def _facts(login: StoredLogin, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the facts about a login that may be displayed: no tokens and secrets."""
-    return {
-        "name": names.get(login.url),
-        "server": login.server,
-        "url": login.url,
-        "kind": login.kind,
-        "issuer": login.issuer,
-        "client": login.client.client_id,
-        "scopes": list(login.tokens.scopes),
-        "expiresAt": login.tokens.expires_at,
-        "renewable": login.tokens.refresh_token is not None,
-        "ended": login.ended,
-    }
-
-
-def _row(login: StoredLogin, names: Mapping[str, str]) -> list[str]:
-    issuer = "API key" if login.kind == "apikey" else login.issuer
-    scopes = " ".join(login.tokens.scopes)
-    name = names.get(login.url, "")
-    return [*map(visible, (name, login.server, issuer, scopes)), _expiry(login)]
-
-
-def _expiry(login: StoredLogin) -> str:
-    """Describe how long a login remains valid."""
-    if login.ended:
-        return "ended: log in again"
-    if login.tokens.refresh_token is not None:
-        return "renewed automatically"
-    expires = login.tokens.expires_at
-    if expires is None:
-        return "no known expiry"
-    left = expires - time.time()
-    return f"expires in {left / 60:.0f} minutes" if left > 0 else "expired: log in again"
 
 
 def _failure(exc: AuthorizationError) -> CommandError:

@@ -1,0 +1,78 @@
+"""`fairlead auth status`: what is shown of stored logins."""
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.auth.storage.credential_store import StoredLogin
+from fairlead.auth.storage.file_store import FileCredentialStore
+from fairlead.auth.token_response import ClientRegistration, TokenSet
+from fairlead.cli.auth.status import describe_expiry
+from tests.support.cli_user import Person, person
+
+__all__ = ["person"]
+
+NOW = 1_800_000_000.0
+URL = "https://h.example/mcp"
+
+
+def login(left: float | None, *, refresh: str | None = "r", ended: bool = False) -> StoredLogin:
+    expires = None if left is None else NOW + left
+    return StoredLogin(
+        owner="",
+        server=URL,
+        url=URL,
+        issuer="https://login.example",
+        resource=URL,
+        token_endpoint="https://login.example/token",
+        client=ClientRegistration("client"),
+        auth_method="none",
+        tokens=TokenSet("access-secret", "Bearer", ("a", "b"), expires, refresh),
+        ended=ended,
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "text"),
+    [
+        (1, "expires in 1 second"),
+        (45, "expires in 45 seconds"),
+        (59.7, "expires in 1 minute"),
+        (240, "expires in 4 minutes"),
+        (3599, "expires in 1 hour"),
+        (7200, "expires in 2 hours"),
+        (200_000, "expires in 2 days"),
+        (-180, "expired 3 minutes ago"),
+        (None, "has no known expiry"),
+    ],
+)
+def test_the_expiry_is_a_relative_time(left: float | None, text: str) -> None:
+    assert describe_expiry(login(left), NOW) == f"{text}, renewed automatically"
+
+
+def test_a_login_without_a_refresh_token_is_not_renewed() -> None:
+    text = "expires in 1 hour, not renewed automatically"
+    assert describe_expiry(login(3600, refresh=None), NOW) == text
+
+
+def stored(person: Person, *logins: StoredLogin) -> Path:
+    folder = person.ours / "data" / "auth"
+    for one in logins:
+        FileCredentialStore(folder).save(one)
+    return folder
+
+
+def test_a_login_that_cannot_be_used_names_the_command(person: Person) -> None:
+    folder = stored(person, login(-NOW / 2, ended=True))
+    done = person.does("auth", "status")
+    assert done.out == (
+        f"{URL}\n"
+        "  issuer: https://login.example\n"
+        "  scopes: a b\n"
+        "  login:  ended, because the server refused to renew it: "
+        f"`fairlead login {URL}` logs in again\n"
+        f"Logins are stored in {folder}.\n"
+    )
+    stored(person, login(-NOW / 2, refresh=None))
+    shown = person.does("auth", "status").out
+    assert f"not renewed automatically: `fairlead login {URL}` logs in again\n" in shown
