@@ -29,7 +29,7 @@ _COMMANDS = {
     "ping": ("check that a server responds", "client.simple_commands"),
     "login": ("log in to a server that requires OAuth", "auth.login"),
     "logout": ("delete the login of a server and revoke it", "auth.login"),
-    "auth": ("show the stored logins", "auth.status"),
+    "auth": ("show the stored logins", "auth.auth_status"),
     "proxy": (
         "connect clients to a server over any transport and protocol revision",
         "gateway.proxy",

@@ -31,7 +31,7 @@ from ..framework.connect_target import split_target
 from ..framework.output import can_ask, pluralize, visible, write
 from ..framework.parser import INPUT, Parser, flag, option, repeated
 from ..framework.server_lookup import named_server
-from .status import describe_expiry
+from .auth_status import describe_expiry
 
 __all__ = ["run_login", "run_logout", "run_reauth", "run_unauth"]
 

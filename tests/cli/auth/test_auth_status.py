@@ -7,7 +7,7 @@ import pytest
 from fairlead.auth.storage.credential_store import StoredLogin
 from fairlead.auth.storage.file_store import FileCredentialStore
 from fairlead.auth.token_response import ClientRegistration, TokenSet
-from fairlead.cli.auth.status import describe_expiry
+from fairlead.cli.auth.auth_status import describe_expiry
 from tests.support.cli_user import Person, person
 
 __all__ = ["person"]
