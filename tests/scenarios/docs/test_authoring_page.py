@@ -25,6 +25,12 @@ async def test_the_code_on_the_authoring_page_runs() -> None:
         given = {"name": "library_recommend", "arguments": {"reader": "Ada", "count": "2"}}
         got = (await wire.ask("prompts/get", given))["result"]
         assert got["messages"][0]["content"]["text"] == "Recommend 2 merry books for Ada."
+        given = {"name": "library_discuss", "arguments": {"titles": '["Emma", "Ulysses"]'}}
+        got = (await wire.ask("prompts/get", given))["result"]["messages"]
+        assert [(one["role"], one["content"]["text"]) for one in got] == [
+            ("user", "Compare Emma and Ulysses."),
+            ("assistant", "Gladly."),
+        ]
         ref = {"type": "ref/prompt", "name": "library_recommend"}
         typed = {"ref": ref, "argument": {"name": "reader", "value": "A"}}
         found = (await wire.ask("completion/complete", typed))["result"]["completion"]

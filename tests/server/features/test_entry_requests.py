@@ -67,6 +67,42 @@ async def test_a_prompt_may_be_synchronous_or_asynchronous() -> None:
             assert message["content"]["text"] == "<x>"
 
 
+async def test_a_prompt_may_return_messages_with_plain_text() -> None:
+    server = MCPServer("s")
+
+    @server.prompt()
+    def talk(count: int) -> list[Any]:
+        return [f"Count to {count}.", {"role": "assistant", "content": "1, 2"}]
+
+    @server.prompt()
+    def broken() -> Any:
+        return 42
+
+    async with client_of(server) as client:
+        messages = (await client.get_prompt("talk", {"count": 2}))["messages"]
+        assert [(m["role"], m["content"]["text"]) for m in messages] == [
+            ("user", "Count to 2."),
+            ("assistant", "1, 2"),
+        ]
+        with pytest.raises(RpcError, match="prompt 'broken' returned 42: expected a string") as bad:
+            await client.get_prompt("broken")
+        assert bad.value.code == -32603
+
+
+async def test_a_prompt_argument_that_is_not_a_string_is_rejected_by_name() -> None:
+    server = MCPServer("s")
+    server.register_prompt("p", arguments=[{"name": "a"}])
+    async with client_of(server) as client:
+        params = {"name": "p", "arguments": {"a": "1", "count": [3]}}
+        with pytest.raises(RpcError) as wrong:
+            await client.request("prompts/get", params)
+    assert (wrong.value.code, wrong.value.data) == (-32602, {"argument": "count"})
+    assert wrong.value.message == (
+        "argument 'count' of prompt 'p' is not a string: [3]; arguments of prompts are strings, so "
+        "send other values as JSON text"
+    )
+
+
 @pytest.mark.covers("SRV-04", "SRV-05", "SRV-32")
 async def test_resources_are_listed_and_read_in_every_revision(
     version: str, tmp_path: Path

@@ -1,10 +1,15 @@
 """Tests of functions that receive arguments as text: conversion, choices and descriptions."""
 
 import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
+from pydantic import BaseModel, Field
 
 from fairlead import Context, RpcError
 from fairlead.server.features.text_arguments import TextSignature
@@ -73,10 +78,23 @@ def test_text_arguments_are_converted_to_the_parameter_types() -> None:
     ("given", "message", "data"),
     [
         ({}, "Missing arguments: name", {"missing": ["name"]}),
-        ({"name": "x", "count": "many"}, "count: Expected `int`", {"argument": "count"}),
+        (
+            {"name": "x", "count": "many"},
+            "count: Expected `int`, got 'many'",
+            {"argument": "count"},
+        ),
         ({"name": "x", "share": "nan"}, "share: 'nan' is not a number", {"argument": "share"}),
         ({"name": "x", "tone": "loud"}, "tone: must be one of warm, cool", {"argument": "tone"}),
-        ({"name": "x", "items": "[1"}, "items: ", {"argument": "items"}),
+        (
+            {"name": "x", "items": "[1"},
+            "items: Expected `array | null` as JSON text, got '[1'",
+            {"argument": "items"},
+        ),
+        (
+            {"name": "x", "items": '[1,"b"]'},
+            "items: Expected `int`, got `str` at items.1",
+            {"argument": "items"},
+        ),
     ],
 )
 def test_invalid_text_arguments_are_rejected_with_the_argument_name(
@@ -214,6 +232,79 @@ def test_a_text_argument_is_converted_directly_or_from_json(
 
     function.__annotations__["value"] = kind
     assert TextSignature(function).arguments({"value": text}, None) == {"value": value}
+
+
+class Point(BaseModel):
+    x: int
+    y: int = 0
+
+
+@dataclass
+class Size:
+    width: int
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Point, '{"x":1}', Point(x=1)),
+        (Point | None, '{"x":1}', Point(x=1)),
+        (list[Point], '[{"x":1,"y":2}]', [Point(x=1, y=2)]),
+        (Size, '{"width":"3"}', Size(3)),
+        (tuple[int, str], '[1,"a"]', (1, "a")),
+        (Annotated[int, Field(ge=1)], "1", 1),
+        (Sequence[int], "[1]", [1]),
+        (Path, "/tmp", Path("/tmp")),
+        (date, "2026-01-02", date(2026, 1, 2)),
+    ],
+    ids=["model", "optional", "models", "dataclass", "tuple", "limit", "sequence", "path", "date"],
+)
+def test_a_text_argument_is_decoded_by_its_annotation(kind: Any, text: str, value: Any) -> None:
+    def function(value: str) -> None: ...
+
+    function.__annotations__["value"] = kind
+    assert TextSignature(function).arguments({"value": text}, None) == {"value": value}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "why"),
+    [
+        (
+            Point,
+            "1, 2",
+            "Input should be a valid dictionary or instance of Point, as JSON text; got '1, 2'",
+        ),
+        (
+            Point,
+            '{"x":"a"}',
+            "Input should be a valid integer, unable to parse string as an integer at value.x",
+        ),
+        (list[Point], "1", "Expected `array` as JSON text, got '1'"),
+        (Size, "3", "Expected `object` as JSON text, got '3'"),
+        (Size, "{}", "Object missing required field `width`"),
+        (Annotated[int, Field(ge=1)], "0", "Expected `int` >= 1"),
+        (date, "tomorrow", "Invalid RFC3339 encoded date"),
+        (Literal[1, 2], "3", "must be one of 1, 2"),
+    ],
+    ids=["model", "member", "models", "dataclass", "missing", "limit", "date", "literal"],
+)
+def test_an_error_about_a_text_argument_names_it_and_the_expected_form(
+    kind: Any, text: str, why: str
+) -> None:
+    def function(value: str) -> None: ...
+
+    function.__annotations__["value"] = kind
+    with pytest.raises(RpcError) as wrong:
+        TextSignature(function).arguments({"value": text}, None)
+    assert (wrong.value.code, wrong.value.data) == (-32602, {"argument": "value"})
+    assert wrong.value.message == f"value: {why}"
+
+
+def test_an_invalid_limit_of_a_parameter_is_reported_with_its_name() -> None:
+    def function(value: Annotated[date, Field(ge=date(2026, 1, 1))]) -> None: ...
+
+    with pytest.raises(TypeError, match=r"parameter 'value': ge=.* a limit must be a number"):
+        TextSignature(function)
 
 
 @pytest.mark.parametrize("text", ["inf", "-Infinity", "nan"])

@@ -10,7 +10,8 @@ import msgspec
 import pydantic
 import pytest
 
-from fairlead import MCPToolError
+from fairlead import MCPToolError, RpcError
+from fairlead.client import Message
 from fairlead.protocol.types.content import (
     EmbeddedResource,
     ImageContent,
@@ -181,7 +182,7 @@ def test_a_large_result_is_encoded_completely() -> None:
 
 
 def test_media_can_be_used_as_messages_of_a_prompt() -> None:
-    (message,) = prompt_messages(Image(PNG))
+    (message,) = prompt_messages(Image(PNG), "p")
     assert json.loads(msgspec.json.encode(message)) == {
         "role": "user",
         "content": {"type": "image", "data": coded(PNG), "mimeType": "image/png"},
@@ -219,6 +220,18 @@ def test_contents_with_a_uri_are_returned_unchanged() -> None:
     assert resource_contents("r://1", "a/b", [own, typed]) == [own, typed]
 
 
+class ForeignText(pydantic.BaseModel):
+    type: str
+    text: str
+    annotations: dict[str, Any] | None = None
+
+
+class ForeignMessage(pydantic.BaseModel):
+    role: str
+    content: str
+    meta: dict[str, Any] | None = None
+
+
 @pytest.mark.parametrize(
     ("value", "messages"),
     [
@@ -230,11 +243,63 @@ def test_contents_with_a_uri_are_returned_unchanged() -> None:
         ),
         ([TextContent(text="a")], [{"role": "user", "content": text("a")}]),
         ([], []),
+        (
+            ["q", {"role": "assistant", "content": "a", "_meta": {"n": 1}}],
+            [
+                {"role": "user", "content": text("q")},
+                {"role": "assistant", "content": text("a"), "_meta": {"n": 1}},
+            ],
+        ),
+        (text("a"), [{"role": "user", "content": text("a")}]),
+        (
+            Message("assistant", TextContent(text="a")),
+            [{"role": "assistant", "content": text("a")}],
+        ),
+        (ForeignMessage(role="user", content="a"), [{"role": "user", "content": text("a")}]),
+        (
+            {"role": "user", "content": ForeignText(type="text", text="a")},
+            [{"role": "user", "content": text("a")}],
+        ),
     ],
-    ids=["text", "tuple", "message", "block", "nothing"],
+    ids=[
+        *("text", "tuple", "message", "block", "nothing", "text of a message", "block as a dict"),
+        *("message object", "model", "block of a model"),
+    ],
 )
 def test_the_return_value_of_a_prompt_becomes_messages(value: Any, messages: Any) -> None:
-    assert json.loads(msgspec.json.encode(prompt_messages(value))) == messages
+    assert json.loads(msgspec.json.encode(prompt_messages(value, "p"))) == messages
+
+
+FORMS = (
+    ": expected a string, a content block, or a message such as {'role': 'user', 'content': 'text'}"
+    ", where the role is 'user' or 'assistant' and the content is a string or a content block; or "
+    "a list of these"
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "None"),
+        (42, "42"),
+        ({"text": "a"}, "{'text': 'a'}"),
+        (["a", {"role": "system", "content": "a"}], "{'role': 'system', 'content': 'a'}"),
+        ({"role": "user", "content": 5}, "{'role': 'user', 'content': 5}"),
+        ([["a"]], "an object of type list"),
+        (object(), "an object of type object"),
+        (Shape(3), "an object of type Shape"),
+        ({"role": "user" * 100}, f"{{'role': '{'user' * 48}"),
+    ],
+    ids=["none", "number", "dict", "role", "content", "list", "object", "struct", "long"],
+)
+def test_the_error_for_another_return_value_names_the_prompt_and_the_accepted_forms(
+    value: Any, shown: str
+) -> None:
+    with pytest.raises(RpcError) as wrong:
+        prompt_messages(value, "ask")
+    assert wrong.value.code == -32603
+    start, end = wrong.value.message[: -len(FORMS)], wrong.value.message[-len(FORMS) :]
+    assert (start[:200], end) == (f"prompt 'ask' returned {shown}"[:200], FORMS)
 
 
 TAIL = b',"resultType":"complete","_meta":{"server":{"name":"s"}}}'

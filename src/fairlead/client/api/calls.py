@@ -20,7 +20,7 @@ from ...errors import (
 )
 from ...peer import OnProgress
 from ...protocol.contracts import make_tool_error, validate_tool_response
-from ...wire import RequestId
+from ...wire import RequestId, to_json
 from ...wire.error_codes import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
 from ..client_config import MCPClientConfig
 from ..connection.reconnect import Reconnector
@@ -218,10 +218,14 @@ class CallMixin(ListMixin):
         return await self._list("prompts/list", "prompts", cache)
 
     async def get_prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None, *, rounds: bool = True
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, rounds: bool = True
     ) -> dict[str, Any]:
-        """Return a prompt with its arguments substituted. `rounds` works as in `read_resource`."""
-        params = {"name": name, "arguments": dict(arguments or {})}
+        """Return a prompt with its arguments substituted.
+
+        The protocol has only strings as arguments; other values are sent as JSON text. `rounds`
+        works as in `read_resource`.
+        """
+        params = {"name": name, "arguments": _texts(arguments or {})}
         return await self._finished(
             "prompts/get", params, self.request("prompts/get", params), rounds
         )
@@ -276,6 +280,13 @@ class CallMixin(ListMixin):
     def _check_output(self, tool: str, result: dict[str, Any]) -> None:
         if result.get("resultType", "complete") == "complete":
             self._known.check(tool, result)
+
+
+def _texts(arguments: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: value if isinstance(value, str) else to_json(value).decode()
+        for name, value in arguments.items()
+    }
 
 
 async def _enveloped(call: Callable[..., Awaitable[dict[str, Any]]]) -> dict[str, Any]:

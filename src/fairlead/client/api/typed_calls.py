@@ -113,8 +113,8 @@ class TypedCallMixin(CallMixin):
                 self._skip("resources/read", f"item {index}: {exc}")
         return found
 
-    async def prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> Prompted:
-        """Return a prompt with its arguments substituted."""
+    async def prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> Prompted:
+        """Return a prompt with its arguments substituted; see `get_prompt`."""
         result = await self.get_prompt(name, arguments)
         messages: list[Message] = []
         for index, item in enumerate(read_list(result.get("messages"), "messages")):

@@ -97,6 +97,9 @@ class PromptGets(_EntryRequests[PagedList[PromptEntry], PromptEntry]):
             text = f"Unknown prompt: {params.name}{self._registry.hint(params.name)}"
             raise RpcError(INVALID_PARAMS, text)
         given = params.arguments or {}
+        for argument, text in given.items():
+            if not isinstance(text, str):
+                raise _not_text(params.name, argument, text)
         if entry.home is None:  # The server of a mounted prompt checks its arguments itself.
             entry.check(given)
         return entry, given
@@ -112,7 +115,7 @@ class PromptGets(_EntryRequests[PagedList[PromptEntry], PromptEntry]):
         value = await self._workers.call(
             entry.render, values, context, asynchronous=entry.asynchronous
         )
-        result: dict[str, Any] = {"messages": prompt_messages(value)}
+        result: dict[str, Any] = {"messages": prompt_messages(value, entry.definition.name)}
         if entry.definition.description is not UNSET:
             result["description"] = entry.definition.description
         # The envelope adds its own members, so the braces of the object are removed.
@@ -155,7 +158,17 @@ class ResourceReads(_EntryRequests[Resources, ResourceEntry]):
 
 class _PromptParams(Struct):
     name: str
-    arguments: dict[str, str] | None = None
+    arguments: dict[str, Any] | None = None
+
+
+def _not_text(prompt: str, argument: str, value: Any) -> RpcError:
+    encoded = to_json(value).decode()
+    return RpcError(
+        INVALID_PARAMS,
+        f"argument {argument!r} of prompt {prompt!r} is not a string: {encoded:.100}; arguments of "
+        "prompts are strings, so send other values as JSON text",
+        {"argument": argument},
+    )
 
 
 async def _run_or_request_input(

@@ -12,19 +12,24 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import RpcError
+from ...protocol.schema.validation import FieldError, reasons
 from ...wire.error_codes import INVALID_PARAMS
 from ..context.context import Context
 from ..schema.annotations import read_notes, satisfies_limit
+from ..schema.foreign_types import from_json
+from ..schema.msgspec_types import to_msgspec_type
 from ..schema.signature import context_parameter, require_function, require_names
 
 __all__ = ["TextParameter", "TextSignature"]
+
+_MOST_PROBLEMS = 5  # maximum number of problems that an error about one argument lists
 
 
 class TextParameter(Struct, frozen=True):
     """One parameter: its name, its type and the constraints on its text."""
 
     name: str
-    kind: Any
+    kind: Any  # the type for msgspec, with the constraints of the annotation
     required: bool
     title: str | None = None
     description: str | None = None
@@ -39,7 +44,8 @@ class TextSignature:
     enumerations from their values, other types (a list, a dataclass) from JSON.
 
     Raises:
-        TypeError: The function has positional-only parameters, or is a generator.
+        TypeError: The function has positional-only parameters, or is a generator; or a limit
+            of a parameter is invalid.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -61,14 +67,20 @@ class TextSignature:
                 continue
             kind = hints.get(parameter.name, str)
             title, description = _words(kind)
+            pattern = _pattern(kind)
+            try:
+                # msgspec would match a pattern with Python's `re`, see `arguments`.
+                decoded = kind if pattern else to_msgspec_type(kind)
+            except TypeError as exc:
+                raise TypeError(f"parameter {parameter.name!r}: {exc}") from exc
             self.parameters[parameter.name] = TextParameter(
                 parameter.name,
-                kind,
+                decoded,
                 parameter.default is parameter.empty,
                 title,
                 description,
                 _choices(kind),
-                _pattern(kind),
+                pattern,
             )
 
     def arguments(self, given: Mapping[str, str], context: Context | None) -> dict[str, Any]:
@@ -101,18 +113,39 @@ class TextSignature:
 
 def _convert(name: str, text: str, kind: Any) -> Any:
     try:
-        value = msgspec.convert(text, kind, strict=False)
+        value = msgspec.convert(text, kind, strict=False, dec_hook=from_json)
         # msgspec reads "nan" and "inf" as numbers; JSON does not have them.
         if isinstance(value, float) and not isfinite(value):
             raise msgspec.ValidationError(f"{text!r} is not a number")
         return value
     except (msgspec.ValidationError, TypeError) as plain:
         try:
-            return msgspec.json.decode(text, type=kind, strict=False)
-        except (msgspec.DecodeError, TypeError, RecursionError):
-            choices = _choices(kind)
-            why = f"must be one of {', '.join(choices)}" if choices else str(plain)
+            return msgspec.json.decode(text, type=kind, strict=False, dec_hook=from_json)
+        except (msgspec.DecodeError, TypeError, RecursionError) as exc:
+            why = _why(name, text, kind, plain, exc)
             raise RpcError(INVALID_PARAMS, f"{name}: {why}", {"argument": name}) from plain
+
+
+def _why(name: str, text: str, kind: Any, plain: Exception, exc: Exception) -> str:
+    """Return why a text is neither a value of this type itself (`plain`) nor its JSON (`exc`)."""
+    if choices := _choices(kind):
+        return f"must be one of {', '.join(choices)}"
+    if isinstance(exc, msgspec.ValidationError) and text.lstrip()[:1] in ("[", "{"):
+        # The text is JSON, but not of this type.
+        return "; ".join(_problem(error, name) for error in reasons(exc, name)[:_MOST_PROBLEMS])
+    if isinstance(plain.__cause__, ValueError):  # A type of pydantic has rejected the text.
+        problems = "; ".join(_problem(error, name) for error in reasons(plain, name))
+        return f"{problems}, as JSON text; got {text!r:.100}"
+    expected, refused, _ = str(plain).partition(", got `str`")
+    if not refused:
+        return str(plain)
+    form = " as JSON text" if "`array" in expected or "`object" in expected else ""
+    return f"{expected}{form}, got {text!r:.100}"
+
+
+def _problem(error: FieldError, name: str) -> str:
+    place = "" if error.field == name else f" at {error.field}"
+    return f"{error.constraint}{place}"
 
 
 def _words(kind: Any) -> tuple[str | None, str | None]:

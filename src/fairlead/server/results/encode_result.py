@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ...errors import MCPToolError
+from ...errors import MCPToolError, RpcError
 from ...wire import to_json
-from ..schema.foreign_types import to_plain
+from ...wire.error_codes import INTERNAL_ERROR
+from ..schema.foreign_types import as_model, to_plain
 from .media import Media, embedded
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
 _encode = msgspec.json.Encoder().encode
 _encode_any = msgspec.json.Encoder(enc_hook=to_plain).encode
 
+_ROLES = ("user", "assistant")
 _BLOCKS = frozenset(
     ("text", "image", "audio", "resource_link", "resource", "tool_use", "tool_result")
 )
@@ -132,10 +134,17 @@ def resource_contents(uri: str, mime_type: str, value: Any) -> list[Any]:
     return [_resource_content(uri, mime_type, item) for item in values]
 
 
-def prompt_messages(value: Any) -> list[Any]:
-    """Convert the return value of a prompt to messages: strings are messages of the user."""
+def prompt_messages(value: Any, prompt: str) -> list[Any]:
+    """Convert the return value of the function of `prompt` to messages.
+
+    Strings and content blocks become messages of the user. A message is a mapping or an object with
+    `role` and `content`; its content may be a string.
+
+    Raises:
+        RpcError: -32603, the value is not a message.
+    """
     values = value if isinstance(value, list | tuple) else [value]
-    return [_prompt_message(item) for item in values]
+    return [_prompt_message(item, prompt) for item in values]
 
 
 def _resource_content(uri: str, mime_type: str, value: Any) -> Any:
@@ -151,12 +160,45 @@ def _resource_content(uri: str, mime_type: str, value: Any) -> Any:
     return content
 
 
-def _prompt_message(value: Any) -> Any:
+def _prompt_message(value: Any, prompt: str) -> Any:
+    if (block := _message_block(value)) is not None:
+        return {"role": "user", "content": block}
+    if as_model(type(value)) is not None:
+        value = _without_none(value)
+    if isinstance(value, Mapping):
+        members = dict(value)
+    else:  # such as a message that a client received
+        members = {name: getattr(value, name, None) for name in ("role", "content")}
+    content = _message_block(members.get("content"))
+    if members.get("role") in _ROLES and content is not None:
+        return {**members, "content": content}
+    # Only a plain value is shown: the text of other objects may contain internal details.
+    is_plain = value is None or isinstance(value, str | int | float | Mapping)
+    shown = f"{value!r:.200}" if is_plain else f"an object of type {type(value).__qualname__}"
+    raise RpcError(
+        INTERNAL_ERROR,
+        f"prompt {prompt!r} returned {shown}: expected a string, a content block, or a message "
+        "such as {'role': 'user', 'content': 'text'}, where the role is 'user' or 'assistant' and "
+        "the content is a string or a content block; or a list of these",
+    )
+
+
+def _message_block(value: Any) -> Any:
+    """Return the content block that a string or a content block stands for, or None."""
     if isinstance(value, str):
-        return {"role": "user", "content": {"type": "text", "text": value}}
+        return {"type": "text", "text": value}
     if _is_block(value):
-        return {"role": "user", "content": _block(value)}
-    return value
+        return _block(value)
+    if as_model(type(value)) is not None:
+        value = _without_none(value)
+    if isinstance(value, Mapping) and value.get("type") in _BLOCKS and "role" not in value:
+        return value
+    return None
+
+
+def _without_none(model: Any) -> Any:
+    """Return the members of a pydantic model, such as a message of another library, without nulls."""
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def is_block_type(kind: Any) -> bool:
