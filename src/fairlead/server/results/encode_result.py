@@ -197,7 +197,7 @@ def _message_block(value: Any) -> Any:
 
 
 def _without_none(model: Any) -> Any:
-    """Return the members of a pydantic model, such as a message of another library, without nulls."""
+    """Return the members of a pydantic model of another library, without nulls."""
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
