@@ -4,6 +4,7 @@ The grant decides how tokens are obtained; discovery, registration and the recor
 all grants.
 """
 
+import secrets
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -140,6 +141,8 @@ class LoginFlow:
             requested=wanted,
             revocation_endpoint=found.authorization.revocation_endpoint,
             dpop_key=None if dpop is None else dpop.private,
+            login_id=secrets.token_hex(8),
+            replaced_id=None if previous is None else previous.login_id,
             generation=generation,
         )
 

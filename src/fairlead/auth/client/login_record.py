@@ -11,10 +11,15 @@ from ...errors import AuthorizationError
 from ..storage.credential_store import CredentialStore, StoredLogin
 from .login_flow import LoginTarget
 
-__all__ = ["LoginRecord"]
+__all__ = ["LoginBusy", "LoginRecord"]
 
 FIRST_POLL = 0.01  # seconds between the first two attempts to lock a login, on average
 LONGEST_POLL = 0.25  # seconds between looks at a lock that another process holds, at most
+REMOVAL_TIMEOUT = 11.0  # seconds; longer than a renewal request of another process
+
+
+class LoginBusy(AuthorizationError):
+    """Another process holds the lock of a login."""
 
 
 class LoginRecord:
@@ -34,34 +39,54 @@ class LoginRecord:
             return None
         return found if found.covers(self._target.url) else None
 
-    async def load_newer(self, generation: int) -> StoredLogin | None:
-        """Return the stored login if it is newer than this one, or has ended."""
+    async def load_newer(self, known: StoredLogin | None) -> StoredLogin | None:
+        """Return the stored login if another program replaced, renewed or ended the known one."""
         found = await self.load()
-        if found is None or (found.generation <= generation and not found.ended):
-            return None
-        return found
+        if found is None or known is None:
+            return found
+        # The store has an older login or generation if the last one could not be written.
+        if found.login_id != known.login_id:
+            return None if found.login_id == known.replaced_id else found
+        renewed = found.generation > known.generation
+        return found if renewed or (found.ended and not known.ended) else None
 
     async def save(self, login: StoredLogin) -> None:
         await asyncio.to_thread(self._store.save, login)
 
-    async def delete(self) -> bool:
-        return await asyncio.to_thread(self._store.delete, self._target.owner, self._target.server)
+    async def remove(self) -> tuple[StoredLogin | None, bool]:
+        """Delete the login; return it, and whether there was a record to delete.
+
+        A renewal of another process is awaited, because its result would be stored afterwards.
+        """
+        known = await self.load()
+        try:
+            async with self.exclusive(known, REMOVAL_TIMEOUT):
+                return await self._remove()
+        except LoginBusy:
+            return await self._remove()
+
+    async def _remove(self) -> tuple[StoredLogin | None, bool]:
+        login = await self.load()
+        target = self._target
+        return login, await asyncio.to_thread(self._store.delete, target.owner, target.server)
 
     @contextlib.asynccontextmanager
-    async def exclusive(self, generation: int, seconds: float) -> AsyncIterator[StoredLogin | None]:
+    async def exclusive(
+        self, known: StoredLogin | None, seconds: float
+    ) -> AsyncIterator[StoredLogin | None]:
         """Hold the lock of the login and yield None, or yield a newer login of another process.
 
         Raises:
-            AuthorizationError: The lock is not free in time.
+            LoginBusy: The lock is not free in time.
         """
         lock = await asyncio.to_thread(self._store.lock, self._target.owner, self._target.server)
         deadline, pause = time.monotonic() + seconds, FIRST_POLL
         while not await asyncio.to_thread(lock.try_acquire):
-            if (newer := await self.load_newer(generation)) is not None:
+            if (newer := await self.load_newer(known)) is not None:
                 yield newer
                 return
             if time.monotonic() > deadline:
-                raise AuthorizationError(
+                raise LoginBusy(
                     f"another process has been logging in to {self._host} for too long",
                     step="storage",
                     server=self._target.url,
@@ -72,7 +97,7 @@ class LoginRecord:
             pause = min(pause * 1.5, LONGEST_POLL)
         try:
             # Read again: the previous holder may have stored a result just before its release.
-            yield await self.load_newer(generation)
+            yield await self.load_newer(known)
         finally:
             lock.release()
 

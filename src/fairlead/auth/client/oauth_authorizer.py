@@ -23,14 +23,13 @@ from ..guarded_fetch import GuardedFetcher
 from ..metadata import server_resource
 from ..scopes import ScopeHistory
 from ..storage.credential_store import CredentialStore, MemoryCredentialStore, StoredLogin
-from ..token_response import EARLY, oauth_error
-from .authorization_discovery import discover_issuer
+from ..token_response import EARLY
 from .interactive_login import LOGIN_TIMEOUT, Authorize, LoginPrompt
 from .login_flow import UNKNOWN_CLIENT, LoginFlow, LoginTarget
 from .login_record import LoginRecord
+from .login_renewal import LoginRenewal
 from .oauth_settings import OAuthSettings
 from .shared_attempt import SharedAttempt
-from .token_endpoint import EndpointMissing, TokenEndpoint
 
 __all__ = ["OAuthAuthorizer"]
 
@@ -82,6 +81,7 @@ class OAuthAuthorizer(AuthorizerBase):
         self._flow = LoginFlow(
             target, self._settings, store, self._fetcher, authorize=authorize, prompt=prompt
         )
+        self._renewal = LoginRenewal(self._fetcher, self._settings)
         self._remedy = remedy
         self._login: StoredLogin | None = None
         self._loaded = False
@@ -150,8 +150,11 @@ class OAuthAuthorizer(AuthorizerBase):
 
     async def access_token(self) -> str | None:
         login = await self._fresh_login()
-        if login is None and not self._flow.needs_person:
-            await self._begin(lambda attempt: self._log_in(attempt, None, None))
+        if (login is None or login.ended) and (newer := await self._record.load_newer(login)):
+            self._adopt(newer)
+            login = await self._fresh_login()
+        if (login is None or login.ended) and not self._flow.needs_person:
+            await self._begin(lambda attempt: self._log_in(attempt, None, login))
             login = self._login
         if login is None or login.ended:
             raise self._login_required("" if login is None else login.issuer)
@@ -172,11 +175,10 @@ class OAuthAuthorizer(AuthorizerBase):
 
     async def log_out(self) -> bool:
         """Delete the stored login and revoke its tokens; return False if there was none."""
-        login = await self._record.load()
+        login, removed = await self._record.remove()
         self._adopt(None)
-        removed = await self._record.delete()
-        if login is not None and login.revocation_endpoint is not None:
-            await self._revoke(login, login.revocation_endpoint)
+        if login is not None:
+            await self._renewal.revoke(login)
         return removed
 
     def register_again(self) -> None:
@@ -253,11 +255,12 @@ class OAuthAuthorizer(AuthorizerBase):
         self, attempt: SharedAttempt, login: StoredLogin | None, challenge: Challenge | None
     ) -> bool:
         """Obtain a token after a 401; return False if the caller should see the 401."""
-        if login is None:
-            login = await self._record.load()
-            if login is not None:
-                self._adopt(login)
-                return not login.ended
+        # Another program may have logged in meanwhile, also after the end of the login.
+        if (newer := await self._record.load_newer(login)) is not None:
+            self._adopt(newer)
+            if not newer.ended:
+                return True
+            login = newer
         # A token that was renewed because of a 401 and is refused as well needs a new login.
         tried = login is not None and login.generation == self._renewed_after_challenge
         if login is not None and not tried and self._can_renew(login):
@@ -294,7 +297,7 @@ class OAuthAuthorizer(AuthorizerBase):
         Raises:
             AuthorizationError: The renewal failed for another reason; the login is kept.
         """
-        async with self._record.exclusive(login.generation, LOGIN_TIMEOUT) as newer:
+        async with self._record.exclusive(login, LOGIN_TIMEOUT) as newer:
             if newer is not None:
                 self._adopt(newer)
                 return newer if not newer.ended else None
@@ -303,9 +306,10 @@ class OAuthAuthorizer(AuthorizerBase):
                 return None
             if login.tokens.refresh_token is None:
                 fresh = await self._flow.run(challenge, previous=login)
+                fresh = msgspec.structs.replace(fresh, login_id=login.login_id)
             else:
                 try:
-                    fresh = await self._refreshed(login)
+                    fresh = await self._renewal.renewed(login)
                 except AuthorizationError as exc:
                     if exc.error in UNKNOWN_CLIENT and login.client.origin == "dynamic":
                         # The login is kept; the next one registers this program again.
@@ -316,56 +320,18 @@ class OAuthAuthorizer(AuthorizerBase):
                         raise self._login_required(login.issuer, why) from exc
                     if exc.error != "invalid_grant":
                         raise
-                    await self._keep(msgspec.structs.replace(login, ended=True))
-                    log.info("the login at %s has ended: %s", login.issuer, exc.error)
-                    return None
-            await self._keep(fresh)
-            return fresh
+                    return await self._end(login)
+            return await self._keep(fresh, login)
 
-    async def _refreshed(self, login: StoredLogin) -> StoredLogin:
-        try:
-            return await self._refreshed_at(login)
-        except EndpointMissing:
-            # Never sent to a guessed URL: the metadata of the same issuer name the new one.
-            found = (await discover_issuer(self._fetcher, login.issuer)).token_endpoint
-            if found is None or found == login.token_endpoint:
-                raise
-        return await self._refreshed_at(msgspec.structs.replace(login, token_endpoint=found))
-
-    async def _refreshed_at(self, login: StoredLogin) -> StoredLogin:
-        refresh = login.tokens.refresh_token
-        endpoint = self._endpoint(login, login.token_endpoint)
-        form = {"grant_type": "refresh_token", "refresh_token": refresh, "resource": login.resource}
-        tokens = await endpoint.tokens(
-            form, requested=login.tokens.scopes, refresh_token=refresh, step="renewal"
-        )
-        return login.renewed(tokens)
-
-    def _endpoint(self, login: StoredLogin, url: str) -> TokenEndpoint:
-        return TokenEndpoint(
-            self._fetcher,
-            url,
-            issuer=login.issuer,
-            client=login.client,
-            auth_method=login.auth_method,
-            private_key=self._settings.private_key,
-            signing_algorithm=self._settings.signing_algorithm,
-            dpop=self._key,
-            must_be_bound=self._settings.dpop is True,
-        )
-
-    async def _revoke(self, login: StoredLogin, place: str) -> None:
-        token = login.tokens.refresh_token or login.tokens.access_token
-        kind = "access_token" if login.tokens.refresh_token is None else "refresh_token"
-        try:
-            form = {"token": token, "token_type_hint": kind}
-            found = await self._endpoint(login, place).send(form)
-        except AuthorizationError as exc:
-            log.warning("cannot revoke the tokens at %s: %s", login.issuer, exc)
-        else:
-            if found.status >= 400:
-                why = oauth_error(found.document)[0] or f"HTTP {found.status}"
-                log.warning("%s refused the revocation of a login: %s", login.issuer, why)
+    async def _end(self, login: StoredLogin) -> StoredLogin | None:
+        """End a login whose refresh token was refused, unless the store has a newer login."""
+        newer = await self._record.load_newer(login)
+        if newer is not None:
+            self._adopt(newer)
+            return None if newer.ended else newer
+        await self._write(msgspec.structs.replace(login, ended=True))
+        log.info("the login at %s has ended: its refresh token was refused", login.issuer)
+        return None
 
     # Login
 
@@ -374,16 +340,20 @@ class OAuthAuthorizer(AuthorizerBase):
         login = self._login
         held = (*login.requested, *login.tokens.scopes) if login is not None else ()
         needed = challenge.scopes if challenge is not None else ()
-        union = self._steps.step_up(held, needed)
-        if union is None:
-            return False
+        if (newer := await self._record.load_newer(login)) is not None and not newer.ended:
+            self._adopt(newer)
+            return True
         if not self._flow.possible:
+            options = [f"--scope {scope}" for scope in dict.fromkeys((*held, *needed))]
             raise LoginRequired(
                 f"{self._host} requires more scopes ({' '.join(needed)})",
-                remedy=_with_options(self._remedy, *(f"--scope {scope}" for scope in union)),
+                remedy=_with_options(self._remedy, *options),
                 server=self._url,
                 issuer="" if login is None else login.issuer,
             )
+        union = self._steps.step_up(held, needed)
+        if union is None:
+            return False
         return await self._log_in(attempt, challenge, login, union)
 
     async def _log_in(
@@ -413,8 +383,7 @@ class OAuthAuthorizer(AuthorizerBase):
         scopes: Sequence[str] | None,
         wanted: bool,
     ) -> bool:
-        known = 0 if previous is None else previous.generation
-        async with self._record.exclusive(known, LOGIN_TIMEOUT) as newer:
+        async with self._record.exclusive(previous, LOGIN_TIMEOUT) as newer:
             if newer is not None:
                 self._adopt(newer)
                 if not newer.ended and not wanted:
@@ -441,8 +410,24 @@ class OAuthAuthorizer(AuthorizerBase):
             f"{self._host} {what}{why}", remedy=self._remedy, server=self._url, issuer=issuer
         )
 
-    async def _keep(self, login: StoredLogin) -> None:
-        """Use a renewed login, and store it now or, if that fails, with a later request."""
+    async def _keep(self, fresh: StoredLogin, previous: StoredLogin) -> StoredLogin | None:
+        """Use and store a renewed login, unless another program replaced or deleted it."""
+        try:
+            stored, newer = await self._record.load(), await self._record.load_newer(previous)
+        except AuthorizationError:
+            stored, newer = previous, None  # unreadable now, so it is written later
+        if stored is None:
+            self._adopt(None)
+            await self._renewal.revoke(fresh)
+            return None
+        if newer is not None and not newer.ended:
+            self._adopt(newer)
+            return newer
+        await self._write(fresh)
+        return fresh
+
+    async def _write(self, login: StoredLogin) -> None:
+        """Use a login, and store it now or, if that fails, with a later request."""
         try:
             await self._save(login)
         except AuthorizationError as exc:
@@ -458,7 +443,7 @@ class OAuthAuthorizer(AuthorizerBase):
         if login is None or login is not self._login:
             return
         try:
-            async with self._record.exclusive(login.generation, STORE_TIMEOUT) as newer:
+            async with self._record.exclusive(login, STORE_TIMEOUT) as newer:
                 if newer is None and await self._record.load() is not None:
                     await self._record.save(login)
         except AuthorizationError:

@@ -32,6 +32,8 @@ class StoredLogin(Struct, frozen=True, kw_only=True):
     requested: tuple[str, ...] = ()  # scopes requested at the login
     revocation_endpoint: str | None = None
     dpop_key: dict[str, Any] | None = None  # private JWK
+    login_id: str = ""  # differs between two logins; a renewal keeps it
+    replaced_id: str | None = None  # `login_id` of the login that this one replaced
     generation: int = 1  # incremented by each renewal
     ended: bool = False  # the server no longer accepts the refresh token
     kind: str = "oauth"  # "apikey": the access token is a key that the user entered
