@@ -8,7 +8,13 @@ import time
 import pytest
 
 from fairlead.auth.guarded_fetch import GuardedFetcher
-from fairlead.auth.server.issuer_keys import COOL_DOWN, IssuerKeys, cache_seconds
+from fairlead.auth.server import issuer_keys
+from fairlead.auth.server.issuer_keys import (
+    COOL_DOWN,
+    IssuerKeys,
+    KeyMayBeNew,
+    cache_seconds,
+)
 from fairlead.auth.server.server_auth import Introspection, ServerAuth
 from fairlead.errors import AuthorizationError
 from fairlead.protocol.identity.token_principal import TokenPrincipal
@@ -65,6 +71,80 @@ async def test_unknown_keys_cause_one_fetch_per_cool_down(
         assert len(await keys.find("second", "ES256")) == 1
         assert not await keys.find("third", "ES256")
         assert issuer.counts["/jwks"] == 2
+
+
+async def test_a_token_that_is_newer_than_the_keys_is_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A 401 would make clients discard a good login after the issuer rotated its keys."""
+    async with running_issuer() as issuer:
+        access = ServerAuth(issuer=issuer.issuer, public_url=BASE).open_access().endpoint("/mcp")
+
+        async def result(token: str) -> str:
+            found = await access.verify(bearer(token), "POST", None)
+            if isinstance(found, RequestRefusal):
+                return " ".join([str(found.status), *_retry_after(found)])
+            return str(getattr(found, "subject", found))
+
+        old, began = issuer.token(HERE), time.time()
+        assert await result(old) == "alice"
+        issuer.rotate("second")
+        newer = issuer.token(HERE, iat=began + 5)
+        status, seconds = (await result(newer)).split()
+        assert (status, 25 <= int(seconds) <= 30) == ("503", True)
+        # A flood of such tokens causes neither fetches nor more log lines, and known keys serve.
+        forged = [issuer.token(HERE, header={"kid": f"k{n}"}, iat=began + 5) for n in range(50)]
+        assert {(await result(token)).split()[0] for token in forged} == {"503"}
+        assert await result(old) == "alice"
+        assert issuer.counts["/jwks"] == 1
+        assert caplog.text.count("can be fetched again in") == 1
+        # The set was fetched after this token was issued, so its key does not exist.
+        assert await result(issuer.token(HERE, header={"kid": "third"}, iat=began - 5)) == "401"
+        assert await result(issuer.token(HERE, header={"kid": "third"}, iat=None)) == "401"
+
+        _advance(monkeypatch, COOL_DOWN + 1)
+        assert await result(newer) == "alice"
+        assert await result(forged[0]) == "503 30"
+        assert issuer.counts["/jwks"] == 2
+
+
+async def test_unknown_keys_are_no_reason_for_a_401_while_the_issuer_is_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running_issuer() as issuer:
+        keys = keys_of(issuer)
+        await keys.find("first", "ES256")
+        issuer.rotate("second")
+        issuer.status = 500
+        _advance(monkeypatch, COOL_DOWN + 1)
+        with pytest.raises(KeyMayBeNew, match="can be fetched again in 30 s"):
+            await keys.find("second", "ES256", time.time() + 1)
+        issuer.status = 200
+        _advance(monkeypatch, COOL_DOWN + 1)
+        assert len(await keys.find("second", "ES256", time.time() + 1)) == 1
+
+
+async def test_a_fetch_that_began_before_a_token_was_issued_does_not_refuse_it() -> None:
+    async with running_issuer() as issuer:
+        keys = keys_of(issuer)
+        issuer.gate = asyncio.Event()
+        first = asyncio.create_task(keys.find("first", "ES256"))
+        await issuer.requested("/jwks")
+        later = asyncio.create_task(keys.find("second", "ES256", time.time() + 1))
+        issuer.gate.set()
+        assert len(await first) == 1
+        with pytest.raises(KeyMayBeNew):
+            await later
+
+
+def _advance(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let the next reads of the clock return a later time."""
+    now = issuer_keys._now() + seconds
+    monkeypatch.setattr("fairlead.auth.server.issuer_keys._now", lambda: now)
+
+
+def _retry_after(refusal: RequestRefusal) -> list[str]:
+    return [value.decode() for name, value in refusal.headers if name == b"retry-after"]
 
 
 async def test_known_keys_serve_while_the_issuer_is_down() -> None:

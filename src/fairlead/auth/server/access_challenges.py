@@ -9,7 +9,7 @@ from ..scopes import OFFLINE_ACCESS
 __all__ = ["AccessChallenges"]
 
 _CLOSE = (b"connection", b"close")  # the body of a refused request is not read
-_RETRY = b"5"  # seconds
+RETRY_AFTER = 5  # seconds after which a token that cannot be verified now may be sent again
 MAX_REASONS = 100  # maximum number of reasons whose refusal is kept
 
 
@@ -77,12 +77,12 @@ class AccessChallenges:
         values = self._challenges(error, tuple(scopes))
         return RequestRefusal(403, text, _headers(values))
 
-    def unavailable(self) -> RequestRefusal:
+    def unavailable(self, retry_after: int = RETRY_AFTER) -> RequestRefusal:
         """Return the refusal while the authorization server cannot be reached; not a 401, as
         the token may be valid.
         """
         text = "The access token cannot be verified now; try again later"
-        return RequestRefusal(503, text, ((b"retry-after", _RETRY), _CLOSE))
+        return RequestRefusal(503, text, ((b"retry-after", b"%d" % retry_after), _CLOSE))
 
     def _challenges(
         self, error: dict[str, str], scopes: tuple[str, ...] | None = None

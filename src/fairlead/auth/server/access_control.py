@@ -21,6 +21,7 @@ from ...transport.http.server.request_guard import RequestRefusal
 from ...wire import to_json
 from ..dpop import DPOP_ALGORITHMS
 from .access_challenges import AccessChallenges
+from .issuer_keys import KeyMayBeNew
 from .proof_check import BadProof, NonceDemanded, ProofCheck
 from .resource_document import (
     WELL_KNOWN,
@@ -298,6 +299,8 @@ class EndpointAccess:
             nonce = None if proofs is None else proofs.nonce()
             demanded = isinstance(exc, NonceDemanded)
             return challenges.bad_proof(str(exc), nonce, demand_nonce=demanded)
+        except KeyMayBeNew as exc:  # logged with the keys, once per fetch
+            return challenges.unavailable(exc.retry_after)
         except AuthorizationError as exc:
             log.warning("an access token cannot be verified: %s", exc)
             return challenges.unavailable()

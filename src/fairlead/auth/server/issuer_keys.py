@@ -2,12 +2,15 @@
 
 A request waits for a fetch only if the keys were never loaded, or if its token names a key that the
 last set did not contain. Unknown keys cause one fetch per `COOL_DOWN` at most, however many tokens
-name them. While the issuer cannot be reached, the known keys remain valid.
+name them. In between, a token that was issued after the last fetch may have a newer key, so it is
+neither accepted nor refused. While the issuer cannot be reached, the known keys remain valid.
 """
 
 import asyncio
 import logging
+import math
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ...errors import AuthorizationError
@@ -16,7 +19,7 @@ from ..metadata import check_issuer, read_authorization_server, server_metadata_
 from .key_set import KeySet, SigningKey, read_key_set
 from .pending_tokens import PendingTokens
 
-__all__ = ["IssuerKeys", "cache_seconds"]
+__all__ = ["IssuerKeys", "KeyMayBeNew", "cache_seconds"]
 
 COOL_DOWN = 30.0  # seconds between two fetches caused by tokens with unknown keys
 FIRST_RETRY = 5.0  # seconds between two attempts to load the first set
@@ -24,6 +27,23 @@ MIN_AGE, MAX_AGE = 300.0, 86_400.0  # seconds for which a key set is used before
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE)
 
 log = logging.getLogger("fairlead.auth")
+
+
+class KeyMayBeNew(AuthorizationError):
+    """A token was issued after the last fetch of keys, and names a key that the set lacks.
+
+    `retry_after` is the number of seconds until the keys can be fetched again.
+    """
+
+    def __init__(self, issuer: str, retry_after: int) -> None:
+        super().__init__(
+            f"a token names a key of {issuer} that was unknown when its keys were fetched; they "
+            f"can be fetched again in {retry_after} s",
+            step="token",
+            issuer=issuer,
+            temporary=True,
+        )
+        self.retry_after = retry_after
 
 
 class IssuerKeys:
@@ -51,36 +71,67 @@ class IssuerKeys:
         self._removed = removed
         self._due = float("inf") if self._fixed else 0.0  # time of the next renewal
         self._attempt = float("-inf")  # time of the last attempt
+        self._known_at = 0.0  # Unix time at which the last successful fetch began
+        self._reported = float("-inf")  # `_attempt` when a possibly new key was last logged
         self._fetching: asyncio.Task[None] | None = None
         self._pending = PendingTokens()
 
-    async def find(self, key_id: str | None, algorithm: str) -> Sequence[SigningKey]:
-        """Return the keys that may have signed a token.
+    async def find(
+        self, key_id: str | None, algorithm: str, issued: float | None = None
+    ) -> Sequence[SigningKey]:
+        """Return the keys that may have signed a token, which was `issued` at this Unix time.
 
         Raises:
+            KeyMayBeNew: The key is unknown, but may be newer than the last fetch.
             AuthorizationError: The keys were never loaded and cannot be loaded now, or too many
                 tokens wait for them.
         """
-        found = self.find_now(key_id, algorithm)
+        found = self.find_now(key_id, algorithm, issued)
         if found is not None:
             return found
         if self._keys is None:
             await self._load_first()
-        else:
+        elif self._may_fetch():
             await self._fetch()
         assert self._keys is not None
         self.renew_if_due()
+        # The fetch may have failed, or may have begun before the token was issued.
+        if self._lacks(self._keys, key_id) and self._is_newer(issued):
+            raise self._may_be_new()
         return self._keys.find(key_id, algorithm)
 
-    def find_now(self, key_id: str | None, algorithm: str) -> Sequence[SigningKey] | None:
-        """Return the keys that may have signed a token; None if `find` has to fetch keys first."""
+    def find_now(
+        self, key_id: str | None, algorithm: str, issued: float | None = None
+    ) -> Sequence[SigningKey] | None:
+        """Return the keys that may have signed a token; None if `find` has to fetch keys first, or
+        would raise an error.
+        """
         if self._keys is None:
             return None
-        unknown = key_id is not None and not self._keys.has(key_id) and not self._fixed
-        if unknown and (self._fetching is not None or _now() - self._attempt >= COOL_DOWN):
+        if self._lacks(self._keys, key_id) and (self._is_newer(issued) or self._may_fetch()):
             return None
         self.renew_if_due()
         return self._keys.find(key_id, algorithm)
+
+    def _lacks(self, keys: KeySet, key_id: str | None) -> bool:
+        return key_id is not None and not self._fixed and not keys.has(key_id)
+
+    def _is_newer(self, issued: float | None) -> bool:
+        """Return True if a token was issued after the last successful fetch began."""
+        return issued is not None and issued > self._known_at
+
+    def _may_fetch(self) -> bool:
+        """Return True if a token with an unknown key may wait for a fetch, or start one."""
+        return self._fetching is not None or _now() - self._attempt >= COOL_DOWN
+
+    def _may_be_new(self) -> KeyMayBeNew:
+        left = max(math.ceil(self._attempt + COOL_DOWN - _now()), 1)
+        error = KeyMayBeNew(self.issuer, left)
+        # Logged once per fetch, because forged tokens may come in floods.
+        if self._reported != self._attempt:
+            self._reported = self._attempt
+            log.warning("%s", error)
+        return error
 
     def renew_if_due(self) -> None:
         """Start to renew the keys in the background if they are old. Returns at once."""
@@ -112,6 +163,7 @@ class IssuerKeys:
         return self._fetching
 
     async def _renew(self) -> None:
+        began = time.time()
         try:
             found, age = await self._download()
         except AuthorizationError as exc:
@@ -119,7 +171,7 @@ class IssuerKeys:
             self._due = _now() + COOL_DOWN
             self._uri = self._configured_uri  # the key set may have moved
         else:
-            before, self._keys = self._keys, found
+            before, self._keys, self._known_at = self._keys, found, began
             self._due = _now() + age
             if before is not None and found.lacks_a_key_of(before):
                 log.info("a key of the issuer %s is no longer valid", self.issuer)

@@ -103,12 +103,12 @@ class JwtVerifier:
 
     async def verify(self, token: str, audiences: Container[str]) -> TokenVerdict:
         signed = self._examined(token, audiences)
-        keys = await signed.issuer.find(signed.key_id, signed.algorithm)
+        keys = await signed.issuer.find(signed.key_id, signed.algorithm, signed.issued)
         return self._verdict(signed, keys)
 
     def verify_now(self, token: str, audiences: Container[str]) -> TokenVerdict | None:
         signed = self._examined(token, audiences)
-        keys = signed.issuer.find_now(signed.key_id, signed.algorithm)
+        keys = signed.issuer.find_now(signed.key_id, signed.algorithm, signed.issued)
         return None if keys is None else self._verdict(signed, keys)
 
     def _examined(self, token: str, audiences: Container[str]) -> "_SignedToken":
@@ -131,7 +131,8 @@ class JwtVerifier:
         end = check_times(claims, time.time(), required=True)
         check_audience(claims.get("aud"), audiences)
         assert end is not None
-        return _SignedToken(parsed, issuer, key_id, algorithm, end)
+        issued = claims.get("iat", claims.get("nbf"))
+        return _SignedToken(parsed, issuer, key_id, algorithm, end, issued)
 
     def _verdict(self, signed: "_SignedToken", keys: Sequence[SigningKey]) -> TokenVerdict:
         parsed, end = signed.parsed, signed.end
@@ -157,6 +158,7 @@ class _SignedToken(Struct, frozen=True, gc=False):
     key_id: str | None
     algorithm: str
     end: float  # Unix time at which it expires
+    issued: float | None  # Unix time, not verified
 
 
 class IntrospectionVerifier:
