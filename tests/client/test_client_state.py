@@ -3,10 +3,11 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Raw
 
-from fairlead import Context, MCPClient, MCPClientConfig, MCPServer
+from fairlead import Context, MCPClient, MCPClientConfig, MCPServer, RpcError
 from fairlead.client.client import _key
 from fairlead.client.mcp_transport.mcp_transport import AbortSignal, abortable
 from fairlead.client.server_entry import (
@@ -15,6 +16,7 @@ from fairlead.client.server_entry import (
     MCPWebSocketServerConfig,
 )
 from fairlead.errors import ChannelClosed, HttpError
+from fairlead.interceptor import Answer, Exchange, Proceed
 from tests.client.mcp_transport.test_network import serving
 from tests.support.in_memory_client import client_of
 
@@ -76,6 +78,50 @@ async def test_log_messages_have_at_least_the_requested_level(version: str) -> N
             while len(heard) < 2:
                 await asyncio.sleep(0)
         assert heard == ["info", "error"]
+
+
+@pytest.mark.parametrize("version", ["auto", "2025-11-25"])
+async def test_a_client_with_a_log_callback_receives_messages_from_level_info(version: str) -> None:
+    heard: list[Any] = []
+    server = server_with_levels()
+    config = MCPClientConfig(protocol_version=version)
+
+    def on_log(level: str, data: Any, logger: str | None) -> None:
+        heard.append(level)
+
+    async with MCPClient.connect_inprocess(server, config, on_log=on_log) as client:
+        await client.call("talk")
+        assert heard == ["info", "error"]
+        await client.set_log_level("error")
+        await client.call("talk")
+        assert heard == ["info", "error", "error"]
+
+
+@pytest.mark.parametrize("capabilities", [{"logging": {}}, {}])
+async def test_only_a_handshake_server_with_logging_is_asked_for_a_level(
+    capabilities: dict[str, Any],
+) -> None:
+    asked: list[str] = []
+
+    async def answer(exchange: Exchange, proceed: Proceed) -> Answer:
+        asked.append(exchange.method)
+        if exchange.method == "logging/setLevel":
+            raise RpcError(-32601, "not supported")
+        if exchange.method == "initialize":
+            said = msgspec.json.decode(await proceed(exchange) or b"")
+            return msgspec.json.encode({**said, "capabilities": capabilities})
+        return await proceed(exchange)
+
+    server = MCPServer("s", interceptors=[answer])
+    config = MCPClientConfig(protocol_version="2025-11-25")
+    # The refusal does not affect the connection.
+    async with MCPClient.connect_inprocess(server, config, on_log=print) as client:
+        await client.ping()
+    assert ("logging/setLevel" in asked) is bool(capabilities)
+    asked.clear()
+    async with MCPClient.connect_inprocess(server, config) as client:
+        await client.ping()
+    assert "logging/setLevel" not in asked
 
 
 async def test_a_capability_is_declared_when_its_callback_is_set() -> None:

@@ -17,7 +17,8 @@ OnLog = Callable[[str, Any, str | None], Awaitable[None] | None]  # level, data,
 class Callbacks(TypedDict, total=False):
     """Keyword arguments of the `connect_*` functions; each may be omitted or None."""
 
-    on_log: OnLog | None  # called with log messages
+    # Called with log messages, from level "info" unless `set_log_level` requests another level.
+    on_log: OnLog | None
     on_notification: NotificationListener | None  # called with every notification
     on_request: OnRequest | None  # answers requests for which no other callback is set
     on_elicit: OnElicit | None  # requests input from the user

@@ -322,6 +322,8 @@ class MCPClient(CallbackMixin):
         a probe. None uses the remembered era, if any.
         """
         await self.open_on(self.transport, stateless)
+        if self.on_log is not None:
+            await self._request_info_logs()
         self._reconnector.watch(self.config.health_check_interval)
         return self.server
 

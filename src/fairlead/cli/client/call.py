@@ -121,7 +121,7 @@ async def _call(
     listen, answer = watching.log, questions.answer
     try:
         async with connected(target, options, on_log=listen, on_elicit=answer) as client:
-            tools = await _prepare(client)
+            tools = await _tools_of(client)
             arguments = given.fit(_schema(options.tool, tools))
             result = await _ask(client, options, arguments, tools, watching)
     except CommandError as exc:
@@ -156,13 +156,8 @@ class _Watch:
         print_message(visible(label), safe(text), _COLOURS.get(level, "31"))
 
 
-async def _prepare(client: MCPClient) -> Tools:
-    """Enable log messages and return the server's tools.
-
-    Errors are ignored, because a server need not support logging or tools.
-    """
-    with suppress(RpcError):
-        await client.set_log_level("info")
+async def _tools_of(client: MCPClient) -> Tools:
+    """Return the server's tools. Errors are ignored, because a server need not have tools."""
     with suppress(RpcError):
         return await client.list_tools()
     return ()

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable
 
-from ...errors import FairleadError, RpcError
+from ...errors import FairleadError, RequestTimeout, RpcError
 from ...protocol.caller import has_capability
 from ...protocol.outgoing_params import Identity
 from ..client_config import MCPClientConfig
@@ -114,6 +114,17 @@ class SubscriptionMixin(ListMixin):
             self._identity.request_log_level(level)
         else:
             await self._set_level(level)
+
+    async def _request_info_logs(self) -> None:
+        """Request log messages from level "info", for a client with `on_log`.
+
+        Stateless servers send none without a level, and handshake servers choose a level.
+        """
+        try:
+            await self.set_log_level("info")
+        # A server that does not support levels can be used without them.
+        except (RpcError, RequestTimeout) as exc:
+            log.info("the server did not accept the log level: %s", exc)
 
     async def restore(self) -> None:
         """Repeat all subscriptions and the log level after a reconnect."""
