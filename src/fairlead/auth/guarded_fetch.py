@@ -45,7 +45,17 @@ _CLOUD_METADATA = frozenset(
 )
 # Not public, although `is_global` is True for it before Python 3.12.4.
 _PROTOCOL_ASSIGNMENTS = ipaddress.ip_network("192.0.0.0/24")
-_LOCAL_SUFFIXES = (".localhost", ".local", ".internal")
+# Names of local networks (RFC 6762, section 3 and appendix G; RFC 8375), and aliases of localhost.
+_LOCAL_SUFFIXES = (
+    *(".local", ".internal", ".home.arpa", ".intranet", ".private", ".corp", ".home", ".lan"),
+    *(".localdomain", ".localdomain4", ".localdomain6"),
+)
+_METADATA_NAMES = frozenset(
+    (
+        *("metadata", "metadata.goog", "metadata.google.internal", "metadata.azure.internal"),
+        *("instance-data", "instance-data.ec2.internal", "metadata.tencentyun.com"),
+    )
+)
 # A proxy could decode `%`, so that another name would be looked up than the one checked.
 _HOST = re.compile(r"[a-z0-9._:-]+")
 
@@ -94,8 +104,13 @@ class GuardedFetcher:
         allow_loopback: bool = False,
         allow_private: bool = False,
         tls: HttpClientOptions | None = None,
+        private_setting: str = "allowPrivate",
     ) -> None:
-        """`allow_loopback` permits plain HTTP to this machine; `allow_private` private networks."""
+        """`allow_loopback` permits plain HTTP to this machine; `allow_private` private networks.
+
+        `private_setting` is the name of the user's setting for private networks, for errors.
+        """
+        self._hint = f"; `{private_setting}` permits private networks"
         self._allow_loopback = allow_loopback
         self._allow_private = allow_private
         self._tls: HttpClientOptions = tls or {}
@@ -187,8 +202,22 @@ class GuardedFetcher:
         # A proxy would connect to these hosts without a check of the address.
         if (literal := _literal_address(host)) is not None:
             self._check_address(url, literal)
-        elif host.endswith(_LOCAL_SUFFIXES) and not (self._allow_loopback or self._allow_private):
-            raise _problem(url, "names under .localhost, .local and .internal are not public")
+        else:
+            self._check_name(url, host)
+
+    def _check_name(self, url: str, host: str) -> None:
+        """Refuse names of the local network, which a proxy would resolve."""
+        if host in _METADATA_NAMES:
+            raise _problem(url, f"{host} is the metadata service of a cloud provider")
+        if host.endswith(".localhost"):
+            allowed, setting = self._allow_loopback or self._allow_private, ""
+        else:
+            # A name without a dot is looked up in the domain of this machine or of the proxy.
+            local = host.endswith(_LOCAL_SUFFIXES) or "." not in host
+            allowed = self._allow_private or not local
+            setting = self._hint
+        if not allowed:
+            raise _problem(url, f"the name {host} is not public{setting}")
 
     def _check_address(self, url: str, address: str) -> None:
         allowed = (
@@ -197,7 +226,7 @@ class GuardedFetcher:
             or (self._allow_private and _is_private(address))
         )
         if not allowed:
-            setting = "; `allowPrivate` permits private networks" if _is_private(address) else ""
+            setting = self._hint if _is_private(address) else ""
             raise _problem(url, f"the address {address} is not public{setting}")
 
 

@@ -98,7 +98,18 @@ SPELLINGS = [
     "①⑥⑨.254.169.254",
     "metadata。google。internal",
     "ｌocalhost",
+    "intranet",
+    "intranet.",
+    "ip6-localhost",
+    "localhost.localdomain",
+    "router.lan",
+    "nas.home.arpa",
+    "sso.corp",
+    "metadata",
+    "metadata.goog",
+    "METADATA.goog.",
 ]
+LOCAL_NAMES = ["printer.local", "sso.internal", "intranet", "router.lan", "localhost.localdomain"]
 
 
 @pytest.mark.parametrize("host", SPELLINGS)
@@ -118,10 +129,42 @@ async def test_all_spellings_of_private_hosts_are_refused_with_and_without_a_pro
             monkeypatch.delenv(name, raising=False)
             if proxied:
                 monkeypatch.setenv(name, f"http://127.0.0.1:{served.port}")
-        with pytest.raises(AuthorizationError, match="not public") as caught:
+        with pytest.raises(AuthorizationError, match="not public|metadata service") as caught:
             await GuardedFetcher().get(f"https://{host}/latest/meta-data")
         assert not caught.value.temporary
         assert asked == []
+
+
+@pytest.mark.parametrize("host", LOCAL_NAMES)
+async def test_local_names_that_a_proxy_would_resolve_need_the_setting_for_private_networks(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The permission for this machine is no permission for other hosts of its network."""
+
+    async def refuse(call: Call) -> None:
+        await call.answer(502)
+
+    async with asyncio.timeout(LIMIT), raw_server(refuse) as proxy:
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        with pytest.raises(
+            AuthorizationError, match="not public; `allowPrivate` permits"
+        ) as caught:
+            await GuardedFetcher(allow_loopback=True).get(f"https://{host}/")
+        assert not caught.value.temporary
+        assert proxy.calls == []
+        with pytest.raises(AuthorizationError, match="the proxy answered 502"):
+            await GuardedFetcher(allow_private=True).get(f"https://{host}/")
+        assert len(proxy.calls) == 1
+
+
+@pytest.mark.parametrize("host", ["metadata.google.internal", "metadata", "instance-data"])
+async def test_names_of_metadata_services_are_refused_even_if_private_addresses_are_allowed(
+    host: str,
+) -> None:
+    fetcher = GuardedFetcher(allow_private=True, allow_loopback=True)
+    with pytest.raises(AuthorizationError, match=f"{host} is the metadata service"):
+        await fetcher.get(f"https://{host}/")
 
 
 @pytest.mark.parametrize("host", SPELLINGS)

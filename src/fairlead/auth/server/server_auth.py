@@ -211,7 +211,9 @@ class ServerAuth:
         if self.verify is not None:
             return FunctionVerifier(self.verify, self.remember, self._names)
         loopback, private = self._reach
-        fetcher = GuardedFetcher(allow_loopback=loopback, allow_private=private)
+        fetcher = GuardedFetcher(
+            allow_loopback=loopback, allow_private=private, private_setting="private_issuers"
+        )
         if self.introspection is not None:
             asked = self.introspection
             return IntrospectionVerifier(
