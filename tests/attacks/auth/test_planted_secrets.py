@@ -5,7 +5,9 @@ import json
 import logging
 import os
 import sys
+from base64 import b64decode
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import msgspec
 import pytest
@@ -20,7 +22,7 @@ from fairlead.errors import AuthorizationError
 from tests.auth.storage.test_file_store import LOGIN
 from tests.support.cli_process import talk
 from tests.support.scripted_http_server import Call, stateless_server
-from tests.support.scripted_provider import ScriptedProvider, request, scripted_provider
+from tests.support.scripted_provider import Script, ScriptedProvider, request, scripted_provider
 
 MARK = "PLANTED"
 LIMIT = 60.0
@@ -47,6 +49,29 @@ async def echo(call: Call) -> None:
     await call.json(
         {"error": "invalid_request", "error_description": quoted, "message": quoted}, 400
     )
+
+
+async def echo_as_code(call: Call) -> None:
+    """Send a secret of the request as the error code, which messages contain."""
+    form = dict(parse_qsl(call.body.decode()))
+    if "Basic " in (header := call.headers.get("authorization", "")):
+        form["basic"] = b64decode(header.partition(" ")[2]).decode().partition(":")[2]
+    await call.json(
+        {"error": next((form[name] for name in SECRET_FIELDS if name in form), "x")}, 400
+    )
+
+
+async def echo_as_status_line(call: Call) -> None:
+    """Send the request back instead of an HTTP response."""
+    await call.raw(b"HTTP/1.1 " + call.body + b"\r\n\r\n")
+
+
+async def echo_as_redirect(call: Call) -> None:
+    await call.answer(307, Location=f"https://{call.body.decode()}/?{call.body.decode()}")
+
+
+SECRET_FIELDS = ("basic", "client_secret", "code", "refresh_token", "assertion", "subject_token")
+ECHOES = [echo, echo_as_code, echo_as_status_line, echo_as_redirect]
 
 
 def settings_of(kind: str) -> OAuthSettings:
@@ -81,8 +106,9 @@ KINDS = ["dynamic", "secret", "service", "key", "workload", "enterprise"]
 )
 @pytest.mark.parametrize("step", ["nothing", "token", "register", "metadata", "resource"])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("echo", ECHOES)
 async def test_logs_and_errors_of_a_login_contain_no_secrets(
-    kind: str, step: str, caplog: pytest.LogCaptureFixture
+    kind: str, step: str, echo: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At one step, the authorization server quotes the request and its secrets in its error."""
     caplog.set_level(logging.DEBUG)
@@ -116,8 +142,9 @@ def causes(exc: BaseException) -> list[str]:
     return [] if cause is None else [repr(cause), *causes(cause)]
 
 
+@pytest.mark.parametrize("echo", ECHOES)
 async def test_logs_and_errors_of_a_failed_renewal_contain_no_secrets(
-    caplog: pytest.LogCaptureFixture,
+    echo: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with scripted_provider() as provider:

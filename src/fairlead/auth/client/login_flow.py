@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ...errors import AuthorizationError
+from ...observe.log_filter import register_secrets
 from ..challenge import Challenge
 from ..client_registration import RegisteredClients
 from ..dpop import DpopKey, choose_proof_algorithm
@@ -35,7 +36,7 @@ from .interactive_login import (
     default_redirect_uri,
 )
 from .loopback_listener import LoopbackListener, loopback_place
-from .oauth_settings import EnterpriseLogin, OAuthSettings
+from .oauth_settings import EnterpriseLogin, OAuthSettings, TextSource
 from .token_endpoint import TokenEndpoint, read_text
 
 __all__ = ["UNKNOWN_CLIENT", "LoginFlow", "LoginTarget"]
@@ -84,6 +85,8 @@ class LoginFlow:
         self._fetcher = fetcher
         self._authorize = authorize
         self._prompt = prompt
+        secrets = self._secrets = settings.secrets
+        register_secrets(self, lambda: secrets)
 
     @property
     def possible(self) -> bool:
@@ -361,7 +364,7 @@ class LoginFlow:
         form = {
             "grant_type": _JWT_BEARER,
             # Read for each request, because platforms replace these tokens.
-            "assertion": await read_text(self._settings.assertion),
+            "assertion": await self._read_secret(self._settings.assertion),
             "resource": self._resource(found),
             "scope": " ".join(scopes),
         }
@@ -404,7 +407,7 @@ class LoginFlow:
             "audience": audience,
             "resource": resource,
             "scope": " ".join(scopes),
-            "subject_token": await read_text(company.id_token),
+            "subject_token": await self._read_secret(company.id_token),
             "subject_token_type": _ID_TOKEN,
         }
         found = await endpoint.send(form)
@@ -421,6 +424,12 @@ class LoginFlow:
                 error=code,
             )
         return token
+
+    async def _read_secret(self, source: TextSource) -> str:
+        text = self._secrets["secret_read"] = await read_text(source)
+        secrets = self._secrets
+        register_secrets(self, lambda: secrets)
+        return text
 
     def _required_client(self) -> ClientRegistration:
         client = self._configured_client()

@@ -219,8 +219,7 @@ class OAuthAuthorizer(AuthorizerBase):
         self._login = login
         if login is not None:
             # Registered again for each login, because the log filter reads the values once.
-            secrets = {"token": login.tokens.access_token, "secret": login.tokens.refresh_token}
-            register_secrets(self, lambda: secrets)
+            register_secrets(self, lambda: login.secrets)
         key = None if login is None else login.dpop_key
         self._key = None if key is None else DpopKey(key)
         self._fresh_until = 0.0

@@ -54,6 +54,19 @@ class OAuthSettings(Struct, frozen=True, kw_only=True):
     enterprise: EnterpriseLogin | None = None
     allow_private: bool = False  # permit authorization servers in private networks
 
+    @property
+    def secrets(self) -> dict[str, object]:
+        """The secrets of the settings by names that indicate secrets."""
+        company = self.enterprise
+        texts = [self.assertion, None if company is None else company.id_token]
+        return {
+            "client_secret": self.client_secret,
+            "private_key": self.private_key,
+            # Texts that are read later are registered by the code that reads them.
+            "secret_texts": [text for text in texts if isinstance(text, str)],
+            "identity_client_secret": None if company is None else company.client_secret,
+        }
+
     def __repr__(self) -> str:
         # Without secrets, keys and assertions.
         return f"OAuthSettings(grant={self.grant!r}, client_id={self.client_id!r})"

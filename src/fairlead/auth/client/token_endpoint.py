@@ -5,6 +5,8 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from ...errors import AuthorizationError
 from ..dpop import DpopKey
 from ..guarded_fetch import FetchedDocument, GuardedFetcher
@@ -21,6 +23,15 @@ from .oauth_settings import TextSource
 __all__ = ["EndpointMissing", "TokenEndpoint", "read_text", "sign_assertion"]
 
 ASSERTION_LIFETIME = 120  # seconds for which a client assertion is valid
+
+
+_SHORTEST_SECRET = 6  # characters; shorter values are also parts of ordinary error codes
+_SECRET_FIELDS = frozenset(
+    (
+        *("assertion", "client_assertion", "client_secret", "code", "code_verifier"),
+        *("device_code", "refresh_token", "subject_token", "token"),
+    )
+)
 
 
 class EndpointMissing(UnexplainedRefusal):
@@ -120,7 +131,22 @@ class TokenEndpoint:
             fields |= more
         if self._dpop is not None:
             headers["DPoP"] = self._dpop.proof("POST", self.url, nonce=self._nonce)
-        return await self._fetcher.post_form(self.url, fields, headers, step=step)
+        found = await self._fetcher.post_form(self.url, fields, headers, step=step)
+        return self._without_quoted_secret(found, fields)
+
+    def _without_quoted_secret(
+        self, found: FetchedDocument, fields: Mapping[str, str]
+    ) -> FetchedDocument:
+        """Return a response without its error code if that quotes a secret of the request."""
+        code, _ = oauth_error(found.document)
+        sent = {value for name, value in fields.items() if name in _SECRET_FIELDS}
+        if self._client is not None and self._client.client_secret is not None:
+            sent.add(self._client.client_secret)
+        if not code or not any(_quotes(code, secret) for secret in sent):
+            return found
+        # Replaced, because a response without an error would be a successful one.
+        document = {**(found.document or {}), "error": "an error code that quotes the request"}
+        return msgspec.structs.replace(found, document=document)
 
     def _client_assertion(self, client_id: str) -> str:
         if self._private_key is None:
@@ -130,6 +156,12 @@ class TokenEndpoint:
         return sign_assertion(
             self._private_key, self._algorithm, client_id=client_id, audience=self._issuer
         )
+
+
+def _quotes(code: str, secret: str) -> bool:
+    """Return True if an error code contains a secret, or is a part of it."""
+    shorter, longer = sorted((code, secret), key=len)
+    return len(shorter) >= _SHORTEST_SECRET and shorter in longer
 
 
 def sign_assertion(key_pem: str, algorithm: str, *, client_id: str, audience: str) -> str:

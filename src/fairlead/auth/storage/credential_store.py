@@ -44,6 +44,16 @@ class StoredLogin(Struct, frozen=True, kw_only=True):
         parent = self.resource is not None and is_within(self.url, self.resource)
         return is_within(url, self.resource if parent and self.resource else self.url)
 
+    @property
+    def secrets(self) -> dict[str, object]:
+        """The secrets of the login by names that indicate secrets."""
+        return {
+            "access_token": self.tokens.access_token,
+            "refresh_token": self.tokens.refresh_token,
+            "client_secret": self.client.client_secret,
+            "secret_key": (self.dpop_key or {}).get("d"),
+        }
+
     def renewed(self, tokens: TokenSet) -> "StoredLogin":
         """Return the login with newer tokens."""
         return msgspec.structs.replace(self, tokens=tokens, generation=self.generation + 1)
