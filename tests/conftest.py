@@ -43,9 +43,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def fresh_log_limits() -> None:
-    """Reset the limits on log lines per second before each test."""
+    """Reset the limits on log lines per second and the known secrets before each test."""
     if (module := sys.modules.get("fairlead.observe.log_filter")) is None:
         return
+    # Otherwise journals of one test would not contain words that are secrets in another one.
+    module._redactor, module._followed, module._learnt = None, False, 0
+    module._owners.clear()
+    module._fresh.clear()
     for name in module.LOGGERS:
         for one in logging.getLogger(f"fairlead.{name}").filters:
             if paces := getattr(one, "_paces", None):

@@ -9,11 +9,14 @@ import pytest
 from fairlead.limits import LOG_LINES, LOG_SEARCHED, LOG_SECRET_TEXT, LOG_SECRETS, LOG_TEXT
 from fairlead.observe.log_filter import (
     ABOUT,
+    MAX_LEARNT,
     _Pace,
+    follow_secrets,
     redacted_logger,
     register_secrets,
     secrets_of_url,
 )
+from fairlead.redaction.redact_messages import Redactor
 
 WITHHELD = "(withheld: the request has too many values or too long secrets to search for)"
 
@@ -178,6 +181,33 @@ def test_registered_secrets_are_removed_from_all_log_lines(lines: Lines) -> None
     register_secrets(owner, lambda: {"password": "registered-value-1"})
     log.info("said registered-value-1")
     assert "registered-value-1" not in lines.last
+
+
+def test_a_redactor_follows_the_registered_secrets() -> None:
+    class Owner:
+        pass
+
+    before, after = Owner(), Owner()
+    register_secrets(before, lambda: {"token": "registered-before"})
+    redactor = follow_secrets(Redactor(values=["known-elsewhere"]))
+    register_secrets(after, lambda: {"token": "registered-after"})
+    text = "registered-before registered-after known-elsewhere"
+    assert redactor.text(text) == "[REDACTED] [REDACTED] [REDACTED]"
+
+
+def test_replaced_secrets_are_forgotten_after_a_thousand_new_ones() -> None:
+    """A gateway that renews its tokens for months must not keep all of them."""
+
+    class Owner:
+        pass
+
+    renewed, constant = Owner(), Owner()
+    redactor = follow_secrets(Redactor())
+    register_secrets(constant, lambda: {"token": "constant-token"})
+    for number in range(MAX_LEARNT):
+        secret = {"token": f"token-number-{number}"}
+        register_secrets(renewed, lambda secret=secret: secret)  # type: ignore[misc]
+    assert redactor.values == {"constant-token", f"token-number-{MAX_LEARNT - 1}"}
 
 
 def test_the_password_and_query_of_a_url_are_secrets() -> None:

@@ -127,6 +127,17 @@ def test_a_redactor_that_follows_another_redactor_also_redacts_its_values() -> N
     assert known.message(b'"third-value"') == b'"third-value"'
 
 
+def test_a_forgotten_value_is_kept_only_by_followers_that_know_it_from_elsewhere() -> None:
+    known = Redactor(values=["first-value", "second-value", "third-value"])
+    own, both = Redactor().follow(known), Redactor(values=["first-value"]).follow(known)
+    own.learn(["second-value"])
+    known.forget(["first-value", "second-value"])
+    text = "first-value second-value third-value"
+    assert known.text(text) == "first-value second-value [REDACTED]"
+    assert own.text(text) == "first-value [REDACTED] [REDACTED]"
+    assert both.text(text) == "[REDACTED] second-value [REDACTED]"
+
+
 # The quick check of the bytes must not accept a message that decoding would change.
 
 

@@ -18,7 +18,14 @@ from ..limits import LOG_LINES, LOG_SEARCHED, LOG_SECRET_TEXT, LOG_SECRETS, LOG_
 if TYPE_CHECKING:
     from ..redaction.redact_messages import Redactor
 
-__all__ = ["ABOUT", "redact_logs", "redacted_logger", "register_secrets", "secrets_of_url"]
+__all__ = [
+    "ABOUT",
+    "follow_secrets",
+    "redact_logs",
+    "redacted_logger",
+    "register_secrets",
+    "secrets_of_url",
+]
 
 # Log record attribute that contains the value the record is about. Its secrets are removed from
 # the line, and the filter removes the attribute.
@@ -29,24 +36,37 @@ LOGGERS: Final = (
     *(f"gateway.{topic}" for topic in ("access", "audit", "interceptors", "lock", "rules", "tape")),
 )
 PER_SECOND: Final = 20.0  # log lines of one kind per second, after the first `LOG_LINES`
-# maximum number of secrets in the redactor, after which it is rebuilt from the current owners
-MAX_LEARNT: Final = 2_000
+# number of learned secrets after which the redactor forgets those without a current owner
+MAX_LEARNT: Final = 1_000
 
 # Weak references, so that registering its secrets does not keep a connection or server alive.
 _owners: "WeakKeyDictionary[object, Callable[[], object]]" = WeakKeyDictionary()
 _fresh: "WeakSet[object]" = WeakSet()  # owners whose secrets were not added to the redactor yet
 _redactor: "Redactor | None" = None
-_learnt = 0  # number of secrets in `_redactor`
+_learnt = 0  # number of secrets that `_redactor` learned since it last forgot some
+_followed = False  # True once another redactor follows `_redactor`
 
 
 def register_secrets(owner: object, look: Callable[[], object]) -> None:
     """Register the secrets of an object, to be removed from all log lines while it exists.
 
-    `look` is called when the next record is logged. It returns a structure that contains the
-    secrets under names that indicate secrets, such as `token`.
+    `look` is called at once or when the next record is logged. It returns a structure that contains
+    the secrets under names that indicate secrets, such as `token`.
     """
     _owners[owner] = look
     _fresh.add(owner)
+    if _followed:
+        _learned()
+
+
+def follow_secrets(redactor: "Redactor") -> "Redactor":
+    """Let a redactor, such as that of a journal, remove all registered secrets too. Return it.
+
+    Servers may quote the credentials that they received, in any form.
+    """
+    global _followed
+    _followed = True
+    return redactor.follow(_learned())
 
 
 def redact_logs() -> None:
@@ -152,25 +172,36 @@ class _Pace(msgspec.Struct):
         return True
 
 
-def _redact_for(about: object) -> Callable[[str], str]:
+def _learned() -> "Redactor":
+    """Return the redactor with the secrets of all owners."""
     global _redactor, _learnt
     # Imported here: the module is slow to load, and most programs log nothing.
     from ..redaction.redact_messages import Redactor
 
-    # Rebuilt occasionally, because most of the registered secrets belong to objects that are gone.
-    if _redactor is None or _learnt > MAX_LEARNT:
-        _redactor, _learnt = Redactor(), 0
-        _fresh.update(_owners)
+    redactor = _redactor = _redactor or Redactor()
     # Copied, because the garbage collector may remove owners from the set meanwhile.
     for owner in list(_fresh) if _fresh else ():
         _fresh.discard(owner)
-        found = list(_secrets(_owners[owner](), _redactor, _Budget()))
-        _redactor.learn(found)
+        found = set(_secrets(_owners[owner](), redactor, _Budget()))
+        redactor.learn(found)
         _learnt += len(found)
+    # Most of the secrets belong to objects that are gone, or were replaced by newer ones.
+    if _learnt > MAX_LEARNT:
+        _learnt = 0
+        looks = list(_owners.values())
+        current = {text for look in looks for text in _secrets(look(), redactor, _Budget())}
+        redactor.forget(redactor.values - current)
+    return redactor
+
+
+def _redact_for(about: object) -> Callable[[str], str]:
+    from ..redaction.redact_messages import Redactor
+
+    ours = _learned()
     if about is None:
-        return _redactor.text
+        return ours.text
     try:
-        named = _secrets(about, _redactor, _Budget(LOG_SEARCHED.value))
+        named = _secrets(about, ours, _Budget(LOG_SEARCHED.value))
         values = set(islice(named, LOG_SECRETS.value + 1))
     except _SpentError:
         LOG_SEARCHED.hit()
@@ -182,7 +213,7 @@ def _redact_for(about: object) -> Callable[[str], str]:
     if sum(map(len, values)) > LOG_SECRET_TEXT.value:
         LOG_SECRET_TEXT.hit()
         return _withhold
-    theirs, ours = Redactor(values=values), _redactor
+    theirs = Redactor(values=values)
     return lambda text: theirs.text(ours.text(text))
 
 

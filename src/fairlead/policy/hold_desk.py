@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ..errors import ConfigError
 from ..interceptor import Answer, Exchange
 from ..limits import HELD_MESSAGES
+from ..observe.log_filter import follow_secrets
 from ..protocol.caller import principal_name
 from ..protocol.envelope import Direction
 from ..redaction.redact_messages import Redactor
@@ -80,7 +81,7 @@ class HoldDesk:
         self.limit = limit
         self.otherwise: HoldOutcome = otherwise
         self._max_held = max_held
-        self._redactor = redactor or Redactor()
+        self._redactor = redactor or follow_secrets(Redactor())
         self._held: dict[int, tuple[HeldMessage, asyncio.Future[HoldDecision]]] = {}
         self._next = 1
         self._news = asyncio.Event()

@@ -72,6 +72,7 @@ class Redactor:
         self._names = {name.lower() for name in names}
         self._keep = {name.lower() for name in keep}
         self._known = KnownValues()
+        self._followed: set[str] = set()  # known values that only come from a followed redactor
         # Weak references, so that a redactor does not keep its followers alive.
         self._followers: WeakSet[Redactor] = WeakSet()
         self._patterns = [LinearPattern(pattern) for pattern in patterns]
@@ -84,18 +85,47 @@ class Redactor:
         self._asks_more = not self._only_values
         self.learn(values)
 
+    @property
+    def values(self) -> set[str]:
+        """A copy of the known values."""
+        return set(self._known.values)
+
     def learn(self, values: Iterable[str]) -> None:
         """Add values to remove, also in the redactors that follow this one."""
-        if new := self._known.add(values):
-            self._asks_more = True
-            for follower in self._followers:
-                follower.learn(new)
+        values = set(values)
+        self._followed -= values
+        self._add(values)
+
+    def forget(self, values: Iterable[str]) -> None:
+        """Stop removing values, also in the redactors that follow this one and do not know them
+        from elsewhere.
+        """
+        gone = self._known.values.intersection(values)
+        if not gone:
+            return
+        self._followed -= gone
+        # Replaced as a whole, because another thread may be searching a text.
+        known = KnownValues()
+        known.add(self._known.values - gone)
+        self._known = known
+        for follower in self._followers:
+            follower.forget(gone & follower._followed)
 
     def follow(self, other: "Redactor") -> Self:
         """Copy the values of another redactor, including values that are added to it later."""
         other._followers.add(self)
-        self.learn(other._known.values)
+        self._copy(other._known.values)
         return self
+
+    def _copy(self, values: set[str]) -> None:
+        self._followed |= values - self._known.values
+        self._add(values)
+
+    def _add(self, values: Iterable[str]) -> None:
+        if new := self._known.add(values):
+            self._asks_more = True
+            for follower in self._followers:
+                follower._copy(new)
 
     def message(self, raw: bytes) -> bytes:
         """Return a message, or any JSON, without secrets; the same object if it has none.

@@ -8,6 +8,7 @@ from ..client.mcp_transport.inprocess import Attachable
 from ..client.server_entry import read_entry
 from ..errors import ConfigError
 from ..gateway import Relay
+from ..observe.log_filter import follow_secrets
 from ..recording.replay import TapeServer
 from ..recording.tape import TapeWriter
 from ..recording.tape.format import about_entry
@@ -57,7 +58,7 @@ class TapedServer:
         # A separate file is used, so that a failing test does not overwrite the old tape.
         self._tape = TapeWriter(
             place.with_name(place.name + _FRESH),
-            redactor=Redactor(values=secrets_of(entry)),
+            redactor=follow_secrets(Redactor(values=secrets_of(entry))),
             about=about_entry(entry),
         )
         self._tape.info.name = place.name

@@ -73,8 +73,8 @@ class TokenServer:
 
         async def tools(call: Call) -> None:
             if call.rpc == "tools/call":
-                # Some servers quote the request in their errors.
-                text = f"refused: Authorization: {call.headers['authorization']}"
+                # Some servers quote credentials in their texts, in words of their own.
+                text = f"hello {token}, not refresh-{MARK} or dynamic-{MARK}"
                 await call.result(
                     {"resultType": "complete", "content": [{"type": "text", "text": text}]}
                 )
@@ -175,6 +175,20 @@ async def test_no_credential_of_a_server_is_in_what_a_gateway_keeps(tmp_path: Pa
 async def call_all(url: str) -> dict[str, Any]:
     async with MCPClient.connect_http(url) as client:
         return {tool.name: await client.call(tool.name) for tool in await client.tools()}
+
+
+async def test_a_tape_contains_no_token_that_its_server_quotes(tmp_path: Path) -> None:
+    async with asyncio.timeout(LIMIT), scripted_provider() as provider:
+        await log_in(tmp_path, provider)
+        provider.scripts["mcp"] = TokenServer(lambda token: token == f"access-{MARK}")
+        command = [sys.executable, "-m", "fairlead", "record", "monday", provider.url]
+        environment = {"FAIRLEAD_HOME": str(tmp_path)}
+        async with MCPClient.connect_stdio(command, env=environment) as client:
+            result = await client.call("quote")
+    assert f"hello access-{MARK}" in str(result)  # the client gets the text unchanged
+    [tape] = [path for path in tmp_path.rglob("*.tape.jsonl") if "monday" in path.name]
+    assert "hello [REDACTED]" in tape.read_text()
+    assert_no_mark(tmp_path)
 
 
 async def test_a_command_runs_the_helper_again_and_shows_no_key(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from ...gateway import GatewaySettings
 from ...gateway.clients.admission import ClientAccess
 from ...gateway.gateway_file import GatewayFile
 from ...gateway.operations.observability import Observability
+from ...observe.log_filter import follow_secrets
 from ...observe.metrics import Metrics
 from ...policy.hold_desk import HoldDesk
 from ...policy.rules.gateway_actions import gateway_actions
@@ -157,7 +158,7 @@ def _observing(file: GatewayFile, token: str | None, *, recording: bool) -> Obse
     """
     admin = file.settings.admin_token
     secrets = file.secrets if token is None else [token, *file.secrets]
-    redactor = Redactor(values=secrets)
+    redactor = follow_secrets(Redactor(values=secrets))
     return Observability(
         journal=Journal(redactor=redactor) if file.journal else None,
         metrics=Metrics() if file.metrics else None,

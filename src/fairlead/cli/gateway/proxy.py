@@ -187,12 +187,13 @@ def _relay(
 
 
 def _watched(way: "ServerTarget", entry: "MCPServerEntry", **options: Any) -> "Relay":
+    from ...observe.log_filter import follow_secrets
     from ...recording.journal import Journal
     from ...recording.tape.known_secrets import secrets_of
     from ...redaction.redact_messages import Redactor
     from ..tap.watched_relay import WatchedRelay
 
-    journal = Journal(redactor=Redactor(values=secrets_of(entry)))
+    journal = Journal(redactor=follow_secrets(Redactor(values=secrets_of(entry))))
     return WatchedRelay(way, journal=journal, **options)
 
 
@@ -215,12 +216,13 @@ def require_program(entry: "MCPServerEntry") -> None:
 def _rules(path: str | None, entry: "MCPServerEntry") -> "list[RuleSet]":
     if path is None:
         return []
+    from ...observe.log_filter import follow_secrets
     from ...policy.rules.gateway_actions import gateway_actions
     from ...policy.rules.ruleset import RuleSet
     from ...recording.tape.known_secrets import secrets_of
     from ...redaction.redact_messages import Redactor
 
-    known = Redactor(values=secrets_of(entry))
+    known = follow_secrets(Redactor(values=secrets_of(entry)))
     return [RuleSet.of_file(path, actions=gateway_actions(), known=known)]
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from ...errors import ConfigError
 from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
+from ...observe.log_filter import follow_secrets
 from ...policy.conditions.facts import ServerOf
 from ...recording.tape import TapeInfo, TapeReader, TapeWriter
 from ...recording.tape.format import LINES
@@ -42,7 +43,7 @@ class TapeControl(InterceptorBase):
         `bounds` are the limits of `TapeWriter`.
         """
         self.folder = folder
-        self._redactor = Redactor(values=secrets)
+        self._redactor = follow_secrets(Redactor(values=secrets))
         self._about = dict(about or {})
         self._bounds: Any = bounds
         self._recorder: Recorder | None = None

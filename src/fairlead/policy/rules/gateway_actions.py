@@ -81,7 +81,7 @@ def _record(tape: str, *, folder: str = "", known: Redactor | None = None) -> In
         def close(self) -> None:
             self.tape.close()
 
-    redactor = Redactor() if known is None else Redactor().follow(known)
+    redactor = None if known is None else Redactor().follow(known)
     return Recording(TapeWriter(os.path.join(folder, tape), redactor=redactor))
 
 

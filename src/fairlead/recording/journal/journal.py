@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from msgspec import UNSET, Raw, UnsetType
 
 from ...limits import JOURNAL_READERS
+from ...observe.log_filter import follow_secrets
 from ...observe.timestamps import Timestamp
 from ...protocol.envelope import Direction
 from ...redaction.redact_messages import Redactor
@@ -64,7 +65,7 @@ class Journal:
         # Params up to this size need not be shortened by `_bound`.
         self._unbounded = min(longest, SHOWN)
         self._hangs_after = hangs_after
-        self._redactor = redactor or Redactor()
+        self._redactor = redactor or follow_secrets(Redactor())
         self.clock = clock
         # The ids of the entries are consecutive, so `get` can compute a position.
         self._kept: deque[PendingEntry] = deque(maxlen=max_entries)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from ...observe.log_filter import follow_secrets
 from ...observe.timestamps import Timestamp
 from ...protocol.envelope import Direction
 from ...redaction.redact_messages import Redactor
@@ -67,7 +68,7 @@ class TapeWriter:
         from ... import __version__
 
         self._base = base_of(path)
-        self._redactor = (redactor or Redactor()) if redact else None
+        self._redactor = (redactor or follow_secrets(Redactor())) if redact else None
         # If the redactor changes even an empty result, no result is considered clean.
         self._may_be_clean = self._redactor is None or self._redactor.message(_PLAIN) == _PLAIN
         self._max_bytes, self._max_parts = max_bytes, max(max_parts, 2)
