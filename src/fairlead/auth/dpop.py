@@ -9,7 +9,16 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["DPOP_ALGORITHMS", "DpopKey", "choose_proof_algorithm", "proof_target", "token_hash"]
+from ..wire.json import read_json
+
+__all__ = [
+    "DPOP_ALGORITHMS",
+    "DpopKey",
+    "choose_proof_algorithm",
+    "nonce_of",
+    "proof_target",
+    "token_hash",
+]
 
 # Asymmetric algorithms whose keys are cheap to verify.
 DPOP_ALGORITHMS = ("ES256", "ES384", "EdDSA", "RS256", "PS256")
@@ -66,6 +75,12 @@ def choose_proof_algorithm(*supported: Collection[str] | None) -> str | None:
     """
     lists = [names for names in supported if names]
     return next((name for name in _CURVES if all(name in names for names in lists)), None)
+
+
+def nonce_of(proof: str) -> object:
+    """Return the nonce of a proof that this program created, or None if it has none."""
+    claims = base64.urlsafe_b64decode(proof.split(".")[1] + "==")
+    return read_json(claims, dict[str, Any], {}).get("nonce")
 
 
 def token_hash(token: str) -> str:

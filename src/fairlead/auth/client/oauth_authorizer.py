@@ -18,7 +18,7 @@ from ...errors import AuthorizationError, LoginRequired
 from ...observe.log_filter import register_secrets
 from ...transport.http.client.request_authorizer import AuthorizerBase
 from ..challenge import Challenge, parse_challenges, pick_challenge
-from ..dpop import DpopKey
+from ..dpop import DpopKey, nonce_of
 from ..guarded_fetch import GuardedFetcher
 from ..metadata import server_resource
 from ..scopes import ScopeHistory
@@ -124,11 +124,11 @@ class OAuthAuthorizer(AuthorizerBase):
         self, status: int, headers: Mapping[str, str], sent: Mapping[str, str]
     ) -> bool:
         challenge = pick_challenge(parse_challenges(headers.get("www-authenticate")))
-        nonce = headers.get("dpop-nonce")
-        if nonce is not None and nonce != self._nonce:
-            self._nonce = nonce
-            if challenge is not None and challenge.error == "use_dpop_nonce" and "DPoP" in sent:
-                return True
+        self.responded(headers)
+        proof = sent.get("DPoP")
+        if proof is not None and challenge is not None and challenge.error == "use_dpop_nonce":
+            # The token is not the problem. A proof with the demanded nonce is not repeated.
+            return self._nonce is not None and nonce_of(proof) != self._nonce
         if status == 403 and (challenge is None or challenge.error != "insufficient_scope"):
             return False
         while True:
@@ -142,6 +142,9 @@ class OAuthAuthorizer(AuthorizerBase):
         if status == 403:
             return await self._begin(lambda attempt: self._step_up(attempt, challenge))
         return await self._begin(lambda attempt: self._replaced(attempt, login, challenge))
+
+    def responded(self, headers: Mapping[str, str]) -> None:
+        self._nonce = headers.get("dpop-nonce") or self._nonce
 
     def covers(self, url: str) -> bool:
         return self._login is None or self._login.covers(_http_url(url))

@@ -11,8 +11,8 @@ __all__ = ["AuthorizerBase", "RequestAuthorizer"]
 class RequestAuthorizer(Protocol):
     """Source of credentials for HTTP requests. Several requests may use it at the same time.
 
-    Derive a class from `AuthorizerBase`, which has defaults for `logins`, `covers` and
-    `access_token`.
+    Derive a class from `AuthorizerBase`, which has defaults for `logins`, `responded`,
+    `covers` and `access_token`.
     """
 
     @property
@@ -44,6 +44,9 @@ class RequestAuthorizer(Protocol):
         """
         ...
 
+    def responded(self, headers: Mapping[str, str]) -> None:
+        """Read the headers of a response to a request with a DPoP proof, whatever its status."""
+
     def covers(self, url: str) -> bool:
         """Return True if a redirect to a URL of the same origin may receive the credentials."""
         ...
@@ -65,6 +68,9 @@ class AuthorizerBase:
     @property
     def logins(self) -> LoginWaits:
         return self._logins
+
+    def responded(self, headers: Mapping[str, str]) -> None:
+        """Do nothing: these credentials do not depend on responses."""
 
     def covers(self, url: str) -> bool:
         """Return True: the credentials are for all URLs of the server's origin."""

@@ -141,6 +141,9 @@ class HttpClient:
                     given = await authorizer.prepare(method, url)
             sent = merge_headers(headers, given) if given else headers
             reply = await pool.ask(method, url, sent, body)
+            # Any response may contain the nonce of the next proof (RFC 9449, section 8.2).
+            if given and "DPoP" in given and authorizer is not None:
+                authorizer.responded(reply.headers)
             if reply.status not in REDIRECTS or not self._redirects:
                 if given is None and authorizer is not None and reply.status == 401:
                     raise self._refused_elsewhere(reply)
