@@ -24,15 +24,14 @@ test-slow: $(STAMP)  ## the others: peers, chaos, and what takes long
 test-all: $(STAMP)  ## all tests, with more examples than `make test` tries
 	@$(PYTEST) $(ARGS)
 
-# The interpreters from 3.11 to 3.14 that this machine has. A shim of pyenv may exist without its
-# interpreter, so each one has to run.
-VERSIONS := $(foreach v,3.11 3.12 3.13 3.14,$(shell python$(v) -c 'print("$(v)")' 2>/dev/null))
-
-test-versions: $(VERSIONS:%=test-on-%)  ## `make test` on every supported interpreter of this machine
+# In PATH and in the folders of pyenv and uv; each version is tested, even if another one fails.
+test-versions:  ## `make test` on every supported interpreter of this machine
+	@versions=$$($(PYTHON) scripts/interpreters.py) || exit 1; \
+	$(MAKE) --no-print-directory -k $$(printf 'test-on-%s ' $$versions)
 
 test-on-%:
 	@echo "Python $*:"
-	@test -x .cache/python$*/bin/python || python$* -m venv .cache/python$*
+	@test -x .cache/python$*/bin/python || "$$($(PYTHON) scripts/interpreters.py $*)" -m venv .cache/python$*
 	@.cache/python$*/bin/python -m pip install -q --disable-pip-version-check -e '.[dev]'
 	@.cache/python$*/bin/python -m pytest -n 4 --dist worksteal -m "not slow" $(ARGS)
 
