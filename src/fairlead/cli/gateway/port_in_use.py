@@ -2,10 +2,12 @@
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import urlsplit
 
+from ...redaction.redact_text import redact
 from ...wire.quote_text import shortened
 from ..framework.command_errors import CommandError
 from ..framework.output import pluralize, safe
@@ -13,6 +15,8 @@ from ..framework.output import pluralize, safe
 __all__ = ["port_in_use_error"]
 
 _PROBE = 2.0  # seconds to wait for a response from the process on the port
+_LONGEST = 64_000  # bytes of a command line that are read
+_SHOWN = 80  # characters of a command line that are shown
 _LISTENING = "0A"  # "listening" state in the kernel's socket table
 
 
@@ -61,12 +65,21 @@ def _holder(port: int) -> str | None:
         try:
             held = {os.readlink(f"{folder}/{name}") for name in os.listdir(folder)}
             if held & wanted:
-                with open(f"/proc/{process}/cmdline", "rb") as file:
-                    words = file.read(2000).replace(b"\0", b" ").decode("utf-8", "replace")
-                return safe(f"process {process} ({shortened(words.strip(), 80)})")
+                return f"process {process} ({_command_of(process)})"
         except OSError:
             continue  # the process belongs to another user, or has just ended
     return None
+
+
+def _command_of(process: str) -> str:
+    """Return a process's command line, shortened and without secrets."""
+    with open(f"/proc/{process}/cmdline", "rb") as file:
+        line = file.read(_LONGEST)
+    if len(line) == _LONGEST:
+        line = line.rpartition(b"\0")[0]  # the start of a secret would not be recognised
+    words = line.decode("utf-8", "replace").rstrip("\0").split("\0")
+    # Quoted, so that a secret with spaces is masked as a whole.
+    return safe(shortened(redact(shlex.join(words)), _SHOWN))
 
 
 def _sockets(port: int) -> Iterator[str]:
