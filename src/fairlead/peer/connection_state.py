@@ -68,7 +68,9 @@ class InFlight:
             if not working and not self.taken:
                 return
             if self.taken:
-                self.awaited = self._loop.create_future()
+                # Several tasks may wait: a drain, and the end of the connection.
+                if self.awaited is None or self.awaited.done():
+                    self.awaited = self._loop.create_future()
                 await asyncio.wait({*working, self.awaited}, timeout=left)
             else:
                 await asyncio.wait(working, timeout=left)

@@ -143,6 +143,10 @@ class Peer(ReplyPathBase):
         assert self.state.end is not None
         return self.state.end
 
+    async def finish_requests(self, seconds: float) -> None:
+        """Wait up to `seconds` until the running requests of the peer are answered."""
+        await self._finish_work(seconds)
+
     async def close(self, reason: str = "", *, public: str = "") -> None:
         """Close the connection in bounded time; pending requests fail with `reason`.
 

@@ -263,14 +263,17 @@ class HttpApp:
         finally:
             await self.close()
 
-    async def end_streams(self) -> None:
-        """End the streams of clients that only listen; running requests continue."""
+    async def end_streams(self, drain: float = 0.0) -> None:
+        """End the streams of clients that only listen, and the sessions and sockets of clients.
+
+        Requests that run in these may take `drain` seconds; other running requests continue.
+        """
         for server in (self.server, *self._others.values()):
             await server.end_streams()
-        await self.sockets.close()
-        for edge in self.edges.values():
-            await edge.close()
-        await self._legacy.close()
+        edges = self.edges.values()
+        await asyncio.gather(
+            self.sockets.close(drain), self._legacy.close(drain), *(e.close(drain) for e in edges)
+        )
 
     async def close(self) -> None:
         """Close all connections and the server."""

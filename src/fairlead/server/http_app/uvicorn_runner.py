@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import socket
 import ssl
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["bind", "is_exposed", "serve_http", "url_of"]
 
 GRACE = 3.0  # seconds that running requests may take during shutdown
+LAST_WRITES = 0.5  # seconds to write the responses of requests that are cancelled at the end
 KEEP_ALIVE = 5.0  # seconds after which an idle connection is closed
 
 log = logging.getLogger("fairlead.server")
@@ -129,8 +129,8 @@ async def serve_http(
     started: Callable[[], None] | None = None,
     drain: float | None = None,
 ) -> None:
-    """Serve until cancelled. Streams are ended first, then running requests may take `drain`
-    seconds (default: `GRACE`).
+    """Serve until cancelled. Streams are ended first, then running requests, also those in sessions
+    and on WebSockets, may take `drain` seconds (default: `GRACE`).
     """
     drain = GRACE if drain is None else drain
     try:
@@ -154,7 +154,6 @@ async def serve_http(
         server_header=False,
         date_header=False,
         timeout_keep_alive=round(KEEP_ALIVE),
-        timeout_graceful_shutdown=math.ceil(drain),
         ws_max_size=app.settings.max_body,
         ws_per_message_deflate=False,
     )
@@ -168,18 +167,35 @@ async def serve_http(
         await asyncio.shield(serving)
     except asyncio.CancelledError:
         if not serving.done():
+            loop = asyncio.get_running_loop()
+            end = loop.time() + drain
             runner.should_exit = True
+            _stop_accepting(runner)
             try:
                 # Otherwise uvicorn would wait for the streams or cut them off.
-                await app.end_streams()
+                await app.end_streams(drain)
             finally:
+                left = max(end - loop.time(), LAST_WRITES)
+                runner.config.timeout_graceful_shutdown = left
                 runner.told_to_end.set()
-            await asyncio.wait((serving,), timeout=drain + 1)
+            await asyncio.wait((serving,), timeout=left + 1)
             serving.cancel()
         raise
     finally:
         _hang_up(runner)
         listening.close()  # Last, because until then asyncio still watches the file descriptor.
+
+
+def _stop_accepting(runner: Any) -> None:
+    """Close the listening sockets and the idle HTTP connections, as uvicorn's shutdown does.
+
+    uvicorn would also close the WebSockets at once, on which requests may be running.
+    """
+    for server in getattr(runner, "servers", ()):
+        server.close()
+    for connection in tuple(runner.server_state.connections):
+        if not isinstance(connection, runner.config.ws_protocol_class):
+            connection.shutdown()
 
 
 def _hang_up(runner: Any) -> None:

@@ -63,11 +63,13 @@ class WebSocketEndpoint:
             await socket.tell({"type": "websocket.accept", "subprotocol": chosen})
             await self._converse(socket, _context(scope, headers), who)
 
-    async def close(self) -> None:
-        """Close all connections with 1001 and cancel their requests."""
+    async def close(self, drain: float = 0.0) -> None:
+        """Close all connections with 1001 and cancel requests that take longer than `drain`
+        seconds.
+        """
         if self._open:
             await asyncio.gather(
-                *(c.end(1001, "the server is shutting down") for c in list(self._open))
+                *(c.end(1001, "the server is shutting down", drain) for c in list(self._open))
             )
 
     async def _converse(
@@ -191,12 +193,14 @@ class _ServedChannel(WebSocketChannel):
             self._calls = self._accept(self._line)
         return self._line
 
-    async def end(self, code: int, reason: str) -> None:
-        """Close the channel and the peers that serve it."""
+    async def end(self, code: int, reason: str, drain: float = 0.0) -> None:
+        """Close the channel and its peers; running requests may take `drain` seconds."""
+        peers = [peer for peer in (self._calls, self.served) if peer is not None]
+        if drain:
+            await asyncio.gather(*(peer.finish_requests(drain) for peer in peers))
         self.farewell = code, reason
-        for peer in (self._calls, self.served):
-            if peer is not None:
-                await peer.close()
+        for peer in peers:
+            await peer.close()
 
 
 def _is_aside(members: RawMembers) -> bool:

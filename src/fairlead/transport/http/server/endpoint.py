@@ -228,9 +228,9 @@ class HttpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.serve(AsgiCall(scope, receive, send, self.settings.body_timeout))
 
-    async def close(self) -> None:
-        """Terminate all sessions and their streams."""
-        await self.sessions.close()
+    async def close(self, drain: float = 0.0) -> None:
+        """Terminate all sessions and their streams; running requests may take `drain` seconds."""
+        await self.sessions.close(drain)
 
     @property
     def ending(self) -> bool:

@@ -3,6 +3,7 @@
 The stream is the session: its first event names the URL for POSTs, and the session ends with it.
 """
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Callable
@@ -93,10 +94,9 @@ class LegacySse:
         )
         self._decoder = Decoder()
 
-    async def close(self) -> None:
-        """Terminate all sessions."""
-        for session in list(self._sessions.values()):
-            await self._end(session)
+    async def close(self, drain: float = 0.0) -> None:
+        """Terminate all sessions; running requests may take `drain` seconds."""
+        await asyncio.gather(*(self._end(one, drain) for one in list(self._sessions.values())))
 
     async def listen(self, call: AsgiCall, principal: Principal) -> None:
         """Open a session and write its event stream until the client disconnects."""
@@ -161,7 +161,9 @@ class LegacySse:
         await session.take_all(items, principal)
         await call.answer(202, b"Accepted", b"text/plain")
 
-    async def _end(self, session: SseSession) -> None:
+    async def _end(self, session: SseSession, drain: float = 0.0) -> None:
+        if drain and session.served is not None:
+            await session.served.finish_requests(drain)
         self._shares.discard(session)
         if self._sessions.pop(session.id, None) is not None and session.served is not None:
             await session.served.close()

@@ -29,6 +29,9 @@ class ServedPeer(Protocol):
     def use_principal(self, principal: Principal) -> None:
         """Set the principal of the following messages; it has the scopes of their token."""
 
+    async def finish_requests(self, seconds: float) -> None:
+        """Wait up to `seconds` until the running requests are answered."""
+
     async def close(self) -> None: ...
 
 
@@ -195,9 +198,14 @@ class HttpSession(StreamedChannel):
         return self.standalone if name == "g" else self._resumable.get(name)
 
     @property
+    def has_requests(self) -> bool:
+        """True if a request is in progress."""
+        return bool(self._posts or self._direct)
+
+    @property
     def busy(self) -> bool:
         """True if a request is in progress or the client is listening."""
-        return bool(self._posts or self._direct) or self.standalone.carrier is not None
+        return self.has_requests or self.standalone.carrier is not None
 
     def _stream_of(self, request_id: RequestId) -> EventStream | None:
         if request_id in self._direct:

@@ -118,8 +118,12 @@ class SessionManager:
             await session.served.close()
             session.served = None  # breaks the reference cycle
 
-    async def close(self) -> None:
-        """Terminate all sessions; stored ones can be restored by the next process."""
+    async def close(self, drain: float = 0.0) -> None:
+        """Terminate all sessions; stored ones can be restored by the next process.
+
+        Sessions with running requests are terminated when these are answered, after `drain` seconds
+        at the latest.
+        """
         self.closing = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -128,10 +132,21 @@ class SessionManager:
             await self.restorer.close()
         # Update the times of last use, so that active sessions do not expire during a restart.
         await self._touch()
+        running = []
         for session in list(self._sessions.values()):
-            await self.end(session, for_good=session.over)
+            if drain and session.has_requests:
+                running.append(self._end_after_requests(session, drain))
+            else:
+                await self.end(session, for_good=session.over)
+        await asyncio.gather(*running)
         if self._ending:
             await asyncio.wait(self._ending)
+
+    async def _end_after_requests(self, session: HttpSession, seconds: float) -> None:
+        if session.served is not None:
+            await session.served.finish_requests(seconds)
+        if session.id in self._sessions:  # the client may have terminated it meanwhile
+            await self.end(session, for_good=session.over)
 
     def _end_soon(self, session: HttpSession, *, for_good: bool = True) -> None:
         self._remove(session)
