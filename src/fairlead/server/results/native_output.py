@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from ...protocol.schema.validation import Checker, InvalidArguments
+from ..schema.foreign_types import RESPELLED
 from ..schema.msgspec_types import has_foreign_notes, to_msgspec_type
 from ..schema.object_fields import object_fields
-from ..schema.pydantic_format import RESPELLED, in_pydantic_format
 from ..schema.type_aliases import alias_of, alias_value
 from .encode_result import json_of
 
@@ -73,6 +73,9 @@ class NativeOutput:
         body = json_of(value)
         made = self._checked(value, body)
         if self._respelled:
+            # Loaded on first use: few tools return bytes or durations.
+            from ..schema.pydantic_format import in_pydantic_format
+
             return json_of(in_pydantic_format(made))
         return body if made is value else json_of(made)
 

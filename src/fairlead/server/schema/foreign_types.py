@@ -1,5 +1,6 @@
 """Types that msgspec does not support: paths and pydantic types, without importing either."""
 
+import datetime
 import re
 import sys
 from collections import deque
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 
 __all__ = [
+    "RESPELLED",
     "adapter_of",
     "as_model",
     "converter",
@@ -19,6 +21,9 @@ __all__ = [
     "require_type",
     "to_plain",
 ]
+
+# Types that msgspec encodes in another format than pydantic; see `pydantic_format`.
+RESPELLED = (bytes, bytearray, datetime.timedelta)
 
 
 def converter(kind: Any) -> Callable[[Any, bool], Any]:

@@ -16,10 +16,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 import msgspec
 
 from .annotations import KEYWORDS, read_notes
-from .foreign_types import adapter_of, as_model, is_path
+from .foreign_types import RESPELLED, adapter_of, as_model, is_path
 from .msgspec_types import ARRAYS, OBJECTS
 from .object_fields import Field, object_fields, with_default
-from .pydantic_format import RESPELLED, in_pydantic_format
 from .schema_refs import referenced_name, references, rename_references
 from .type_aliases import alias_of, alias_value, substituted, variable_type
 
@@ -284,6 +283,9 @@ def _tag(kind: Any) -> list[Field]:
 
 def _with_default(schema: dict[str, Any], default: Any) -> dict[str, Any]:
     if isinstance(default, RESPELLED):
+        # Loaded on first use, as in `NativeOutput`.
+        from .pydantic_format import in_pydantic_format
+
         default = in_pydantic_format(default)
     return with_default(schema, default)
 

@@ -7,11 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from .foreign_types import to_plain
+from .foreign_types import RESPELLED, to_plain
 
-__all__ = ["RESPELLED", "in_pydantic_format"]
-
-RESPELLED = (bytes, bytearray, datetime.timedelta)
+__all__ = ["in_pydantic_format"]
 
 
 def in_pydantic_format(value: Any) -> Any:
