@@ -63,7 +63,8 @@ async def test_an_issuer_that_the_settings_do_not_name_gets_no_credentials(grant
         with pytest.raises(AuthorizationError) as caught:
             await request(own, authorizer)
         text = str(caught.value)
-        assert own.issuer in text and foreign.issuer in text
+        assert own.issuer in text
+        assert foreign.issuer in text
         assert "`issuer`" in text
         assert not received(foreign)
         assert own.steps["token"] == 0
