@@ -95,14 +95,16 @@ CAPABLE = {
 async def test_initialize_returns_the_capabilities_of_the_gateway() -> None:
     place = Place()
     client: Any = SimpleNamespace(introduction=None)
-    asked = exchange("initialize", {"clientInfo": {"name": "c"}}, stateless=False)
+    said = {"protocolVersion": "2099-01-01", "clientInfo": {"name": "c"}}
+    asked = exchange("initialize", said, stateless=False)
     answer = await place.results.initialize(asked, client)
     assert json.loads(bytes(answer or b"")) == {
         "protocolVersion": "2025-11-25",
         "capabilities": CAPABLE,
         "serverInfo": {"name": "x", "version": "1"},
     }
-    assert json.loads(bytes(client.introduction)) == {"clientInfo": {"name": "c"}}
+    # Servers receive the revision that the gateway has chosen.
+    assert json.loads(bytes(client.introduction)) == {**said, "protocolVersion": "2025-11-25"}
     assert (place.began, place.readied) == ([CAPABLE], 1)
     client.introduction = None
     await place.results.initialize(exchange("initialize", stateless=False), client)

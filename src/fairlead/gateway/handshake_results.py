@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+import msgspec
 from msgspec import Raw, Struct
 
 from ..interceptor import Answer, Exchange
@@ -45,8 +46,10 @@ class HandshakeResults(Struct, eq=False):
         """Answer `initialize`, and keep its params for the handshakes with servers."""
         params = exchange.message.params
         if client is not None and isinstance(params, Raw):
-            # A copy, because `params` refers to the buffer of a message and the client outlives it.
-            client.introduction = params.copy()
+            # The client uses the gateway's revision, whichever revision it proposed.
+            members = msgspec.json.decode(params, type=dict[str, Raw])
+            agreed = {"protocolVersion": exchange.caller.revision.value}
+            client.introduction = Raw(to_json({**members, **agreed}))
         self.changes.introduced(exchange, CAPABILITIES)
         result: dict[str, Any] = {
             "protocolVersion": exchange.caller.revision.value,

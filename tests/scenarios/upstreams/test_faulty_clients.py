@@ -1,7 +1,9 @@
 """Limits on processes for clients that invent capabilities, reconnect or disappear."""
 
 import asyncio
+import contextlib
 import itertools
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,63 @@ async def test_clients_with_invented_capabilities_start_no_process(
                 await session.request("tools/list")
         await log.quiet()
         assert len(log.started()) == 1
+
+
+@both_endpoints
+async def test_clients_with_invented_revisions_share_a_process(
+    tmp_path: Path, endpoint: str
+) -> None:
+    log = ServerLog(tmp_path)
+    entry = log.entry("notes", settles_on=HANDSHAKE)
+    able = {"elicitation": {}}
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": entry}) as served,
+        AsyncExitStack() as stack,
+    ):
+        pids = set()
+        for n in range(ROUNDS):
+            session = raw_session(served.url, "notes", able, endpoint=endpoint, version=f"x{n}")
+            pids.add(await (await stack.enter_async_context(session)).pid())
+        assert len(pids) == 1
+        assert len(log.started()) == 2
+
+
+@both_endpoints
+async def test_a_client_with_an_invented_revision_does_not_block_other_clients(
+    tmp_path: Path, endpoint: str
+) -> None:
+    """The server accepts every revision, so the connection of this client cannot be used."""
+    log = ServerLog(tmp_path)
+    able = {"elicitation": {}}
+    async with asyncio.timeout(LIMIT), gateway_for({"notes": log.entry("notes")}) as served:
+        for n in range(ROUNDS):
+            with contextlib.suppress(FairleadError):
+                async with raw_session(
+                    served.url, "notes", able, endpoint=endpoint, version=f"x{n}"
+                ) as session:
+                    await session.pid()
+            if n % 8 == 0:
+                async with connect(served.url, "notes", "elicitation", endpoint=endpoint) as client:
+                    assert "yes" in await client.call("ask")
+        assert len(log.started()) <= 4
+
+
+async def test_a_process_that_exits_for_one_kind_of_client_does_not_block_other_kinds(
+    tmp_path: Path,
+) -> None:
+    log = ServerLog(tmp_path)
+    entry = log.entry("notes", requires="elicitation")
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": entry}, ready=False) as served,
+    ):
+        for _ in range(3):
+            with pytest.raises(FairleadError, match="'notes' exited with code 3"):
+                async with raw_session(served.url, "notes", {"sampling": {}}, endpoint="single"):
+                    pass
+            async with connect(served.url, "notes", "elicitation", endpoint="single") as client:
+                await client.pid()
 
 
 async def test_max_connections_limits_the_processes_for_different_capabilities(

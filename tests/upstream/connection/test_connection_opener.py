@@ -21,6 +21,7 @@ from fairlead.protocol.caller import ANONYMOUS, Principal, principal_from
 from fairlead.transport.channel import Channel
 from fairlead.transport.memory import memory_pair
 from fairlead.upstream.connection import connection_opener
+from fairlead.upstream.connection.connection_key import ConnectionKey
 from fairlead.upstream.connection.connection_opener import ConnectionOpener, introduction_of
 from fairlead.upstream.connection.upstream_connection import UpstreamConnection
 from fairlead.upstream.server_target import ServerTarget, target_for
@@ -29,6 +30,7 @@ from tests.support.raw_relay import HANDSHAKE, LIMIT, STATELESS, Scene, Server, 
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
 
+KEY = ConnectionKey(False)
 INTRODUCTION = introduction_of(b"{}", exchange().caller)
 
 
@@ -50,8 +52,11 @@ class Opened:
             lambda *of: self.lost.append(of),
         )
 
-    async def find_out(self, principal: Principal = ANONYMOUS) -> UpstreamConnection:
-        return await self.opener.find_out(INTRODUCTION, principal, others=False)
+    async def find_out(
+        self, principal: Principal = ANONYMOUS, capabilities: bytes = b"{}"
+    ) -> UpstreamConnection:
+        key = ConnectionKey(False, "1", capabilities, principal)
+        return await self.opener.find_out(INTRODUCTION, key, others=False)
 
 
 class AbsentServer(Opened):
@@ -67,11 +72,11 @@ class AbsentServer(Opened):
         self.tried.append(self._clock.now)
         raise self.error
 
-    async def ask(self, principal: Principal = ANONYMOUS) -> bool:
+    async def ask(self, principal: Principal = ANONYMOUS, capabilities: bytes = b"{}") -> bool:
         """Request a connection; return True if an attempt was made."""
         before = len(self.tried)
         with pytest.raises(ConnectFailed, match="no such program"):
-            await self.find_out(principal)
+            await self.find_out(principal, capabilities)
         return len(self.tried) > before
 
 
@@ -84,6 +89,26 @@ async def test_attempts_to_reach_an_absent_server_have_growing_delays_up_to_30_s
         virtual_time.now += 0.1
     gaps = [later - earlier for earlier, later in pairwise(server.tried)]
     assert gaps == pytest.approx([0.5, 1, 2, 4, 8, 16, 30, 30, 30], abs=0.11)
+
+
+async def test_failures_for_some_capabilities_do_not_delay_other_clients(
+    virtual_time: VirtualTime,
+) -> None:
+    server = AbsentServer(virtual_time)
+    assert await server.ask()
+    assert await server.ask(capabilities=b"1")
+    assert [await server.ask(), await server.ask(capabilities=b"1")] == [False, False]
+
+
+async def test_a_principal_cannot_make_an_attempt_with_each_set_of_capabilities(
+    virtual_time: VirtualTime,
+) -> None:
+    server, ada = AbsentServer(virtual_time), principal_from("ada")
+    made = [await server.ask(ada, b"%d" % number) for number in range(20)]
+    assert made == [True] * 8 + [False] * 12
+    assert await server.ask(principal_from("bob"))
+    virtual_time.now += 0.5
+    assert await server.ask(ada, b"20")
 
 
 async def test_failures_of_at_most_1024_principals_are_stored(virtual_time: VirtualTime) -> None:
@@ -199,7 +224,7 @@ async def test_a_server_that_does_not_respond_times_out(virtual_time: VirtualTim
     target = ServerTarget(name="red", open=open_silent, is_process=False)
     server, began = Opened(target, connect_timeout=7.0, era="handshake"), virtual_time.now
     with pytest.raises(ConnectFailed, match=r"red did not answer within 7 s") as refused:
-        await server.opener.open(INTRODUCTION, ANONYMOUS, stateless=False, others=False)
+        await server.opener.open(INTRODUCTION, KEY, stateless=False, others=False)
     assert refused.value.public == "did not answer within 7 s"
     assert virtual_time.now == began + 7.0
     assert server.opener.error is refused.value
@@ -244,7 +269,7 @@ async def test_a_connection_is_opened_in_the_preferred_era() -> None:
 
 async def test_a_handshake_connection_leaves_support_for_the_stateless_era_unknown() -> None:
     server = Opened()
-    connection = await server.opener.open(INTRODUCTION, ANONYMOUS, stateless=False, others=False)
+    connection = await server.opener.open(INTRODUCTION, KEY, stateless=False, others=False)
     assert (connection.stateless, connection.introduction) == (False, None)
     assert (server.opener.speaks_stateless, server.opener.speaks_handshake) == (None, True)
     await connection.close()
@@ -254,7 +279,7 @@ async def test_a_session_is_opened_with_the_original_initialize_params_of_its_cl
     async with scene(offers={"instructions": "x"}) as place:
         opener = place.relay.pool.opener
         said = Raw(b'{"protocolVersion":"2025-11-25", "capabilities":{} ,"vendor":1e400}')
-        connection = await opener.open_for_session(said, ANONYMOUS, others=False)
+        connection = await opener.open_for_session(said, KEY, others=False)
         server = await place.server()
         (request,) = server.seen
         assert request["params"]["vendor"] == float("inf")

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ...protocol.caller import ANONYMOUS, Caller, Principal, can_be_asked, principal_name
 from ...protocol.identity.client_capabilities import PASSED_EXTENSIONS, for_handshake_server
-from ...protocol.revisions import NEWEST_HANDSHAKE
+from ...protocol.revisions import NEWEST_HANDSHAKE, find_revision
 from .upstream_connection import UpstreamConnection
 
 __all__ = [
@@ -32,7 +32,7 @@ class ConnectionKey(Struct, frozen=True, cache_hash=True):
     """
 
     stateless: bool
-    revision: str = ""  # the revision that the client proposed in `initialize`
+    revision: str = ""  # the revision that the client proposed in `initialize`; "" if unknown
     capabilities: bytes = b"{}"  # the declared capabilities in their normal form
     principal: Principal = ANONYMOUS
     # True for a client with a session that the server can send requests to
@@ -73,8 +73,8 @@ def _version(introduction: bytes) -> str:
         found = msgspec.json.decode(introduction, type=_Introduction).protocol_version
     except (msgspec.DecodeError, RecursionError):
         return ""
-    # A longer text is not a revision, and clients could fill the memory with long keys.
-    return found if len(found) <= 32 else ""
+    # Clients may propose any text, so all unknown revisions have one key.
+    return "" if find_revision(found) is None else found
 
 
 class _Introduction(Struct, rename="camel"):

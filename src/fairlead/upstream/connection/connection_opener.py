@@ -28,6 +28,7 @@ from ...protocol.conversation.era_probe import (
     judge_refused_initialize,
     lacks_handshake,
 )
+from ...protocol.identity.client_capabilities import for_handshake_server
 from ...protocol.outgoing_params import Identity
 from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import NEWEST
@@ -35,13 +36,15 @@ from ...transport.backoff import Backoff
 from ...wire import Success
 from ..server_target import ServerTarget
 from ..starts.start_limiter import StartLimiter
+from .connection_key import ConnectionKey
 from .upstream_connection import UpstreamConnection
 from .upstream_param_headers import ServerParamHeaders
 
 __all__ = ["ConnectionOpener", "introduction_of"]
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds between a failed attempt and the next one
-MOST_BACKOFFS = 1024  # maximum number of principals whose failed attempts are remembered
+MOST_BACKOFFS = 1024  # maximum number of connection keys whose failed attempts are remembered
+MOST_FAILING = 8  # connection keys of one principal for which attempts may fail at the same time
 PROBE_TIMEOUT = 5.0  # seconds for `server/discover`, after the server has answered `initialize`
 
 log = logging.getLogger("fairlead.gateway")
@@ -50,10 +53,9 @@ _FOR_THIS_CLIENT = RefusedInitialize.FOR_THIS_CLIENT
 
 
 class _FailedAttempts:
-    """The failed attempts of one principal to open a connection.
+    """The failed attempts to open a connection for one connection key.
 
-    Failures are counted per principal, because some servers exit when they receive certain
-    capabilities, and a client chooses the capabilities that it declares.
+    Failures are counted per key, because some servers exit when they receive certain capabilities.
     """
 
     def __init__(self) -> None:
@@ -98,7 +100,7 @@ class ConnectionOpener:
         self.closed = False
         self._starts = starts
         self._on_close = on_close
-        self._backoffs: dict[Principal, _FailedAttempts] = {}
+        self._backoffs: dict[ConnectionKey, _FailedAttempts] = {}
 
     @property
     def settings(self) -> UpstreamSettings:
@@ -114,7 +116,7 @@ class ConnectionOpener:
     # Kinds of connections
 
     async def open_for_session(
-        self, introduction: Raw, principal: Principal, *, others: bool
+        self, introduction: Raw, key: ConnectionKey, *, others: bool
     ) -> UpstreamConnection:
         """Open a connection with the `initialize` of a client, byte for byte.
 
@@ -144,10 +146,10 @@ class ConnectionOpener:
             connection.peer.conversation.set_agreement(agreement)
             self.speaks_handshake = True
 
-        return await self._open(converse, principal)
+        return await self._open(converse, key)
 
     async def open_after_refusal(
-        self, caller: Caller, capabilities: bytes, refusal: RpcError | HttpError
+        self, caller: Caller, key: ConnectionKey, refusal: RpcError | HttpError
     ) -> UpstreamConnection:
         """Open a stateless connection to a server that refused `initialize`.
 
@@ -155,30 +157,30 @@ class ConnectionOpener:
             RpcError, HttpError: The server has a handshake or cannot be reached; `refusal` is
             raised again.
         """
-        said = introduction_of(capabilities, caller)
+        said = introduction_of(for_handshake_server(caller.capabilities), caller)
         identity = Identity(said["clientInfo"], said["capabilities"])
 
         async def converse(connection: UpstreamConnection) -> None:
             await self._probe_refused(connection, said, refusal)
 
         try:
-            return await self._open(converse, caller.principal, identity)
+            return await self._open(converse, key, identity)
         except FairleadError as exc:
             log.debug("%s: the stateless probe failed as well: %s", self.target.name, exc)
             raise refusal from None
 
     async def find_out(
-        self, introduction: dict[str, Any], principal: Principal, *, others: bool
+        self, introduction: dict[str, Any], key: ConnectionKey, *, others: bool
     ) -> UpstreamConnection:
         """Open a connection in the era that the server prefers."""
         try:
-            return await self.open(introduction, principal, stateless=None, others=others)
+            return await self.open(introduction, key, stateless=None, others=others)
         except ChannelClosed as exc:
             if exc.exit_code is None or not exc.delivered or self.settings.era == "stateless":
                 raise
         # Some servers exit on an unknown first message, so start another with `initialize`.
-        self._backoffs[principal].try_at_once()
-        connection = await self.open(introduction, principal, stateless=False, others=others)
+        self._backoffs[key].try_at_once()
+        connection = await self.open(introduction, key, stateless=False, others=others)
         self.speaks_stateless = False
         return connection
 
@@ -226,20 +228,19 @@ class ConnectionOpener:
     async def _open(
         self,
         converse: Callable[[UpstreamConnection], Awaitable[None]],
-        principal: Principal,
+        key: ConnectionKey,
         identity: Identity | None = None,
     ) -> UpstreamConnection:
         self.check_open()
         self.wanted = True
-        backoff = self._backoffs.get(principal)
-        if backoff is not None and backoff.error is not None and backoff.waiting:
-            last = backoff.error
+        last = self._recent_failure(key)
+        if last is not None:
             code = last.exit_code if isinstance(last, ChannelClosed | ConnectFailed) else None
             raise ConnectFailed(
                 # The stderr of the server was reported with the failed attempt.
                 f"{self.target.name} cannot be reached: {owner_reason(last)}",
                 exit_code=code,
-                public=public_reason(backoff.error),
+                public=public_reason(last),
             )
         connection: UpstreamConnection | None = None
         try:
@@ -247,21 +248,34 @@ class ConnectionOpener:
             slot = self._starts.starting() if self.target.is_process else contextlib.nullcontext()
             async with slot, asyncio.timeout(self.settings.connect_timeout or None):
                 channel = await self.target.open()
-                connection = self._new_connection(channel, principal, identity)
+                connection = self._new_connection(channel, key.principal, identity)
                 await converse(connection)
                 self.check_open()  # `close` may have run during the opening
         except BaseException as exc:
             if connection is not None:
                 await connection.close()
             error = self._described(exc, connection)
-            self._count(error, principal)
+            self._count(error, key)
             if error is exc:
                 raise  # the original error has a cause, which `public_reason` may need
             raise error from None
         self.error = None
         self._starts.shortage.clear()
-        self._backoffs.pop(principal, None)
+        self._backoffs.pop(key, None)
         return connection
+
+    def _recent_failure(self, key: ConnectionKey) -> BaseException | None:
+        """Return the error of the last attempt if no other attempt may be made yet."""
+        own = self._backoffs.get(key)
+        if own is not None and own.waiting:
+            return own.error
+        # A client chooses its capabilities, so it must not start a process with each choice.
+        failing = [
+            one.error
+            for other, one in self._backoffs.items()
+            if other.principal == key.principal and one.waiting
+        ]
+        return failing[-1] if len(failing) >= MOST_FAILING else None
 
     def _new_connection(
         self, channel: Any, principal: Principal, identity: Identity | None
@@ -292,20 +306,20 @@ class ConnectionOpener:
             error.public = f"{public_reason(error)} during start-up"
         return error
 
-    def _count(self, error: BaseException, principal: Principal) -> None:
+    def _count(self, error: BaseException, key: ConnectionKey) -> None:
         if isinstance(error, LocalResourceError):
             self._starts.shortage.report(error)
         # A refusal is a response, so it does not count as a failed attempt.
         elif not isinstance(error, asyncio.CancelledError | RpcError | HttpError):
             self.error = error
-            if principal not in self._backoffs and len(self._backoffs) >= MOST_BACKOFFS:
+            if key not in self._backoffs and len(self._backoffs) >= MOST_BACKOFFS:
                 del self._backoffs[next(iter(self._backoffs))]
-            self._backoffs.setdefault(principal, _FailedAttempts()).failed(error)
+            self._backoffs.setdefault(key, _FailedAttempts()).failed(error)
 
     async def open(
         self,
         introduction: dict[str, Any],
-        principal: Principal,
+        key: ConnectionKey,
         *,
         stateless: bool | None,
         others: bool,
@@ -332,7 +346,7 @@ class ConnectionOpener:
             if not connection.agreement.revision.stateless:
                 self.speaks_handshake = True
 
-        return await self._open(converse, principal, identity)
+        return await self._open(converse, key, identity)
 
     def _may_stay(self, refusal: RpcError, others: bool) -> bool:
         """Return True if a process that refused `initialize` is probed instead of terminated.

@@ -19,7 +19,6 @@ from ...protocol.caller import ANONYMOUS, UNNAMED, Caller, can_be_asked, has_roo
 from ...protocol.conversation.era_probe import RefusedInitialize, judge_refused_initialize
 from ...protocol.identity.client_capabilities import for_handshake_server
 from ...protocol.public_reason import public_reason
-from ...protocol.revisions import find_revision
 from ..server_target import ServerTarget
 from ..starts.start_limiter import StartLimiter
 from .connection_key import STATELESS, ConnectionKey, key_of_caller, key_of_session
@@ -98,7 +97,7 @@ class UpstreamPool(OpenConnections):
                 connection = await self._once(
                     STATELESS,
                     caller,
-                    lambda: opener.find_out(introduction, caller.principal, others=self._others),
+                    lambda: opener.find_out(introduction, key, others=self._others),
                     key,
                 )
             if connection.stateless or connection in self._connections.get(key, ()):
@@ -107,18 +106,18 @@ class UpstreamPool(OpenConnections):
         connection = self._shared(self._key_of_caller(caller))
         if connection is None:
             try:
-                connection = await self._once(key, caller, self._greet(caller), key)
+                connection = await self._once(key, caller, self._greet(caller, key), key)
             except (RpcError, HttpError) as exc:
                 if not opener.doubts_era(exc, others=self._others):
                     raise
                 return await self._for_caller(caller)
         return connection
 
-    def _greet(self, caller: Caller) -> Callable[[], Awaitable[UpstreamConnection]]:
+    def _greet(
+        self, caller: Caller, key: ConnectionKey
+    ) -> Callable[[], Awaitable[UpstreamConnection]]:
         introduction = introduction_of(for_handshake_server(caller.capabilities), caller)
-        return lambda: self.opener.open(
-            introduction, caller.principal, stateless=False, others=self._others
-        )
+        return lambda: self.opener.open(introduction, key, stateless=False, others=self._others)
 
     async def for_asking(self, caller: Caller) -> tuple[UpstreamConnection, Turn | None]:
         """Return a connection for a call during which the server may send requests to the client.
@@ -154,7 +153,7 @@ class UpstreamPool(OpenConnections):
                     continue
             try:
                 number = len(alive)
-                await self._once((key, number), caller, self._greet(caller), key)
+                await self._once((key, number), caller, self._greet(caller, key), key)
             except FairleadError:
                 if not alive:
                     raise
@@ -187,7 +186,7 @@ class UpstreamPool(OpenConnections):
         free = next((one for one in alive if one.turns.free), None)
         if free is None:
             free = await self._once(
-                (key, len(alive)), caller, self._introduce(introduction, caller), key
+                (key, len(alive)), caller, self._introduce(introduction, key), key
             )
         return self._join(free, session)
 
@@ -234,24 +233,23 @@ class UpstreamPool(OpenConnections):
             return min(alive, key=lambda one: (not one.turns.free, len(one.sessions)))
         # Therefore a session with roots does not share a connection that another is opening.
         place = (key, object()) if has_roots(caller.capabilities) else key
-        return await self._once(place, caller, self._introduce(introduction, caller), key)
+        return await self._once(place, caller, self._introduce(introduction, key), key)
 
     def _introduce(
-        self, introduction: Raw, caller: Caller
+        self, introduction: Raw, key: ConnectionKey
     ) -> Callable[[], Awaitable[UpstreamConnection]]:
-        return lambda: self.opener.open_for_session(
-            introduction, caller.principal, others=self._others
-        )
+        return lambda: self.opener.open_for_session(introduction, key, others=self._others)
 
     async def _of_its_own(
         self, introduction: Raw, caller: Caller, number: int
     ) -> UpstreamConnection:
-        key = structs.replace(self._key_of_session(caller, introduction), session=number)
+        shared_key = self._key_of_session(caller, introduction)
+        key = structs.replace(shared_key, session=number)
         self._check_suspended(key)
         # Only processes are counted: sessions over HTTP are cheap, and the endpoint counts them.
         room = self._reserve(caller.principal)
         with room if self.target.is_process else contextlib.nullcontext():
-            connection = await self._introduce(introduction, caller)()
+            connection = await self._introduce(introduction, shared_key)()
         if connection.stateless:
             return self._filed(connection, STATELESS)
         connection.opened_for = caller
@@ -289,9 +287,10 @@ class UpstreamPool(OpenConnections):
                 self.opener.speaks_handshake = False
                 self._learn(no_handshake=True)
             return connection
-        capabilities = for_handshake_server(caller.capabilities)
         with self._reserve(caller.principal):
-            connection = await self.opener.open_after_refusal(caller, capabilities, refusal)
+            connection = await self.opener.open_after_refusal(
+                caller, self._key_of_caller(caller), refusal
+            )
         return self._filed(connection, STATELESS)
 
     def _belongs_to(
@@ -444,8 +443,7 @@ class UpstreamPool(OpenConnections):
             return self._filed(connection, STATELESS)
         if connection.agreement is not None and key.revision:
             agreed = connection.agreement.revision.value
-            if find_revision(key.revision) is not None:  # clients may propose any text
-                self._agreed[key.revision] = agreed
+            self._agreed[key.revision] = agreed
             key = structs.replace(key, revision=agreed)
         return self._filed(connection, key)
 
