@@ -1,6 +1,5 @@
 """Registration of this program at authorization servers (RFC 7591), once for each server."""
 
-import asyncio
 import time
 
 import msgspec
@@ -10,6 +9,7 @@ from .client.oauth_settings import OAuthSettings
 from .guarded_fetch import GuardedFetcher
 from .metadata import AuthorizationServer
 from .storage.credential_store import CredentialStore
+from .storage.store_threads import in_store_thread
 from .token_response import ClientRegistration, read_registration
 
 __all__ = ["RegisteredClients"]
@@ -47,7 +47,7 @@ class RegisteredClients:
         if document is not None and self._server.client_id_metadata_document_supported:
             return ClientRegistration(document, origin="document", auth_method="none")
         issuer = self._server.issuer
-        stored = await asyncio.to_thread(self._store.load_registration, issuer, self._redirect)
+        stored = await in_store_thread(self._store.load_registration, issuer, self._redirect)
         return stored if stored is not None and stored.is_usable(time.time()) else None
 
     async def drop(self, client_id: str | None = None) -> None:
@@ -55,10 +55,10 @@ class RegisteredClients:
         issuer = self._server.issuer
         # Another process may have registered again.
         if client_id is not None:
-            held = await asyncio.to_thread(self._store.load_registration, issuer, self._redirect)
+            held = await in_store_thread(self._store.load_registration, issuer, self._redirect)
             if held is None or held.client_id != client_id:
                 return
-        await asyncio.to_thread(self._store.save_registration, issuer, self._redirect, None)
+        await in_store_thread(self._store.save_registration, issuer, self._redirect, None)
 
     async def register(self, redirect_uri: str) -> ClientRegistration:
         """Register this program dynamically (RFC 7591), once per issuer.
@@ -77,7 +77,7 @@ class RegisteredClients:
         found = await self._fetcher.post_json(place, self._metadata(redirect_uri))
         client = read_registration(found.document, issuer, found.status)
         client = msgspec.structs.replace(client, redirect_uri=redirect_uri)
-        await asyncio.to_thread(self._store.save_registration, issuer, self._redirect, client)
+        await in_store_thread(self._store.save_registration, issuer, self._redirect, client)
         return client
 
     def _metadata(self, redirect_uri: str) -> dict[str, object]:

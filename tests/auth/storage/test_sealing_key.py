@@ -89,6 +89,86 @@ def test_without_a_keyring_the_key_is_in_a_file(
     assert (tmp_path / "sealing.key").exists()
 
 
+class DisabledKeyring(Keyring):
+    """A keyring like that of `keyring --disable`, which stores nothing."""
+
+    def set_password(self, service: str, account: str, value: str) -> None:
+        pass
+
+
+class ReadOnlyKeyring(Keyring):
+    def set_password(self, service: str, account: str, value: str) -> None:
+        raise PermissionError("read-only")
+
+
+class SilentKeyring(Keyring):
+    """A keyring that waits for its user."""
+
+    def get_password(self, service: str, account: str) -> str | None:
+        threading.Event().wait()
+        raise AssertionError("the event is never set")
+
+
+@pytest.mark.parametrize("kind", [DisabledKeyring, ReadOnlyKeyring])
+def test_a_keyring_that_stores_nothing_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Keyring]
+) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", kind())
+    key = SealingKey(tmp_path).value()
+    assert (tmp_path / "sealing.key").read_bytes() == key
+    assert SealingKey(tmp_path).value() == key
+
+
+@pytest.mark.parametrize(
+    ("keyring", "why"),
+    [
+        (Keyring(RuntimeError("locked")), "RuntimeError"),
+        (SilentKeyring(), "no answer within 0 seconds"),
+        (DisabledKeyring(), "LookupError"),
+    ],
+)
+def test_a_warning_says_that_a_file_is_used_instead_of_a_keyring(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    keyring: Keyring,
+    why: str,
+) -> None:
+    monkeypatch.setattr("fairlead.auth.storage.sealing_key.KEYRING_TIMEOUT", 0.2)
+    monkeypatch.setitem(sys.modules, "keyring", keyring)
+    SealingKey(tmp_path).value()
+    place = tmp_path / "sealing.key"
+    what = f"the system's keyring cannot be used ({why}); {place} holds the key of stored logins"
+    assert caplog.messages == [what]
+    SealingKey(tmp_path).value()
+    assert caplog.messages == [what]  # only once
+
+
+def test_a_keyring_that_does_not_answer_is_an_error_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.auth.storage.sealing_key.KEYRING_TIMEOUT", 0.2)
+    monkeypatch.setitem(sys.modules, "keyring", SilentKeyring())
+    (tmp_path / "login-x.sealed").write_bytes(b"")
+    with pytest.raises(AuthorizationError) as caught:
+        SealingKey(tmp_path).value()
+    assert str(caught.value) == (
+        "the credential store cannot be used: the system's keyring returns no key (no answer "
+        f"within 0 seconds): unlock it, or delete {tmp_path} and log in again"
+    )
+
+
+@pytest.mark.parametrize("text", ["c2hvcnQ=", "not base64 \xff", "A" * 1000])
+def test_a_damaged_key_in_a_keyring_is_an_error_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    keyring = Keyring()
+    keyring.passwords["fairlead", "credential-store"] = text
+    monkeypatch.setitem(sys.modules, "keyring", keyring)
+    with pytest.raises(AuthorizationError, match="is damaged: restore it, or delete it and"):
+        SealingKey(tmp_path).value()
+
+
 def test_a_locked_keyring_does_not_replace_the_key_of_stored_logins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

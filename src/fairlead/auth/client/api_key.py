@@ -1,6 +1,5 @@
 """API keys that the user entered once, stored like logins."""
 
-import asyncio
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -9,6 +8,7 @@ from ...observe.log_filter import register_secrets
 from ...transport.http.client.request_authorizer import AuthorizerBase
 from ..metadata import is_within, server_resource
 from ..storage.credential_store import CredentialStore, StoredLogin
+from ..storage.store_threads import in_store_thread
 from ..token_response import ClientRegistration, TokenSet
 
 __all__ = ["ApiKeyAuthorizer"]
@@ -59,7 +59,7 @@ class ApiKeyAuthorizer(AuthorizerBase):
 
     async def access_token(self) -> str:
         if self._key is None:
-            found = await asyncio.to_thread(self._store.load, self._owner, self._server)
+            found = await in_store_thread(self._store.load, self._owner, self._server)
             # As for logins, a matching name is not enough: the key is sent to its own server only.
             if found is None or found.kind != "apikey" or not found.covers(self._url):
                 raise self._required("requires an API key")
@@ -82,14 +82,14 @@ class ApiKeyAuthorizer(AuthorizerBase):
             tokens=TokenSet(key, "Bearer"),
             kind="apikey",
         )
-        await asyncio.to_thread(self._store.save, login)
+        await in_store_thread(self._store.save, login)
         self._key = key
         return login
 
     async def log_out(self) -> bool:
         """Delete the stored key; return False if there was none."""
         self._key = None
-        return await asyncio.to_thread(self._store.delete, self._owner, self._server)
+        return await in_store_thread(self._store.delete, self._owner, self._server)
 
     def _required(self, what: str) -> LoginRequired:
         host = urlsplit(self._url).netloc.rpartition("@")[2]

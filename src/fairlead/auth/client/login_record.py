@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from ...errors import AuthorizationError
 from ..storage.credential_store import CredentialStore, StoredLogin
+from ..storage.store_threads import in_store_thread
 from .login_flow import LoginTarget
 
 __all__ = ["LoginBusy", "LoginRecord"]
@@ -34,7 +35,7 @@ class LoginRecord:
 
         Any file can name a `credentialId`, so a matching name is not enough to get the token.
         """
-        found = await asyncio.to_thread(self._store.load, self._target.owner, self._target.server)
+        found = await in_store_thread(self._store.load, self._target.owner, self._target.server)
         if found is None or found.kind != "oauth":
             return None
         return found if found.covers(self._target.url) else None
@@ -51,7 +52,7 @@ class LoginRecord:
         return found if renewed or (found.ended and not known.ended) else None
 
     async def save(self, login: StoredLogin) -> None:
-        await asyncio.to_thread(self._store.save, login)
+        await in_store_thread(self._store.save, login)
 
     async def remove(self) -> tuple[StoredLogin | None, bool]:
         """Delete the login; return it, and whether there was a record to delete.
@@ -68,7 +69,7 @@ class LoginRecord:
     async def _remove(self) -> tuple[StoredLogin | None, bool]:
         login = await self.load()
         target = self._target
-        return login, await asyncio.to_thread(self._store.delete, target.owner, target.server)
+        return login, await in_store_thread(self._store.delete, target.owner, target.server)
 
     @contextlib.asynccontextmanager
     async def exclusive(
@@ -79,9 +80,9 @@ class LoginRecord:
         Raises:
             LoginBusy: The lock is not free in time.
         """
-        lock = await asyncio.to_thread(self._store.lock, self._target.owner, self._target.server)
+        lock = await in_store_thread(self._store.lock, self._target.owner, self._target.server)
         deadline, pause = time.monotonic() + seconds, FIRST_POLL
-        while not await asyncio.to_thread(lock.try_acquire):
+        while not await in_store_thread(lock.try_acquire):
             if (newer := await self.load_newer(known)) is not None:
                 yield newer
                 return

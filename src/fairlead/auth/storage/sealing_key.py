@@ -6,8 +6,10 @@ import fcntl
 import logging
 import os
 import secrets
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ __all__ = ["SealingKey"]
 log = logging.getLogger("fairlead.auth")
 
 KEY_BYTES = 32  # AES-256
-LOCK_TIMEOUT = 30.0  # seconds for another process to create the key; its user may have to unlock it
+KEYRING_TIMEOUT = 60.0  # seconds for a keyring to answer; its user may have to unlock it
+LOCK_TIMEOUT = 70.0  # seconds for another process to create the key in the keyring
 LOCK_POLL = 0.05  # seconds between two attempts to lock
 _SERVICE = "fairlead"
 _ACCOUNT = "credential-store"
@@ -52,7 +55,7 @@ class SealingKey:
 
     def _check_new(self) -> None:
         """Refuse to create a key while logins are stored that only the old key can open."""
-        if any(self._path.parent.glob("*.sealed")) and not self._path.exists():
+        if self._has_logins and not self._path.exists():
             raise _unusable(
                 f"the key of the stored logins is neither in {self._path} nor in the keyring of "
                 f"the system: restore it, or delete {self._path.parent} and log in again"
@@ -101,30 +104,51 @@ class SealingKey:
         except ImportError:
             return None
         try:
-            text = keyring.get_password(_SERVICE, _ACCOUNT)
+            text = _in_time(keyring.get_password, _SERVICE, _ACCOUNT)
             if text is None:
                 with self._creating():
-                    text = keyring.get_password(_SERVICE, _ACCOUNT) or self._create_in(keyring)
-            key = base64.b64decode(text)
-            if len(key) != KEY_BYTES:
-                raise ValueError("the key has another length")
+                    found = _in_time(keyring.get_password, _SERVICE, _ACCOUNT)
+                    text = found or self._create_in(keyring)
         except AuthorizationError:
             raise
         # Backends raise errors of their own: locked, missing, or not permitted.
         except Exception as exc:
+            why = str(exc) if isinstance(exc, _Unanswered) else type(exc).__name__
             # Logins that were sealed with the key in the keyring must not be replaced.
-            if any(self._path.parent.glob("*.sealed")):
-                why = f"the system's keyring returns no key ({type(exc).__name__}): unlock it"
-                raise _unusable(why) from exc
-            log.debug("no usable keyring (%s); %s holds the key", type(exc).__name__, self._path)
+            if self._has_logins:
+                raise _unusable(
+                    f"the system's keyring returns no key ({why}): unlock it, or delete "
+                    f"{self._path.parent} and log in again"
+                ) from exc
+            # A machine without any keyring is usual, for example a server.
+            level = logging.INFO if type(exc).__name__ == "NoKeyringError" else logging.WARNING
+            what = "the system's keyring cannot be used (%s); %s holds the key of stored logins"
+            log.log(level, what, why, self._path)
             return None
-        return key
+        return self._decoded(text)
+
+    @property
+    def _has_logins(self) -> bool:
+        return any(self._path.parent.glob("*.sealed"))
+
+    def _decoded(self, text: str) -> bytes:
+        with contextlib.suppress(ValueError):
+            key = base64.b64decode(text)
+            if len(key) == KEY_BYTES:
+                return key
+        raise _unusable(
+            f"the key {_ACCOUNT!r} of {_SERVICE!r} in the system's keyring is damaged: restore it, "
+            f"or delete it and {self._path.parent} and log in again"
+        )
 
     def _create_in(self, keyring: Any) -> str:
         self._check_new()
         text = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
-        keyring.set_password(_SERVICE, _ACCOUNT, text)
-        return keyring.get_password(_SERVICE, _ACCOUNT) or text
+        _in_time(keyring.set_password, _SERVICE, _ACCOUNT, text)
+        # A disabled keyring accepts a key without storing it.
+        if _in_time(keyring.get_password, _SERVICE, _ACCOUNT) != text:
+            raise LookupError("the keyring does not store keys")
+        return text
 
     @contextlib.contextmanager
     def _creating(self) -> Iterator[None]:
@@ -140,6 +164,31 @@ class SealingKey:
             yield
         finally:
             os.close(descriptor)  # releases the lock
+
+
+class _Unanswered(Exception):
+    """Raised if a keyring does not answer, for example because it waits for its user."""
+
+
+def _in_time(call: Callable[..., Any], *arguments: str) -> Any:
+    """Call a keyring in a thread of its own, which does not keep the program from ending.
+
+    Raises:
+        _Unanswered: The keyring does not answer.
+    """
+    outcome: Future[Any] = Future()
+
+    def answer() -> None:
+        try:
+            outcome.set_result(call(*arguments))
+        except BaseException as exc:  # raised again by `result`
+            outcome.set_exception(exc)
+
+    threading.Thread(target=answer, daemon=True, name="fairlead-keyring").start()
+    try:
+        return outcome.result(KEYRING_TIMEOUT)
+    except TimeoutError as exc:
+        raise _Unanswered(f"no answer within {KEYRING_TIMEOUT:.0f} seconds") from exc
 
 
 def _lock(descriptor: int) -> None:

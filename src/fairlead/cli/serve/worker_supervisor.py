@@ -25,7 +25,7 @@ from ...protocol.sealed_state import KEYS_VARIABLE
 from ...transport.background_tasks import BackgroundTasks
 from ...transport.http.server.http_settings import HttpSettings
 from ..framework.command_errors import FAILED, USAGE, CommandError, print_message
-from ..framework.listen_address import ClientNeeds, ListenAddress
+from ..framework.listen_address import ListenAddress
 from .file_watcher import CodeFiles
 from .worker import BEGIN, READY, VARIABLE, worker_variable
 
@@ -91,7 +91,7 @@ class _Process:
     ) -> None:
         self.process = process
         self.name = ""  # name of the server; known once its code is loaded
-        self.access = ClientNeeds()
+        self.has_token = False
         self.began = time.monotonic()
         self._reader = reader
         self._writer = writer
@@ -100,8 +100,7 @@ class _Process:
         """Wait until the code is loaded; return False if the worker exited (it printed why)."""
         line = await self._hear()
         if line:
-            self.name, access = json.loads(line)
-            self.access = ClientNeeds(*access)
+            self.name, self.has_token = json.loads(line)
         return bool(line)
 
     async def begin(self) -> bool:
@@ -270,7 +269,8 @@ class _Supervisor:
             print_message("reload", f"serving the new version of {process.name}", "32")
             return
         self._announced = True
-        self._endpoint.announce(process.name, self._listening, HttpSettings(), process.access)
+        has_token = process.has_token
+        self._endpoint.announce(process.name, self._listening, HttpSettings(), has_token=has_token)
         if self._code is not None:
             folders = ", ".join(map(_shown, self._code.folders))
             print_message("reload", f"watching the Python files in {folders}", "36")

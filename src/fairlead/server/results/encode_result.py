@@ -168,10 +168,7 @@ def _prompt_message(value: Any, prompt: str) -> Any:
     if isinstance(value, Mapping):
         members = dict(value)
     else:  # such as a message that a client received
-        members = {
-            "role": getattr(value, "role", None),
-            "content": getattr(value, "content", None),
-        }
+        members = {name: getattr(value, name, None) for name in ("role", "content")}
     content = _message_block(members.get("content"))
     if members.get("role") in _ROLES and content is not None:
         return {**members, "content": content}

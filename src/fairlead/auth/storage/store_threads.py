@@ -1,0 +1,29 @@
+"""Threads for calls to credential stores, which may wait for a disk or for the system's keyring.
+
+The default threads of an event loop also look up host names, so waiting calls there would delay the
+connections to all other servers.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import ParamSpec, TypeVar
+
+__all__ = ["in_store_thread"]
+
+THREADS = 4
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_store_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a method of a credential store in a thread and return its result."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_threads(), lambda: call(*args, **kwargs))
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="fairlead-logins")
