@@ -19,6 +19,7 @@ FOREIGN = {
     "server/features/text_arguments.py": {"description", "title"},  # annotations
     "server/schema/foreign_types.py": {"BaseModel"},  # pydantic
     "server/schema/output_schema_builder.py": {"_fields"},  # named tuples
+    "server/results/encode_result.py": {"content", "role"},  # messages of other libraries
     "server/results/output_schema.py": {"*"},  # attributes of user classes
     "server/schema/annotations.py": {"*", "metadata", "pattern"},  # annotations
     "server/execution/handler_errors.py": {"*"},  # an attribute that marks logged exceptions

@@ -5,7 +5,7 @@ from itertools import islice, permutations
 
 import pytest
 
-from fairlead.suggestions import close_matches, did_you_mean, unknown_name
+from fairlead.suggestions import close_matches, did_you_mean, missing_attribute, unknown_name
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,32 @@ def test_an_unknown_name_is_compared_with_thousands_of_names_in_bounded_time() -
     started = time.process_time()
     assert close_matches(wanted.replace("search", "serch"), known) == [wanted]
     assert time.process_time() - started < 0.5
+
+
+class Box:
+    size = 1
+
+    def __getattr__(self, name: str) -> object:
+        raise missing_attribute(self, name, {"length": "use `box.size`"})
+
+    @property
+    def broken(self) -> object:
+        return [].nothing  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("length", "'Box' object has no attribute 'length': use `box.size`"),
+        ("sise", "'Box' object has no attribute 'sise': did you mean 'size'?"),
+        ("unlike", "'Box' object has no attribute 'unlike'"),
+        ("__sise__", "'Box' object has no attribute '__sise__'"),
+        ("broken", "'list' object has no attribute 'nothing'"),
+    ],
+)
+def test_the_error_for_a_missing_attribute_names_its_replacement(name: str, message: str) -> None:
+    box = Box()
+    with pytest.raises(AttributeError) as missing:
+        getattr(box, name)
+    assert str(missing.value) == message
+    assert not hasattr(box, name)

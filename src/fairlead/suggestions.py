@@ -1,6 +1,6 @@
 """Messages about unknown names, with the most similar known names."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import nlargest
 from itertools import islice
 
@@ -9,6 +9,7 @@ __all__ = [
     "close_matches",
     "did_you_mean",
     "hint_for_unknown",
+    "missing_attribute",
     "unknown_name",
 ]
 
@@ -60,6 +61,28 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     expected = f"expected one of {', '.join(names)}" if names else ""
     rest = question or expected
     return f"unknown {kind} {name!r}: {rest}" if rest else f"unknown {kind} {name!r}"
+
+
+def missing_attribute(owner: object, name: str, hints: Mapping[str, str]) -> AttributeError:
+    """Return the error for an unknown attribute, with the hint for this name or the closest name.
+
+    For use in `__getattr__`. If a property of this name failed, the result is its own error.
+    """
+    kind = type(owner)
+    text = f"{kind.__name__!r} object has no attribute {name!r}"
+    # Special and private names are looked up by `copy`, `pickle` and `inspect`.
+    if name.startswith("_"):
+        return AttributeError(text)
+    if name in dir(kind):
+        try:
+            object.__getattribute__(owner, name)
+        except AttributeError as exc:
+            return exc
+    if hint := hints.get(name):
+        return AttributeError(f"{text}: {hint}")
+    known = [one for one in dir(owner) if not one.startswith("_")]
+    question = did_you_mean(close_matches(name, known))
+    return AttributeError(f"{text}: {question}" if question else text)
 
 
 def check_keywords(given: Iterable[str], known: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fairlead.cli.framework import other_users as module
-from fairlead.cli.framework.listen_address import ListenAddress
+from fairlead.cli.framework.listen_address import ClientNeeds, ListenAddress
 from fairlead.cli.framework.other_users import other_users
 from fairlead.cli.gateway.connect_hints import connect_hints
 from fairlead.config.paths import HostPaths
@@ -99,7 +99,7 @@ def endpoint(**options: Any) -> ListenAddress:
 def announced_by(one: ListenAddress) -> str:
     err = io.StringIO()
     with redirect_stderr(err), socket.create_server(("127.0.0.1", 0)) as listening:
-        one.announce("server", listening, HttpSettings(), has_token=one.token is not None)
+        one.announce("server", listening, HttpSettings(), ClientNeeds(one.token is not None))
     return err.getvalue()
 
 

@@ -5,22 +5,8 @@ from typing import Any
 import pytest
 
 from fairlead.protocol.revisions import Revision
+from tests.support.interop.json_schemas import without_titles
 from tests.support.interop.server_processes import our_client
-
-KEYS_ARE_NAMES = ("properties", "$defs")
-
-
-def untitled(schema: Any, names: bool = False) -> Any:
-    """Return a schema without titles; `names` is True if the keys of the object are names."""
-    if isinstance(schema, list):
-        return [untitled(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: untitled(value, key in KEYS_ARE_NAMES)
-        for key, value in schema.items()
-        if names or key != "title"
-    }
 
 
 async def outputs(kind: str, version: str) -> dict[str, tuple[Any, Any, bool]]:
@@ -30,7 +16,7 @@ async def outputs(kind: str, version: str) -> dict[str, tuple[Any, Any, bool]]:
         for tool in await client.list_tools():
             result = await client.call_tool(tool["name"])
             found[tool["name"]] = (
-                untitled(tool.get("outputSchema")),
+                without_titles(tool.get("outputSchema")),
                 result.get("structuredContent"),
                 result.get("isError", False),
             )

@@ -13,6 +13,7 @@ import pytest
 
 from fairlead import MCPServer, MCPServerConfig
 from fairlead.errors import ConfigError
+from fairlead.server import ServerAuth
 from fairlead.server import run_program as program
 from fairlead.server.http_app import uvicorn_runner as run_http
 
@@ -191,6 +192,7 @@ class Runnable:
         self.config = MCPServerConfig(
             name="n", transport=transport, host="::1", port=7, auth_token="t"
         )
+        self.auth: ServerAuth | None = None
         self.runs: list[Any] = []
 
     async def run_stdio(self) -> None:
@@ -217,7 +219,11 @@ def test_a_server_runs_on_the_transport_of_its_configuration(
     assert capsys.readouterr().err == (said if terminal else "")
     program.run_server(http)
     assert http.runs == [("::1", 7, {"auth_token": "t"})]
-    assert capsys.readouterr().err == "serving: n at http://here/mcp\nstop: Ctrl-C or SIGTERM\n"
+    assert capsys.readouterr().err == (
+        "serving: n at http://here/mcp\n"
+        "connect: fairlead tools http://here/mcp --token TOKEN\n"
+        "stop: Ctrl-C or SIGTERM\n"
+    )
     with pytest.raises(ConfigError, match="^invalid transport 'pigeon': expected 'stdio' or"):
         program.run_server(other)
     assert other.runs == []
@@ -229,3 +235,42 @@ def test_server_run_starts_the_program_runner(monkeypatch: pytest.MonkeyPatch) -
     server = MCPServer("s")
     server.run()
     assert run == [server]
+
+
+ISSUER = "https://login.example"
+
+
+@pytest.mark.parametrize(
+    ("auth", "lines"),
+    [
+        (None, []),
+        (
+            ServerAuth(issuer=ISSUER),
+            ["log in: fairlead login http://here/mcp", "connect: fairlead tools http://here/mcp"],
+        ),
+        (
+            ServerAuth(issuer=ISSUER, public_url="https://h.example/a&b/"),
+            [
+                "log in: fairlead login 'https://h.example/a&b/mcp'",
+                "connect: fairlead tools 'https://h.example/a&b/mcp'",
+            ],
+        ),
+        (
+            ServerAuth(tokens={"secret": "ci"}),
+            ["connect: fairlead tools http://here/mcp --token TOKEN"],
+        ),
+    ],
+    ids=["open", "local", "public", "tokens"],
+)
+def test_a_server_says_how_its_clients_log_in_and_connect(
+    process: Process,
+    auth: ServerAuth | None,
+    lines: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server = Runnable("http")
+    server.config.auth_token, server.auth = None, auth
+    program.run_server(server)
+    first, *shown, last = capsys.readouterr().err.splitlines()
+    assert (first, last) == ("serving: n at http://here/mcp", "stop: Ctrl-C or SIGTERM")
+    assert shown == lines

@@ -74,6 +74,16 @@ class MCPClient(CallbackMixin):
         self._server_key = server_key
         self._adopt(transport)
 
+    # Hidden from type checkers, which would otherwise accept any misspelled name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Loaded on first use: only errors need them.
+            from ..suggestions import missing_attribute
+            from .client_migration_hints import CLIENT_HINTS
+
+            raise missing_attribute(self, name, CLIENT_HINTS)
+
     # Connecting. Use each return value with `async with`, or await it and close the client later.
 
     @classmethod

@@ -3,15 +3,20 @@
 import asyncio
 import gc
 import os
+import shlex
 import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 from ..errors import ConfigError
 from ..transport.event_loop import new_loop
 from .server_config import MCPServerConfig
+
+if TYPE_CHECKING:
+    from ..auth.server.server_auth import ServerAuth
 
 __all__ = ["RunnableServer", "freeze_memory", "run_program", "run_server"]
 
@@ -22,6 +27,7 @@ class RunnableServer(Protocol):
     """Server that can run as a program."""
 
     config: MCPServerConfig
+    auth: "ServerAuth | None"
 
     async def run_stdio(self) -> None: ...
 
@@ -38,7 +44,8 @@ def run_server(server: RunnableServer) -> None:
 
     def print_url(url: str) -> None:
         # The same lines as those of `fairlead serve`.
-        sys.stderr.write(f"serving: {config.name} at {url}\nstop: Ctrl-C or SIGTERM\n")
+        lines = [f"serving: {config.name} at {url}", *_access_lines(server, url)]
+        sys.stderr.write("".join(f"{line}\n" for line in (*lines, "stop: Ctrl-C or SIGTERM")))
         sys.stderr.flush()
 
     if config.transport == "http":
@@ -55,6 +62,18 @@ def run_server(server: RunnableServer) -> None:
         say = f"serving: {config.name} on stdin and stdout. Stop with Ctrl-C or Ctrl-D.\n"
         sys.stderr.write(say)
     run_program(server.run_stdio)
+
+
+def _access_lines(server: RunnableServer, url: str) -> list[str]:
+    """Return the commands with which a client logs in and connects, if it needs credentials."""
+    auth, has_token = server.auth, server.config.auth_token is not None
+    if auth is None and not has_token:
+        return []
+    place = url if auth is None else auth.client_url(url, urlsplit(url).path)
+    shown = shlex.quote(place)
+    if auth is not None and auth.has_login:
+        return [f"log in: fairlead login {shown}", f"connect: fairlead tools {shown}"]
+    return [f"connect: fairlead tools {shown} --token TOKEN"]
 
 
 def run_program(

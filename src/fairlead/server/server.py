@@ -115,6 +115,16 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         for listing in (self._tools, self.prompts, self.resources.fixed, self.resources.templates):
             listing.suggests = not interceptors
 
+    # Hidden from type checkers, which would otherwise accept any misspelled name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Loaded on first use: only errors need them.
+            from ..suggestions import missing_attribute
+            from .server_migration_hints import SERVER_HINTS
+
+            raise missing_attribute(self, name, SERVER_HINTS)
+
     def _intercept(self, interceptors: tuple[Interceptor, ...]) -> None:
         """Pass every request and notification through the interceptors."""
         # Most servers have no interceptors, so the module is loaded on demand.

@@ -22,7 +22,7 @@ import mcp_types
 import typing_extensions
 from mcp.server import MCPServer as OfficialServer
 from mcp.server.mcpserver import Image as OfficialImage
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, computed_field
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, RootModel, computed_field
 
 import fairlead
 from fairlead.protocol.types.content import TextContent
@@ -163,6 +163,10 @@ class Square(BaseModel):
         return self.width**2
 
 
+class Numbers(RootModel[list[int]]):
+    pass
+
+
 class Annotated_:
     """A class with annotations that is not a dataclass."""
 
@@ -284,6 +288,7 @@ ROWS: dict[str, Any] = {
     "recursive_model": (Tree, Tree(value=1, branches=[Tree(value=2)])),
     "generic_model": (Page[int], Page[int](items=[1], total=1)),
     "computed_field": (Square, Square(width=2)),
+    "models_of_lists": (list[Numbers], [Numbers([1])]),
     "named_tuple": (Coordinates, Coordinates(1)),
     "named_tuples": (list[Coordinates], [Coordinates(1, "b")]),
     "annotated_class": (Annotated_, Annotated_("a")),

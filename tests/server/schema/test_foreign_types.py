@@ -70,8 +70,8 @@ def test_foreign_values_without_a_json_form_are_rejected() -> None:
         from_json(Path, 5)
     with pytest.raises(TypeError, match="^complex has no JSON form$"):
         from_json(complex, "1")
-    with pytest.raises(TypeError, match="^a value of type complex has no JSON form$"):
-        to_plain(1j)
+    with pytest.raises(TypeError, match="^a value of type range has no JSON form$"):
+        to_plain(range(3))
 
 
 def test_a_converter_accepts_numbers_in_strings_unless_it_is_strict() -> None:

@@ -32,7 +32,7 @@ class Held(msgspec.Struct):
 
 
 class Odd(enum.Enum):
-    PAIR = (1, 2)
+    BOTH = frozenset({1})
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def test_different_classes_with_equal_names_are_distinguished() -> None:
     assert schema["$defs"].keys() == {"Cat", "Cat_2"}
 
 
-@pytest.mark.parametrize("kind", [complex, list[complex], Odd, type("Plain", (), {}), "text"])
+@pytest.mark.parametrize("kind", [range, list[range], Odd, type("Plain", (), {}), "text"])
 def test_a_type_without_a_json_form_is_rejected(kind: Any) -> None:
     with pytest.raises(TypeError):
         schema_of(kind)

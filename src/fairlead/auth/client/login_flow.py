@@ -183,17 +183,19 @@ class LoginFlow:
         return found
 
     def _check_configured_issuer(self, issuer: str, previous: StoredLogin | None) -> None:
-        """Refuse to send a configured client id to an issuer that it does not belong to."""
+        """Refuse to send configured credentials to an issuer that they do not belong to."""
         settings = self._settings
-        if settings.client_id is None:
+        if settings.client_id is None and settings.assertion is None:
             return
         bound = settings.issuer
         if bound is None and previous is not None and previous.client.origin == "configured":
             bound = previous.issuer
         if bound is not None and bound != issuer:
+            what = "assertion" if settings.client_id is None else "client"
             raise AuthorizationError(
-                f"the configured client belongs to {bound}, but {self._target.url} now uses the "
-                f"authorization server {issuer}: configure a client for it",
+                f"the configured {what} belongs to {bound} and is not sent to {issuer}, which "
+                f"{self._target.url} names as its authorization server: if this is right, "
+                f"configure {issuer} as `issuer`, and credentials for it",
                 step="registration",
                 server=self._target.url,
                 issuer=issuer,

@@ -80,4 +80,12 @@ class LoginRenewal:
         )
 
     def _client(self, login: StoredLogin) -> tuple[ClientRegistration, str]:
-        return login.client, login.auth_method
+        """Return the client of a login, with its present credentials if they are configured."""
+        settings, client = self._settings, login.client
+        same = client.origin == "configured" and client.client_id == settings.client_id
+        if not same or settings.issuer not in (None, login.issuer):
+            return client, login.auth_method
+        if settings.private_key is not None:
+            return client, "private_key_jwt"
+        secret = settings.client_secret or client.client_secret
+        return msgspec.structs.replace(client, client_secret=secret), login.auth_method

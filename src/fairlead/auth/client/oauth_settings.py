@@ -38,7 +38,8 @@ class OAuthSettings(Struct, frozen=True, kw_only=True):
     client_secret: str | None = None
     private_key: str | None = None  # PEM, for `private_key_jwt`
     signing_algorithm: str = "ES256"
-    issuer: str | None = None  # the only issuer to which the client id and secret are sent
+    # the only issuer to which client id, secret, key and assertion are sent
+    issuer: str | None = None
     client_metadata_url: str | None = None  # URL of a client id metadata document
     client_name: str = "Fairlead"
     scopes: Sequence[str] | None = None  # None: the scopes that the server requests

@@ -17,7 +17,7 @@ from .access_control import AccessPolicy, ServerAccess
 from .issuer_keys import IssuerKeys
 from .key_set import ALGORITHMS, read_key_set
 from .proof_check import ProofCheck
-from .resource_document import check_public_url
+from .resource_document import check_public_url, resource_url
 from .token_claims import TokenVerdict, expand_scopes
 from .token_verifiers import (
     FunctionVerifier,
@@ -124,6 +124,17 @@ class ServerAuth:
         given = self.issuer
         many = (given,) if isinstance(given, str | TokenIssuer) else given
         return tuple(TokenIssuer(one) if isinstance(one, str) else one for one in many)
+
+    @property
+    def has_login(self) -> bool:
+        """True if clients can log in at an authorization server, and need no configured token."""
+        return bool(self.issuers)
+
+    def client_url(self, url: str, path: str) -> str:
+        """Return the URL of an endpoint for clients; `url` is its URL on this machine."""
+        if self.public_url is None:
+            return url
+        return resource_url(check_public_url(self.public_url), path)
 
     def open_access(self, scopes: Callable[[], Sequence[str]] = tuple) -> ServerAccess:
         """Return the access control of one application; `scopes` returns its entries' scopes."""

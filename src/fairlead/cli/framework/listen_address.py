@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from socket import AF_UNIX, socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ConfigError
 from ...transport.http.server.http_settings import HttpSettings
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVERYWHERE",
+    "ClientNeeds",
     "ListenAddress",
     "NetworkExposure",
     "run_http",
@@ -209,9 +210,9 @@ class ListenAddress:
                 os.unlink(self.unix)
 
     def announce(
-        self, name: str, listening: socket, settings: HttpSettings, *, has_token: bool
+        self, name: str, listening: socket, settings: HttpSettings, access: "ClientNeeds"
     ) -> None:
-        """Print the URLs, an example command to connect, and how to stop."""
+        """Print the URLs, example commands to log in and to connect, and how to stop."""
         from ...server.http_app.uvicorn_runner import url_of
 
         tls = self.certificate is not None
@@ -227,17 +228,21 @@ class ListenAddress:
         else:
             places = f"{url} (WebSocket: {socket_url})"
         print_message("serving", f"{name} at {places}")
-        token = f" --token {self.shown_token}" if has_token else ""
+        token = f" --token {self.shown_token}" if access.has_token else ""
+        if access.public_url is not None and not self.websocket:
+            pasted = access.public_url
         # Always in quotes, because users may append a query or fragment, which shells interpret.
         shown = f"'{pasted}'" if quoted(pasted) == pasted else quoted(pasted)
         program = suggest_any(*started_command())
+        if access.has_login:
+            print_message("log in", f"{program} login {shown}", "36")
         print_message("connect", f"{program} tools {shown}{token}", "36")
         if not self.websocket and self.unix is None:
-            more = ["connect-hints", *(["--token"] if has_token else []), pasted]
+            more = ["connect-hints", *(["--token"] if access.has_token else []), pasted]
             others = suggest_any(*started_command(), *more)
             print_message("connect", f"other programs: {others}", "36")
         print_message("stop", "Ctrl-C or SIGTERM", "36")
-        guarded = has_token or settings.auth is not None
+        guarded = access.has_token or access.has_login
         if exposure := self.exposure(has_token=guarded, socket_option="--unix PATH"):
             exposure.show()
 
@@ -291,6 +296,23 @@ class ListenAddress:
         return url.replace(shown, other, 1)
 
 
+class ClientNeeds(NamedTuple):
+    """What a client of a server needs: a token, a login or nothing."""
+
+    has_token: bool = False
+    has_login: bool = False
+    public_url: str | None = None  # URL for clients, if it differs from the server's own URL
+
+    @classmethod
+    def of(cls, settings: HttpSettings) -> "ClientNeeds":
+        """Return what the settings of a server require."""
+        auth: Any = settings.auth  # from a server, so it is a `ServerAuth`
+        if auth is None:
+            return cls(settings.auth_token is not None)
+        url = auth.client_url("", settings.path) or None
+        return cls(not auth.has_login, auth.has_login, url)
+
+
 def _is_address_in_use(error: BaseException) -> bool:
     """Return True if listening failed because another socket uses the address."""
     cause: BaseException | None = error
@@ -315,8 +337,7 @@ def serve_at(server: "MCPServer | Relay", endpoint: ListenAddress, settings: Htt
     listening = endpoint.listen()
 
     def started() -> None:
-        has_token = settings.auth_token is not None
-        endpoint.announce(server.name, listening, settings, has_token=has_token)
+        endpoint.announce(server.name, listening, settings, ClientNeeds.of(settings))
 
     try:
         run_http(server, endpoint, listening, settings, started)

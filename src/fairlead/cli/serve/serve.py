@@ -77,10 +77,10 @@ def _serve_here(server: MCPServer, endpoint: "ListenAddress") -> None:
 def _serve_for_parent(
     server: MCPServer, endpoint: "ListenAddress", worker: "WorkerHandoff"
 ) -> None:
-    from ..framework.listen_address import run_http
+    from ..framework.listen_address import ClientNeeds, run_http
 
     settings = endpoint.settings(auth_token=server.config.auth_token, auth=server.auth)
-    worker.loaded(server.name, has_token=settings.auth_token is not None)
+    worker.loaded(server.name, ClientNeeds.of(settings))
     run_http(server, endpoint, worker.listening, settings, worker.ready)
 
 

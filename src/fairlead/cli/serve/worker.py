@@ -11,6 +11,10 @@ import socket
 import sys
 import threading
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..framework.listen_address import ClientNeeds
 
 __all__ = ["VARIABLE", "WorkerHandoff", "read_worker_variable", "worker_variable"]
 
@@ -26,10 +30,10 @@ class WorkerHandoff:
     token: str | None
     _line: socket.socket
 
-    def loaded(self, name: str, *, has_token: bool) -> None:
+    def loaded(self, name: str, access: "ClientNeeds") -> None:
         """Report that the code is loaded, and wait until the previous worker has stopped."""
         try:
-            self._line.sendall(json.dumps([name, has_token]).encode() + b"\n")
+            self._line.sendall(json.dumps([name, access]).encode() + b"\n")
             told = self._line.recv(1)
         except OSError:
             told = b""

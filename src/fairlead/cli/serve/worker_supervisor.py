@@ -25,7 +25,7 @@ from ...protocol.sealed_state import KEYS_VARIABLE
 from ...transport.background_tasks import BackgroundTasks
 from ...transport.http.server.http_settings import HttpSettings
 from ..framework.command_errors import FAILED, USAGE, CommandError, print_message
-from ..framework.listen_address import ListenAddress
+from ..framework.listen_address import ClientNeeds, ListenAddress
 from .file_watcher import CodeFiles
 from .worker import BEGIN, READY, VARIABLE, worker_variable
 
@@ -91,7 +91,7 @@ class _Process:
     ) -> None:
         self.process = process
         self.name = ""  # name of the server; known once its code is loaded
-        self.has_token = False
+        self.access = ClientNeeds()
         self.began = time.monotonic()
         self._reader = reader
         self._writer = writer
@@ -100,7 +100,8 @@ class _Process:
         """Wait until the code is loaded; return False if the worker exited (it printed why)."""
         line = await self._hear()
         if line:
-            self.name, self.has_token = json.loads(line)
+            self.name, access = json.loads(line)
+            self.access = ClientNeeds(*access)
         return bool(line)
 
     async def begin(self) -> bool:
@@ -269,8 +270,7 @@ class _Supervisor:
             print_message("reload", f"serving the new version of {process.name}", "32")
             return
         self._announced = True
-        has_token = process.has_token
-        self._endpoint.announce(process.name, self._listening, HttpSettings(), has_token=has_token)
+        self._endpoint.announce(process.name, self._listening, HttpSettings(), process.access)
         if self._code is not None:
             folders = ", ".join(map(_shown, self._code.folders))
             print_message("reload", f"watching the Python files in {folders}", "36")

@@ -30,6 +30,16 @@ class ToolCallResult(dict[str, Any]):
 
     __slots__ = ()
 
+    # Hidden from type checkers, which would otherwise accept any misspelled name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Loaded on first use: only errors need them.
+            from ...suggestions import missing_attribute
+            from ..client_migration_hints import RESULT_HINTS
+
+            raise missing_attribute(self, name, RESULT_HINTS)
+
     @property
     def data(self) -> Any:
         """The structured content, or None. An object whose only key is `result` is unwrapped,

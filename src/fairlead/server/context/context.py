@@ -69,6 +69,16 @@ class Context:
         self._task = asyncio.current_task()
         self._waits: set[Future[Any]] = set()
 
+    # Hidden from type checkers, which would otherwise accept any misspelled name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Loaded on first use: only errors need them.
+            from ...suggestions import missing_attribute
+            from ..server_migration_hints import CONTEXT_HINTS
+
+            raise missing_attribute(self, name, CONTEXT_HINTS)
+
     @property
     def request_id(self) -> int | str:
         return self.exchange.request_id

@@ -168,7 +168,10 @@ def _prompt_message(value: Any, prompt: str) -> Any:
     if isinstance(value, Mapping):
         members = dict(value)
     else:  # such as a message that a client received
-        members = {name: getattr(value, name, None) for name in ("role", "content")}
+        members = {
+            "role": getattr(value, "role", None),
+            "content": getattr(value, "content", None),
+        }
     content = _message_block(members.get("content"))
     if members.get("role") in _ROLES and content is not None:
         return {**members, "content": content}

@@ -1,23 +1,20 @@
 """Encoding of the values of tools whose return type msgspec supports."""
 
-import base64
-import datetime
 import typing
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
-from msgspec import Raw
 
 from ...protocol.schema.validation import Checker, InvalidArguments
-from ..schema.foreign_types import to_plain
+from ..schema.foreign_types import RESPELLED
 from ..schema.msgspec_types import has_foreign_notes, to_msgspec_type
 from ..schema.object_fields import object_fields
+from ..schema.type_aliases import alias_of, alias_value
 from .encode_result import json_of
 
 __all__ = ["NativeOutput"]
-
-_RESPELLED = (bytes, bytearray, datetime.timedelta)
 
 
 class NativeOutput:
@@ -38,11 +35,19 @@ class NativeOutput:
         self._checker = Checker(schema, "result")
         self._wrapped = wrapped
         self._attributes = attributes
-        self._kind = kind = to_msgspec_type(kind)
+        try:
+            kind = to_msgspec_type(kind)
+        except TypeError:
+            kind = None  # a type alias that refers to itself
+        self._kind = kind
         # Values of exactly these types need no check.
         self._exact = kind if kind in (str, int, bool) else None
         self.takes_any_text = kind is str
         self._fields = object_fields(kind)
+        # Values whose parts may have other types than declared, such as a subclass.
+        self._rebuilt = _contains(kind, _is_object, set())
+        # Instances of exactly this class need not be rebuilt.
+        self._flat = kind if _is_flat(kind) else None
         self._respelled = _contains(kind, _is_respelled, set())
         self._decode: Callable[[bytes], Any] | None = None
         # Decoding the JSON as the type is faster than validating it against the schema.
@@ -59,12 +64,19 @@ class NativeOutput:
         """
         if type(value) is self._exact:
             return json_of(value)
+        if isinstance(value, str) and self._kind in (bytes, bytearray):
+            return json_of(value)  # as in pydantic, text in place of its bytes
+        if isinstance(value, bool) and self._kind is int:
+            value = int(value)
         if self._attributes and not isinstance(value, dict):
             value = {name: getattr(value, name) for name in self._attributes}
         body = json_of(value)
         made = self._checked(value, body)
         if self._respelled:
-            return json_of(_respell(_to_builtins(made)))
+            # Loaded on first use: few tools return bytes or durations.
+            from ..schema.pydantic_format import in_pydantic_format
+
+            return json_of(in_pydantic_format(made))
         return body if made is value else json_of(made)
 
     def warm_up(self) -> None:
@@ -88,12 +100,11 @@ class NativeOutput:
             decoded = self._decode(body)
         except msgspec.ValidationError as exc:
             return self._converted(body, exc)
-        if type(value) is not dict or self._fields is None:
-            return value
-        # A dict in place of an object gets the defaults and loses unknown members.
-        if type(decoded) is dict:
-            return value if len(decoded) == len(value) else decoded
-        return {field.key: getattr(decoded, field.name) for field in self._fields}
+        # A dict in place of an object gets the defaults, and both dicts and instances of subclasses
+        # lose other members.
+        if type(value) is dict and self._fields is not None and type(decoded) is not dict:
+            return {field.key: getattr(decoded, field.name) for field in self._fields}
+        return decoded if self._rebuilt and type(value) is not self._flat else value
 
     def _converted(self, body: bytes, cause: msgspec.ValidationError) -> Any:
         """Convert strings to numbers and booleans, as in arguments."""
@@ -119,12 +130,27 @@ def _runs_code(kind: type) -> bool:
     return hasattr(kind, "__post_init__") or hasattr(kind, "__attrs_attrs__")
 
 
+def _is_object(kind: type) -> bool:
+    return object_fields(kind) is not None or kind is Decimal
+
+
+def _is_flat(kind: Any) -> bool:
+    """Return True for a class whose fields contain no further classes."""
+    fields = object_fields(kind)
+    return fields is not None and not any(_contains(f.kind, _is_object, set()) for f in fields)
+
+
 def _is_respelled(kind: type) -> bool:
-    return issubclass(kind, _RESPELLED)
+    return issubclass(kind, RESPELLED)
 
 
 def _contains(kind: Any, matches: Callable[[type], bool], seen: set[Any]) -> bool:
     """Return True if a type, one of its parts or a field of its classes matches."""
+    if alias_of(kind) is not None:
+        if alias_of(kind) in seen:
+            return False
+        seen.add(alias_of(kind))
+        return _contains(alias_value(kind), matches, seen)
     parts = typing.get_args(kind)
     if parts:
         return any(_contains(part, matches, seen) for part in (*parts, typing.get_origin(kind)))
@@ -134,45 +160,3 @@ def _contains(kind: Any, matches: Callable[[type], bool], seen: set[Any]) -> boo
     return matches(kind) or any(
         _contains(field.kind, matches, seen) for field in object_fields(kind) or ()
     )
-
-
-def _to_builtins(value: Any) -> Any:
-    return msgspec.to_builtins(value, builtin_types=(Raw, *_RESPELLED), enc_hook=to_plain)
-
-
-def _respell(value: Any) -> Any:
-    """Return a value with bytes and durations in the format of pydantic.
-
-    msgspec encodes bytes in base64, and writes hours and minutes as seconds.
-    """
-    if isinstance(value, dict):
-        return {_respell(key): _respell(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_respell(item) for item in value]
-    if isinstance(value, datetime.timedelta):
-        return _duration(value)
-    if isinstance(value, bytes | bytearray):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return base64.b64encode(value).decode()
-    return value
-
-
-def _duration(span: datetime.timedelta) -> str:
-    """Return a duration in the form of ISO 8601: `P1DT2H`."""
-    sign = "-" if span < datetime.timedelta(0) else ""
-    span = abs(span)
-    years, days = divmod(span.days, 365)
-    hours, rest = divmod(span.seconds, 3600)
-    minutes, seconds = divmod(rest, 60)
-    fraction = f".{span.microseconds:06}".rstrip("0") if span.microseconds else ""
-    day_part = _amounts((years, "Y"), (days, "D"))
-    time_part = _amounts((hours, "H"), (minutes, "M"))
-    if seconds or fraction or not day_part + time_part:
-        time_part += f"{seconds}{fraction}S"
-    return f"{sign}P{day_part}" + (f"T{time_part}" if time_part else "")
-
-
-def _amounts(*parts: tuple[int, str]) -> str:
-    return "".join(f"{amount}{unit}" for amount, unit in parts if amount)

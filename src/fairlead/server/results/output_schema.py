@@ -160,7 +160,10 @@ def _typed(kind: Any) -> OutputSpec:
     else:
         schema = builder.of(base)
     schema = builder.root(schema)
-    names = [] if fields is None or object_fields(base) is not None else [f.name for f in fields]
+    names = [f.name for f in fields or ()]
+    # msgspec can encode the instances of a class with exactly these fields.
+    if names == [f.name for f in object_fields(base) or ()]:
+        names = []
     native = NativeOutput(kind, schema, wrapped=wrapped, attributes=names)
     return OutputSpec(schema, native, wrapped=wrapped)
 
@@ -183,9 +186,14 @@ def _pydantic_output(
 def _has_output(kind: Any) -> bool:
     """Return True if results of a type are structured by default."""
     base = _bare(kind)
-    if kind is None or is_result_type(base) or _is_content(base):
+    if kind is None or is_result_type(base) or _is_content(base) or _is_empty(base):
         return False
     return not isinstance(base, type) or not _is_wrapped(base) or base in _WRAPPED
+
+
+def _is_empty(base: Any) -> bool:
+    """Return True for a dataclass without fields."""
+    return object_fields(base) == [] and as_model(base) is None and not is_typed_dict(base)
 
 
 def _is_wrapped(base: Any) -> bool:

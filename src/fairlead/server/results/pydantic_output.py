@@ -4,8 +4,9 @@ import sys
 import typing
 from typing import Annotated, Any
 
-from ..schema.foreign_types import as_model
+from ..schema.foreign_types import as_model, is_pydantic_field
 from ..schema.object_fields import Field, object_fields
+from ..schema.type_aliases import alias_of, alias_value
 
 __all__ = ["PydanticOutput", "contains_pydantic_type"]
 
@@ -59,9 +60,18 @@ class PydanticOutput:
         """Do nothing: pydantic has compiled its validator already."""
 
 
+_MARKS = ("__get_pydantic_core_schema__", "__pydantic_validator__", "__pydantic_config__")
+
+
 def contains_pydantic_type(kind: Any, seen: set[Any] | None = None) -> bool:
     """Return True if pydantic defines a part of a type."""
     seen = set() if seen is None else seen
+    alias = alias_of(kind)
+    if alias is not None:
+        if alias in seen or alias.__module__.partition(".")[0] == "pydantic":
+            return alias not in seen
+        seen.add(alias)
+        return contains_pydantic_type(alias_value(kind), seen)
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is Annotated:
         notes = [type(note).__module__.partition(".")[0] for note in parts[1:]]
@@ -72,9 +82,12 @@ def contains_pydantic_type(kind: Any, seen: set[Any] | None = None) -> bool:
     if not isinstance(kind, type) or kind in seen:
         return False
     seen.add(kind)
-    if hasattr(kind, "__get_pydantic_core_schema__") or hasattr(kind, "__pydantic_validator__"):
+    if any(hasattr(kind, name) for name in _MARKS):
         return True
-    return any(contains_pydantic_type(field.kind, seen) for field in object_fields(kind) or ())
+    return any(
+        contains_pydantic_type(field.kind, seen) or is_pydantic_field(field.default)
+        for field in object_fields(kind) or ()
+    )
 
 
 def _model(pydantic: Any, name: str, fields: list[Field]) -> Any:

@@ -1,21 +1,29 @@
 """Types that msgspec does not support: paths and pydantic types, without importing either."""
 
+import datetime
+import re
 import sys
 from collections import deque
 from collections.abc import Callable
+from numbers import Rational
 from typing import Any
 
 import msgspec
 
 __all__ = [
+    "RESPELLED",
     "adapter_of",
     "as_model",
     "converter",
     "from_json",
     "is_path",
+    "is_pydantic_field",
     "require_type",
     "to_plain",
 ]
+
+# Types that msgspec encodes in another format than pydantic; see `pydantic_format`.
+RESPELLED = (bytes, bytearray, datetime.timedelta)
 
 
 def converter(kind: Any) -> Callable[[Any, bool], Any]:
@@ -45,6 +53,16 @@ def to_plain(value: Any) -> Any:
         return msgspec.Raw(value.model_dump_json(by_alias=True).encode())
     if is_path(type(value)) or type(value).__module__ == "ipaddress":
         return str(value)
+    # msgspec rejects subclasses of the basic types, such as a number of numpy.
+    if isinstance(value, bool):  # a key of a dict
+        return "true" if value else "false"
+    for basic in (str, int, float):
+        if isinstance(value, basic):
+            return basic(value)
+    if isinstance(value, complex | Rational):
+        return str(value).strip("()")
+    if isinstance(value, re.Pattern):
+        return value.pattern
     if isinstance(value, deque):
         return list(value)
     adapter = adapter_of(type(value))
@@ -59,6 +77,12 @@ def as_model(kind: Any) -> Any:
     pydantic = sys.modules.get("pydantic")
     model = getattr(pydantic, "BaseModel", None)
     return kind if model and isinstance(kind, type) and issubclass(kind, model) else None
+
+
+def is_pydantic_field(value: Any) -> bool:
+    """Return True for a `Field(...)` of pydantic."""
+    # Compared by name, so that pydantic is not imported.
+    return type(value).__name__ == "FieldInfo" and type(value).__module__ == "pydantic.fields"
 
 
 def is_path(kind: type) -> bool:

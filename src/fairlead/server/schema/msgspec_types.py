@@ -12,6 +12,7 @@ import msgspec
 
 from .annotations import read_notes, with_meta
 from .object_fields import object_fields
+from .type_aliases import alias_of, alias_value
 
 __all__ = ["ARRAYS", "OBJECTS", "has_foreign_notes", "to_msgspec_type"]
 
@@ -40,6 +41,8 @@ def to_msgspec_type(kind: Any) -> Any:
         # msgspec adds the format only to types that require a time zone.
         name = "date-time" if kind is datetime.datetime else "time"
         return Annotated[kind, msgspec.Meta(extra_json_schema={"format": name})]
+    if alias_of(kind) is not None:
+        return to_msgspec_type(_expanded(kind))
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         return with_meta(to_msgspec_type(args[0]), args[1:])
@@ -52,6 +55,26 @@ def to_msgspec_type(kind: Any) -> Any:
             return list[inner[0]]  # type: ignore[valid-type]
         return kind if inner == args else origin[inner]
     return kind
+
+
+def _expanded(kind: Any) -> Any:
+    """Return the type that an alias stands for.
+
+    Raises:
+        TypeError: The alias refers to itself.
+    """
+    waiting, seen = [alias_value(kind)], set()
+    while waiting:
+        part = waiting.pop()
+        if part == kind:
+            raise TypeError(
+                f"the type alias {kind} refers to itself: use Any, or a dataclass that contains "
+                "itself"
+            )
+        if part not in seen:
+            seen.add(part)
+            waiting += [alias_value(part)] if alias_of(part) is not None else typing.get_args(part)
+    return alias_value(kind)
 
 
 def has_foreign_notes(kind: Any, seen: set[Any] | None = None) -> bool:

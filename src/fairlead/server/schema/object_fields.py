@@ -77,7 +77,10 @@ def _dataclass_fields(kind: Any) -> list[Field]:
 
 
 def _bare(kind: Any) -> Any:
-    """Return the type without `Required` and `NotRequired`."""
-    if typing.get_origin(kind) in (typing.Required, typing.NotRequired):
-        return typing.get_args(kind)[0]
+    """Return the type without `Required`, `NotRequired` and `ReadOnly`."""
+    # `ReadOnly` by name: Python 3.13 and typing_extensions have their own.
+    while getattr(typing.get_origin(kind) or kind, "_name", "") == "ReadOnly" or (
+        typing.get_origin(kind) in (typing.Required, typing.NotRequired)
+    ):
+        kind = typing.get_args(kind)[0]
     return kind

@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 import msgspec
 
 from .annotations import KEYWORDS, read_notes
-from .foreign_types import adapter_of, as_model, is_path
+from .foreign_types import RESPELLED, adapter_of, as_model, is_path
 from .msgspec_types import ARRAYS, OBJECTS
 from .object_fields import Field, object_fields, with_default
 from .schema_refs import referenced_name, references, rename_references
+from .type_aliases import alias_of, alias_value, substituted, variable_type
 
 __all__ = ["OutputSchemaBuilder", "flat_union"]
 
@@ -36,6 +37,16 @@ _STRINGS = {
     "uuid.UUID": "uuid",
     "ipaddress.IPv4Address": "ipv4",
     "ipaddress.IPv6Address": "ipv6",
+    "ipaddress.IPv4Network": "ipv4network",
+    "ipaddress.IPv6Network": "ipv6network",
+    "ipaddress.IPv4Interface": "ipv4interface",
+    "ipaddress.IPv6Interface": "ipv6interface",
+    "re.Pattern": "regex",
+}
+_NUMBERS: dict[str, dict[str, Any]] = {
+    "decimal.Decimal": {"anyOf": [{"type": "number"}, {"type": "string"}]},
+    "fractions.Fraction": {"anyOf": [{"type": "number"}, {"type": "string", "format": "fraction"}]},
+    "builtins.complex": {"type": "string"},
 }
 
 
@@ -66,7 +77,7 @@ class OutputSchemaBuilder:
         Raises:
             TypeError: A field has no schema.
         """
-        properties = {f.key: with_default(self.of(f.kind), f.default) for f in fields}
+        properties = {f.key: _with_default(self.of(f.kind), f.default) for f in fields}
         required = [f.key for f in fields if f.required]
         schema: dict[str, Any] = {"type": "object", "properties": properties}
         return {**schema, "required": required} if required else schema
@@ -77,10 +88,14 @@ class OutputSchemaBuilder:
         Raises:
             TypeError: The type has no schema.
         """
-        if kind in (Any, object, msgspec.Raw) or isinstance(kind, TypeVar):
+        if kind in (Any, object, msgspec.Raw):
             return {}
+        if isinstance(kind, TypeVar):
+            return self.of(variable_type(kind))
         if isinstance(kind, typing.NewType):
             return self.of(kind.__supertype__)
+        if alias_of(kind) is not None:
+            return self._alias(kind)
         origin, args = typing.get_origin(kind), typing.get_args(kind)
         if origin is Annotated:
             return self._annotated(args[0], args[1:])
@@ -106,8 +121,8 @@ class OutputSchemaBuilder:
         if kind in (bytes, bytearray):
             return dict(_BINARY)
         full_name = f"{kind.__module__}.{kind.__qualname__}"
-        if full_name == "decimal.Decimal":
-            return {"anyOf": [{"type": "number"}, {"type": "string"}]}
+        if full_name in _NUMBERS:
+            return dict(_NUMBERS[full_name])
         if full_name in _STRINGS or is_path(kind):
             return {"type": "string", "format": _STRINGS.get(full_name, "path")}
         return None
@@ -142,31 +157,46 @@ class OutputSchemaBuilder:
         if kind not in self._named:
             if adapter_of(base) is not None:
                 return self._foreign(base)
-            label = base.__name__ + "".join(f"[{getattr(arg, '__name__', arg)}]" for arg in args)
-            name = self._free_name(re.sub(r"[^\w.\-]", "_", label))
-            # Reserved now, because a field may refer to this class again.
-            self._named[kind], self.defs[name] = name, {}
+            name = self._reserve(kind)
             self.defs[name] = {"title": base.__name__, **self._definition(kind, base, args)}
         return {"$ref": f"#/$defs/{self._named[kind]}"}
+
+    def _alias(self, kind: Any) -> dict[str, Any]:
+        """Define a type alias on its first use, and return a reference to it."""
+        if kind not in self._named:
+            try:
+                name, value = self._reserve(kind), alias_value(kind)
+            except NameError as exc:
+                raise TypeError(f"in the type alias {kind}: {exc}") from exc
+            self.defs[name] = self.of(value)
+        return {"$ref": f"#/$defs/{self._named[kind]}"}
+
+    def _reserve(self, kind: Any) -> str:
+        """Return the name of a definition that does not exist yet, but may refer to itself."""
+        name = self._free_name(re.sub(r"[^\w.\-]", "_", _label(kind)))
+        self._named[kind], self.defs[name] = name, {}
+        return name
 
     def _definition(self, kind: Any, base: Any, args: tuple[Any, ...]) -> dict[str, Any]:
         if issubclass(base, enum.Enum):
             return {**_enumeration([member.value for member in base], False), **_description(base)}
         if issubclass(base, tuple) and hasattr(base, "_fields"):
-            return self._named_tuple(base)
+            return self._named_tuple(base, _variables(base, args))
         fields = object_fields(base)
         if fields is None:
             raise TypeError(f"{base.__qualname__} is not a JSON type")
-        values = dict(zip(getattr(base, "__parameters__", ()), args, strict=False))
-        fields = [f._replace(kind=_substituted(f.kind, values)) for f in fields]
+        values = _variables(base, args)
+        fields = [f._replace(kind=substituted(f.kind, values)) for f in fields]
         return {**self.object(_tag(base) + fields), **_description(base)}
 
-    def _named_tuple(self, kind: Any) -> dict[str, Any]:
+    def _named_tuple(self, kind: Any, values: dict[Any, Any]) -> dict[str, Any]:
         hints = typing.get_type_hints(kind, include_extras=True)
         missing = msgspec.NODEFAULT
         defaults = kind._field_defaults
         items = [
-            with_default(self.of(hints.get(name, Any)), defaults.get(name, missing))
+            _with_default(
+                self.of(substituted(hints.get(name, Any), values)), defaults.get(name, missing)
+            )
             for name in kind._fields
         ]
         return _fixed_array(items, len(items) - len(defaults))
@@ -203,11 +233,12 @@ _UNSET = msgspec.UnsetType
 
 
 def flat_union(options: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the schema of a union without nested unions and repetitions."""
+    """Return the schema of a union without nested unions and repetitions; null is the last."""
     found: list[dict[str, Any]] = []
     for option in options:
         inner = option["anyOf"] if option.keys() == {"anyOf"} else [option]
         found += [one for one in inner if one not in found]
+    found.sort(key=lambda one: one == {"type": "null"})
     return found[0] if len(found) == 1 else {"anyOf": found}
 
 
@@ -224,13 +255,14 @@ def _fixed_array(items: list[dict[str, Any]], least: int) -> dict[str, Any]:
 
 def _enumeration(values: list[Any], constant: bool) -> dict[str, Any]:
     """Return the schema of fixed values; a single `constant` value is not a list."""
+    names = {**_NAMES, list: "array", tuple: "array"}
     kinds = {type(value) for value in values}
-    if not kinds <= _NAMES.keys():
-        kinds = {next((k for k in _NAMES if isinstance(v, k)), type(v)) for v in values}
-    if not kinds <= _NAMES.keys():
-        raise TypeError(f"{values} are not all strings or numbers")
+    if not kinds <= names.keys():
+        kinds = {next((k for k in names if isinstance(v, k)), type(v)) for v in values}
+    if not kinds <= names.keys():
+        raise TypeError(f"{values} are not all strings, numbers or lists")
     fixed = {"const": values[0]} if constant and len(values) == 1 else {"enum": values}
-    return {**fixed, "type": _NAMES[kinds.pop()]} if len(kinds) == 1 else fixed
+    return {**fixed, "type": names[kinds.pop()]} if len(kinds) == 1 else fixed
 
 
 def _description(kind: Any) -> dict[str, Any]:
@@ -249,11 +281,22 @@ def _tag(kind: Any) -> list[Field]:
     return [Field(config.tag_field, config.tag_field, Literal[config.tag], True)]
 
 
-def _substituted(kind: Any, values: dict[Any, Any]) -> Any:
-    """Return a type whose type variables are replaced."""
-    if isinstance(kind, TypeVar):
-        return values.get(kind, Any)
-    parameters = getattr(kind, "__parameters__", ())
-    if not values or not parameters or isinstance(kind, type):
-        return kind
-    return kind[tuple(values.get(p, Any) for p in parameters)]
+def _with_default(schema: dict[str, Any], default: Any) -> dict[str, Any]:
+    if isinstance(default, RESPELLED):
+        # Loaded on first use, as in `NativeOutput`.
+        from .pydantic_format import in_pydantic_format
+
+        default = in_pydantic_format(default)
+    return with_default(schema, default)
+
+
+def _variables(kind: Any, args: tuple[Any, ...]) -> dict[Any, Any]:
+    """Return the type variables of a generic class with their values."""
+    return dict(zip(getattr(kind, "__parameters__", ()), args, strict=False))
+
+
+def _label(kind: Any) -> str:
+    """Return the name of a class or alias with its type arguments: `Box[Box[int]]`."""
+    args, base = typing.get_args(kind), typing.get_origin(kind) or kind
+    name: str = getattr(base, "__name__", None) or str(base)
+    return f"{name}[{','.join(map(_label, args))}]" if args else name

@@ -21,7 +21,7 @@ from msgspec import Raw
 from ...protocol.schema.validation import Checker, FieldError, InvalidArguments, reasons
 from ...wire.json import UNREADABLE, read_json
 from .docstrings import parameter_texts
-from .foreign_types import converter, from_json
+from .foreign_types import converter, from_json, is_pydantic_field
 from .header_annotation import flat_headers
 from .msgspec_types import to_msgspec_type
 from .object_fields import with_default
@@ -163,7 +163,7 @@ class Signature:
             require_names(self.where, parameter)
             self._keyword_only |= parameter.kind is parameter.KEYWORD_ONLY
             kind, default = hints.get(name, Any), parameter.default
-            if _is_pydantic_field(default):  # `days: int = Field(3, ge=1)`
+            if is_pydantic_field(default):  # `days: int = Field(3, ge=1)`
                 kind = typing.Annotated[kind, default]
                 default = _default_of(default)
             try:
@@ -331,11 +331,6 @@ def _default(default: Any) -> Any:
         # A copy for each call, because the function may change the value.
         return msgspec.field(default_factory=lambda: copy(default))
     return msgspec.field(default_factory=lambda: default)
-
-
-def _is_pydantic_field(value: Any) -> bool:
-    # Compared by name, so that pydantic is not imported.
-    return type(value).__name__ == "FieldInfo" and type(value).__module__ == "pydantic.fields"
 
 
 def _default_of(field: Any) -> Any:

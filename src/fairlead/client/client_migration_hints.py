@@ -1,0 +1,42 @@
+"""Attributes of clients and results of other libraries, and what to use instead of them.
+
+The names are those of FastMCP and of the official SDK.
+"""
+
+__all__ = ["CLIENT_HINTS", "RESULT_HINTS"]
+
+CLIENT_HINTS = {
+    "call_tool_mcp": "use `await client.call_tool(name, arguments)`",
+    "complete_mcp": "use `await client.complete(...)`",
+    "get_prompt_mcp": "use `await client.get_prompt(name, arguments)`",
+    "initialize_result": "use `client.server`",
+    "is_connected": "use `client.connected`, which is not a method",
+    "list_prompts_mcp": "use `await client.list_prompts()`",
+    "list_resource_templates_mcp": "use `await client.list_resource_templates()`",
+    "list_resources_mcp": "use `await client.list_resources()`",
+    "list_templates": "use `await client.list_resource_templates()`",
+    "list_tools_mcp": "use `await client.list_tools()`",
+    "new": "use another `async with MCPClient.connect(target)`",
+    "read_resource_mcp": "use `await client.read_resource(uri)`",
+    "send_ping": "use `await client.ping()`",
+    "send_request": "use `await client.request(method, params)`",
+    "send_roots_list_changed": "use `await client.roots_changed()`",
+    "server_capabilities": "use `client.server['capabilities']`",
+    "server_info": "use `client.server['serverInfo']`",
+    "set_elicitation_callback": "set `client.on_elicit`, or pass `on_elicit=` to `connect`",
+    "set_logging_level": "use `await client.set_log_level(level)`",
+    "set_roots": "set `client.on_roots`, or pass `on_roots=` to `connect`",
+    "set_sampling_callback": "set `client.on_sample`, or pass `on_sample=` to `connect`",
+    "subscribe_resource": "use `await client.subscribe(uri)`",
+    "unsubscribe_resource": "use `await client.unsubscribe(uri)`",
+}
+
+_TYPED = "for typed results, use `await client.call(name, arguments)`"
+
+RESULT_HINTS = {
+    "content": f"use `result['content']`, or `result.text`; {_TYPED}",
+    "isError": "use `result.is_error`",
+    "meta": "use `result['_meta']`",
+    "structuredContent": "use `result['structuredContent']`, or `result.data`",
+    "structured_content": f"use `result['structuredContent']`, or `result.data`; {_TYPED}",
+}
