@@ -436,7 +436,7 @@ async def test_a_failure_outside_of_tools_is_an_internal_error_without_details()
                 with pytest.raises(RpcError) as caught:
                     await client.request(method, params)
                 assert caught.value.message == "Internal error"
-                assert caught.value.data is None
+                assert list(caught.value.data) == ["correlation_id"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import MCPClient, MCPClientConfig
+from fairlead import MCPClient, MCPClientConfig, MCPServer
 from fairlead.auth import (
     ApiKeyAuthorizer,
     AuthorizationRequest,
@@ -19,6 +19,7 @@ from fairlead.auth import (
     OAuthSettings,
 )
 from fairlead.errors import AuthorizationError, HttpError, LoginRequired
+from tests.client.mcp_transport.test_network import serving
 from tests.support.oidc_provider import Provider, running_provider
 from tests.support.protected_server import ProtectedServer, protected_server
 
@@ -85,8 +86,38 @@ async def test_an_auth_string_other_than_oauth_is_used_as_a_bearer_token() -> No
     async with protected() as (provider, server):
         login = await OAuthAuthorizer(server.url, authorize=provider.user()).log_in()
         assert await add(MCPClient.connect(server.url, auth=login.tokens.access_token)) == "3"
-        with pytest.raises(HttpError, match="401"):
+        with pytest.raises(HttpError, match="401") as wrong:
             await add(MCPClient.connect(server.url, auth="wrong"))
+        hint = "the server rejected the token: check `auth` or the `Authorization` header"
+        assert wrong.value.hint == hint
+
+
+async def test_the_error_without_a_login_says_how_to_log_in() -> None:
+    async with protected() as (_, server):
+        hint = (
+            'the server requires a login: pass auth="oauth", which uses the login that '
+            f"`fairlead login {server.url}` has stored, or opens the browser"
+        )
+        for attempt in (MCPClient.connect(server.url), MCPClient.connect_http(server.url)):
+            with pytest.raises(HttpError, match="HTTP 401") as refused:
+                await add(attempt)
+            assert refused.value.hint == hint
+            assert str(refused.value).endswith(f"\n  hint: {hint}")
+            assert "hint" not in refused.value.summary
+
+
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+async def test_the_error_without_a_token_says_how_to_pass_it(scheme: str) -> None:
+    async with serving(MCPServer("s"), auth_token="secret") as url:
+        target = url if scheme == "http" else url.replace("http:", "ws:").replace("/mcp", "/ws")
+        with pytest.raises(HttpError, match="HTTP 401") as refused:
+            await MCPClient.connect(target)
+        assert refused.value.hint == (
+            'the server requires a token: pass auth="TOKEN", or '
+            'headers={"Authorization": "Bearer TOKEN"}'
+        )
+        async with MCPClient.connect(target, auth="secret") as client:
+            await client.ping()
 
 
 async def test_an_auth_object_supplies_the_request_headers() -> None:

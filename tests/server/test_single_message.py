@@ -108,6 +108,7 @@ async def test_the_result_or_exception_of_the_handler_becomes_the_response() -> 
     frame = b'{"jsonrpc":"2.0","id":"x","method":"ping"}'
     answers = [json.loads(await answer_single_message(handler, frame, None) or b"") for _ in "1234"]
     assert [answer.pop("id") for answer in answers] == ["x"] * 4
+    assert len(answers[2]["error"].pop("data")["correlation_id"]) == 16
     assert answers == [
         {"jsonrpc": "2.0", "result": {"a": 1}},
         {"jsonrpc": "2.0", "result": {}},

@@ -10,7 +10,7 @@ from ..client.callbacks import Callbacks
 from ..client.client_config import request_timeout
 from ..client.connection.connect import ConnectionAttempt
 from ..client.mcp_transport.network import HttpOptions
-from ..client.server_entry import MCPServerEntry
+from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ..config.stored_logins import authorizer_for, login_needed
 from ..errors import ConnectFailed, HttpError
 
@@ -57,6 +57,9 @@ async def open_client(
     except HttpError as exc:
         if (needed := login_needed(login, entry, exc)) is not None:
             raise needed from exc
+        if exc.status == 401 and not isinstance(entry, MCPStdioServerConfig):
+            # The hint of the client names arguments of `MCPClient.connect`.
+            exc.hint = 'check `headers` of the entry: {"Authorization": "Bearer TOKEN"}'
         raise
     client.config = replace(config, auto_reconnect=False)
     client.transport.timeout = request_timeout(config.timeout_seconds * 1000)

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from fairlead import RpcError
 from fairlead.cli.client.simple_commands import arguments_of
+from fairlead.cli.framework.connect_target import ConnectTarget
+from fairlead.cli.framework.describe_failure import describe_failure
 from tests.support.cli_process import DEMO, fairlead, on_terminal, run_by, server_file
 
 
@@ -85,3 +88,53 @@ def test_tools_with_invalid_schemas_can_be_listed() -> None:
     assert list(arguments_of({"name": "t", "inputSchema": {"properties": [1]}})) == []
     strange = {"properties": {"a": True, "b": {"type": 5, "default": {"x": 1}}}, "required": "a"}
     assert [a[:2] for a in arguments_of({"inputSchema": strange})] == [("a", False), ("b", False)]
+
+
+BROKEN = """
+@server.resource("memo://broken")
+def broken():
+    raise KeyError("missing key")
+"""
+
+
+def test_an_internal_error_causes_a_hint_where_its_reason_is_shown(tmp_path: Path) -> None:
+    file = server_file(tmp_path, BROKEN)
+    done = fairlead("read", "memo://broken", *run_by(file))
+    assert done.returncode == 1
+    assert "The server returned an error: Internal error (code -32603)" in done.stderr
+    assert "hint: --verbose shows the output of the server, which may contain" in done.stderr
+    assert "missing key" not in done.stderr
+    assert "missing key" in fairlead("read", "-v", "memo://broken", *run_by(file)).stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "target", "hint"),
+    [
+        (
+            {"correlation_id": "a1b2"},
+            ConnectTarget(url="http://127.0.0.1:1/mcp"),
+            "the log of the server contains the reason: look for a1b2",
+        ),
+        (
+            {"correlation_id": "\x1b[2J"},
+            ConnectTarget(url="http://127.0.0.1:1/mcp"),
+            "the log of the server contains the reason",
+        ),
+        (
+            {"correlation_id": "a1b2"},
+            ConnectTarget(name="notes"),
+            "--verbose or the log of the server shows the reason: look for a1b2",
+        ),
+        (
+            "text",
+            ConnectTarget(name="notes"),
+            "--verbose or the log of the server shows the reason",
+        ),
+    ],
+    ids=["url", "unprintable", "name", "no object"],
+)
+def test_the_hint_for_an_internal_error_contains_its_correlation_id(
+    data: object, target: ConnectTarget, hint: str
+) -> None:
+    assert describe_failure(RpcError(-32603, "Internal error", data), target).hint == hint
+    assert describe_failure(RpcError(-32602, "no", data), target).hint == ""

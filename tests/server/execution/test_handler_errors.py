@@ -97,7 +97,8 @@ async def test_a_rejection_is_logged_once_with_the_correlation_id_of_the_client(
     assert "[trace-7]" in record.getMessage()
     assert record.levelno == (logging.ERROR if code == -32603 else logging.WARNING)
     if code == -32603:
-        assert answer["error"] == {"code": -32603, "message": "Internal error"}
+        data = {"correlation_id": "trace-7"}
+        assert answer["error"] == {"code": -32603, "message": "Internal error", "data": data}
         assert record.exc_info is not None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 
 from ...auth.metadata import server_resource
 from ...errors import (
@@ -16,12 +17,15 @@ from ...errors import (
     RpcError,
 )
 from ...transport.address_hint import address_hint, has_untrusted_certificate
+from ...wire.error_codes import INTERNAL_ERROR
 from .command_errors import FAILED, NO_CONNECTION, TIMEOUT, CommandError, UsageError
 from .connect_target import ConnectTarget
 from .output import safe
 from .suggested_commands import suggest
 
 __all__ = ["describe_failure", "http_error", "oauth_hint"]
+
+_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # a correlation id that can be shown
 
 
 def describe_failure(
@@ -64,9 +68,24 @@ def describe_failure(
         return UsageError(_sentence(exc))
     if isinstance(exc, RpcError):
         return CommandError(
-            f"The server returned an error: {safe(exc.message)} (code {exc.code})", code=FAILED
+            f"The server returned an error: {safe(exc.message)} (code {exc.code})",
+            hint=_log_hint(exc, target) if exc.code == INTERNAL_ERROR else "",
+            code=FAILED,
         )
     return CommandError(_sentence(exc), code=FAILED)
+
+
+def _log_hint(exc: RpcError, target: ConnectTarget) -> str:
+    """Return where to find the reason of an internal error, which the response omits."""
+    data = exc.data if isinstance(exc.data, Mapping) else {}
+    # `correlation_id` of a Fairlead server; its log contains the same id.
+    found = str(data.get("correlation_id") or "")
+    look_for = f": look for {found}" if _ID.fullmatch(found) else ""
+    if target.url:
+        return f"the log of the server contains the reason{look_for}"
+    if target.command:
+        return "--verbose shows the output of the server, which may contain the reason"
+    return f"--verbose or the log of the server shows the reason{look_for}"
 
 
 def _sentence(exc: FairleadError) -> str:

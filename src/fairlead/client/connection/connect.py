@@ -15,7 +15,7 @@ from ...errors import (
 from ...transport.login_waits import LoginTimeout
 from ..client_config import MCPClientConfig
 from ..mcp_transport.channel_transport import ChannelTransport
-from ..server_entry import MCPServerEntry, MCPStdioServerConfig
+from ..server_entry import MCPStdioServerConfig
 from .era_cache import known_eras
 
 __all__ = ["ConnectionAttempt", "DeferredAttempt"]
@@ -94,7 +94,7 @@ class ConnectionAttempt(Generic[C]):
             ) from exc
         except BaseException as exc:
             await self._client.close()
-            _add_hint(exc, client.transport.entry)
+            _add_hint(exc, client.transport)
             raise
 
     async def _open(self, client: C) -> C:
@@ -169,13 +169,35 @@ def _is_refusal(error: BaseException | None) -> bool:
     return isinstance(error, RpcError | RemoteProtocolError)
 
 
-def _add_hint(exc: BaseException, entry: MCPServerEntry | None) -> None:
-    """Set the hint of an error that the URL of the server has probably caused."""
-    if isinstance(exc, TransportError) and entry and not isinstance(entry, MCPStdioServerConfig):
-        # Imported here, because only failed connections need it.
-        from ...transport.address_hint import address_hint
+def _add_hint(exc: BaseException, transport: ChannelTransport) -> None:
+    """Set the hint of an error that the URL or missing credentials have probably caused."""
+    entry = transport.entry
+    if not isinstance(exc, TransportError) or not entry or isinstance(entry, MCPStdioServerConfig):
+        return
+    # Imported here, because only failed connections need it.
+    from ...transport.address_hint import address_hint
 
-        exc.hint = exc.hint or address_hint(exc, entry.url)
+    exc.hint = exc.hint or address_hint(exc, entry.url)
+    # With an authorizer, the server has refused even a renewed token.
+    if isinstance(exc, HttpError) and exc.status == 401 and transport.logins is None:
+        exc.hint = exc.hint or _credentials_hint(exc, entry.url, entry.has_authorization)
+
+
+def _credentials_hint(exc: HttpError, url: str, has_authorization: bool) -> str:
+    """Return how to pass the credentials that a server has required with a 401."""
+    if has_authorization:
+        return "the server rejected the token: check `auth` or the `Authorization` header"
+    if "resource_metadata" not in (exc.www_authenticate or "").lower():
+        return (
+            'the server requires a token: pass auth="TOKEN", or '
+            'headers={"Authorization": "Bearer TOKEN"}'
+        )
+    from ...auth.metadata import server_resource
+
+    return (
+        'the server requires a login: pass auth="oauth", which uses the login that '
+        f"`fairlead login {server_resource(url)}` has stored, or opens the browser"
+    )
 
 
 def _lost(exc: ChannelClosed, output: Sequence[str] = ()) -> ConnectFailed:

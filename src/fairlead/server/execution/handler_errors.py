@@ -22,7 +22,7 @@ def error_for_caller(
     """Log an error and return the error for the caller.
 
     An `RpcError` or `ProtocolError` is returned with its message. Any other exception becomes
-    "Internal error", because its text may contain internal details.
+    "Internal error" with the correlation id, because its text may contain internal details.
     """
     # The error may have been logged by an inner layer of the same request.
     if isinstance(exc, RpcError) and getattr(exc, _LOGGED, None) == exchange.started:
@@ -35,7 +35,7 @@ def error_for_caller(
         answer = exc if isinstance(exc, RpcError) else RpcError(exc.code, str(exc))
     else:
         log.error("%s [%s] failed", what, name, exc_info=exc, extra=extra)
-        answer = RpcError(INTERNAL_ERROR, "Internal error")
+        answer = RpcError(INTERNAL_ERROR, "Internal error", {"correlation_id": name})
     # The start time identifies the request, because a handler may raise the same object again.
     setattr(answer, _LOGGED, exchange.started)
     return answer
