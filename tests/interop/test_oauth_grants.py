@@ -3,7 +3,9 @@ eras.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,12 +13,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from joserfc import jwt
 from joserfc.jwk import ECKey
 
 from fairlead import Context, MCPClient, MCPClientConfig, MCPServer
 from fairlead.auth import MemoryCredentialStore, OAuthAuthorizer, OAuthSettings
+from fairlead.auth.authorization_code import begin_attempt, code_of
+from fairlead.auth.client.authorization_discovery import discover_issuer
+from fairlead.auth.client.oauth_settings import EnterpriseLogin
+from fairlead.auth.guarded_fetch import GuardedFetcher
 from fairlead.auth.server.server_auth import ServerAuth
 from fairlead.auth.storage.credential_store import CredentialStore
+from fairlead.errors import AuthorizationError
 from fairlead.gateway import Gateway
 from fairlead.gateway.clients.admission import ClientAccess
 from fairlead.gateway.gateway_file import read_gateway_file
@@ -25,11 +33,14 @@ from tests.auth.client.test_oauth_authorizer import DevicePrompt
 from tests.support.gateway_servers import free_port, until
 from tests.support.gateway_servers import serving as serving_at
 from tests.support.http_server import serving
-from tests.support.oidc_provider import Provider, running_provider
+from tests.support.oidc_provider import Provider, running_provider, visit
 from tests.support.scripted_http_server import Call, raw_server
 
 LIMIT = 60.0
 KEY = ECKey.generate_key("P-256")
+CALLBACK = "http://127.0.0.1/callback"
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 ROBOT: dict[str, Any] = {
     "client_id": "robot",
     "grant_types": ["client_credentials"],
@@ -244,3 +255,112 @@ async def test_a_client_that_is_identified_by_its_metadata_document(
             second = OAuthAuthorizer(url, settings, store=store)
             assert await call(second, url, version) == "alice"
     assert documents.calls
+
+
+@PROTECTED
+@VERSIONS
+@PLACES
+async def test_enterprise_managed_authorization(version: str, place: str) -> None:
+    """A user logs in at the company's provider; no page of the server's provider is opened."""
+    company = {
+        "client_id": "company",
+        "client_secret": "company-secret",
+        "token_endpoint_auth_method": "client_secret_post",
+        "application_type": "native",
+        "redirect_uris": [CALLBACK],
+        "grant_types": ["authorization_code", TOKEN_EXCHANGE],
+    }
+    robot = {**ROBOT, "client_secret": "a-secret", "grant_types": [JWT_BEARER]}
+    async with running_provider(clients=[company], idJagClients={"company": "robot"}) as idp:
+        options = {"clients": [robot], "trustedIssuer": idp.issuer}
+        async with protected(options, place) as (provider, url):
+            settings = OAuthSettings(
+                grant="enterprise",
+                client_id="robot",
+                client_secret="a-secret",
+                enterprise=EnterpriseLogin(
+                    token_endpoint=f"{idp.issuer}/token",
+                    client_id="company",
+                    client_secret="company-secret",
+                    id_token=await id_token(idp),
+                ),
+            )
+            store = MemoryCredentialStore()
+            first = OAuthAuthorizer(url, settings, store=store)
+            assert await call(first, url, version) == "alice"
+            expire(store)
+            assert await call(OAuthAuthorizer(url, settings, store=store), url, version) == "alice"
+            # Without a refresh token, a renewal is another exchange of the same ID token.
+            assert (await idp.counts())[f"{TOKEN_EXCHANGE} 200"] == 2
+            assert await provider.counts() == {f"{JWT_BEARER} 200": 2}
+
+
+async def id_token(idp: Provider) -> str:
+    """Log in at a provider, and return the user's ID token."""
+    fetcher = GuardedFetcher(allow_loopback=True)
+    attempt, _ = begin_attempt(
+        await discover_issuer(fetcher, idp.issuer),
+        client_id="company",
+        redirect_uri=CALLBACK,
+        scopes=["openid"],
+        resource=None,
+    )
+    form = {
+        "grant_type": "authorization_code",
+        "code": code_of(attempt, await visit(attempt.url, CALLBACK, "alice")),
+        "redirect_uri": CALLBACK,
+        "code_verifier": attempt.verifier,
+        "client_id": "company",
+        "client_secret": "company-secret",
+    }
+    found = await fetcher.post_form(f"{idp.issuer}/token", form)
+    return str((found.document or {})["id_token"])
+
+
+@PROTECTED
+@VERSIONS
+@PLACES
+async def test_workload_identity(version: str, place: str) -> None:
+    async with workload(place) as (provider, url, settings):
+        store = MemoryCredentialStore()
+        first = OAuthAuthorizer(url, settings(), store=store)
+        assert await call(first, url, version) == "a-workload"
+        expire(store)
+        # The provider accepts each assertion once, so a renewal reads a new one.
+        second = OAuthAuthorizer(url, settings(), store=store)
+        assert await call(second, url, version) == "a-workload"
+        assert await provider.counts() == {f"{JWT_BEARER} 200": 2}
+
+
+@PROTECTED
+@pytest.mark.parametrize("change", [{"exp": 1}, {"aud": "https://another.example"}])
+async def test_a_refused_assertion_is_sent_once(change: dict[str, Any]) -> None:
+    async with workload("server") as (provider, url, settings):
+        authorizer = OAuthAuthorizer(url, settings(**change))
+        for _ in range(3):
+            with pytest.raises(AuthorizationError, match="invalid_grant"):
+                await call(authorizer, url, "2026-07-28")
+        assert await provider.counts() == {f"{JWT_BEARER} 400": 1}
+
+
+@asynccontextmanager
+async def workload(
+    place: str,
+) -> AsyncIterator[tuple[Provider, str, Callable[..., OAuthSettings]]]:
+    """Run a provider that trusts the platform of a workload; yield a function for settings."""
+    client = {**ROBOT, "grant_types": [JWT_BEARER], "token_endpoint_auth_method": "none"}
+    trusted = {"platform": {**KEY.as_dict(private=False), "alg": "ES256"}}
+    options = {"clients": [client], "trusted": trusted, "workload": "robot"}
+    async with protected(options, place) as (provider, url):
+
+        def settings(**change: Any) -> OAuthSettings:
+            def assertion() -> str:
+                now = int(time.time())
+                claims = {"sub": "a-workload", "aud": provider.issuer, "exp": now + 60}
+                return jwt.encode(
+                    {"alg": "ES256"}, {**claims, "jti": secrets.token_hex(8), **change}, KEY
+                )
+
+            return OAuthSettings(grant="jwt_bearer", assertion=assertion)
+
+        yield provider, url, settings
