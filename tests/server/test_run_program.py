@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,7 +87,7 @@ class Handled(asyncio.SelectorEventLoop):
         self.handlers: dict[int, Any] = {}
 
     def add_signal_handler(self, number: int, callback: Any, *args: Any) -> None:
-        self.handlers[number] = callback
+        self.handlers[number] = partial(callback, *args)
 
 
 class Process:

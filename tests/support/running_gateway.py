@@ -18,7 +18,7 @@ from fairlead import MCPClient, MCPClientConfig
 from tests.support.cli_process import LIMIT
 from tests.support.cli_user import Person
 
-__all__ = ["Running", "connected", "get", "names_of", "post", "running", "text_of"]
+__all__ = ["Running", "connected", "exchange", "get", "names_of", "post", "running", "text_of"]
 
 
 class Running:
@@ -129,28 +129,30 @@ def text_of(result: Mapping[str, Any]) -> str:
 
 def get(url: str, path: str, **headers: str) -> tuple[int, str]:
     """Send a GET to a path at the origin of `url`; return status and body."""
-    return _ask("GET", url, path, None, headers)
+    return exchange("GET", url, None, path, **headers)[:2]
 
 
 def post(url: str, body: object, **headers: str) -> tuple[int, str]:
     """Send a POST with a JSON body; return status and body."""
-    sent = {
-        "content-type": "application/json",
-        "accept": "application/json, text/event-stream",
-        **headers,
-    }
-    return _ask("POST", url, urlsplit(url).path, json.dumps(body), sent)
+    return exchange("POST", url, body, **headers)[:2]
 
 
-def _ask(
-    method: str, url: str, path: str, body: str | None, headers: Mapping[str, str]
-) -> tuple[int, str]:
+def exchange(
+    method: str, url: str, body: object = None, path: str | None = None, **headers: str
+) -> tuple[int, str, dict[str, str]]:
+    """Send a request; return status, body and headers, whose names are in lower case."""
+    typed = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    sent = {**({} if body is None else typed), **headers}
     connection = HTTPConnection(urlsplit(url).netloc, timeout=LIMIT)
     try:
         connection.request(
-            method, path, body, {key.replace("_", "-"): value for key, value in headers.items()}
+            method,
+            path or urlsplit(url).path,
+            None if body is None else json.dumps(body),
+            {key.replace("_", "-"): value for key, value in sent.items()},
         )
         answer = connection.getresponse()
-        return answer.status, answer.read().decode()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, answer.read().decode(), found
     finally:
         connection.close()

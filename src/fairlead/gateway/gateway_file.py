@@ -63,7 +63,7 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
     allowed_origins: tuple[str, ...] = ()
     tls_cert: str | None = None
     tls_key: str | None = None
-    drain: float | None = None  # seconds for running calls when the gateway stops; None: 1
+    drain: float | None = None  # seconds for running calls after SIGTERM; None: at most 1
     journal: bool = False  # keep the latest messages in memory, for `fairlead watch`
     metrics: bool = False
     record: str | bool = False  # record on a new tape at each start; a string is its name

@@ -105,6 +105,11 @@ class Peer(ReplyPathBase):
         )
         self.delegated = self._inbound_requests.delegated
 
+    @property
+    def requests_in_progress(self) -> int:
+        """The number of requests that are not answered yet, without those that only listen."""
+        return max(self.conversation.unanswered_count - len(self._work.lasting), 0)
+
     def use_principal(self, principal: Principal) -> None:
         """Set the identity of the peer for the messages that follow.
 

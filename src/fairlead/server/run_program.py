@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigError
 from ..transport.event_loop import new_loop
+from .http_app.request_drain import StopSignals
 from .server_config import MCPServerConfig
 
 if TYPE_CHECKING:
@@ -77,16 +78,19 @@ def _access_lines(server: RunnableServer, url: str) -> list[str]:
 
 
 def run_program(
-    main: Callable[[], Coroutine[Any, Any, None]], *, stop_limit: float | None = None
+    main: Callable[[], Coroutine[Any, Any, None]],
+    *,
+    stop_limit: float | None = None,
+    signals: StopSignals | None = None,
 ) -> None:
     """Run a coroutine until it returns or a signal arrives, and then exit within `stop_limit`.
 
-    The default is `STOP_LIMIT`.
+    The default is `STOP_LIMIT`. `signals` receives the signals.
     """
     limit = stop_limit or STOP_LIMIT
     _settle_memory()
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_until_signal(main, limit))
+        runner.run(_until_signal(main, limit, signals))
         # Leaving the `with` block joins the threads of the default executor, which may never end.
         _leave_in_time(limit)
 
@@ -108,11 +112,17 @@ def freeze_memory() -> None:
     gc.freeze()
 
 
-async def _until_signal(main: Callable[[], Coroutine[Any, Any, None]], limit: float) -> None:
+async def _until_signal(
+    main: Callable[[], Coroutine[Any, Any, None]],
+    limit: float,
+    signals: StopSignals | None = None,
+) -> None:
     loop = asyncio.get_running_loop()
     task = loop.create_task(main())
 
-    def stop() -> None:
+    def stop(number: int) -> None:
+        if signals is not None:
+            signals.receive(number)
         _leave_in_time(limit)
         # A second Ctrl-C must not interrupt the cleanup that the first one started.
         if not task.cancelling():
@@ -120,7 +130,7 @@ async def _until_signal(main: Callable[[], Coroutine[Any, Any, None]], limit: fl
 
     for number in (signal.SIGINT, signal.SIGTERM):
         try:
-            loop.add_signal_handler(number, stop)
+            loop.add_signal_handler(number, stop, number)
         except (NotImplementedError, RuntimeError):
             pass  # Windows, or not the main thread: KeyboardInterrupt stops the program instead
     try:

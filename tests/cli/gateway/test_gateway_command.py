@@ -222,29 +222,6 @@ def test_only_the_public_url_of_the_auth_section_needs_a_restart(person: Person)
         assert "to apply public_url of " in gateway.wait_for("restart the gateway to apply ")
 
 
-@pytest.mark.parametrize("where", ["option", "file"])
-async def test_calls_in_progress_may_finish_within_the_drain_time(
-    person: Person, where: str
-) -> None:
-    with signpost(person.folder / "pipe") as post:
-        # The call takes longer than the default drain time of one second.
-        slow = "await asyncio.sleep(2.5)\n    return 'finished'"
-        tool = f"@server.tool()\nasync def slow() -> str:\n    {post.report}\n    {slow}\n"
-        entry = person.server(tool)
-        text = f"[servers.s]\ncommand = {entry['command']!r}\nargs = {entry['args']!r}\n"
-        file = person.project / "gateway.toml"
-        file.write_text(f"{'drain = 10' if where == 'file' else ''}\n{text}")
-        options = ["--drain", "10"] if where == "option" else []
-        with running(person, "gateway", file.name, "--port", "0", *options) as gateway:
-            gateway.wait_for("s: connected")
-            async with connected(gateway.url) as client:
-                call = asyncio.create_task(client.call_tool("s_slow"))
-                await asyncio.to_thread(post.read)
-                gateway.process.send_signal(signal.SIGTERM)
-                assert text_of(await call) == "finished"
-            assert gateway.process.wait(LIMIT) == 0
-
-
 def test_an_invalid_drain_setting_in_the_file_is_an_error(person: Person) -> None:
     file = gateway_file(person, f"drain = 0\n{TWO}")
     done = person.runs("gateway", file)

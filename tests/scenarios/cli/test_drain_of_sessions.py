@@ -83,6 +83,7 @@ async def test_a_call_in_a_session_is_answered_within_the_drain_time(
                 await asyncio.to_thread(post.read)
                 it.process.send_signal(signal.SIGTERM)
                 assert text_of(await call) == "finished"
+                it.process.send_signal(signal.SIGTERM)  # ends the rest of the drain time
             assert await asyncio.to_thread(it.process.wait, 5) == 0
 
 
@@ -100,6 +101,7 @@ async def test_a_call_over_http_sse_or_websocket_is_answered_within_the_drain_ti
                 await asyncio.to_thread(post.read)
                 it.process.send_signal(signal.SIGTERM)
                 assert text_of(await call) == "finished"
+                it.process.send_signal(signal.SIGTERM)  # ends the rest of the drain time
             assert await asyncio.to_thread(it.process.wait, 5) == 0
 
 

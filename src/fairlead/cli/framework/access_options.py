@@ -43,8 +43,9 @@ ACCESS = (
         "--drain",
         metavar="SECONDS",
         type=seconds,
-        help="how long running requests may continue after SIGTERM or Ctrl-C (default: 3, or 1 "
-        "for a gateway)",
+        help="listen for this time after SIGTERM, although /ready returns 503, and let running "
+        "requests finish (default: at most 3, or 1 for a gateway, and only while requests are "
+        "running); Ctrl-C and a second signal end it earlier",
     ),
 )
 

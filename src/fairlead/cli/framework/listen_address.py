@@ -13,6 +13,7 @@ from socket import AF_UNIX, socket
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ConfigError
+from ...server.http_app.request_drain import GRACE, DrainSettings
 from ...transport.http.server.http_settings import HttpSettings
 from .command_errors import FAILED, CommandError, UsageError, print_message
 from .suggested_commands import quoted, started_command, suggest_any
@@ -74,6 +75,7 @@ class ListenAddress:
     session_idle: float | None = None  # seconds
     is_generated: bool = False  # True if Fairlead generated the token, so that it must be shown
     drain: float | None = None  # seconds for running requests after a signal; None for the default
+    reloads: bool = False  # True if the process is replaced when its code changes
     port_option: str = "--port"  # name of the option that selects another port
 
     @classmethod
@@ -112,6 +114,7 @@ class ListenAddress:
             session_idle=options.session_idle,
             is_generated=is_generated,
             drain=options.drain,
+            reloads=bool(vars(options).get("reload")),
             port_option=next(
                 (f"--{one}" for one in ("http", "ws") if vars(options)[one]), "--port"
             ),
@@ -246,6 +249,15 @@ class ListenAddress:
         if exposure := self.exposure(has_token=guarded, socket_option="--unix PATH"):
             exposure.show()
 
+    def drain_settings(self, default: float = GRACE) -> DrainSettings:
+        """Return how long the server goes on after a signal, `default` seconds if not set."""
+        return DrainSettings(
+            limit=default if self.drain is None else self.drain,
+            # The new process of `--reload` waits for the end of the old one.
+            keeps_listening=self.drain is not None and not self.reloads,
+            report=lambda text: print_message("stopping", text, "36"),
+        )
+
     @property
     def stop_limit(self) -> float | None:
         """Return the seconds between a signal and the process's exit; None for the default."""
@@ -364,10 +376,12 @@ def run_http(
     raise_descriptor_limit()
     app = server.create_http_app(settings)
     tls = endpoint.tls()
+    drain = endpoint.drain_settings()
     try:
         run_program(
-            lambda: serve_http(app, listening, tls=tls, started=started, drain=endpoint.drain),
+            lambda: serve_http(app, listening, tls=tls, started=started, drain=drain),
             stop_limit=endpoint.stop_limit,
+            signals=drain.signals,
         )
     # If a lifespan fails, uvicorn logs the reason and exits.
     except SystemExit as exc:

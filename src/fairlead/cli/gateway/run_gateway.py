@@ -18,6 +18,7 @@ from ...gateway.clients.admission import ClientAccess
 from ...gateway.operations.observability import Observability
 from ...policy.rules.ruleset import RuleSet
 from ...protocol.caller import Principal
+from ...server.http_app.request_drain import DrainSettings
 from ...server.http_app.uvicorn_runner import is_exposed, serve_http, url_of
 from ...server.run_program import freeze_memory, run_program
 from ...transport.http.server.http_settings import HttpSettings
@@ -58,6 +59,7 @@ AGAIN = 30.0  # seconds before the same warning is shown again
 # Warnings shown without --verbose: invalid file changes, changed tools, and lost data.
 _ABOUT = ("rules", "lock", "audit", "tape", "interceptors", "access")
 GRACE = 1.0  # seconds for running calls when the gateway stops
+LAST_CALLS = 0.5  # seconds after the end of the drain time in which cancelled calls end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +94,11 @@ def serve_plan(plan: GatewayPlan) -> int:
         address = OwnAddress(unix=name) if isinstance(name, str) else OwnAddress(*name[:2])
         wanted = plan.read(address)
         with record_while_running(plan.observing.tapes, plan.tape, plan.options):
+            drain = plan.endpoint.drain_settings(GRACE)
             run_program(
-                lambda: _serve(plan, listening, address, wanted),
+                lambda: _serve(plan, listening, address, wanted, drain),
                 stop_limit=plan.endpoint.stop_limit,
+                signals=drain.signals,
             )
     finally:
         plan.endpoint.clean_up(listening)
@@ -102,10 +106,13 @@ def serve_plan(plan: GatewayPlan) -> int:
 
 
 async def _serve(
-    plan: GatewayPlan, listening: socket, address: OwnAddress, wanted: ChosenServers
+    plan: GatewayPlan,
+    listening: socket,
+    address: OwnAddress,
+    wanted: ChosenServers,
+    drain: DrainSettings,
 ) -> None:
     tls = plan.endpoint.tls()
-    drain = GRACE if plan.endpoint.drain is None else plan.endpoint.drain
     url = plan.endpoint.reachable(url_of(listening, plan.http.path, tls=tls is not None))
     has_token = plan.http.auth_token is not None or plan.http.verify_token is not None
     opened = asyncio.Event()
@@ -150,6 +157,7 @@ async def _serve(
             await opened.wait()
             screen.opened(wanted)
             await following.apply(wanted)
+            app.starting = False
             await screen.settle(wanted)
             # Modules and tool lists are excluded from garbage collection: a full collection blocked
             # all calls for 14 ms.
@@ -158,9 +166,11 @@ async def _serve(
 
         quiet = servers.upstreams.add_status_listener(screen.happened)
         app = gateway.create_http_app(plan.http)
+        # Without its servers, which are added once the socket is open, it would seem to be ready.
+        app.starting = True
         loop = asyncio.get_running_loop()
         serving = loop.create_task(
-            serve_http(app, listening, tls=tls, started=opened.set, drain=plan.endpoint.drain)
+            serve_http(app, listening, tls=tls, started=opened.set, drain=drain)
         )
         attending = loop.create_task(attend())
         try:
@@ -170,8 +180,8 @@ async def _serve(
             screen.close()
             serving.cancel()
             attending.cancel()
-            # Running calls get `drain` seconds; the remaining time is for servers that stop slowly.
-            await asyncio.wait((serving,), timeout=drain)
+            # The servers stop after the calls; the remaining time is for servers that stop slowly.
+            await asyncio.wait((serving,), timeout=drain.limit + LAST_CALLS)
             await servers.close()
             await asyncio.wait((serving, attending))
         for task in (serving, attending):

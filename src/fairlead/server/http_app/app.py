@@ -88,6 +88,8 @@ class HttpApp:
         self._pages = pages
         self._open: contextlib.AsyncExitStack | None = None
         self._opening = asyncio.Lock()
+        self._draining = False
+        self.starting = False  # True until the program has configured its servers
 
     def add(self, path: str, other: EndpointHandler) -> None:
         """Serve another endpoint at this path from now on."""
@@ -217,7 +219,7 @@ class HttpApp:
             return False
         if isinstance(who, RequestRefusal):
             return self.edge.guard.refuse_page(call.headers, call.server) is None
-        return self._pages is None or self.edge.ending
+        return self._pages is None or self._is_unready
 
     async def _metadata(self, call: AsgiCall, path: str) -> None:
         """Send the metadata of an endpoint, which pages of any origin may read without a token."""
@@ -241,8 +243,12 @@ class HttpApp:
         if path == "/health":
             await call.answer(200, to_json({"status": "ok"}))
             return
-        ready = not self.edge.ending and (self._pages is None or self._pages.is_ready)
+        ready = not self._is_unready and (self._pages is None or self._pages.is_ready)
         await call.answer(200 if ready else 503, to_json({"ready": ready}))
+
+    @property
+    def _is_unready(self) -> bool:
+        return self.starting or self._draining or self.edge.ending
 
     def _endpoint(self, path: str, method: str) -> HttpEndpoint | None:
         """Return the endpoint for a path, which may end with a slash or be the root of a mounted
@@ -262,6 +268,18 @@ class HttpApp:
             yield self
         finally:
             await self.close()
+
+    @property
+    def requests_in_sessions(self) -> int:
+        """The number of running requests in sessions and on WebSockets."""
+        others = self.sockets.requests_in_progress + self._legacy.requests_in_progress
+        return others + sum(edge.sessions.requests_in_progress for edge in self.edges.values())
+
+    def begin_drain(self) -> None:
+        """Report that the application is not ready, and refuse new sessions with 503."""
+        self._draining = self.sockets.draining = self._legacy.draining = True
+        for edge in self.edges.values():
+            edge.sessions.draining = True
 
     async def end_streams(self, drain: float = 0.0) -> None:
         """End the streams of clients that only listen, and the sessions and sockets of clients.

@@ -14,13 +14,13 @@ from urllib.parse import quote
 
 from ...errors import ConfigError
 from ...transport.http.server.http_settings import HttpSettings
+from .request_drain import DrainSettings, drain_requests
 
 if TYPE_CHECKING:
     from .app import HttpApp
 
 __all__ = ["bind", "is_exposed", "serve_http", "url_of"]
 
-GRACE = 3.0  # seconds that running requests may take during shutdown
 LAST_WRITES = 0.5  # seconds to write the responses of requests that are cancelled at the end
 KEEP_ALIVE = 5.0  # seconds after which an idle connection is closed
 
@@ -127,12 +127,10 @@ async def serve_http(
     *,
     tls: ssl.SSLContext | None = None,
     started: Callable[[], None] | None = None,
-    drain: float | None = None,
+    drain: DrainSettings | None = None,
 ) -> None:
-    """Serve until cancelled. Streams are ended first, then running requests, also those in sessions
-    and on WebSockets, may take `drain` seconds (default: `GRACE`).
-    """
-    drain = GRACE if drain is None else drain
+    """Serve until cancelled. Then running requests may finish, and streams are ended."""
+    drain = drain or DrainSettings()
     try:
         app.listens_at(_local_url(listening, tls=tls is not None))
     except ConfigError:
@@ -168,16 +166,20 @@ async def serve_http(
     except asyncio.CancelledError:
         if not serving.done():
             loop = asyncio.get_running_loop()
-            end = loop.time() + drain
-            runner.should_exit = True
-            _stop_accepting(runner)
+            left = 0.0
             try:
-                # Otherwise uvicorn would wait for the streams or cut them off.
-                await app.end_streams(drain)
+                left = await drain_requests(app, runner, drain)
             finally:
-                left = max(end - loop.time(), LAST_WRITES)
-                runner.config.timeout_graceful_shutdown = left
-                runner.told_to_end.set()
+                end = loop.time() + left
+                runner.should_exit = True
+                _stop_accepting(runner)
+                try:
+                    # Otherwise uvicorn would wait for the streams or cut them off.
+                    await app.end_streams(left)
+                finally:
+                    left = max(end - loop.time(), LAST_WRITES)
+                    runner.config.timeout_graceful_shutdown = left
+                    runner.told_to_end.set()
             await asyncio.wait((serving,), timeout=left + 1)
             serving.cancel()
         raise

@@ -47,12 +47,20 @@ class WebSocketEndpoint:
             settings.max_sockets, settings.max_sockets_per_client, SOCKETS_PER_CLIENT
         )
         self._ending = BackgroundTasks()
+        self.draining = False  # no new connections are accepted
+
+    @property
+    def requests_in_progress(self) -> int:
+        """The number of requests on all connections that are not answered yet."""
+        return sum(channel.requests_in_progress for channel in self._open)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one WebSocket until it is closed."""
         await receive()  # websocket.connect
         headers: dict[bytes, bytes] = dict(scope["headers"])
         who = await self._admit(scope, headers)
+        if self.draining and not isinstance(who, RequestRefusal):
+            who = RequestRefusal(503, "the server is shutting down", ((b"retry-after", b"5"),))
         if isinstance(who, RequestRefusal):
             await reject_upgrade(scope, send, who)
             return
@@ -192,6 +200,11 @@ class _ServedChannel(WebSocketChannel):
             self._line = ToolCallServerChannel(self, self.context, self.decoder)
             self._calls = self._accept(self._line)
         return self._line
+
+    @property
+    def requests_in_progress(self) -> int:
+        peers = (self._calls, self.served)
+        return sum(peer.requests_in_progress for peer in peers if peer is not None)
 
     async def end(self, code: int, reason: str, drain: float = 0.0) -> None:
         """Close the channel and its peers; running requests may take `drain` seconds."""

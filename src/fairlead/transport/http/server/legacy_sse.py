@@ -93,6 +93,13 @@ class LegacySse:
             settings.max_sessions, settings.max_sessions_per_client, SESSIONS_PER_CLIENT
         )
         self._decoder = Decoder()
+        self.draining = False  # no new sessions are opened
+
+    @property
+    def requests_in_progress(self) -> int:
+        """The number of requests in all sessions that are not answered yet."""
+        peers = [one.served for one in self._sessions.values()]
+        return sum(peer.requests_in_progress for peer in peers if peer is not None)
 
     async def close(self, drain: float = 0.0) -> None:
         """Terminate all sessions; running requests may take `drain` seconds."""
@@ -102,6 +109,9 @@ class LegacySse:
         """Open a session and write its event stream until the client disconnects."""
         if call.method != "GET":
             await call.send_text(405, "use GET to open the stream", [(b"allow", b"GET")])
+            return
+        if self.draining:
+            await call.send_later("the server is shutting down")
             return
         client = client_key(principal, call.client)
         try:

@@ -26,6 +26,11 @@ class ServedPeer(Protocol):
     @property
     def session(self) -> SessionContext: ...
 
+    @property
+    def requests_in_progress(self) -> int:
+        """The number of requests that are not answered yet, without those that only listen."""
+        ...
+
     def use_principal(self, principal: Principal) -> None:
         """Set the principal of the following messages; it has the scopes of their token."""
 

@@ -44,10 +44,17 @@ class SessionManager:
             store, kept = settings.session_store, settings.session_kept
             self.restorer = SessionRestorer(store, kept, self._made, self._add, self.end)
         self._sweep: asyncio.TimerHandle | None = None
+        self.draining = False  # no new sessions are opened
         self.closing = False
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def requests_in_progress(self) -> int:
+        """The number of requests in all sessions that are not answered yet."""
+        peers = [one.served for one in self._sessions.values()]
+        return sum(peer.requests_in_progress for peer in peers if peer is not None)
 
     def open(self, context: TransportContext, principal: Principal) -> HttpSession:
         """Open a session and start to serve it.

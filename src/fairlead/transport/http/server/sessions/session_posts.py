@@ -59,7 +59,7 @@ class SessionPosts(Struct, eq=False):
 
     async def _open(self, call: AsgiCall, principal: Principal) -> HttpSession | None:
         """Open a session; if that is impossible, respond with 503 and return None."""
-        if self.sessions.closing:
+        if self.sessions.draining or self.sessions.closing:
             await call.send_later("the server is shutting down")
             return None
         try:
