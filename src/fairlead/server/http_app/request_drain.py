@@ -75,7 +75,8 @@ async def drain_requests(app: DrainedApp, runner: Any, settings: DrainSettings) 
     signals, limit = settings.signals, settings.limit
     listens_on = settings.keeps_listening and not signals.by_hand
     running = _count(app, runner)
-    if running or listens_on:
+    waits = bool(running) or listens_on
+    if waits:
         when = "after" if listens_on else "at the latest after"
         settings.report(
             f"draining: {_requests(running)}, new sessions are refused, "
@@ -95,7 +96,7 @@ async def drain_requests(app: DrainedApp, runner: Any, settings: DrainSettings) 
     spent = time.monotonic() - began
     if running:
         settings.report(f"drained for {spent:.1f} s: {_requests(running)} and cannot finish")
-    elif spent >= INTERVAL:
+    elif waits:
         settings.report(f"drained for {spent:.1f} s: all requests have finished")
     return 0.0 if signals.repeated.is_set() else max(limit - spent, 0.0)
 
