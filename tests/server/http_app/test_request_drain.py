@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct, field
 
 from fairlead import MCPClient, MCPClientConfig, MCPServer
-from fairlead.server.http_app.request_drain import DrainSettings, StopSignals
+from fairlead.server.http_app.request_drain import DrainPlan, StopSignals
 from fairlead.server.http_app.uvicorn_runner import bind, serve_http, url_of
 
 LIMIT = 20.0
@@ -33,7 +33,7 @@ class Place(Struct):
 
 
 @asynccontextmanager
-async def place(drain: DrainSettings) -> AsyncIterator[Place]:
+async def place(drain: DrainPlan) -> AsyncIterator[Place]:
     server, begun, go_on = MCPServer("s"), asyncio.Event(), asyncio.Event()
 
     @server.tool()
@@ -65,7 +65,7 @@ async def place(drain: DrainSettings) -> AsyncIterator[Place]:
 
 @pytest.mark.parametrize("transport", ["websocket", "sse", "session", "stateless"])
 async def test_requests_of_every_transport_are_counted_and_finish(transport: str) -> None:
-    async with place(DrainSettings(limit=600.0)) as it, aiohttp.ClientSession() as web:
+    async with place(DrainPlan(limit=600.0)) as it, aiohttp.ClientSession() as web:
         version = "2026-07-28" if transport == "stateless" else "2025-06-18"
         entries = {
             "websocket": {"type": "websocket", "url": f"ws{it.url[4:]}/ws"},
@@ -94,7 +94,7 @@ async def test_requests_of_every_transport_are_counted_and_finish(transport: str
 
 
 async def test_a_server_without_running_requests_stops_without_a_report() -> None:
-    async with place(DrainSettings(limit=600.0)) as it:
+    async with place(DrainPlan(limit=600.0)) as it:
         it.serving.cancel()
         with suppress(asyncio.CancelledError):
             await it.serving
@@ -104,7 +104,7 @@ async def test_a_server_without_running_requests_stops_without_a_report() -> Non
 async def test_ctrl_c_ends_the_drain_as_soon_as_no_request_is_running() -> None:
     signals = StopSignals()
     signals.receive(signal.SIGINT)
-    async with place(DrainSettings(limit=600.0, keeps_listening=True, signals=signals)) as it:
+    async with place(DrainPlan(limit=600.0, keeps_listening=True, signals=signals)) as it:
         it.serving.cancel()
         with suppress(asyncio.CancelledError):
             await it.serving
@@ -114,7 +114,7 @@ async def test_ctrl_c_ends_the_drain_as_soon_as_no_request_is_running() -> None:
 async def test_after_sigterm_a_server_listens_until_a_second_signal() -> None:
     signals = StopSignals()
     signals.receive(signal.SIGTERM)
-    async with place(DrainSettings(limit=600.0, keeps_listening=True, signals=signals)) as it:
+    async with place(DrainPlan(limit=600.0, keeps_listening=True, signals=signals)) as it:
         await it.stop()
         assert "0 requests are running" in it.reports[0]
         async with aiohttp.ClientSession() as web, web.get(f"{it.url}/ready") as answer:

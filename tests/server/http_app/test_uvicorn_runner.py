@@ -12,7 +12,7 @@ import pytest
 from fairlead import MCPServer
 from fairlead.errors import ConfigError
 from fairlead.server.http_app import uvicorn_runner
-from fairlead.server.http_app.request_drain import DrainSettings
+from fairlead.server.http_app.request_drain import DrainPlan
 from fairlead.server.http_app.uvicorn_runner import _bind_unix, bind, is_exposed, url_of
 from fairlead.transport.http.server.http_settings import HttpSettings
 
@@ -167,7 +167,7 @@ async def test_a_running_request_is_answered_during_the_shutdown() -> None:
 
 
 async def test_an_open_stream_does_not_delay_the_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uvicorn_runner, "DrainSettings", lambda: DrainSettings(limit=600.0))
+    monkeypatch.setattr(uvicorn_runner, "DrainPlan", lambda: DrainPlan(limit=600.0))
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     running = asyncio.create_task(MCPServer("s").run_http(port=0, started=ready.set_result))
     async with asyncio.timeout(10):

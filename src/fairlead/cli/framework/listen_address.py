@@ -13,7 +13,7 @@ from socket import AF_UNIX, socket
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ConfigError
-from ...server.http_app.request_drain import GRACE, DrainSettings
+from ...server.http_app.request_drain import GRACE, DrainPlan
 from ...transport.http.server.http_settings import HttpSettings
 from .command_errors import FAILED, CommandError, UsageError, print_message
 from .suggested_commands import quoted, started_command, suggest_any
@@ -249,9 +249,9 @@ class ListenAddress:
         if exposure := self.exposure(has_token=guarded, socket_option="--unix PATH"):
             exposure.show()
 
-    def drain_settings(self, default: float = GRACE) -> DrainSettings:
+    def drain_plan(self, default: float = GRACE) -> DrainPlan:
         """Return how long the server goes on after a signal, `default` seconds if not set."""
-        return DrainSettings(
+        return DrainPlan(
             limit=default if self.drain is None else self.drain,
             # The new process of `--reload` waits for the end of the old one.
             keeps_listening=self.drain is not None and not self.reloads,
@@ -376,7 +376,7 @@ def run_http(
     raise_descriptor_limit()
     app = server.create_http_app(settings)
     tls = endpoint.tls()
-    drain = endpoint.drain_settings()
+    drain = endpoint.drain_plan()
     try:
         run_program(
             lambda: serve_http(app, listening, tls=tls, started=started, drain=drain),

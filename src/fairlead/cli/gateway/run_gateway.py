@@ -18,7 +18,7 @@ from ...gateway.clients.admission import ClientAccess
 from ...gateway.operations.observability import Observability
 from ...policy.rules.ruleset import RuleSet
 from ...protocol.caller import Principal
-from ...server.http_app.request_drain import DrainSettings
+from ...server.http_app.request_drain import DrainPlan
 from ...server.http_app.uvicorn_runner import is_exposed, serve_http, url_of
 from ...server.run_program import freeze_memory, run_program
 from ...transport.http.server.http_settings import HttpSettings
@@ -94,7 +94,7 @@ def serve_plan(plan: GatewayPlan) -> int:
         address = OwnAddress(unix=name) if isinstance(name, str) else OwnAddress(*name[:2])
         wanted = plan.read(address)
         with record_while_running(plan.observing.tapes, plan.tape, plan.options):
-            drain = plan.endpoint.drain_settings(GRACE)
+            drain = plan.endpoint.drain_plan(GRACE)
             run_program(
                 lambda: _serve(plan, listening, address, wanted, drain),
                 stop_limit=plan.endpoint.stop_limit,
@@ -110,7 +110,7 @@ async def _serve(
     listening: socket,
     address: OwnAddress,
     wanted: ChosenServers,
-    drain: DrainSettings,
+    drain: DrainPlan,
 ) -> None:
     tls = plan.endpoint.tls()
     url = plan.endpoint.reachable(url_of(listening, plan.http.path, tls=tls is not None))

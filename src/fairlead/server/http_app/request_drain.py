@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-__all__ = ["GRACE", "DrainSettings", "DrainedApp", "StopSignals", "drain_requests"]
+__all__ = ["GRACE", "DrainPlan", "DrainedApp", "StopSignals", "drain_requests"]
 
 GRACE = 3.0  # seconds that running requests may take during shutdown
 INTERVAL = 0.05  # seconds between two counts of the running requests
@@ -40,7 +40,7 @@ def _log(text: str) -> None:
     log.info("%s", text)
 
 
-class DrainSettings(Struct):
+class DrainPlan(Struct):
     """How long a server goes on after the signal to stop.
 
     Running requests get up to `limit` seconds. With `keeps_listening`, the server listens for the
@@ -65,7 +65,7 @@ class DrainedApp(Protocol):
         """Report that the application is not ready, and refuse new sessions."""
 
 
-async def drain_requests(app: DrainedApp, runner: Any, settings: DrainSettings) -> float:
+async def drain_requests(app: DrainedApp, runner: Any, settings: DrainPlan) -> float:
     """Wait until running requests have ended or the time is over; return the seconds left.
 
     `runner` is the uvicorn server, which listens meanwhile.

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from ...errors import ConfigError
 from ...transport.http.server.http_settings import HttpSettings
-from .request_drain import DrainSettings, drain_requests
+from .request_drain import DrainPlan, drain_requests
 
 if TYPE_CHECKING:
     from .app import HttpApp
@@ -127,10 +127,10 @@ async def serve_http(
     *,
     tls: ssl.SSLContext | None = None,
     started: Callable[[], None] | None = None,
-    drain: DrainSettings | None = None,
+    drain: DrainPlan | None = None,
 ) -> None:
     """Serve until cancelled. Then running requests may finish, and streams are ended."""
-    drain = drain or DrainSettings()
+    drain = drain or DrainPlan()
     try:
         app.listens_at(_local_url(listening, tls=tls is not None))
     except ConfigError:
