@@ -8,7 +8,8 @@ import aiohttp
 import pytest
 from msgspec import Raw
 
-from fairlead.errors import ConnectFailed, RpcError
+from fairlead.config.upstream_settings import UpstreamSettings
+from fairlead.errors import ChannelClosed, ConnectFailed, RequestTimeout, RpcError
 from fairlead.gateway import Relay
 from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
@@ -120,6 +121,8 @@ class FakeConnection:
         self.asked: list[Any] = []
         self.activated = 0
         self.refuses = False
+        self.waits = 0.0
+        self.error: Exception | None = None
         self.roots_answered = asyncio.Event()
         self.agreement = Agreement(
             revision=NEWEST_HANDSHAKE, capabilities=b'{"tools":{"listChanged":true}}'
@@ -130,8 +133,13 @@ class FakeConnection:
 
     async def request(self, method: str, params: Any) -> None:
         self.asked.append((method, *params.values()))
+        if self.error is not None:
+            raise self.error
         if self.refuses:
             raise RpcError(5, "no")
+        if self.waits:
+            await asyncio.sleep(self.waits)
+            raise RequestTimeout(self.waits, method)
 
 
 class FakeSession:
@@ -165,6 +173,7 @@ class Place:
         self.left: list[Any] = []
         self.error: Exception | None = None
         self.facts = ServerFacts()
+        self.settings = UpstreamSettings()
         self.capabilities = b"{}"
         pool: Any = self
         self.restorer = UpstreamSessionRestorer(pool, lambda connection: self)  # type: ignore[arg-type,return-value]
@@ -266,8 +275,31 @@ async def test_a_server_that_rejects_restored_subscriptions_is_still_used() -> N
     place.session.level = None
     place.new.refuses = True
     assert await place.connection() is place.new
-    assert place.new.asked == [("resources/subscribe", "a:1")]
+    # The rejection of one subscription does not affect the other.
+    assert place.new.asked == [("resources/subscribe", "a:1"), ("resources/subscribe", "a:2")]
     assert place.session.told == ["attached", *CHANGED]
+
+
+@pytest.mark.parametrize("limit", [3.0, 0.0])
+async def test_a_server_that_does_not_answer_restored_subscriptions_is_still_used(
+    virtual_time: VirtualTime, limit: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Place()
+    place.settings = UpstreamSettings(connect_timeout=limit)
+    place.new.waits, begun = 7.0, virtual_time.now
+    assert await place.connection() is place.new
+    # Without a time limit for connecting, the limit of each request applies.
+    assert virtual_time.now - begun == pytest.approx(limit or 7.0)
+    assert place.new.uris == {"a:1": {place.session}, "a:2": {place.session}}
+    assert place.session.told == ["attached", *CHANGED]
+    assert "raw: cannot restore the log level and all subscriptions: Request timeout" in caplog.text
+
+
+async def test_a_loss_while_subscriptions_are_restored_is_raised() -> None:
+    place = Place()
+    place.new.error = ChannelClosed("gone")
+    with pytest.raises(ChannelClosed, match="gone"):
+        await place.connection()
 
 
 @pytest.mark.parametrize("restores", [True, False])

@@ -52,7 +52,7 @@ class ServerLog:
             gate: A path that must exist before the server answers.
             crash: Exit at the start.
             silent, exits_on: Methods that are not answered, or at which the server exits.
-            exits_while: Apply `exits_on` only while this path exists.
+            exits_while, silent_while: Apply `exits_on` or `silent` only while this path exists.
             refuses_all: Refuse everything except `initialize`.
             requires: A capability without which the server exits.
             changing_lists: Return another tool in each list.

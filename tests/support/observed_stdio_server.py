@@ -122,12 +122,10 @@ class Server:
         if method is None:
             self._waiting.pop(str(message["id"]), lambda _: None)(message)
             return
-        if method in self.options.get("exits_on", ()):
-            condition = self.options.get("exits_while")
-            if condition is None or os.path.exists(condition):
-                self.exit(3)
+        if method in self.options.get("exits_on", ()) and self._applies("exits_while"):
+            self.exit(3)
         silent = self.options.get("silent", ())
-        if method in silent or "*" in silent:
+        if (method in silent or "*" in silent) and self._applies("silent_while"):
             return
         if "id" not in message:
             self._notified(method)
@@ -141,6 +139,11 @@ class Server:
             self.refuse(message, "this server refuses all requests except initialize")
         else:
             self._dispatch(method, message)
+
+    def _applies(self, option: str) -> bool:
+        """Return True if the option is missing or names an existing path."""
+        path = self.options.get(option)
+        return path is None or os.path.exists(path)
 
     def _initialize(self, message: dict[str, Any]) -> None:
         params = message["params"]

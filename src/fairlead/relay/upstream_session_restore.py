@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-from ..errors import RpcError
+from msgspec import Raw
+
+from ..errors import RequestTimeout, RpcError
 from ..protocol.caller import Caller, has_roots
 from ..protocol.own_errors import own_error
 from ..upstream.connection.connection_pool import UpstreamPool
@@ -20,6 +22,8 @@ __all__ = ["UpstreamSessionRestorer"]
 # seconds that the first call waits for `roots/list`, if the server is known to send it
 ROOTS_KNOWN = 2.0
 ROOTS_UNKNOWN = 0.05  # seconds of the same wait, if the server is not known to send it
+
+_NOT_RESTORED = "cannot restore the log level and all subscriptions"
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -115,22 +119,33 @@ class UpstreamSessionRestorer:
             # The gateway itself restores the subscriptions of the shared default connection.
             if connection.borrowed and not session.restores_default:
                 return
-            try:
-                if session.level is not None:
-                    # A connection has one level, the lowest of all its sessions.
-                    levels = [one.level for one in connection.sessions if one.level in LEVELS]
-                    level = min(levels, key=LEVELS.index, default=session.level)
-                    await connection.peer.request("logging/setLevel", {"level": level})
-                for uri in session.uris:
-                    connection.uris.setdefault(uri, set()).add(session)
-                    await connection.peer.request("resources/subscribe", {"uri": uri})
-            except RpcError as exc:
-                log.warning(
-                    "%s: cannot restore the log level and all subscriptions: %s",
-                    connection.name,
-                    exc,
-                )
+            await self._send_again(session, connection)
         session.attached()
         # A disconnected server could not report changes, so clients must read everything again.
         for note in possibly_missed_changes(connection, session):
             session.tell(note)
+
+    async def _send_again(self, session: ClientSession, connection: UpstreamConnection) -> None:
+        """Send the log level and the subscriptions again, separately, so that one refusal affects
+        no other. A server that does not respond in time is used nevertheless.
+        """
+        requests: list[Awaitable[Raw]] = []
+        if session.level is not None:
+            # A connection has one level, the lowest of all its sessions.
+            levels = [one.level for one in connection.sessions if one.level in LEVELS]
+            level = min(levels, key=LEVELS.index, default=session.level)
+            requests.append(connection.peer.request("logging/setLevel", {"level": level}))
+        for uri in session.uris:
+            connection.uris.setdefault(uri, set()).add(session)
+            requests.append(connection.peer.request("resources/subscribe", {"uri": uri}))
+        limit = self._pool.settings.connect_timeout
+        try:
+            async with asyncio.timeout(limit or None):
+                outcomes = await asyncio.gather(*requests, return_exceptions=True)
+        except TimeoutError:
+            outcomes = [RequestTimeout(limit, "resources/subscribe")]
+        for outcome in outcomes:
+            if isinstance(outcome, RpcError | RequestTimeout):
+                log.warning("%s: %s: %s", connection.name, _NOT_RESTORED, outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,32 @@ async def test_a_client_is_notified_after_a_loss_that_lists_may_have_changed(
         await pid_after(client, killed)
         while "more" in await client.tools():  # the new process does not have the tool
             await told(changes, "tools")
+
+
+@both_endpoints
+@pytest.mark.parametrize("declares", [(), ("elicitation",)], ids=["plain", "elicitation"])
+@pytest.mark.parametrize("method", ["resources/subscribe", "logging/setLevel"])
+async def test_a_server_that_does_not_answer_a_restore_delays_calls_for_a_limited_time(
+    tmp_path: Path, endpoint: str, declares: tuple[str, ...], method: str
+) -> None:
+    log, silent = ServerLog(tmp_path), tmp_path / "silent"
+    entry = log.entry("notes", silent=[method], silent_while=str(silent))
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": entry}, connect_timeout=1.0) as served,
+        connect(served.url, "notes", *declares, endpoint=endpoint) as client,
+    ):
+        await client.pid()
+        await client.mcp.subscribe(URI)
+        await client.mcp.set_log_level("warning")
+        silent.touch()
+        killed = kill_all(log)
+        began = time.monotonic()
+        assert await pid_after(client, killed) not in killed
+        assert time.monotonic() - began < 5.0
+        began = time.monotonic()
+        await client.pid()
+        assert time.monotonic() - began < 1.0  # only the first call waits
 
 
 @both_endpoints
