@@ -55,7 +55,7 @@ def test_the_server_may_be_the_path_of_a_script(tmp_path: Path) -> None:
     done = fairlead("call", str(script), "add", "a=1", "b=2")
     assert (done.returncode, done.stdout) == (0, "3\n")
     missing = fairlead("call", str(tmp_path / "none.py"), "add", "a=1", "b=2")
-    assert (missing.returncode, "Unknown server" in missing.stderr) == (2, True)
+    assert (missing.returncode, "File not found: " in missing.stderr) == (2, True)
 
 
 def test_call_writes_the_text_of_a_result_to_stdout() -> None:
@@ -252,6 +252,42 @@ def test_a_value_of_the_wrong_type_is_invalid_usage() -> None:
         "error: Invalid value 'many' for sides: expected integer 2..1000\n"
         "hint: `sides:=JSON` sends any JSON value unchanged\n"
     )
+
+
+FORMS = """write tool arguments as a=1, or as JSON: --args '{"a": 1}'"""
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence", "hint"),
+    [
+        (("1", "2"), "Invalid tool argument '1': expected key=value", FORMS),
+        (("a: 1",), "Invalid tool argument 'a: 1': expected key=value", FORMS),
+        (
+            ('{"a": 1}',),
+            "Invalid tool argument '{\"a\": 1}'",
+            """a JSON object must follow --args: --args '{"a": 1}'\n""",
+        ),
+        (("--a", "1"), "Unrecognized arguments: --a 1\n", FORMS),
+        (("--a=1",), "Unrecognized arguments: --a=1\n", FORMS),
+        (("--args", "a=1"), "Invalid JSON in --args", FORMS),
+        (("--args", "{a: 1}"), "Invalid JSON in --args", FORMS),
+        (("--answer", "yes"), "Invalid --answer 'yes'", "for example --answer confirm=true\n"),
+    ],
+)
+def test_the_hint_for_an_argument_in_a_wrong_form_shows_the_correct_forms(
+    args: tuple[str, ...], sentence: str, hint: str
+) -> None:
+    done = fairlead("call", "add", *args, *DEMO)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {sentence}")
+    assert f"\nhint: {hint}" in done.stderr
+
+
+def test_the_hint_for_a_prompt_argument_in_a_wrong_form_shows_the_correct_form() -> None:
+    done = fairlead("prompt", "greet", "Ada", *DEMO)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Invalid prompt argument 'Ada': expected key=value" in done.stderr
+    assert "\nhint: for example name=Ada; " in done.stderr
 
 
 @pytest.mark.covers("CMD-05")

@@ -1,5 +1,7 @@
 """Tests of remedies for failures of configured servers."""
 
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,11 @@ def server(command: str = "notes-server") -> FoundServer:
 @pytest.mark.parametrize(
     ("command", "problem", "hint"),
     [
+        (
+            "./notes",
+            StartProblem.MISSING_INTERPRETER,
+            "install it, or set `command` to the program that runs the file",
+        ),
         ("notes-server", StartProblem.MISSING_PROGRAM, "install notes-server, or set `command` to"),
         ("npx", StartProblem.MISSING_PROGRAM, "install Node.js"),
         ("./notes", StartProblem.MISSING_PROGRAM, "./notes does not exist"),
@@ -72,6 +79,65 @@ def test_the_remedy_names_the_missing_input(input_id: str, hint: str) -> None:
 
 def test_the_remedy_for_an_invalid_entry_names_its_file_and_line() -> None:
     assert diagnose(ConfigError("x"), server()).hint == "correct the entry: /c/mcp.json:3"
+
+
+def hints_for(person: Person, *command: str, cwd: str | None = None) -> tuple[str, str]:
+    """Return the hints for a command on the command line and in an entry."""
+    entry = {"command": command[0], "args": command[1:], **({"cwd": cwd} if cwd else {})}
+    person.has("ours/mcp.json", {"notes": entry})
+    by_command = person.runs("tools", "--", *command).err
+    by_name = person.runs("mcp", "test", "notes").err
+    return by_command.partition("hint: ")[2], by_name.partition("hint: ")[2]
+
+
+PYTHON_SCRIPT = (sys.executable, "/no/such/file.py")
+NODE_SCRIPT = ("node", "/no/such/file.js")
+SHELL_SCRIPT = ("sh", "/no/such/file.sh")
+
+
+@pytest.mark.parametrize("command", [PYTHON_SCRIPT, NODE_SCRIPT, SHELL_SCRIPT])
+def test_the_hint_for_a_script_that_does_not_exist_names_it(
+    person: Person, command: tuple[str, ...]
+) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    by_command, by_name = hints_for(person, *command)
+    assert by_command == f"{command[1]} does not exist: check the path\n"
+    assert by_name == f"{command[1]} does not exist: correct `args` of the entry\n"
+
+
+def test_the_hint_for_a_relative_script_names_the_folder_in_which_it_was_searched(
+    person: Person,
+) -> None:
+    by_command, by_name = hints_for(person, sys.executable, "none.py")
+    assert by_command == f"{person.project / 'none.py'} does not exist: check the path\n"
+    assert by_name == (
+        f"{person.project / 'none.py'} does not exist: correct `args` of the entry; use an "
+        "absolute path, or set `cwd`: the server was started in this folder\n"
+    )
+    _, with_cwd = hints_for(person, sys.executable, "none.py", cwd=str(person.folder))
+    assert with_cwd == f"{person.folder / 'none.py'} does not exist: correct `args` of the entry\n"
+
+
+def test_the_hint_for_a_file_that_the_server_cannot_open_names_it(person: Person) -> None:
+    by_command, by_name = hints_for(person, sys.executable, "-c", "open('/no/such/settings')")
+    assert by_command == "/no/such/settings does not exist: check the path\n"
+    assert by_name == "/no/such/settings does not exist: create it, or correct the path\n"
+
+
+def test_the_hint_for_a_program_that_env_does_not_find_names_the_program(person: Person) -> None:
+    script = person.project / "notes"
+    script.write_text("#!/usr/bin/env no-such-program\n")
+    script.chmod(0o755)
+    assert hints_for(person, str(script))[1].startswith("install no-such-program, or set")
+
+
+def test_the_error_for_a_missing_program_with_a_path_names_the_file(person: Person) -> None:
+    person.has("ours/mcp.json", {"notes": {"command": "/no/such/program"}})
+    done = person.runs("tools", "notes")
+    assert done.code == 3
+    assert "the file '/no/such/program' does not exist\n" in done.err
+    assert "hint: /no/such/program does not exist: correct `command` of the entry\n" in done.err
 
 
 @pytest.fixture
@@ -122,7 +188,7 @@ def test_the_hint_for_a_protected_server_mentions_oauth_and_the_token_option(
     with web_server() as address:
         by_url, by_name = hints(person, f"http://{address}/oauth")
     assert "the server requires OAuth authorization, described at https://auth.example/" in by_url
-    assert "pass an access token with --token or FAIRLEAD_TOKEN" in by_url
+    assert f"`fairlead login http://{address}/oauth`, or pass an access token" in by_url
     assert "the server requires OAuth authorization, described at https://auth.example/" in by_name
     assert "fairlead login" in by_name
 

@@ -55,6 +55,48 @@ def test_the_error_for_an_unknown_name_suggests_similar_names(person: Person) ->
     assert "`fairlead tools -- python server.py`" in person.does("tools", "python", "server.py").err
 
 
+@pytest.mark.parametrize(
+    "path", ["x.py", "x.JS", "./x", "/no/such/program", "folder/x.txt", "~/x.py"]
+)
+@pytest.mark.parametrize("command", [("call", "{}", "add"), ("call", "{}"), ("tools", "{}")])
+def test_the_error_for_a_missing_file_names_it_and_the_expected_forms(
+    person: Person, path: str, command: tuple[str, ...]
+) -> None:
+    done = person.does(*(word.format(path) for word in command))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: File not found: {path}\nhint: ")
+    assert done.err.endswith(
+        "expected the path of a script (.py, .js, .mjs, .cjs), a name that `fairlead list` shows, "
+        "a URL, or a command after `--`\n"
+    )
+    assert ("the shell expands ~ only without quotes" in done.err) is path.startswith("~")
+
+
+def test_the_error_for_a_file_that_is_not_a_script_shows_the_expected_forms(
+    person: Person,
+) -> None:
+    person.project.joinpath("notes").write_text("text")
+    done = person.does("tools", "./notes")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(
+        "error: ./notes is not a script\nhint: expected the path of a script"
+    )
+
+
+def test_a_configured_name_may_look_like_a_file(person: Person) -> None:
+    person.has("ours/mcp.json", {"notes.py": person.server()})
+    assert person.runs("call", "notes.py", "add", "a=1", "b=2").out == "3\n"
+
+
+def test_a_call_of_a_script_without_a_tool_name_causes_a_hint(person: Person) -> None:
+    person.project.joinpath("notes.py").write_text("")
+    done = person.does("call", "notes.py")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(
+        "error: Missing tool name for server notes.py\nhint: `fairlead tools notes.py` lists"
+    )
+
+
 def test_the_error_for_an_unknown_name_mentions_unreadable_files(person: Person) -> None:
     file = person.has("ours/mcp.json", {})
     file.write_text('{"mcpServers": {')

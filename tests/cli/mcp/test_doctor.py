@@ -125,6 +125,39 @@ def test_doctor_reports_invalid_files_and_missing_programs(person: Person) -> No
     assert "0 of 1 servers work, 3 problems to fix" in done.out
 
 
+def test_a_variable_that_is_not_set_is_marked_as_a_possible_cause(person: Person) -> None:
+    entry = {**person.server(), "env": {"KEY": "${MY_KEY}"}}
+    person.has("ours/mcp.json", {"notes": entry})
+    for command in (("doctor",), ("mcp", "test", "notes")):
+        unset = person.runs(*command)
+        [line] = [line for line in unset.out.splitlines() if "resolve" in line]
+        assert line.split()[:2] == ["!", "resolve"]
+        assert line.endswith("not set: MY_KEY")
+        [line] = [
+            line
+            for line in person.runs(*command, env={"MY_KEY": "x"}).out.splitlines()
+            if "resolve" in line
+        ]
+        assert line.split()[:2] == ["✓", "resolve"]
+        assert line.endswith("all values are set")
+    _, servers, _ = examine(person)
+    odd = [step["step"] for step in servers["notes"]["steps"] if step["odd"]]
+    assert (servers["notes"]["status"], odd) == ("ok", ["resolve"])
+
+
+def test_a_value_that_is_the_name_of_a_variable_is_reported(person: Person) -> None:
+    env = {"KEY": "MY_KEY", "TEXT": "!echo MY_KEY", "OTHER": "MY_KEYS"}
+    person.has("ours/mcp.json", {"notes": {**person.server(), "env": env}})
+    done = person.runs("mcp", "test", "notes", env={"MY_KEY": "very-secret"})
+    [line] = [line for line in done.out.splitlines() if "resolve" in line]
+    assert line.endswith("all values are set; env.KEY is the value of the variable MY_KEY")
+    assert "very-secret" not in done.out + done.err
+    call = ("call", "notes", "variable", "name=KEY")
+    assert person.runs(*call, env={"MY_KEY": "very-secret"}).out == "very-secret\n"
+    call = ("call", "notes", "variable", "name=TEXT")
+    assert person.runs(*call, env={"MY_KEY": "very-secret"}).out == "MY_KEY\n"
+
+
 def test_an_unusual_server_name_causes_a_note_but_no_error(person: Person) -> None:
     tool = person.server()
     person.has("home/.cursor/mcp.json", {"my notes": tool})

@@ -51,7 +51,7 @@ def test_add_warns_about_a_script_path_relative_to_the_current_folder(person: Pe
     (person.project / "server.py").unlink()  # simulate another working directory
     lost = person.runs("mcp", "test", "here")
     assert lost.code == 3
-    assert "hint: use an absolute path, or set `cwd` of the entry" in lost.err
+    assert "; use an absolute path, or set `cwd`: the server was started in" in lost.err
 
 
 def test_a_url_is_added_with_its_headers(person: Person) -> None:

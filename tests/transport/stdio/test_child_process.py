@@ -374,8 +374,13 @@ UP = 'echo \'{"jsonrpc":"2.0","method":"up"}\'; '
             "could not be started: its program does not exist",
         ),
         (
+            "missing path",
+            "the file '/no/such/program' does not exist$",
+            "could not be started: its program does not exist",
+        ),
+        (
             "interpreter",
-            "the interpreter in its first line does not exist",
+            "the interpreter '/no/such/interpreter' in its first line does not exist",
             "could not be started: the interpreter of its program does not exist",
         ),
         (
@@ -402,6 +407,7 @@ async def test_start_errors_have_a_full_text_and_a_public_one_without_details(
     plain.write_text("hello")
     commands = {
         "missing": ["no-such-program-anywhere"],
+        "missing path": ["/no/such/program"],
         "interpreter": [str(script)],
         "plain file": [str(plain)],
         "folder": ["/bin/sh"],

@@ -12,7 +12,7 @@ from ...suggestions import close_matches, did_you_mean
 from ...wire.quote_text import shortened
 from ..framework.client_connection import connected, run_async
 from ..framework.command_errors import FAILED, CommandError, UsageError, print_message
-from ..framework.connect_target import ConnectTarget, split_target
+from ..framework.connect_target import ConnectTarget, interpreter_of, split_target
 from ..framework.describe_failure import describe_failure
 from ..framework.output import StatusLine, as_json, blocks, pretty, safe, visible, write
 from ..framework.parser import (
@@ -24,7 +24,7 @@ from ..framework.parser import (
     server_command_usage,
 )
 from ..framework.suggested_commands import suggest
-from .call_arguments import CallArguments, parse
+from .call_arguments import ARGUMENT_FORMS, CallArguments, parse
 from .elicitation_prompt import Questions
 from .media_folder import MediaFolder
 
@@ -38,7 +38,12 @@ _COLOURS = {"debug": "2", "info": "36", "notice": "36", "warning": "33"}
 
 def run(argv: Sequence[str]) -> int:
     own, target = split_target(argv, 1)
-    options = _parser().parse_intermixed_args(own)
+    options, unknown = _parser().parse_known_intermixed_args(own)
+    if unknown:
+        raise UsageError(
+            f"Unrecognized arguments: {visible(' '.join(unknown))}",
+            hint=f"{ARGUMENT_FORMS}; `fairlead call --help` shows the options",
+        )
     given = parse(options.arguments, options.args)
     if options.decline and options.answer:
         raise UsageError("--answer and --decline cannot be combined")
@@ -50,15 +55,19 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _require_tool(options: Namespace, target: ConnectTarget) -> None:
-    """Raise `UsageError` if the only argument is a server's name, so that the tool is missing."""
+    """Raise `UsageError` if the only argument is a server's name or a script, so that the tool is
+    missing.
+    """
     if target != ConnectTarget() or options.arguments or options.args:
         return
-    from ..framework.server_lookup import every_server
+    from ..framework.server_lookup import every_server, file_error
 
     name = options.tool
-    if name in every_server().places:
+    if interpreter_of(name) is not None or name in every_server().places:
         hint = f"{suggest('tools', name)} lists the tools; then {suggest('call', name, 'TOOL')}"
         raise UsageError(f"Missing tool name for server {visible(name)}", hint=hint)
+    if (error := file_error(name)) is not None:
+        raise error
 
 
 def _parser() -> Parser:

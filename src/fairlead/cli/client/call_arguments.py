@@ -15,7 +15,14 @@ from ..framework.command_errors import UsageError
 from ..framework.suggested_commands import quoted
 from .schema_values import SchemaMismatch, read_value
 
-__all__ = ["CallArguments", "parse"]
+__all__ = ["ARGUMENT_FORMS", "CallArguments", "parse"]
+
+ARGUMENT_FORMS = """write tool arguments as a=1, or as JSON: --args '{"a": 1}'"""
+_EXAMPLES = {
+    "tool argument": f"{ARGUMENT_FORMS}; a server command must follow `--`",
+    "prompt argument": "for example name=Ada; a server command must follow `--`",
+    "--answer": "for example --answer confirm=true",
+}
 
 
 class CallArguments:
@@ -71,7 +78,7 @@ def parse(
         if not equals or not key:
             raise UsageError(
                 f"Invalid {what} {word!r}: expected key=value, key:=JSON or key=@file",
-                hint="a server command must follow `--`",
+                hint=_hint_for(word, what),
             )
         if key in seen:
             raise UsageError(f"Duplicate argument {key}", hint=f"pass a list as {key}:='[1, 2]'")
@@ -86,6 +93,13 @@ def parse(
     return CallArguments(values, texts)
 
 
+def _hint_for(word: str, what: str) -> str:
+    """Return the hint for an argument that is not a `key=value`."""
+    if what == "tool argument" and word.lstrip().startswith("{"):
+        return f"a JSON object must follow --args: --args {quoted(word)}"
+    return _EXAMPLES[what]
+
+
 def _read_whole(whole: str) -> dict[str, Any]:
     if whole == "-":
         text = sys.stdin.read()
@@ -93,7 +107,7 @@ def _read_whole(whole: str) -> dict[str, Any]:
         text = _read_file(whole[1:])
     else:
         text = whole
-    values = _decode(text, "--args")
+    values = _decode(text, "--args", hint=ARGUMENT_FORMS)
     if not isinstance(values, dict):
         raise UsageError("--args must be a JSON object", hint="""for example --args '{"a": 1}'""")
     return values
@@ -108,10 +122,8 @@ def _read_file(name: str) -> str:
         raise UsageError(f"{name} is not UTF-8 text") from exc
 
 
-def _decode(text: str, key: str) -> Any:
+def _decode(text: str, key: str, hint: str = "pass plain text as key=value") -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
-        raise UsageError(
-            f"Invalid JSON in {key}: {exc}", hint="pass plain text as key=value"
-        ) from exc
+        raise UsageError(f"Invalid JSON in {key}: {exc}", hint=hint) from exc

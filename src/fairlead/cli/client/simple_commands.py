@@ -212,7 +212,7 @@ async def _complete(client: MCPClient, options: Namespace) -> int:
 
 def _texts(words: Sequence[str]) -> dict[str, str]:
     """Return the arguments for a prompt, all of which are strings."""
-    return {key: str(value) for key, value in parse(words, None).fit({}).items()}
+    return {key: str(value) for key, value in parse(words, what="prompt argument").fit({}).items()}
 
 
 def show_list(

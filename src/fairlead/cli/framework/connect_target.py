@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from ...client.server_entry import MCPServerEntry
 
 __all__ = [
+    "INTERPRETERS",
     "ConnectTarget",
+    "interpreter_of",
     "parse_with_server",
     "read_headers",
     "split_target",
@@ -43,7 +45,7 @@ _TAKE_A_VALUE = (
     "--token",
 )
 # Programs that run a script, by file extension.
-_INTERPRETERS = {".py": sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
+INTERPRETERS = {".py": sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
 _FIELD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # name of an HTTP header
 _HARMLESS = ("accept", "host", "origin", "user-agent")
 _BAD_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
@@ -223,10 +225,16 @@ def parse_with_server(
     return options, target
 
 
+def interpreter_of(word: str) -> str | None:
+    """Return the program that runs an existing script; None if the word is not such a script."""
+    program = INTERPRETERS.get(os.path.splitext(word)[1].lower())
+    return program if os.path.isfile(word) else None
+
+
 def _named(word: str) -> ConnectTarget:
     """Return the target for an existing script, as `MCPClient.connect` does, or for a name."""
-    program = _INTERPRETERS.get(os.path.splitext(word)[1].lower())
-    if program is not None and os.path.isfile(word):
+    program = interpreter_of(word)
+    if program is not None:
         return ConnectTarget(command=(program, os.path.abspath(word)))
     return ConnectTarget(name=word)
 

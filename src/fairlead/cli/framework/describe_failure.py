@@ -1,8 +1,9 @@
 """Descriptions of expected failures: a message, a hint and an exit code."""
 
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...auth.metadata import server_resource
 from ...errors import (
@@ -23,7 +24,17 @@ from .connect_target import ConnectTarget
 from .output import safe
 from .suggested_commands import suggest
 
-__all__ = ["describe_failure", "http_error", "oauth_hint"]
+__all__ = ["describe_failure", "http_error", "missing_file", "oauth_hint"]
+
+# How interpreters and servers report a missing file on stderr.
+_NO_FILE = (
+    re.compile(r"can't open file '([^']+)'"),  # Python
+    re.compile(r"Cannot find module '((?:file://)?/[^']+)'"),  # Node
+    re.compile(r'Module not found "file://([^"]+)"'),  # Deno
+    re.compile(r"No such file or directory: '([^']+)'"),  # an exception in Python
+    re.compile(r"no such file or directory, \w+ '([^']+)'"),  # an exception in Node
+    re.compile(r"(?m)^[\w./-]*sh: (?:\d+: |line \d+: )?(?:cannot open )?([^:\n]+): No such file"),
+)
 
 _ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # a correlation id that can be shown
 
@@ -126,6 +137,20 @@ def oauth_hint(error: HttpError) -> str:
     return f"the server requires OAuth authorization, described at {safe(metadata[1])}"
 
 
+def missing_file(stderr: Sequence[str], cwd: str | None = None) -> str | None:
+    """Return the path of a file that a program reported as missing and that does not exist.
+
+    A relative path is completed with the folder in which the program was started.
+    """
+    said = "\n".join(stderr)
+    for pattern in _NO_FILE:
+        if found := pattern.findall(said):
+            # The last one, because a program may ignore earlier errors.
+            path = os.path.abspath(os.path.join(cwd or "", found[-1].removeprefix("file://")))
+            return None if os.path.lexists(path) else path
+    return None
+
+
 def http_error(exc: BaseException | None) -> HttpError | None:
     """Return the HTTP error that caused a failure, if any."""
     while exc is not None and not isinstance(exc, HttpError):
@@ -150,6 +175,8 @@ def _connection_hint(exc: ConnectFailed | ChannelClosed, target: ConnectTarget) 
         return "check that the server is running at this address; `fairlead serve` prints it"
     if len(command) == 1 and " " in command[0]:
         return "pass the command as separate words, without quotes: -- python server.py"
+    if path := missing_file(exc.stderr):
+        return f"{safe(path)} does not exist: check the path"
     if exc.exit_code == 0:
         return "a server must run until its stdin closes: check that it calls `server.run()`"
     if exc.exit_code is not None and not exc.stderr:

@@ -28,6 +28,7 @@ from .connect_target import ConnectTarget
 from .describe_failure import (
     describe_failure,
     http_error,
+    missing_file,
     oauth_hint,
 )
 from .output import safe
@@ -80,7 +81,7 @@ def where_to_get(command: str) -> str:
     if command.startswith("~"):
         return "set `command` to the full path: ~ is not expanded"
     if os.path.dirname(command):
-        return f"{command} does not exist; correct `command` of the entry"
+        return f"{command} does not exist: correct `command` of the entry"
     known = INSTALL.get(_program_of(command))
     full = 'or set `command` to its full path, or "PATH" in `env` of the entry'
     return f"{known}; {full}" if known else f"install {command}, {full}"
@@ -162,6 +163,8 @@ def _for_process(exc: ConnectFailed | ChannelClosed, entry: MCPStdioServerConfig
     match exc.problem if isinstance(exc, StartFailed) else None:
         case StartProblem.MISSING_PROGRAM:
             return where_to_get(entry.command)
+        case StartProblem.MISSING_INTERPRETER:
+            return "install it, or set `command` to the program that runs the file"
         case StartProblem.MISSING_FOLDER:
             return "correct `cwd` of the entry"
         case StartProblem.NOT_EXECUTABLE:
@@ -171,18 +174,31 @@ def _for_process(exc: ConnectFailed | ChannelClosed, entry: MCPStdioServerConfig
             )
     # Servers report these problems only as text on stderr.
     said = "\n".join(exc.stderr)
+    if path := missing_file(exc.stderr, entry.cwd):
+        return _for_missing_file(path, entry)
+    # `env` in the first line of a script
+    if program := re.search(r"\benv: ['‘]?([\w.+-]+)['’]?: No such file", said):
+        return where_to_get(program[1])
     module = re.search(r"No module named '?([\w.]+)", said) or re.search(
         r"Cannot find (?:module|package) '([^']+)'", said
     )
     if module:
         return f"missing module {module[1]}: install it for {entry.command}"
-    if "can't open file" in said and entry.cwd is None:
-        return "use an absolute path, or set `cwd` of the entry: it was started in this folder"
     if "docker daemon" in said.lower():
         return "start Docker: its daemon does not respond"
     if "EACCES" in said or "permission denied" in said.lower():
         return "the server lacks a permission: see its output above"
     return ""
+
+
+def _for_missing_file(path: str, entry: MCPStdioServerConfig) -> str:
+    """Return the hint for a file that the server or its interpreter could not open."""
+    if os.path.basename(path) not in map(os.path.basename, entry.args):
+        return f"{path} does not exist: create it, or correct the path"
+    hint = f"{path} does not exist: correct `args` of the entry"
+    if entry.cwd is None and path not in entry.args:
+        hint += "; use an absolute path, or set `cwd`: the server was started in this folder"
+    return hint
 
 
 def _target(entry: MCPServerEntry) -> ConnectTarget:

@@ -19,7 +19,7 @@ from ...config.variables.variable_syntax import MissingInput
 from ...errors import ConfigError, FairleadError
 from ...suggestions import close_matches, did_you_mean
 from .command_errors import CommandError, UsageError, print_message
-from .connect_target import url_of_address
+from .connect_target import INTERPRETERS, interpreter_of, url_of_address
 from .output import ask, can_ask, safe, visible
 from .parser import read_pairs
 from .remedies import diagnose
@@ -32,6 +32,7 @@ __all__ = [
     "NamedServer",
     "ask_inputs",
     "every_server",
+    "file_error",
     "find_server",
     "named_server",
     "places_of",
@@ -91,6 +92,8 @@ def unknown_server(
     if (url := url_of_address(name)) is not None:
         hint = f"an address needs its scheme: {visible(url)}"
         return UsageError(f"Unknown server {visible(name)!r}", hint=hint)
+    if or_command and (error := file_error(name)) is not None:
+        return error
     near = close_matches(name, loaded.places, most=3)
     hint = f"{did_you_mean(map(visible, near))} " if near else ""
     hint += "`fairlead list` shows the configured servers"
@@ -101,6 +104,27 @@ def unknown_server(
         hint=hint,
         details=[visible(str(problem)) for problem in loaded.warnings if not problem.harmless],
     )
+
+
+def file_error(name: str) -> UsageError | None:
+    """Build the error for the path of a file that is missing or cannot be started by its path.
+
+    Return None if the name does not look like a path, or is the path of a script.
+    """
+    is_path = name.startswith((".", "~")) or os.sep in name
+    is_path |= os.path.splitext(name)[1].lower() in INTERPRETERS
+    if not is_path or interpreter_of(name) is not None:
+        return None
+    scripts = ", ".join(INTERPRETERS)
+    expected = (
+        f"expected the path of a script ({scripts}), a name that `fairlead list` shows, a URL, or "
+        "a command after `--`"
+    )
+    if os.path.isfile(name):
+        return UsageError(f"{visible(name)} is not a script", hint=expected)
+    if name.startswith("~"):
+        expected = f"the shell expands ~ only without quotes; {expected}"
+    return UsageError(f"File not found: {visible(name)}", hint=expected)
 
 
 @dataclass(frozen=True)

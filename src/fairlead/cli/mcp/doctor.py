@@ -169,7 +169,7 @@ def _programs(servers: list[FoundServer]) -> list[DoctorFinding]:
 def _show_machine(findings: list[DoctorFinding]) -> None:
     write_styled(styled("this machine", "1"))
     for finding in findings:
-        sign = styled("!", "33") if finding.odd else _mark(finding.ok)
+        sign = _mark(finding.ok, odd=finding.odd)
         write_styled(f"  {sign} {finding.text}")
         if finding.hint:
             write_styled(f"    {styled('→', '36')} {finding.hint}")
@@ -255,9 +255,12 @@ async def _test(found: FoundServer, options: Namespace) -> int:
 
 def _show_step(step: CheckStep) -> None:
     """Print the result of a step."""
-    line = f"  {_mark(step.ok)} {step.name.ljust(8)} {step.seconds * 1000:7.0f} ms  {step.text}"
+    mark = _mark(step.ok, odd=step.odd)
+    line = f"  {mark} {step.name.ljust(8)} {step.seconds * 1000:7.0f} ms  {step.text}"
     write_styled(line.rstrip())
 
 
-def _mark(ok: bool) -> str:
+def _mark(ok: bool, *, odd: bool = False) -> str:
+    if odd:
+        return styled("!", "33")
     return styled("✓", "32") if ok else styled("✗", "31")

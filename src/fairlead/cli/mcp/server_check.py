@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ...client import MCPClient, MCPClientConfig
 from ...client.client_config import version_for_era
@@ -57,6 +57,13 @@ class CheckStep:
     ok: bool
     seconds: float
     text: str = ""
+    odd: bool = False  # the step succeeded, but may be the cause of a later failure
+
+
+class SayOutcome(Protocol):
+    """Function that sets the text of a step."""
+
+    def __call__(self, text: str, *, is_odd: bool = False) -> None: ...
 
 
 @dataclass
@@ -77,16 +84,20 @@ class ServerCheck:
     tell: Callable[[CheckStep], None] = lambda step: None  # called after each step
 
     @contextmanager
-    def step(self, name: str) -> Iterator[Callable[[str], None]]:
+    def step(self, name: str) -> Iterator["SayOutcome"]:
         """Record the duration and outcome of a step, even if it raises an exception."""
         began = time.monotonic()
-        said: list[str] = []
-        ok = False
+        said, odd, ok = "", False, False
+
+        def say(text: str, *, is_odd: bool = False) -> None:
+            nonlocal said, odd
+            said, odd = safe(text), is_odd
+
         try:
-            yield said.append
+            yield say
             ok = True
         finally:
-            step = CheckStep(name, ok, time.monotonic() - began, safe("".join(said)))
+            step = CheckStep(name, ok, time.monotonic() - began, said, odd)
             self.steps.append(step)
             self.tell(step)
 
@@ -103,7 +114,13 @@ class ServerCheck:
             "transport": found.entry.type,
             **self.facts,
             "steps": [
-                {"step": s.name, "ok": s.ok, "ms": round(s.seconds * 1000, 1), "text": s.text}
+                {
+                    "step": s.name,
+                    "ok": s.ok,
+                    "odd": s.odd,
+                    "ms": round(s.seconds * 1000, 1),
+                    "text": s.text,
+                }
                 for s in self.steps
             ],
             "warnings": self.warnings,
@@ -221,7 +238,10 @@ async def _prepare(
         checkup.secrets = values_to_hide(resolved.entry)
         checkup.warnings += map(safe, resolved.warnings)
         checkup.warnings += [f"{name} is not set in the environment" for name in missing]
-        say("all values are set" if not missing else f"not set: {', '.join(missing)}")
+        text = f"not set: {', '.join(missing)}" if missing else "all values are set"
+        for place, variable in resolved.replaced.items():
+            text += f"; {place} is the value of the variable {variable}"
+        say(text, is_odd=bool(missing))
     if isinstance(resolved.entry, MCPStdioServerConfig):
         with checkup.step("program") as say:
             say(_program(resolved.entry))

@@ -34,11 +34,16 @@ A = TypeVar("A")
 
 
 class Resolved(Struct, frozen=True):
-    """A resolved entry, with its unset variables and warnings."""
+    """A resolved entry, with its unset variables and warnings.
+
+    `replaced` maps each value in `env` or `headers` that was the name of an environment variable,
+    such as `env.KEY`, to the name of the variable.
+    """
 
     entry: MCPServerEntry
     missing: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    replaced: Mapping[str, str] = {}
 
     # The entry now contains secrets, which `repr` must not write to logs.
     def __repr__(self) -> str:
@@ -91,6 +96,7 @@ class _Work:
         self.found = found
         self.env = env
         self.warnings: list[str] = []
+        self.replaced: dict[str, str] = {}
         self.held = set(values_of(found.raw))  # values to mask in messages
         self.scope = scope_of(found, env, inputs)
         self.scope.read_file = self._read_beside
@@ -107,7 +113,7 @@ class _Work:
             filled = self._stdio(entry)
         else:
             filled = self._remote(entry)
-        return Resolved(filled, tuple(self.scope.missing), tuple(self.warnings))
+        return Resolved(filled, tuple(self.scope.missing), tuple(self.warnings), self.replaced)
 
     def _stdio(self, entry: MCPStdioServerConfig) -> MCPServerEntry:
         own = self._values("env", entry.env)
@@ -173,6 +179,7 @@ class _Work:
                 failed = f"{field}.{name} is omitted: its command failed"
                 return self._printed(failed, value_of_command, raw[1:], self.env)
             if raw in self.env and raw:
+                self.replaced[f"{field}.{name}"] = raw
                 return self.env[raw]
         value = self._text(field, raw)
         if self.found.dialect == "gemini":

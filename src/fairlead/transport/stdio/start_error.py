@@ -29,9 +29,10 @@ class StartFailed(ConnectFailed):
         self.problem = problem
 
 
+_FIRST_LINE = 256  # bytes; Linux reads no more of the first line
 _WHY = {
     StartProblem.MISSING_PROGRAM: "program {0!r} was not found: check its spelling and the PATH",
-    StartProblem.MISSING_INTERPRETER: "the interpreter in its first line does not exist",
+    StartProblem.MISSING_INTERPRETER: "the interpreter {2!r} in its first line does not exist",
     StartProblem.NOT_EXECUTABLE: "{0!r} may not be executed",
     StartProblem.MISSING_FOLDER: "the working directory {1} does not exist",
 }
@@ -53,8 +54,25 @@ def start_error(
     problem = _problem(command, cwd, env, exc)
     if problem is None:
         return StartFailed(f"{text}: {exc}", public=public, problem=None)
-    why = _WHY[problem].format(command[0], cwd)
+    if problem is StartProblem.MISSING_PROGRAM and os.path.dirname(command[0]):
+        why = f"the file {os.path.join(cwd or '', command[0])!r} does not exist"
+    else:
+        why = _WHY[problem].format(command[0], cwd, _interpreter(command[0], cwd, env))
     return StartFailed(f"{text}: {why}", public=f"{public}: {_PUBLIC[problem]}", problem=problem)
+
+
+def _interpreter(program: str, cwd: str | None, env: Mapping[str, str]) -> str:
+    """Return the program in the first line of a script; an empty string if there is none."""
+    if os.path.dirname(program):
+        path: str | None = os.path.join(cwd or "", program)
+    else:
+        path = shutil.which(program, path=env.get("PATH"))
+    try:
+        with open(path or "", "rb") as file:
+            first = file.readline(_FIRST_LINE).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return first.removeprefix("#!").split()[0] if first[2:].strip() else ""
 
 
 def _problem(
