@@ -66,6 +66,11 @@ def test_the_resource_parameter_can_be_omitted() -> None:
         ({"clientID": "x"}, "unknown member of an auth block 'clientID': did you mean 'clientId'"),
         ({"callbackPort": "x"}, r"invalid auth block: .*callbackPort"),
         ({"grant": "password"}, r"invalid auth block: .*grant"),
+        ({"resource": True}, "invalid auth block: .*`resource`.*a URL or false"),
+        ({"enterprise": {"clientId": "x"}}, r"invalid auth block: .*tokenEndpoint.*enterprise"),
+        ({"enterprise": {"clientID": "x"}}, "member of an `enterprise` block 'clientID'"),
+        ({"grant": "enterprise"}, "needs an `enterprise` block"),
+        ({"grant": "jwt_bearer"}, "needs `assertionFile`"),
         ("basic", "invalid auth block 'basic': expected an object"),
         ([1], r"invalid auth block \[1\]: expected an object"),
     ],
@@ -87,3 +92,29 @@ def test_an_assertion_is_read_from_its_file_each_time(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(ConfigError, match="cannot read the assertion"):
         settings.assertion()
+
+
+def test_an_enterprise_login_is_read_with_an_id_token_that_is_read_each_time(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "id-token"
+    file.write_text("one\n")
+    company = {
+        "tokenEndpoint": "https://idp.example/token",
+        "clientId": "company",
+        "clientSecret": "s",
+        "idTokenFile": str(file),
+    }
+    settings = settings_of_entry({"clientId": "c", "enterprise": company}, None)
+    assert (settings.grant, settings.client_id) == ("enterprise", "c")
+    assert settings.enterprise is not None
+    assert settings.enterprise.token_endpoint == "https://idp.example/token"
+    assert settings.enterprise.client_id == "company"
+    assert settings.enterprise.client_secret == "s"
+    assert callable(settings.enterprise.id_token)
+    assert settings.enterprise.id_token() == "one"
+    file.write_text("two")
+    assert settings.enterprise.id_token() == "two"
+    file.unlink()
+    with pytest.raises(ConfigError, match="cannot read the ID token"):
+        settings.enterprise.id_token()

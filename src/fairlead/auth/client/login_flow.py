@@ -378,8 +378,10 @@ class LoginFlow:
     ) -> tuple[ClientRegistration, str, TokenSet]:
         """Exchange an ID token at the identity provider, then its grant for an access token."""
         server, company = found.authorization, self._settings.enterprise
+        if company is None:
+            raise AuthorizationError("the grant enterprise needs `enterprise`", step="token")
         profiles = server.authorization_grant_profiles_supported
-        if company is None or (profiles is not None and _ID_JAG_PROFILE not in profiles):
+        if profiles is not None and _ID_JAG_PROFILE not in profiles:
             raise AuthorizationError(
                 f"the authorization server {server.issuer} does not support enterprise-managed "
                 "authorization",

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +12,7 @@ from ...suggestions import unknown_name
 
 __all__ = ["EnterpriseLogin", "OAuthSettings", "TextSource", "settings_of_entry"]
 
+B = TypeVar("B", bound=Struct)
 TextSource: TypeAlias = str | Callable[[], str | Awaitable[str]]
 Grant = Literal[
     "authorization_code", "device_code", "client_credentials", "jwt_bearer", "enterprise"
@@ -73,6 +74,15 @@ class OAuthSettings(Struct, frozen=True, kw_only=True):
         return f"OAuthSettings(grant={self.grant!r}, client_id={self.client_id!r})"
 
 
+class _EnterpriseBlock(Struct, kw_only=True, rename="camel"):
+    """Members of the `enterprise` block inside an `auth` or `oauth` block."""
+
+    token_endpoint: str
+    client_id: str
+    client_secret: str | None = None
+    id_token_file: str
+
+
 class _EntryBlock(Struct, kw_only=True, rename="camel", omit_defaults=True):
     """Members of the `auth` and `oauth` blocks of an entry, which are converted to settings."""
 
@@ -94,6 +104,7 @@ class _EntryBlock(Struct, kw_only=True, rename="camel", omit_defaults=True):
     dpop: bool | None = None
     allow_private: bool | None = None
     assertion_file: str | None = None
+    enterprise: dict[str, Any] | None = None  # an `_EnterpriseBlock`
     type: Literal["oauth", "apikey"] | None = None  # read by other code, as is `credentialId`
     credential_id: str | None = None
 
@@ -110,14 +121,9 @@ def settings_of_entry(auth: object, oauth: object) -> OAuthSettings:
             members |= block
         elif block not in (None, True, "oauth"):
             raise ConfigError(f"invalid auth block {block!r}: expected an object")
-    known = msgspec.structs.fields(_EntryBlock)
-    for name in members.keys() - {field.encode_name for field in known}:
-        names = [field.encode_name for field in known]
-        raise ConfigError(unknown_name("member of an auth block", str(name), names))
-    try:
-        read = msgspec.convert(members, _EntryBlock)
-    except msgspec.ValidationError as exc:
-        raise ConfigError(f"invalid auth block: {exc}") from exc
+    read = _read_block(members, _EntryBlock, "auth block", "")
+    if read.resource is True:
+        raise ConfigError("invalid auth block: expected `resource` to be a URL or false")
     found = {
         name: value for name, value in msgspec.structs.asdict(read).items() if value is not None
     }
@@ -126,15 +132,43 @@ def settings_of_entry(auth: object, oauth: object) -> OAuthSettings:
     if isinstance(found.get("scopes"), str):
         found["scopes"] = found["scopes"].split()
     if (path := found.pop("assertion_file", None)) is not None:
-        found = {"grant": "jwt_bearer", **found, "assertion": _FileText(path)}
-    return OAuthSettings(**found)
+        found = {"grant": "jwt_bearer", **found, "assertion": _FileText(path, "assertion")}
+    if (block := found.pop("enterprise", None)) is not None:
+        found = {"grant": "enterprise", **found, "enterprise": _enterprise_login(block)}
+    settings = OAuthSettings(**found)
+    if settings.grant == "jwt_bearer" and settings.assertion is None:
+        raise ConfigError("invalid auth block: the grant `jwt_bearer` needs `assertionFile`")
+    if settings.grant == "enterprise" and settings.enterprise is None:
+        raise ConfigError("invalid auth block: the grant `enterprise` needs an `enterprise` block")
+    return settings
+
+
+def _read_block(members: Mapping[str, Any], kind: type[B], what: str, place: str) -> B:
+    names = [field.encode_name for field in msgspec.structs.fields(kind)]
+    for name in members.keys() - set(names):
+        raise ConfigError(unknown_name(f"member of an {what}", str(name), names))
+    try:
+        return msgspec.convert(members, kind)
+    except msgspec.ValidationError as exc:
+        raise ConfigError(f"invalid auth block: {exc}{place}") from exc
+
+
+def _enterprise_login(block: Mapping[str, Any]) -> EnterpriseLogin:
+    read = _read_block(block, _EnterpriseBlock, "`enterprise` block", " in `enterprise`")
+    return EnterpriseLogin(
+        token_endpoint=read.token_endpoint,
+        client_id=read.client_id,
+        client_secret=read.client_secret,
+        id_token=_FileText(read.id_token_file, "ID token"),
+    )
 
 
 class _FileText:
     """The text of a file, read for each use, because platforms rotate workload tokens."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, what: str) -> None:
         self._path = os.path.expanduser(path)
+        self._what = what
 
     def __call__(self) -> str:
         try:
@@ -142,5 +176,5 @@ class _FileText:
                 return file.read(1 << 16).strip()
         except OSError as exc:
             raise ConfigError(
-                f"cannot read the assertion: {exc.strerror}", path=self._path
+                f"cannot read the {self._what}: {exc.strerror}", path=self._path
             ) from exc
