@@ -14,6 +14,7 @@ from fairlead.auth.token_response import (
     client_authentication,
     read_registration,
     read_token_response,
+    refusal,
 )
 from fairlead.errors import AuthorizationError
 
@@ -84,6 +85,14 @@ def test_errors_are_recognised_whatever_the_status(
     with pytest.raises(AuthorizationError) as caught:
         read(document, status)
     assert (caught.value.error, caught.value.temporary) == (code, temporary)
+
+
+@pytest.mark.parametrize("document", [None, {}, {"error": "a sentence"}])
+def test_a_successful_status_without_tokens_is_reported_as_an_invalid_response(
+    document: object,
+) -> None:
+    what = "refused the request: HTTP 200 with an invalid response"
+    assert what in str(refusal("the request", document, 200, issuer=ISSUER, step="token"))
 
 
 def test_the_text_of_a_server_is_not_shown() -> None:

@@ -98,8 +98,9 @@ def refusal(
     code, _ = oauth_error(document)
     unexplained = not code and 400 <= status < 500 and status != 429
     kind = UnexplainedRefusal if unexplained else AuthorizationError
+    why = f"HTTP {status} with an invalid response" if 200 <= status < 300 else f"HTTP {status}"
     return kind(
-        f"the authorization server {issuer} refused {what}: {code or f'HTTP {status}'}",
+        f"the authorization server {issuer} refused {what}: {code or why}",
         step=step,
         issuer=issuer,
         error=code,

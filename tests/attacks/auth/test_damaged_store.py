@@ -275,6 +275,29 @@ async def test_a_renewed_token_is_used_although_the_disk_is_full(
         ]
 
 
+async def test_a_renewal_in_a_read_only_folder_is_an_error_that_names_the_file() -> None:
+    """A rotated refresh token that cannot be stored would end the login."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        store = file_store(folder)
+        async with scripted_provider() as provider:
+            await logged_in(provider, store)
+            before = files(folder)
+            for path in folder.glob("*.lock"):
+                path.unlink()
+            folder.chmod(0o500)
+            with ordinary_user(folder):
+                authorizer = OAuthAuthorizer(provider.url, store=file_store(folder))
+                with pytest.raises(AuthorizationError, match=f"cannot lock {name}/login-"):
+                    await request(provider, authorizer)
+            assert provider.steps["token"] == 1
+            folder.chmod(0o700)
+            kept = files(folder)
+            assert {path: kept[path] for path in kept if path in before} == kept
+            renewed = OAuthAuthorizer(provider.url, store=file_store(folder))
+            assert await request(provider, renewed) == (200, {"token": "access-2"})
+
+
 @pytest.mark.parametrize("newer", [True, False])
 async def test_a_late_write_replaces_no_newer_and_no_deleted_login(
     tmp_path: Path, newer: bool
