@@ -1,7 +1,8 @@
 """Requests to URLs that a remote party chose: metadata, keys, token and registration endpoints.
 
-Such a URL may lead into the network of this machine. The address of the connected socket is
-checked before anything is sent, because a lookup before connecting may be answered differently.
+Such a URL may lead into the network of this machine. Connections are opened only to addresses that
+are allowed, so that ports of the network cannot be probed. The address of the connected socket is
+checked as well before anything is sent.
 With an HTTP proxy, the proxy resolves the name, so only host names and literal addresses are
 checked. Configured headers of a server are never sent.
 """

@@ -222,6 +222,78 @@ async def fetch_after_look_up() -> None:
         assert served.calls == []
 
 
+class Resolver(asyncio.SelectorEventLoop):
+    """An event loop with scripted addresses for one name, which records connections."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        super().__init__()
+        self._addresses = addresses
+        self.connected: list[str] = []
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        assert host == "name.example"
+        return [
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", (address, port, 0, 1))
+            if ":" in address
+            else (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+            for address in self._addresses
+        ]
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        self.connected.append(address[0])
+        raise OSError("refused")
+
+
+def fetch_resolved(addresses: list[str], **options: bool) -> tuple[str, list[str]]:
+    """Fetch from a name with these addresses; return the error and the addresses connected to."""
+
+    async def fetch() -> tuple[str, list[str]]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, Resolver)
+        with pytest.raises(AuthorizationError) as caught:
+            await GuardedFetcher(**options).get("https://name.example/")  # type: ignore[arg-type]
+        return str(caught.value), loop.connected
+
+    with asyncio.Runner(loop_factory=lambda: Resolver(addresses)) as runner:
+        return runner.run(fetch())
+
+
+@pytest.mark.attack(
+    "a name whose addresses are in the local network",
+    "all addresses of a name are checked before a connection is opened",
+    "no connection is opened, so ports of the local network cannot be probed",
+)
+@pytest.mark.parametrize(
+    "address",
+    [
+        *PRIVATE,
+        "::1",
+        "fe80::1%eth0",
+        "fe80::1",
+        "::ffff:10.0.0.1",
+        "64:ff9b::a00:1",
+        "2002:a00:1::",
+    ],
+)
+def test_no_connection_is_opened_to_an_address_that_is_not_public(address: str) -> None:
+    error, connected = fetch_resolved([address, address])
+    assert "is not public" in error
+    assert connected == []
+
+
+def test_only_the_public_addresses_of_a_name_are_connected_to() -> None:
+    error, connected = fetch_resolved(["10.0.0.1", "8.8.8.8", "::1", "2001:4860:4860::8888"])
+    assert "refused" in error
+    assert connected == ["8.8.8.8", "2001:4860:4860::8888"]
+
+
+def test_an_unspecified_address_does_not_count_as_this_machine() -> None:
+    """The system connects `0.0.0.0` to this machine, so the connected address looks like it."""
+    error, connected = fetch_resolved(["0.0.0.0", "::"], allow_loopback=True)
+    assert "is not public" in error
+    assert connected == []
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_post_request_does_not_follow_redirects(status: int) -> None:
     async def redirect(call: Call) -> None:

@@ -729,7 +729,7 @@ async def test_requests_to_other_origins_are_rejected() -> None:
 async def test_connecting_to_an_unresponsive_address_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def never(host: str, port: int) -> socket.socket:
+    async def never(host: str, port: int, *_: object) -> socket.socket:
         return await asyncio.Future()
 
     monkeypatch.setattr(pooling, "connect_host", never)

@@ -212,7 +212,7 @@ async def test_a_chain_of_redirects_causes_at_most_five_requests() -> None:
 async def test_connecting_times_out_after_30_seconds(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(host: str, port: int) -> Any:
+    async def never(host: str, port: int, *_: object) -> Any:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(pooling, "connect_host", never)

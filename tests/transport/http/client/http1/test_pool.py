@@ -225,7 +225,7 @@ async def test_connections_are_opened_to_the_server_or_its_proxy(
 ) -> None:
     dialled: list[tuple[str, int]] = []
 
-    async def dial(host: str, port: int) -> Any:
+    async def dial(host: str, port: int, *_: Any) -> Any:
         dialled.append((host, port))
         raise OSError("not here")
 
@@ -247,7 +247,7 @@ async def test_the_socket_is_closed_if_the_connection_setup_fails(
 ) -> None:
     ours, theirs = socket.socketpair()
 
-    async def dial(host: str, port: int) -> Any:
+    async def dial(host: str, port: int, *_: Any) -> Any:
         return ours
 
     class Broken(ConnectionPool):
@@ -269,7 +269,7 @@ async def test_connecting_times_out_unless_the_limit_is_zero(
     seconds: float,
     limit: float | None,
 ) -> None:
-    async def dial(host: str, port: int) -> Any:
+    async def dial(host: str, port: int, *_: Any) -> Any:
         await asyncio.sleep(100)
         raise OSError("too late")
 

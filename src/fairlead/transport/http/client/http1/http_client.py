@@ -59,8 +59,9 @@ class HttpClient:
     ) -> None:
         """Server certificates are verified with `ca_file`, or else with the system's trust store.
 
-        `check_address` is called with the address of each connected socket before anything is sent,
-        and raises an error to refuse it; with a proxy it is not called. If `redirects` is 0,
+        `check_address` is called with each address before a connection to it is opened, and with
+        the address of the connected socket before anything is sent. It raises a `FairleadError` to
+        refuse an address; with a proxy it is not called. If `redirects` is 0,
         redirects are returned as responses.
 
         Raises:

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlsplit
 
-from .....errors import ChannelClosed, ConnectFailed
+from .....errors import ChannelClosed, ConnectFailed, FairleadError
 from ....local_resources import connect_error
 from .http1_connection import Http1Connection
 from .proxy_tunnel import Proxy, refusal
@@ -26,8 +26,13 @@ STAGGER = 0.25  # seconds before the next address is tried in parallel
 _Found: TypeAlias = tuple[Any, Any, int, str, Any]
 
 
-async def connect_host(host: str, port: int) -> socket.socket:
+async def connect_host(
+    host: str, port: int, check_address: Callable[[str], None] | None = None
+) -> socket.socket:
     """Return a socket connected to the address that accepts first.
+
+    Addresses for which `check_address` raises a `FairleadError` are not connected to; if there are
+    no others, the first of these errors is raised.
 
     Raises:
         OSError: The host has no address, or none of them accepts.
@@ -36,7 +41,23 @@ async def connect_host(host: str, port: int) -> socket.socket:
     found: list[_Found] = list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     if not found:
         raise OSError(f"{host} has no address")
+    if check_address is not None:
+        found = _permitted(found, check_address)
     return await (_connect(found[0]) if len(found) == 1 else _race(_mixed(found)))
+
+
+def _permitted(found: list[_Found], check_address: Callable[[str], None]) -> list[_Found]:
+    permitted: list[_Found] = []
+    refusals: list[FairleadError] = []
+    for address in found:
+        try:
+            check_address(address[4][0])
+            permitted.append(address)
+        except FairleadError as exc:
+            refusals.append(exc)
+    if not permitted:
+        raise refusals[0]
+    return permitted
 
 
 async def connect_unix_socket(path: str) -> socket.socket:
@@ -139,7 +160,7 @@ class ConnectionPool:
         proxy: Proxy | None = None,
         check_address: Callable[[str], None] | None = None,
     ) -> None:
-        """Connections use TLS if `tls` is given; `check_address` may refuse a connected address.
+        """Connections use TLS if `tls` is given; `check_address` may refuse an address.
 
         Raises:
             ConnectFailed: The URL has an invalid host name or port.
@@ -271,7 +292,7 @@ class ConnectionPool:
         elif proxy is not None:
             made = await connect_host(proxy.host, proxy.port)
         else:
-            made = await connect_host(self._name, self._port)
+            made = await connect_host(self._name, self._port, self._check_address)
         try:
             if self._check_address is not None:
                 self._check_address(made.getpeername()[0])
