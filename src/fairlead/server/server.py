@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -221,8 +221,8 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
     async def running(self) -> AsyncIterator[Any]:
         """Open the lifespan of this server and of the servers mounted in it, and yield the state.
 
-        `serve` does this itself. Code that uses `attach` or `handle_request` wraps them in this
-        context.
+        `serve` and clients in the same process do this themselves. Code that uses `attach` or
+        `handle_request` wraps them in this context.
         """
         self.load_configured()
         if not self._warm:
@@ -231,6 +231,10 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
             for other in self._mounted:
                 await stack.enter_async_context(other.running())
             yield await stack.enter_async_context(self._lifespan)
+
+    def open_lifespan(self) -> AbstractAsyncContextManager[Any]:
+        """Return `running()`, for clients in the same process."""
+        return self.running()
 
     def describe_tools(self) -> list[tuple[str, str]]:
         """Return the name and the first line of the description of each tool, including those of

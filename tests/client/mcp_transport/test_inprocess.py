@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -73,6 +75,48 @@ async def test_a_lost_connection_to_a_server_object_is_replaced() -> None:
         await client.transport.close()
         assert (await client.call("echo", {"text": "hi"})).text == "hi"
         assert client.generation == 1
+
+
+async def test_the_lifespan_of_a_server_object_is_open_while_clients_are_connected() -> None:
+    events: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(server: MCPServer) -> AsyncIterator[str]:
+        events.append("open")
+        yield "state"
+        events.append("closed")
+
+    server = MCPServer("s", lifespan=lifespan)
+
+    @server.tool()
+    def state(ctx: Context) -> str:
+        return str(ctx.state)
+
+    outer = MCPServer("outer")
+    outer.mount(server)
+    async with MCPClient.connect(server) as first:
+        second = await MCPClient.connect(outer)
+        assert (await first.call("state")).text == "state"
+        assert (await second.call("state")).text == "state"
+        assert events == ["open"]
+        await asyncio.create_task(second.close())  # any task may close a client
+        await second.close()
+    assert (events, server.state) == (["open", "closed"], None)
+    async with server.running(), MCPClient.connect(server) as client:
+        assert (await client.call("state")).text == "state"
+    assert events == ["open", "closed"] * 2
+
+
+async def test_an_exception_of_a_lifespan_is_raised_by_connecting() -> None:
+    @asynccontextmanager
+    async def lifespan(server: MCPServer) -> AsyncIterator[None]:
+        raise KeyError("no database")
+        yield
+
+    server = MCPServer("s", lifespan=lifespan)
+    for _ in range(2):
+        with pytest.raises(KeyError, match="no database"):
+            await MCPClient.connect(server)
 
 
 @pytest.mark.parametrize("version", ["auto", "latest"])
