@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ def page() -> dict[str, Any]:
 
 def test_all_tests_on_the_testing_page_are_run_by_this_module() -> None:
     tests = {name for name in page() if name.startswith("test_")}
-    assert tests == {*ASYNCHRONOUS, "test_prices", "test_the_program"}
+    others = {"test_prices", "test_the_program", "test_tea_costs_less_than_cake"}
+    assert tests == {*ASYNCHRONOUS, *others}
 
 
 ASYNCHRONOUS = [
@@ -45,6 +48,24 @@ async def test_each_test_on_the_testing_page_passes(name: str) -> None:
     test = page()[name]
     assert inspect.iscoroutinefunction(test)
     await test()
+
+
+def test_the_fixture_on_the_testing_page_works_with_a_plugin(tmp_path: Path) -> None:
+    blocks = re.findall(r"```(python|toml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    config = "".join(text for kind, text in blocks if kind == "toml")
+    # The plugins reject options of each other.
+    (tmp_path / "pyproject.toml").write_text(config.replace("asyncio_mode", "# asyncio_mode"))
+    file = tmp_path / "test_page.py"
+    file.write_text("\n".join(text for kind, text in blocks if kind == "python"))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file.name]
+    done = subprocess.run(
+        [*command, "-k", "costs_less or in_both_eras"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_synchronous_test_on_the_testing_page_runs_without_a_plugin() -> None:

@@ -4,6 +4,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,31 @@ def test_commands_in_the_tutorial_run_as_shown(person: Person) -> None:
     assert re.search(r"\b[3-9] compared, 0 differ", done.stdout), done.stdout
     failed = shell(person, titled("fails"))
     assert (failed.returncode, failed.stderr) == (1, "error: unknown note 'tomorrow'\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "program"),
+    [
+        (".vscode/mcp.json", "project", "vscode"),
+        ("claude_desktop_config.json", "home", "claude-desktop"),
+    ],
+)
+def test_the_entries_for_other_programs_start_the_server(
+    person: Person, file: str, place: str, program: str
+) -> None:
+    prepare(person)
+    [entry] = re.findall(rf'```json title="{re.escape(file)}"\n(.*?)```', TEXT, re.DOTALL)
+    entry = entry.replace("/home/you/notes/.venv/bin/python", sys.executable)
+    path = person.project / file
+    if place == "home":
+        path = person.home / ".config" / "Claude" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(entry.replace("/home/you/notes", str(person.project)))
+    approve = "fairlead mcp approve notes --yes >&2\n" if place == "project" else ""
+    done = shell(person, f"{approve}fairlead call notes titles")
+    assert (done.returncode, done.stdout) == (0, '["today"]\n'), done.stderr
+    exported = shell(person, f"fairlead mcp export {program} notes")
+    assert sys.executable in exported.stdout, exported.stderr
 
 
 def test_the_tutorial_server_stores_notes_over_http(person: Person) -> None:
