@@ -345,7 +345,7 @@ class Gateway(HttpRunnable):
     # Serving
 
     async def serve(self, channel: Channel) -> None:
-        """Serve one anonymous client on a channel until the channel is closed."""
+        """Serve one anonymous client on a channel until it is closed."""
         await self._endpoint.serve(channel, ANONYMOUS)
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
@@ -360,14 +360,14 @@ class Gateway(HttpRunnable):
             await self.serve(channel)
 
     def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
-        """Return the ASGI application: all servers at `/mcp`, each one at `/mcp/NAME`, a page at
-        `/`.
-        """
+        """Return the ASGI app: all servers at `/mcp`, each at `/mcp/NAME`, a page at `/`."""
         # Imported on demand: a gateway on stdio needs no HTTP.
         from ..server.http_app.app import HttpApp
 
-        chosen = settings if settings is not None else HttpSettings(**options)
-        others = {f"{chosen.path}/{name}": endpoint for name, endpoint in self.endpoints.items()}
+        chosen = settings or HttpSettings(**options)
+        if self.observing is not None:
+            chosen = self.observing.count_refusals(chosen)
+        others = {f"{chosen.path}/{name}": one for name, one in self.endpoints.items()}
         self._status.follow(chosen.session_store)
         app = HttpApp(self._endpoint, chosen, pages=self._pages(chosen.path), others=others)
         self._apps.append(app)

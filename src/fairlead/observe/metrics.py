@@ -68,7 +68,9 @@ class Metrics:
         self._known: dict[tuple[str, str, str], Series] = {}
         self._counts: dict[str, dict[str, float]] = {name: {} for name in _HELP}
         self._seen: dict[tuple[str, str], tuple[object, float]] = {}
+        self._refused: dict[tuple[int, str], int] = {}
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self._labelled: dict[str, tuple[str, str, Callable[[], Mapping[str, float]]]] = {}
         self._since = clock()
 
     # Counting
@@ -109,13 +111,25 @@ class Metrics:
         """Add the increase of an external counter, which starts at 0 for each `source`."""
         before = self._seen.get((what, server))
         known = before[1] if before is not None and before[0] is source else 0
+        # Shown as 0 from the start, so that rates can be computed.
+        self.count(what, server, 0)
         self._seen[what, server] = source, value
         if value > known:
             self.count(what, server, value - known)
 
+    def refused(self, status: int, reason: str) -> None:
+        """Count a request that was refused by its headers or its token."""
+        self._refused[status, reason] = self._refused.get((status, reason), 0) + 1
+
     def gauge(self, name: str, help: str, read: Callable[[], float]) -> None:
         """Register a gauge that is read on every request for metrics."""
         self._gauges[name] = help, read
+
+    def labelled_gauge(
+        self, name: str, help: str, label: str, read: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """Register a gauge with one value for each value of a label."""
+        self._labelled[name] = help, label, read
 
     def _find(self, direction: str, method: str, name: str) -> Series:
         key = direction, method[:100], name[:100]
@@ -164,7 +178,14 @@ class Metrics:
             ],
             **{what: dict(counts) for what, counts in self._counts.items()},
             "limits": {limit.name: limit.hits for limit in all_limits() if limit.hits},
-            "gauges": {name: read() for name, (_, read) in self._gauges.items()},
+            "refused": [
+                {"status": status, "reason": reason, "requests": count}
+                for (status, reason), count in sorted(self._refused.items())
+            ],
+            "gauges": {
+                **{name: read() for name, (_, read) in self._gauges.items()},
+                **{name: dict(read()) for name, (*_, read) in self._labelled.items()},
+            },
         }
 
     def prometheus(self) -> str:
@@ -189,18 +210,25 @@ class Metrics:
             lines += _histogram(labels, one)
         for what, counts in self._counts.items():
             _head(lines, f"{what}_total", "counter", _HELP[what])
-            # A counter without labels is shown as 0, so that rates can be computed from the start.
-            shown: Mapping[str, float] = counts or {"": 0}
-            for server, much in sorted(shown.items()):
+            for server, much in sorted(counts.items()):
                 lines.append(f'fairlead_{what}_total{{server="{_safe(server)}"}} {_number(much)}')
         _head(lines, "limit_hits_total", "counter", "How often a limit was applied, by limit name.")
         lines += [
             f'fairlead_limit_hits_total{{limit="{limit.name}"}} {limit.hits}'
             for limit in all_limits()
         ]
+        _head(lines, "refused_total", "counter", "Requests refused by their headers or token.")
+        lines += [
+            f'fairlead_refused_total{{status="{status}",reason="{_safe(reason)}"}} {count}'
+            for (status, reason), count in sorted(self._refused.items())
+        ]
         for name, (help, read) in self._gauges.items():
             _head(lines, name, "gauge", help)
             lines.append(f"fairlead_{name} {_number(read())}")
+        for name, (help, label, values) in self._labelled.items():
+            _head(lines, name, "gauge", help)
+            for of, value in sorted(values().items()):
+                lines.append(f'fairlead_{name}{{{label}="{_safe(of)}"}} {_number(value)}')
         return "\n".join(lines) + "\n"
 
 
@@ -209,7 +237,9 @@ def _head(lines: list[str], name: str, kind: str, help: str) -> None:
 
 
 def _labels(direction: str, method: str, name: str) -> str:
-    return f'direction="{_safe(direction)}",method="{_safe(method)}",name="{_safe(name)}"'
+    # Methods such as `tools/list` have no name.
+    named = f',name="{_safe(name)}"' if name else ""
+    return f'direction="{_safe(direction)}",method="{_safe(method)}"{named}'
 
 
 def _histogram(labels: str, one: Series) -> list[str]:

@@ -42,6 +42,13 @@ async def get(web: aiohttp.ClientSession, url: str, **options: Any) -> tuple[int
         return answer.status, await answer.text()
 
 
+def reconnects(observing: Observability) -> dict[str, float]:
+    metrics = observing.collect()
+    assert metrics is not None
+    found: dict[str, float] = metrics.snapshot()["reconnects"]
+    return found
+
+
 @pytest.mark.covers("OBS-06")
 @pytest.mark.parametrize("version", BOTH)
 async def test_gateway_metrics_count_calls_and_connections(version: str) -> None:
@@ -67,7 +74,10 @@ async def test_gateway_metrics_count_calls_and_connections(version: str) -> None
             with pytest.raises(MCPClientError):
                 await client.call("blue_die")
             await until(
-                lambda: (metrics := observing.collect()) and metrics.snapshot()["reconnects"]
+                lambda: (
+                    (metrics := observing.collect())
+                    and metrics.snapshot()["reconnects"].get("blue")
+                )
             )
             status, text = await get(web, url.removesuffix("/mcp") + "/metrics")
         assert status == 200
@@ -76,6 +86,7 @@ async def test_gateway_metrics_count_calls_and_connections(version: str) -> None
         assert f'fairlead_errors_total{{{named}"blue_die",error=' in text
         assert 'fairlead_reconnects_total{server="blue"} 1\n' in text
         assert "fairlead_servers_connected 2\n" in text
+        assert 'fairlead_server_up{server="blue"} 1\n' in text
         assert SECRET not in text
 
 
@@ -330,3 +341,30 @@ async def test_calls_of_a_tool_that_changed_since_its_approval_are_refused(
             with pytest.raises(MCPClientError, match="has changed since it was approved"):
                 await alone.call("add")
             assert await names(alone) == []
+
+
+async def test_refused_requests_are_counted_by_reason_at_every_path() -> None:
+    metrics = Metrics()
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway(observing=Observability(metrics=metrics)) as gateway,
+        aiohttp.ClientSession() as web,
+        serving(gateway, auth_token="right") as url,
+    ):
+        base, wrong = url.removesuffix("/mcp"), {"Authorization": "Bearer wrong"}
+        for path in ("/mcp", "/mcp/unknown", "/status"):
+            async with web.post(base + path, json={}) as answer:
+                assert answer.status == 401
+            async with web.post(base + path, json={}, headers=wrong) as answer:
+                assert answer.status == 401
+        async with web.get(base + "/status", headers={"Host": "example.com"}) as answer:
+            assert answer.status == 403
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await web.ws_connect(base + "/ws", headers=wrong)
+        async with web.get(base + "/health") as answer:  # open to every client
+            assert answer.status == 200
+    assert metrics.snapshot()["refused"] == [
+        {"status": 401, "reason": "invalid_token", "requests": 4},
+        {"status": 401, "reason": "missing_token", "requests": 3},
+        {"status": 403, "reason": "host", "requests": 1},
+    ]

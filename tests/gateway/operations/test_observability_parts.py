@@ -141,7 +141,10 @@ def test_counters_are_kept_for_each_connection_to_a_server() -> None:
         default = None if current is None else SimpleNamespace(peer=current)
         connections = [SimpleNamespace(peer=one) for one in others]
         pool = SimpleNamespace(connections=connections)
-        return SimpleNamespace(name=name, current=default, pool=pool, reconnects=len(others))
+        state = "failed" if default is None else "connected"
+        return SimpleNamespace(
+            name=name, current=default, pool=pool, reconnects=len(others), status=state
+        )
 
     upstreams = [
         upstream("red", Counting(1), Counting(2), Counting(3)),
@@ -155,7 +158,8 @@ def test_counters_are_kept_for_each_connection_to_a_server() -> None:
     metrics = parts.collect()
     assert metrics is not None
     found = metrics.snapshot()
-    assert found["reconnects"] == {"red": 2, "red#3": 1}
+    assert found["reconnects"] == {"red": 2, "red#2": 0, "red#3": 1}
+    assert found["gauges"]["server_up"] == {"red": 1, "red#2": 0, "red#3": 0}
     assert found["malformed"] == {"red": 1, "red/0": 2, "red/1": 3, "red#3/0": 4}
     assert found["unknown_ids"] == {"red": 10, "red/0": 20, "red/1": 30, "red#3/0": 40}
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import structs
+
 from ...transport.http.server.request_guard import RequestRefusal
 from ..challenge import format_challenge
 from ..scopes import OFFLINE_ACCESS
@@ -36,7 +38,9 @@ class AccessChallenges:
 
     def missing(self) -> RequestRefusal:
         """Return the refusal of a request without a token; it has no error code (RFC 6750)."""
-        return self._refused(401, "An access token is required", self._challenges({}))
+        return self._refused(
+            401, "An access token is required", self._challenges({}), "missing_token"
+        )
 
     def invalid(self, why: str) -> RequestRefusal:
         """Return the refusal of a token that is invalid here."""
@@ -44,7 +48,7 @@ class AccessChallenges:
         if found is None:
             error = {"error": "invalid_token", "error_description": why}
             text = f"The access token is invalid: {why}"
-            found = self._refused(401, text, self._challenges(error))
+            found = self._refused(401, text, self._challenges(error), "invalid_token")
             if len(self._invalid) < MAX_REASONS:
                 self._invalid[why] = found
         return found
@@ -52,18 +56,19 @@ class AccessChallenges:
     def malformed(self, why: str) -> RequestRefusal:
         """Return the refusal of credentials that cannot be read."""
         error = {"error": "invalid_request", "error_description": why}
-        return self._refused(400, f"The credentials are malformed: {why}", self._challenges(error))
+        text = f"The credentials are malformed: {why}"
+        return self._refused(400, text, self._challenges(error), "malformed_credentials")
 
     def bad_proof(self, why: str, nonce: str | None, *, demand_nonce: bool) -> RequestRefusal:
         """Return the refusal of a DPoP proof; `nonce` is for the next proof."""
         code = "use_dpop_nonce" if demand_nonce else "invalid_dpop_proof"
         params = {"error": code, "error_description": why, "algs": self._algorithms}
         values = [format_challenge("DPoP", {**params, **self._members(self._scopes)})]
-        refusal = self._refused(401, f"The DPoP proof is invalid: {why}", values)
+        refusal = self._refused(401, f"The DPoP proof is invalid: {why}", values, "invalid_proof")
         if nonce is None:
             return refusal
         fields = (*refusal.headers, (b"dpop-nonce", nonce.encode()))
-        return RequestRefusal(refusal.status, refusal.message, fields)
+        return structs.replace(refusal, headers=fields)
 
     def insufficient(self, needed: Iterable[str]) -> RequestRefusal:
         """Return the refusal of a token without the scopes that an operation needs.
@@ -75,14 +80,15 @@ class AccessChallenges:
         text = f"This operation needs the scopes: {' '.join(scopes)}"
         error = {"error": "insufficient_scope", "error_description": text}
         values = self._challenges(error, tuple(scopes))
-        return RequestRefusal(403, text, _headers(values))
+        return RequestRefusal(403, text, _headers(values), "insufficient_scope")
 
     def unavailable(self, retry_after: int = RETRY_AFTER) -> RequestRefusal:
         """Return the refusal while the authorization server cannot be reached; not a 401, as
         the token may be valid.
         """
         text = "The access token cannot be verified now; try again later"
-        return RequestRefusal(503, text, ((b"retry-after", b"%d" % retry_after), _CLOSE))
+        fields = ((b"retry-after", b"%d" % retry_after), _CLOSE)
+        return RequestRefusal(503, text, fields, "verification_unavailable")
 
     def _challenges(
         self, error: dict[str, str], scopes: tuple[str, ...] | None = None
@@ -101,8 +107,8 @@ class AccessChallenges:
             members["resource_metadata"] = self._metadata_url
         return members
 
-    def _refused(self, status: int, text: str, values: list[str]) -> RequestRefusal:
-        return RequestRefusal(status, text, (*_headers(values), _CLOSE))
+    def _refused(self, status: int, text: str, values: list[str], reason: str) -> RequestRefusal:
+        return RequestRefusal(status, text, (*_headers(values), _CLOSE), reason)
 
 
 def _headers(values: Iterable[str]) -> tuple[tuple[bytes, bytes], ...]:

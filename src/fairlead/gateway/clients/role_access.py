@@ -18,6 +18,7 @@ _FORBIDDEN: Final = RequestRefusal(
     403,
     "This gateway has no rule for your access token: ask its operator for access",
     ((b"connection", b"close"),),
+    reason="no_rule",
 )
 
 

@@ -1,6 +1,7 @@
 """Components for the operator of a gateway: journal, metrics, desk, tapes, tool lock."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from ...interceptor import Exchange, Interceptor
 from ...observe.metrics import Metrics
@@ -13,6 +14,8 @@ from ...policy.tool_lock.lock_file import LockFileWatcher, ToolLockData
 from ...recording.journal import Journal
 from ...recording.journal.journal_interceptor import Journaling
 from ...redaction.redact_messages import Redactor
+from ...transport.http.server.http_settings import HttpSettings
+from ...transport.http.server.token_access import RequestRefusal
 from ...upstream.upstream import Upstream
 from ...upstream.upstream_registry import UpstreamRegistry
 from ..clients.client_registry import ClientRegistry
@@ -94,7 +97,26 @@ class Observability:
             "Servers that are connected.",
             lambda: len(upstreams.connected()),
         )
+        self.metrics.labelled_gauge(
+            "server_up",
+            "1 if the server can be used: it is connected, or starts when it is used.",
+            "server",
+            lambda: {one.name: one.status in ("connected", "idle") for one in upstreams.values()},
+        )
         return ends
+
+    def count_refusals(self, settings: HttpSettings) -> HttpSettings:
+        """Return HTTP settings with which refused requests are counted, if metrics are enabled."""
+        metrics, before = self.metrics, settings.on_refused
+        if metrics is None:
+            return settings
+
+        def count(refusal: RequestRefusal) -> None:
+            metrics.refused(refusal.status, refusal.reason)
+            if before is not None:
+                before(refusal)
+
+        return replace(settings, on_refused=count)
 
     def find_tool(self, exchange: Exchange, name: str) -> ToolOrigin | None:
         """Return the server and the definition of a tool, for a tool lock."""

@@ -123,7 +123,8 @@ class HttpApp:
             case "http":
                 if self._open is None:
                     await self._start()
-                call = AsgiCall(scope, receive, send, self.settings.body_timeout)
+                own = self.settings
+                call = AsgiCall(scope, receive, send, own.body_timeout, own.on_refused)
                 try:
                     await self._http(call)
                 except asyncio.CancelledError:

@@ -19,6 +19,7 @@ from ..channel import Channel
 from ..client_shares import ClientShares, NoShareLeft
 from ..http.server.asgi import TEXT, HeaderMap, Receive, Scope, Send
 from ..http.server.http_settings import HttpSettings
+from ..http.server.refusals import report_refusal
 from ..http.server.request_guard import RequestGuard, RequestRefusal
 from ..http.server.sessions.http_session import AcceptSession, ServedPeer
 from ..http.server.token_expiry import expiring
@@ -60,8 +61,10 @@ class WebSocketEndpoint:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         who = await self._admit(scope, headers)
         if self.draining and not isinstance(who, RequestRefusal):
-            who = RequestRefusal(503, "the server is shutting down", ((b"retry-after", b"5"),))
+            later = ((b"retry-after", b"5"),)
+            who = RequestRefusal(503, "the server is shutting down", later, "shutting_down")
         if isinstance(who, RequestRefusal):
+            report_refusal(who, self._settings.on_refused)
             await reject_upgrade(scope, send, who)
             return
         offered = scope.get("subprotocols") or ()

@@ -12,11 +12,14 @@ from collections.abc import (
     MutableMapping,
 )
 from http import HTTPStatus
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ....errors import ChannelClosed
 from ....limits import BODY_RATE, BODY_TIMEOUT
 from ....protocol.envelope import TransportContext
+
+if TYPE_CHECKING:
+    from .token_access import RequestRefusal
 
 __all__ = [
     "BODY_TIMED",
@@ -158,10 +161,12 @@ class AsgiCall:
         receive: Receive,
         send: Send,
         body_timeout: float = BODY_TIMEOUT.value,
+        on_refused: "Callable[[RequestRefusal], None] | None" = None,
     ) -> None:
         """`body_timeout` is the time limit for a body in seconds; it grows with the size of the
-        body.
+        body. `on_refused` is called if the request is refused by its headers or its token.
         """
+        self.on_refused = on_refused
         self.scope = scope
         self.body_timeout = 0.0 if BODY_TIMED in scope else body_timeout
         self.method: str = scope["method"]

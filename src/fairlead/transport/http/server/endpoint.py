@@ -165,6 +165,7 @@ _PACKED = RequestRefusal(
     415,
     "Content-Encoding is not supported: send plain bodies",
     ((b"accept-encoding", b"identity"),),
+    reason="content_encoding",
 )
 
 
@@ -226,7 +227,8 @@ class HttpEndpoint:
         self._methods = {"POST": self.post, "GET": streams.get, "DELETE": streams.delete}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.serve(AsgiCall(scope, receive, send, self.settings.body_timeout))
+        own = self.settings
+        await self.serve(AsgiCall(scope, receive, send, own.body_timeout, own.on_refused))
 
     async def close(self, drain: float = 0.0) -> None:
         """Terminate all sessions and their streams; running requests may take `drain` seconds."""

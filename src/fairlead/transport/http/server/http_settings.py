@@ -10,7 +10,7 @@ from ....protocol.identity.token_principal import TokenPrincipal
 if TYPE_CHECKING:
     from .sessions.event_store import EventStore
     from .sessions.session_store import SessionStore
-    from .token_access import AccessFactory
+    from .token_access import AccessFactory, RequestRefusal
 
 __all__ = ["HttpSettings", "VerifyToken"]
 
@@ -47,5 +47,7 @@ class HttpSettings:
     max_sockets_per_client: int = SOCKETS_PER_CLIENT.value
     retry: float = 1.0  # delay before a client resumes a stream
     fast_path: bool = True  # answer POSTs without ASGI where possible (`run_http` only)
+    # called with each request that is refused by its headers or its token
+    on_refused: "Callable[[RequestRefusal], None] | None" = None
     event_store: "EventStore | None" = None  # None: events are kept in memory
     session_store: "SessionStore | None" = None  # keeps sessions across restarts; None: not kept

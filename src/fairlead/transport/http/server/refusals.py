@@ -1,6 +1,7 @@
 """Refusals of requests: log entry, report to interceptors, and response."""
 
 import logging
+from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Raw
@@ -13,7 +14,14 @@ from ....wire.error_codes import INVALID_REQUEST
 from .asgi import AsgiCall
 from .request_guard import RequestRefusal
 
-__all__ = ["MessageRefusals", "failure_of", "rejection_frame", "send_rejection", "unknown_session"]
+__all__ = [
+    "MessageRefusals",
+    "failure_of",
+    "rejection_frame",
+    "report_refusal",
+    "send_rejection",
+    "unknown_session",
+]
 
 log = logging.getLogger("fairlead.transport")
 
@@ -41,7 +49,7 @@ class MessageRefusals:
         self, call: AsgiCall, message: Message | Batch, refusal: RequestRefusal
     ) -> None:
         """Respond with the challenge to a message whose token lacks required scopes."""
-        log.info("refused a request with %d: %s", refusal.status, refusal.message)
+        report_refusal(refusal, call.on_refused)
         if not isinstance(message, Batch):
             self.report("refused", call, encode(message), refusal.message)
         known = message.id if isinstance(message, Request) else None
@@ -68,13 +76,25 @@ class MessageRefusals:
 
 async def send_rejection(call: AsgiCall, refusal: RequestRefusal) -> None:
     """Respond to a request that is not admitted."""
-    await call.answer(refusal.status, rejection_frame(refusal), headers=refusal.headers)
+    body = rejection_frame(refusal, call.on_refused)
+    await call.answer(refusal.status, body, headers=refusal.headers)
 
 
-def rejection_frame(refusal: RequestRefusal) -> bytes:
-    """Return the body of the response to a request that is not admitted, and log the refusal."""
-    log.info("refused a request with %d: %s", refusal.status, refusal.message)
+def rejection_frame(
+    refusal: RequestRefusal, on_refused: Callable[[RequestRefusal], None] | None
+) -> bytes:
+    """Return the body of the response to a request that is not admitted, and report the refusal."""
+    report_refusal(refusal, on_refused)
     return encode(failure(None, INVALID_REQUEST, refusal.message, absent_id=True))
+
+
+def report_refusal(
+    refusal: RequestRefusal, on_refused: Callable[[RequestRefusal], None] | None
+) -> None:
+    """Log a refusal, and call the hook for refusals."""
+    log.info("refused a request with %d: %s", refusal.status, refusal.message)
+    if on_refused is not None:
+        on_refused(refusal)
 
 
 def unknown_session() -> RpcError:

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from msgspec import structs
+
 from ....errors import ConfigError
 from ....protocol.caller import ANONYMOUS, UNNAMED, Principal
 from ....protocol.identity.client_names import is_reserved
@@ -30,12 +32,14 @@ _OUR_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 # response headers that pages of allowed origins may read
 _EXPOSED = b"mcp-session-id, mcp-protocol-version, www-authenticate, dpop-nonce"
 
-_UNAUTHORIZED = RequestRefusal(
+_MISSING = RequestRefusal(
     401,
     "A valid bearer token is required: Authorization: Bearer ...",
     # The connection is closed, because the body is not read.
     ((b"www-authenticate", b"Bearer"), (b"connection", b"close")),
+    reason="missing_token",
 )
+_INVALID = structs.replace(_MISSING, reason="invalid_token")
 
 
 class RequestGuard:
@@ -76,6 +80,7 @@ class RequestGuard:
                     403,
                     f"Host {_shown(host)} is not served here; "
                     "add it to allowed_hosts if it is a name of this server",
+                    reason="host",
                 )
             # Bounded, because clients choose the value.
             if len(self._passed) < 64:
@@ -92,9 +97,12 @@ class RequestGuard:
                 403,
                 f"Origin {_shown(origin)} may not use this server; "
                 "add it to allowed_origins to allow its pages",
+                reason="origin",
             )
         if origin is None and _is_embedded(headers):
-            return RequestRefusal(403, "Pages of other sites cannot embed resources of this server")
+            return RequestRefusal(
+                403, "Pages of other sites cannot embed resources of this server", reason="origin"
+            )
         return None
 
     def principal(
@@ -125,7 +133,7 @@ class RequestGuard:
                 return named
         if self.access is not None:
             return self.access.verify_now(headers, method, path)
-        return _UNAUTHORIZED
+        return _MISSING if token is None else _INVALID
 
     async def authenticate(
         self, headers: Mapping[bytes, bytes], method: str = "POST", path: str | None = None
@@ -145,7 +153,7 @@ class RequestGuard:
             if whose is not None and (named := self._admissible(whose)) is not None:
                 return named
         if self.access is None:
-            return _UNAUTHORIZED
+            return _MISSING if token is None else _INVALID
         return await self.access.verify(headers, method, path)
 
     def _admissible(self, whose: str | TokenPrincipal) -> Principal | None:
@@ -169,7 +177,8 @@ class RequestGuard:
             return self.access.refuse_scopes(principal, scopes, path)
         if not scopes or self.open or not missing_scopes(principal, scopes):
             return None
-        return RequestRefusal(403, f"This operation needs the scopes: {' '.join(scopes)}")
+        text = f"This operation needs the scopes: {' '.join(scopes)}"
+        return RequestRefusal(403, text, reason="insufficient_scope")
 
     def cors(self, headers: Mapping[bytes, bytes]) -> tuple[tuple[bytes, bytes], ...]:
         """Return the headers that allow a page of a listed origin to read the response."""

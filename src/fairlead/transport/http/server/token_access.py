@@ -20,6 +20,7 @@ class RequestRefusal(Struct, frozen=True):
     status: int
     message: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    reason: str = "other"  # short name of the reason, for metrics
 
 
 class TokenAccess(Protocol):

@@ -123,7 +123,7 @@ class FastPathProtocol(GuardedProtocol):
             and (head := self._read_head(edge)) is not None
         ):
             if isinstance(head, RequestRefusal):
-                self._refuse_access(head)
+                self._refuse_access(edge, head)
                 return
             self._head = head
             self._body = []
@@ -166,12 +166,12 @@ class FastPathProtocol(GuardedProtocol):
         for chunk in held or ():
             super().on_body(chunk)
 
-    def _refuse_access(self, refusal: RequestRefusal) -> None:
+    def _refuse_access(self, edge: HttpEndpoint, refusal: RequestRefusal) -> None:
         """Send a refusal and close the connection, because the body is not read."""
         self.deaf = True
         self.stage = RequestPhase.BODY
         self.patience.clear()
-        body = rejection_frame(refusal)
+        body = rejection_frame(refusal, edge.settings.on_refused)
         others = [field for field in refusal.headers if field not in CLOSE]
         fields = b"".join([b"%b: %b\r\n" % field for field in (*others, *CLOSE)])
         self.transport.write(
