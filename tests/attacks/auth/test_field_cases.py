@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -112,3 +113,23 @@ async def test_a_refusal_by_the_policy_of_a_company_is_no_interactive_login() ->
         assert provider.visits == []
         # The identity provider is not asked again for each request.
         assert provider.steps["token"] == 1
+
+
+@pytest.mark.parametrize("resource", ["{}", "{}/", "{}/mcp", "{}/mcp/"])
+async def test_the_published_resource_is_sent_byte_for_byte_in_every_request(resource: str) -> None:
+    """Providers compare it as text: a slash more or less, or the whole origin, is another one."""
+    async with scripted_provider() as provider:
+        published = resource.format(provider.origin.replace("http:", "HTTP:"))
+        provider.protected = {"resource": published}
+        provider.token = {"expires_in": 0}
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        await authorizer.log_in()
+        provider.token = {}
+        assert (await request(provider, authorizer))[0] == 200  # after a renewal
+        [visit] = provider.visits
+        assert parse_qs(urlsplit(visit.url).query)["resource"] == [published]
+        assert [form["grant_type"] for form in provider.forms()] == [
+            "authorization_code",
+            "refresh_token",
+        ]
+        assert {form["resource"] for form in provider.forms()} == {published}
