@@ -288,7 +288,7 @@ async def test_requests_wait_for_the_first_lists_of_a_starting_server(
 ) -> None:
     one = member(*[FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)])
     one.introduced.set()
-    one._known = known
+    one.known = known
     one.begins()
     assert one.introduced.is_set() is not cleared
 

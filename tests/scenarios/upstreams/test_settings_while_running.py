@@ -19,6 +19,7 @@ from tests.support.upstream_gateways import (
     HANDSHAKE,
     STATELESS,
     connect,
+    raw_session,
     running_file,
     write_file,
 )
@@ -133,6 +134,41 @@ async def test_repeated_changes_of_the_share_setting_leave_no_extra_process(
                 await running.edit(share=share)
                 assert await client.pid() == pid
             await until(lambda: len(log.running("notes")) == 2)
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
+async def test_a_changed_limit_of_connections_applies_to_the_next_connection(
+    tmp_path: Path, person: Person, place: str
+) -> None:
+    log = ServerLog(tmp_path)
+    async with edited_file(person, log) as running:
+        async with (
+            connect(running.url, "notes", "elicitation") as one,
+            connect(running.url, "notes", "sampling") as other,
+        ):
+            pid = await one.pid()
+            await running.edit_in(place, max_connections=2)
+            with pytest.raises(RpcError, match="'notes' is busy: 2 connections") as refused:
+                await other.pid()
+            assert refused.value.data["retryAfter"] > 0
+            await running.edit_in(place, max_connections=3)
+            assert await other.pid() != pid
+            assert await one.pid() == pid
+
+
+async def test_a_former_name_in_an_edited_file_is_accepted_with_a_warning(
+    tmp_path: Path, person: Person
+) -> None:
+    log = ServerLog(tmp_path)
+    async with edited_file(person, log) as running:
+        await running.edit(upstream="per-session")
+        line = await asyncio.to_thread(running.gateway.wait_for, "`upstream` is deprecated")
+        assert 'use `share = "session"`' in line
+        async with (
+            connect(running.url, "notes", "elicitation") as one,
+            connect(running.url, "notes", "elicitation") as other,
+        ):
+            assert await one.pid() != await other.pid()
 
 
 async def test_an_invalid_share_setting_does_not_affect_the_running_gateway(
@@ -338,7 +374,7 @@ async def test_a_changed_log_level_applies_to_the_next_call(
     log = ServerLog(tmp_path)
     async with (
         edited_file(person, log, log.two_eras("notes"), era="stateless") as running,
-        connect(running.url, "notes") as client,
+        raw_session(running.url, "notes") as client,  # sets no level
     ):
         await client.pid()
         own = {"log_level": "error"} if place == "server" else {}

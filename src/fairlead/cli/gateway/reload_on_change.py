@@ -34,17 +34,21 @@ class GatewayReloader:
         *,
         changed: Callable[[ChosenServers], None],
         failed: Callable[[str], None],
+        warned: Callable[[str], None],
         admission: ClientAccess | None = None,
     ) -> None:
         """Create a reloader for a gateway.
 
-        `changed` is called with the new servers, `failed` with the reason if files cannot be read.
+        `changed` is called with the new servers, `failed` with the reason if files cannot be read,
+        and `warned` with each new problem in changed files.
         """
         self._admission = admission
         self._gateway = gateway
         self._read = read
         self._changed = changed
         self._failed = failed
+        self._warned = warned
+        self._problems: Sequence[str] | None = None  # None before the first files are applied
         self._have: dict[str, list[ServerSpec]] = {}
         self._fixed: dict[str, Any] | None = None  # settings that are applied only at start-up
         self._applying = asyncio.Lock()
@@ -66,6 +70,7 @@ class GatewayReloader:
                 # Clients are updated first: a rejected file must leave the servers unchanged.
                 admitted = await self._admission.follow(now.file, self._gateway)
             self._check_fixed(now.file)
+            self._report_problems(now.problems)
             wanted, have = now.servers, self._have
             gone = [
                 name
@@ -85,6 +90,13 @@ class GatewayReloader:
                 await self._gateway.connect({name: [*entries] for name, entries in new.items()})
             self._gateway.arrange(wanted)
             return bool(gone or new or admitted)
+
+    def _report_problems(self, now: Sequence[str]) -> None:
+        """Report new problems; the program reports the problems of the first files itself."""
+        before, self._problems = self._problems, now
+        for problem in now:
+            if before is not None and problem not in before:
+                self._warned(problem)
 
     def _check_fixed(self, file: GatewayFile | None) -> None:
         """Report changed settings that the gateway applies only after a restart."""

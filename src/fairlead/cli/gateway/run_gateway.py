@@ -150,6 +150,7 @@ async def _serve(
             lambda: plan.read(address),
             changed=screen.changed,
             failed=screen.failed,
+            warned=screen.warned,
             admission=plan.admission,
         )
 

@@ -75,7 +75,7 @@ class Screen:
         if self._exposure is not None:
             self._exposure.show()
         for problem in wanted.problems:
-            print_message("warning", safe(problem))
+            self.warned(problem)
         self._leave_out(wanted)
 
     async def settle(self, wanted: ChosenServers) -> None:
@@ -124,6 +124,9 @@ class Screen:
 
     def failed(self, reason: str) -> None:
         print_message("warning", f"the change is ignored: {safe(reason)}")
+
+    def warned(self, problem: str) -> None:
+        print_message("warning", safe(problem))
 
     def _leave_out(self, wanted: ChosenServers) -> None:
         for one in wanted.left_out:
