@@ -36,6 +36,7 @@ _COMMANDS = {
     ),
     "gateway": ("serve many servers as one, configured by a file", "gateway.gateway_command"),
     "up": ("serve all configured servers as one", "gateway.gateway_command"),
+    "status": ("show the servers of a running gateway and their state", "gateway.running_gateway"),
     "connect-hints": (
         "show how other programs connect to a gateway or server",
         "gateway.connect_hints",

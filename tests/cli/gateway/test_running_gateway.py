@@ -1,13 +1,17 @@
 """Tests of commands that use the admin API of a running gateway."""
 
 import asyncio
+import contextlib
 import json
+import re
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+from fairlead.errors import FairleadError
 from tests.support.cli_user import Done, Person, person
-from tests.support.running_gateway import Running, connected, running, text_of
+from tests.support.running_gateway import Running, connected, get, running, text_of
 
 __all__ = ["person"]
 
@@ -83,7 +87,7 @@ def test_the_error_names_the_missing_admin_or_client_token(person: Person) -> No
         no_client = person.runs("mcp", "reload", *url, env=ENV)
         assert no_client.code == 1
         assert no_client.err.splitlines() == [
-            "error: The gateway requires a client token as well",
+            "error: The gateway requires the token of a client",
             "hint: set FAIRLEAD_TOKEN in the environment",
         ]
         token = {"FAIRLEAD_TOKEN": "for-all"}
@@ -157,3 +161,48 @@ async def test_recent_notifications_of_a_gateway_are_listed(person: Person) -> N
         assert {(one["server"], one["method"]) for one in heard} == {("notes", method)}
         shown = await asyncio.to_thread(scene.runs, "notifications")
         assert f"notes: {method}" in shown.out
+
+
+FRAGILE = """
+    @server.tool()
+    def die() -> None:
+        os._exit(3)
+"""
+
+
+async def test_the_status_command_names_a_suspended_server_and_the_command_to_connect_it(
+    person: Person,
+) -> None:
+    file = write(person, notes=person.server(OFFERS), dies=person.server(FRAGILE, name="dies.py"))
+    with running(person, "gateway", file, "--port", "0", "--json") as gateway:
+        url = gateway.report()["url"]
+        base = url.removesuffix("/mcp")
+
+        def status(*more: str, env: dict[str, str] | None = None) -> Done:
+            return person.runs("status", "--url", base, *more, env=env or {})
+
+        well = await asyncio.to_thread(status)
+        assert (well.code, well.err) == (0, "")
+        assert re.search(r"^notes +connected +since 20..-..-..T..:..:..Z +2 tools$", well.out, re.M)
+        async with connected(url) as client:
+            while await asyncio.to_thread(state_of, status, "dies") != "suspended":
+                with contextlib.suppress(FairleadError):
+                    await client.call("dies_die")
+        told = await asyncio.to_thread(status, env=ENV)
+        assert told.code == 1
+        assert re.search(r"^dies +suspended +since 20.*", told.out, re.M)
+        assert "warning: dies: suspended after more than 5 losses within 30 s" in told.err
+        remedy = f"fairlead mcp reconnect dies --url {base}"
+        assert f"hint: to connect dies: {remedy}" in told.err
+        [row] = [
+            one for one in json.loads(get(url, "/status")[1])["servers"] if one["name"] == "dies"
+        ]
+        assert (row["status"], row["remedy"]) == ("suspended", "fairlead mcp reconnect dies")
+        done = await asyncio.to_thread(person.runs, *remedy.split()[1:], env=ENV)
+        assert done.code == 0, done.err
+        assert (await asyncio.to_thread(status)).code == 0
+
+
+def state_of(status: Callable[..., Done], name: str) -> str:
+    rows = json.loads(status("--json").out)["servers"]
+    return str(next(row["status"] for row in rows if row["name"] == name))

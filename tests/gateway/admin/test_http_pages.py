@@ -394,6 +394,8 @@ async def test_the_status_page_is_html_with_strict_security_headers() -> None:
 SERVER: dict[str, Any] = {
     "name": "red",
     "status": "connected",
+    "since": "2026-01-02T03:04:05Z",
+    "remedy": None,
     "error": None,
     "era": "stateless",
     "revision": "2026-07-28",
@@ -414,12 +416,17 @@ SERVER: dict[str, Any] = {
         ({}, ['<td class="n">3</td>', '<td class="n">0</td>', '<td class="n"></td>'], ["None"]),
         ({"status": "failed", "error": "why"}, ['class="bad">failed', ">why<"], ["good"]),
         ({"status": "connected", "error": "why"}, ['class="good">connected', ">why<"], ["bad"]),
+        (
+            {"status": "suspended", "error": "why", "remedy": "fairlead mcp reconnect red"},
+            ["since 2026-01-02T03:04:05Z: why; to connect it: fairlead mcp reconnect red"],
+            ["good"],
+        ),
         ({"status": "starting"}, ['class="dim">starting'], ["bad", "good"]),
         ({"era": None, "revision": None}, ["<td></td>"], ["None"]),
         ({"suspended": [{"losses": 6}]}, ["suspended for some clients"], []),
         ({"latency_ms": None, "transport": None, "source": None}, [], [" ms", "None"]),
     ],
-    ids=["usual", "counts", "failed", "not listed", "starting", "no era", "suspended", "unknown"],
+    ids=["usual", "counts", "failed", "not listed", "remedy", "starting", "no era", "suspended", "unknown"],
 )
 def test_the_row_of_a_server_shows_its_state_calls_and_errors(
     changes: Any, shown: list[str], hidden: list[str]

@@ -14,7 +14,7 @@ import pytest
 from fairlead.client.server_entry import read_entry
 from fairlead.config.found_server import Source
 from fairlead.config.server_spec import ServerSpec
-from fairlead.errors import ConnectFailed, LocalResourceError
+from fairlead.errors import ConnectFailed, LocalResourceError, LoginRequired
 from fairlead.gateway import Gateway, GatewaySettings
 from fairlead.gateway.admin import status
 from fairlead.gateway.admin.status import GatewayStatus
@@ -133,6 +133,7 @@ def test_the_operator_gets_the_status_with_all_details() -> None:
         "name": "red",
         "server": "red",
         "status": "connected",
+        "since": "1970-01-01T00:16:40Z",
         "transport": "stdio",
         "revision": "2026-07-28",
         "era": "stateless",
@@ -147,12 +148,20 @@ def test_the_operator_gets_the_status_with_all_details() -> None:
         "source": "Program",
         "path": "f",
         "error": None,
+        "remedy": None,
     }
+    assert (blue["remedy"], second["remedy"]) == ("fairlead mcp reconnect blue", None)
     assert (blue["status"], blue["transport"], blue["revision"]) == ("failed", "http", None)
     assert (blue["era"], blue["source"], blue["path"], blue["connect_ms"]) == (None,) * 4
     assert "/secret/file" in blue["error"]
     assert (second["status"], second["error"], second["connect_ms"]) == ("idle", None, None)
     assert (blue["connections"], second["connections"]) == ([], [])
+
+
+def test_the_status_of_a_server_that_needs_a_login_names_no_other_command() -> None:
+    shown, registry = gateway()
+    registry.members["blue"].upstreams[0].error = LoginRequired("run `fairlead login blue`")
+    assert shown.full()["servers"][0]["remedy"] is None
 
 
 def test_the_uptime_is_reported_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,12 +73,7 @@ async def test_gateway_metrics_count_calls_and_connections(version: str) -> None
                 await client.call(f"Bearer {SECRET}")
             with pytest.raises(MCPClientError):
                 await client.call("blue_die")
-            await until(
-                lambda: (
-                    (metrics := observing.collect())
-                    and metrics.snapshot()["reconnects"].get("blue")
-                )
-            )
+            await until(lambda: reconnects(observing).get("blue"))
             status, text = await get(web, url.removesuffix("/mcp") + "/metrics")
         assert status == 200
         named = 'direction="client_to_server",method="tools/call",name='

@@ -11,15 +11,17 @@ from .command_errors import NO_CONNECTION, CommandError, UsageError
 from .output import safe, visible
 from .parser import option
 
-__all__ = ["ADMIN_TOKEN", "TOKEN", "URL", "ask_admin"]
+__all__ = ["ADMIN_TOKEN", "DEFAULT_URL", "TOKEN", "URL", "ask_admin"]
 
 TOKEN = "FAIRLEAD_ADMIN_TOKEN"
 AUTH = "FAIRLEAD_TOKEN"
 LIMIT = 30.0
 
 
-_USUAL = "http://127.0.0.1:8765"
-URL = option("--url", default=_USUAL, metavar="URL", help=f"gateway URL (default: {_USUAL})")
+DEFAULT_URL = "http://127.0.0.1:8765"
+URL = option(
+    "--url", default=DEFAULT_URL, metavar="URL", help=f"gateway URL (default: {DEFAULT_URL})"
+)
 ADMIN_TOKEN = option(
     "--admin-token",
     metavar="TOKEN",
@@ -81,7 +83,7 @@ def ask_admin(
         hint += "`fairlead gateway`"
     # The HTTP endpoint checks the client token before the admin API receives the request.
     if answer.status == 401 and answer.getheader("www-authenticate") is not None:
-        text = "The gateway requires a client token as well"
+        text = "The gateway requires the token of a client"
         hint = f"set {AUTH} in the environment"
     raise CommandError(
         safe(text[:500]) or f"The gateway responded with HTTP {answer.status}", hint=hint

@@ -1,19 +1,21 @@
-"""Commands that use the admin API of a running gateway: `fairlead session` and `fairlead
-intercept`, and the subcommands `reload`, `reconnect`, `resources`, `prompts` and `notifications` of
-`fairlead mcp`.
+"""Commands for a running gateway, which use its admin API: `fairlead status`, `session` and
+`intercept`, and the subcommands `reload`, `reconnect`, `resources`, `prompts` and `notifications`
+of `fairlead mcp`.
 """
 
 import json
+import os
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from shlex import quote as quote_word
 from typing import Any
 from urllib.parse import quote
 
 from ..client import simple_commands
-from ..framework.admin_client import ADMIN_TOKEN, URL, ask_admin
-from ..framework.command_errors import CommandError, UsageError, print_message
+from ..framework.admin_client import ADMIN_TOKEN, DEFAULT_URL, TOKEN, URL, ask_admin
+from ..framework.command_errors import FAILED, CommandError, UsageError, print_message
 from ..framework.output import as_json, pluralize, pretty, safe, visible, write
 from ..framework.parser import JSON, Option, Parser, option
 
@@ -25,6 +27,7 @@ __all__ = [
     "run_reload",
     "run_resources",
     "run_session",
+    "run_status",
 ]
 
 _LIVE = {"--url", "--admin-token", "-h", "--help"}
@@ -206,6 +209,42 @@ def run_reconnect(argv: Sequence[str]) -> int:
     ask_admin(options, "POST", f"/admin/servers/{quote(options.name)}/reconnect", wait=30.0)
     found = ask_admin(options, "GET", "/admin/servers")
     return _servers(options, [one for one in found if one["name"] == options.name])
+
+
+def run_status(argv: Sequence[str]) -> int:
+    """Run `fairlead status`: show the state of a gateway's servers."""
+    options = _options(
+        "status",
+        "Show the servers of a running gateway, since when they are in their state, and how to\n"
+        "connect servers that cannot be used; the exit code is then 1. With the admin token, the\n"
+        "reasons are complete.",
+        argv,
+    )
+    found = ask_admin(options, "GET", "/status")
+    if options.admin_token or os.environ.get(TOKEN):
+        found["servers"] = ask_admin(options, "GET", "/admin/servers")
+    code = FAILED if any(one["remedy"] or one["error"] for one in found["servers"]) else 0
+    if as_json(options, found):
+        return code
+    clients = pluralize(found["clients"], "client")
+    about = f"{visible(found['name'])} {found['version']}: up {found['uptime']:.0f} s, {clients}"
+    write(about + (f", short of {found['shortage']}" if found["shortage"] else ""))
+
+    def facts(one: Mapping[str, Any]) -> list[str | None]:
+        return [one["status"], f"since {one['since']}", pluralize(one["tools"], "tool")]
+
+    simple_commands.show_list(options, found["servers"], "server", "name", facts)
+    for one in found["servers"]:
+        if one["error"]:
+            print_message("warning", visible(f"{one['name']}: {one['error']}"))
+        if one["remedy"]:
+            where = "" if options.url == DEFAULT_URL else f" --url {quote_word(options.url)}"
+            print_message("hint", visible(f"to connect {one['name']}: {one['remedy']}{where}"))
+        if one["suspended"]:
+            left = max(key["seconds"] for key in one["suspended"])
+            text = f"{one['name']}: suspended for some clients, for {left:.0f} s at most"
+            print_message("warning", visible(text))
+    return code
 
 
 def run_resources(argv: Sequence[str]) -> int:

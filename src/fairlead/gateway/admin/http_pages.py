@@ -233,6 +233,8 @@ def _row(server: dict[str, Any]) -> str:
     state = server["status"]
     look = "good" if state == "connected" else "bad" if server["error"] else "dim"
     why = server["error"] or ("suspended for some clients" if server["suspended"] else "")
+    if server["remedy"]:
+        why = f"since {server['since']}: {why}; to connect it: {server['remedy']}"
     error = f'<br><span class="dim">{_escape(why)}</span>' if why else ""
     era = f"{server['era']} {server['revision']}" if server["era"] else ""
     latency = "" if server["latency_ms"] is None else f"{server['latency_ms']:g} ms"

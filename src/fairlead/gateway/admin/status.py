@@ -1,8 +1,10 @@
 """The state of a gateway and its servers as plain data."""
 
 import time
+from shlex import quote
 from typing import Any, Final
 
+from ...errors import LoginRequired
 from ...protocol.caller import Principal
 from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import Revision
@@ -172,6 +174,7 @@ class GatewayStatus:
             "name": upstream.name,
             "server": member.name,
             "status": upstream.status,
+            "since": _utc(upstream.since.wall),
             "transport": upstream.spec.entry.type,
             "revision": None if revision is None else revision.value,
             "era": _era(revision),
@@ -186,6 +189,7 @@ class GatewayStatus:
             "source": source.provider_name,
             "path": None if public else source.path,
             "error": None if error is None else reason(error),
+            "remedy": _remedy(upstream),
         }
 
 
@@ -200,6 +204,17 @@ def _is_usable(member: Member) -> bool:
         )
         for upstream in member.upstreams
     )
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _remedy(upstream: Upstream) -> str | None:
+    """Return the command that connects a server again, if the gateway does not try it itself."""
+    if upstream.status not in ("suspended", "failed") or isinstance(upstream.error, LoginRequired):
+        return None  # the error of a missing login contains the command for the login
+    return f"fairlead mcp reconnect {quote(upstream.name)}"
 
 
 def _era(revision: Revision | None) -> str | None:
