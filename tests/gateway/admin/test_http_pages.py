@@ -426,7 +426,17 @@ SERVER: dict[str, Any] = {
         ({"suspended": [{"losses": 6}]}, ["suspended for some clients"], []),
         ({"latency_ms": None, "transport": None, "source": None}, [], [" ms", "None"]),
     ],
-    ids=["usual", "counts", "failed", "not listed", "remedy", "starting", "no era", "suspended", "unknown"],
+    ids=[
+        "usual",
+        "counts",
+        "failed",
+        "not listed",
+        "remedy",
+        "starting",
+        "no era",
+        "suspended",
+        "unknown",
+    ],
 )
 def test_the_row_of_a_server_shows_its_state_calls_and_errors(
     changes: Any, shown: list[str], hidden: list[str]
