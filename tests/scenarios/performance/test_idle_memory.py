@@ -56,6 +56,11 @@ async def open_session(app: HttpApp) -> None:
     await Call(app, ready, (b"mcp-session-id", session)).done
 
 
+async def end_sessions(app: HttpApp) -> None:
+    for session in list(app.edge.sessions._sessions.values()):
+        await app.edge.sessions.end(session)
+
+
 async def listen(app: HttpApp) -> None:
     params = {"notifications": {"toolsListChanged": True}, "_meta": META}
     call = Call(
@@ -93,6 +98,33 @@ async def test_idle_sessions_and_streams_use_only_a_few_kilobytes(
     async with asyncio.timeout(60), app.running():
         assert await bytes_of(app, make) < kib * 1024
         await app.end_streams()
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="a tracer needs memory of its own")
+@pytest.mark.parametrize(
+    ("make", "end"), [(open_session, end_sessions), (listen, HttpApp.end_streams)]
+)
+async def test_ended_sessions_and_streams_leave_no_memory_in_use(
+    make: Callable[[HttpApp], Awaitable[None]], end: Callable[[HttpApp], Awaitable[None]]
+) -> None:
+    """No garbage collection is needed, except for the `Call` objects of this test."""
+    app = MCPServer("ended").create_http_app(max_sessions_per_client=1000)
+    async with asyncio.timeout(60), app.running():
+        for _ in range(10):
+            await make(app)
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(COUNT):
+                await make(app)
+            used = tracemalloc.get_traced_memory()[0] - before
+            await end(app)
+            for _ in range(10):  # the tasks of ended requests finish
+                await asyncio.sleep(0)
+            left = tracemalloc.get_traced_memory()[0] - before
+            assert left < used / 5
+        finally:
+            tracemalloc.stop()
 
 
 async def test_an_ended_session_is_freed_without_a_garbage_collection() -> None:
