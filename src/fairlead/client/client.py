@@ -64,7 +64,7 @@ class MCPClient(CallbackMixin):
         if not isinstance(transport, ChannelTransport):
             raise TypeError(
                 f"MCPClient takes a transport, not {_argument(transport)}: use "
-                f"`async with MCPClient.connect({_argument(transport)}) as client:`"
+                f"`async with MCPClient.connect({_argument(transport, name='server')}) as client:`"
             )
         config = config or MCPClientConfig()
         keeper = Reconnector(self, renew if config.auto_reconnect else None)
@@ -479,7 +479,10 @@ def _key(entry: MCPServerEntry) -> Hashable:
     return entry.url
 
 
-def _argument(given: object) -> str:
-    """Return the source code for an argument, as far as a message can show it."""
+def _argument(given: object, name: str = "") -> str:
+    """Return the source code for an argument, as far as a message can show it.
+
+    Other objects are shown as `name`, or as their type.
+    """
     is_plain = isinstance(given, str | dict | list | tuple)
-    return f"{given!r:.100}" if is_plain else type(given).__name__
+    return f"{given!r:.100}" if is_plain else name or type(given).__name__

@@ -3,7 +3,7 @@
 The names are those of FastMCP and of the official SDK.
 """
 
-__all__ = ["CLIENT_HINTS", "RESULT_HINTS"]
+__all__ = ["CALLED_HINTS", "CALL_HINTS", "CLIENT_HINTS", "RESULT_HINTS"]
 
 CLIENT_HINTS = {
     "call_tool_mcp": "use `await client.call_tool(name, arguments)`",
@@ -31,12 +31,32 @@ CLIENT_HINTS = {
     "unsubscribe_resource": "use `await client.unsubscribe(uri)`",
 }
 
+# Keyword arguments of `call_tool`.
+CALL_HINTS = {
+    "meta": "use `client.request('tools/call', params)` with `_meta` in `params`",
+    "progress_callback": "use `on_progress=`",
+    "progress_handler": "use `on_progress=`",
+    "raise_on_error": "check `result.is_error`, or use `result.raise_for_error()`",
+    "read_timeout_seconds": "use `timeout=`, in seconds",
+}
+
 _TYPED = "for typed results, use `await client.call(name, arguments)`"
 
 RESULT_HINTS = {
+    "contents": "use `result['contents']`; for objects, use `await client.read(uri)`",
     "content": f"use `result['content']`, or `result.text`; {_TYPED}",
     "isError": "use `result.is_error`",
+    "description": "use `result.get('description')`",
+    "messages": "use `result['messages']`; for objects, use `await client.prompt(name)`",
     "meta": "use `result['_meta']`",
     "structuredContent": "use `result['structuredContent']`, or `result.data`",
     "structured_content": f"use `result['structuredContent']`, or `result.data`; {_TYPED}",
+}
+
+# Attributes of the objects that `client.call` returns.
+CALLED_HINTS = {
+    "isError": "use `result.is_error`",
+    "meta": "use `result.result['_meta']`",
+    "structuredContent": "use `result.structured`, or `result.data`",
+    "structured_content": "use `result.structured`, or `result.data`",
 }

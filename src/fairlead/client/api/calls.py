@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Literal, Never, overload
 
 from msgspec import Raw
 
@@ -28,9 +28,9 @@ from ..input.answers import InputCallbacks
 from ..input.url_elicitation import UrlElicitations
 from ..mcp_transport.channel_transport import ChannelTransport, with_headers
 from .lists import ListMixin, read_result
-from .typed_results import ToolCallResult, tool_error
+from .typed_results import ResultDict, ToolCallResult, tool_error
 
-__all__ = ["CallMixin"]
+__all__ = ["CallMixin", "unknown_keyword"]
 
 _Ask = Callable[[dict[str, Any]], Awaitable[Raw]]  # sends the request with these params
 
@@ -103,6 +103,7 @@ class CallMixin(ListMixin):
         retry: bool | None = None,
         rounds: bool = True,
         headers: Mapping[str, str] | None = None,
+        **unknown: Never,
     ) -> dict[str, Any]:
         """Call a tool and return its result, even if `isError` is set.
 
@@ -121,6 +122,8 @@ class CallMixin(ListMixin):
             OutputMismatch: The result does not match the tool's listed output schema.
             RemoteProtocolError: The result is not a valid tool result; with `strict` only.
         """
+        if unknown:
+            raise unknown_keyword("call_tool", unknown)
         if errors == "envelope":
             return await _enveloped(
                 partial(
@@ -209,9 +212,8 @@ class CallMixin(ListMixin):
         With `rounds=False`, return a request for input instead of answering it.
         """
         params = {"uri": uri}
-        return await self._finished(
-            "resources/read", params, self._read("resources/read", params, cache), rounds
-        )
+        reading = self._read("resources/read", params, cache)
+        return ResultDict(await self._finished("resources/read", params, reading, rounds))
 
     async def list_prompts(self, *, cache: bool = True) -> list[dict[str, Any]]:
         """Return all prompts."""
@@ -226,9 +228,8 @@ class CallMixin(ListMixin):
         works as in `read_resource`.
         """
         params = {"name": name, "arguments": _texts(arguments or {})}
-        return await self._finished(
-            "prompts/get", params, self.request("prompts/get", params), rounds
-        )
+        request = self.request("prompts/get", params)
+        return ResultDict(await self._finished("prompts/get", params, request, rounds))
 
     # Private
 
@@ -280,6 +281,16 @@ class CallMixin(ListMixin):
     def _check_output(self, tool: str, result: dict[str, Any]) -> None:
         if result.get("resultType", "complete") == "complete":
             self._known.check(tool, result)
+
+
+def unknown_keyword(method: str, given: Iterable[str]) -> TypeError:
+    """Return the error for unknown keyword arguments of a method that calls a tool."""
+    # Loaded on first use: only errors need them.
+    from ..client_migration_hints import CALL_HINTS
+
+    name = next(iter(given))
+    hint = CALL_HINTS.get(name, "pass the arguments of the tool as a dict")
+    return TypeError(f"{method}() got an unexpected keyword argument {name!r}: {hint}")
 
 
 def _texts(arguments: Mapping[str, Any]) -> dict[str, str]:

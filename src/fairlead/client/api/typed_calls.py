@@ -1,13 +1,13 @@
 """Calls with typed results. `CallMixin` has the same calls with dict results."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar
 
 import msgspec
 
 from ...peer import OnProgress
 from ...protocol.types.base import decode_or_raise
-from .calls import CallMixin
+from .calls import CallMixin, unknown_keyword
 from .typed_results import Called, Message, Prompted, read_block, read_list
 
 if TYPE_CHECKING:
@@ -88,8 +88,11 @@ class TypedCallMixin(CallMixin):
         on_progress: OnProgress | None = None,
         retry: bool | None = None,
         headers: Mapping[str, str] | None = None,
+        **unknown: Never,
     ) -> Called:
         """Call a tool. If the tool fails, `is_error` is set; no exception is raised."""
+        if unknown:
+            raise unknown_keyword("call", unknown)
         result = await self.call_tool(
             name, arguments, timeout, on_progress=on_progress, retry=retry, headers=headers
         )

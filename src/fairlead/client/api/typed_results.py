@@ -16,6 +16,7 @@ __all__ = [
     "Called",
     "Message",
     "Prompted",
+    "ResultDict",
     "ToolCallResult",
     "read_block",
     "read_list",
@@ -25,8 +26,8 @@ __all__ = [
 # The functions import the protocol's structs, which would otherwise add 5 ms to every start.
 
 
-class ToolCallResult(dict[str, Any]):
-    """A tool result as received: a dict with shortcuts to frequently used members."""
+class ResultDict(dict[str, Any]):
+    """A result as received: a dict, as the methods of a client return it."""
 
     __slots__ = ()
 
@@ -39,6 +40,12 @@ class ToolCallResult(dict[str, Any]):
             from ..client_migration_hints import RESULT_HINTS
 
             raise missing_attribute(self, name, RESULT_HINTS)
+
+
+class ToolCallResult(ResultDict):
+    """A tool result as received: a dict with shortcuts to frequently used members."""
+
+    __slots__ = ()
 
     @property
     def data(self) -> Any:
@@ -81,6 +88,16 @@ class Called(Struct, frozen=True, kw_only=True):
     structured: Any = None  # `structuredContent`, decoded
     is_error: bool = False
     result: ToolCallResult  # the complete result as received
+
+    # Hidden from type checkers, which would otherwise accept any misspelled name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Loaded on first use: only errors need them.
+            from ...suggestions import missing_attribute
+            from ..client_migration_hints import CALLED_HINTS
+
+            raise missing_attribute(self, name, CALLED_HINTS)
 
     @property
     def text(self) -> str:
