@@ -11,7 +11,15 @@ import aiohttp
 
 from tests.support.oidc_provider import confirm_code, visit
 
-__all__ = ["Fairlead", "fetch", "log_in", "log_in_with_code"]
+__all__ = [
+    "Fairlead",
+    "complete",
+    "ended",
+    "fetch",
+    "log_in",
+    "log_in_with_code",
+    "login_page",
+]
 
 
 class Fairlead:
@@ -22,8 +30,12 @@ class Fairlead:
         self._env.pop("DISPLAY", None)
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        return await self.python("-m", "fairlead", *arguments)
+
+    async def python(self, *arguments: str) -> asyncio.subprocess.Process:
+        """Start another program of the same user."""
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "fairlead", *arguments),
+            *(sys.executable, *arguments),
             env=self._env,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -40,17 +52,26 @@ class Fairlead:
 async def log_in(fairlead: Fairlead, *arguments: str, command: str = "login") -> tuple[int, str]:
     """Run `fairlead login` or an equal command, and visit the page that it prints."""
     process = await fairlead.start(*command.split(), *arguments)
-    page = await _shown(process, r"^  (http\S+authorize\S*|http\S+/auth\?\S+)$")
+    await complete(await login_page(process))
+    return await ended(process)
+
+
+async def login_page(process: asyncio.subprocess.Process) -> str:
+    """Return the login page that a command shows."""
+    return await _shown(process, r"^  (http\S+authorize\S*|http\S+/auth\?\S+)$")
+
+
+async def complete(page: str) -> None:
+    """Log in as alice at a login page."""
     [redirect_uri] = parse_qs(urlsplit(page).query)["redirect_uri"]
     await fetch(await visit(page, redirect_uri, "alice"))
-    return await _ended(process)
 
 
 async def log_in_with_code(fairlead: Fairlead, *arguments: str) -> tuple[int, str]:
     """Run `fairlead login --device` and confirm the code that it prints."""
     process = await fairlead.start("login", "--device", *arguments)
     await confirm_code(await _shown(process, r"^or open (http\S+)$"))
-    return await _ended(process)
+    return await ended(process)
 
 
 async def _shown(process: asyncio.subprocess.Process, pattern: str) -> str:
@@ -64,7 +85,8 @@ async def _shown(process: asyncio.subprocess.Process, pattern: str) -> str:
     return found[1]
 
 
-async def _ended(process: asyncio.subprocess.Process) -> tuple[int, str]:
+async def ended(process: asyncio.subprocess.Process) -> tuple[int, str]:
+    """Return the exit code and the remaining output of a command."""
     out, _ = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode()

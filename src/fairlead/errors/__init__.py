@@ -11,7 +11,7 @@
     │   │   └── LocalResourceError    this machine ran out of .resource
     │   ├── HttpError             .status .body .headers .retry_after .www_authenticate
     │   ├── AuthorizationError    OAuth failed: .step .server .issuer .error
-    │   │   └── LoginRequired     a person has to log in: .remedy
+    │   │   └── LoginRequired     a person has to log in: .remedy .scopes
     │   ├── RequestTimeout        also a TimeoutError
     │   ├── NoAnswer              also a ConnectionError: .request_id .parts
     │   ├── ChannelClosed         also a ConnectionError: .exit_code .stderr (ClientClosedError)
@@ -267,14 +267,26 @@ class AuthorizationError(TransportError):
 class LoginRequired(AuthorizationError):
     """No usable login is stored, and this program cannot ask the user to log in.
 
-    `remedy` is the command or call that starts a login.
+    `remedy` is the command or call that starts a login. `scopes` are those that the stored login
+    lacks.
     """
 
     public = "requires a login"
 
-    def __init__(self, message: str, *, remedy: str = "", server: str = "", issuer: str = ""):
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        server: str = "",
+        issuer: str = "",
+        scopes: Sequence[str] = (),
+    ) -> None:
         super().__init__(message, step="authorization", server=server, issuer=issuer)
         self.remedy = remedy
+        self.scopes = tuple(scopes)
+        if self.scopes:
+            self.public = f"requires a login with more scopes: {' '.join(self.scopes)}"
 
     def __str__(self) -> str:
         return f"{self.args[0]}: {self.remedy}" if self.remedy else str(self.args[0])

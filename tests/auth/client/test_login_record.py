@@ -1,13 +1,18 @@
 """Access to the login of one server in a store."""
 
+import asyncio
+import threading
+
 import pytest
 
 from fairlead.auth.client.api_key import ApiKeyAuthorizer
+from fairlead.auth.client.login_record import try_lock
 from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
 from fairlead.auth.storage.credential_store import MemoryCredentialStore
 from fairlead.errors import LoginRequired
 from tests.support.scripted_provider import scripted_provider
 
+LIMIT = 10.0
 ELSEWHERE = ["/tenant-b/mcp", "/mcp2", "/mcp/../tenant-b/mcp", "/mcp/..%2ftenant-b", "/"]
 
 
@@ -49,3 +54,26 @@ async def test_an_api_key_is_not_used_for_another_path_with_its_credential_id(pa
     other = ApiKeyAuthorizer(f"https://h{path}", store=store, credential_id="mine")
     with pytest.raises(LoginRequired, match="requires an API key"):
         await other.prepare("POST", "")
+
+
+async def test_a_lock_is_released_if_its_acquisition_is_cancelled() -> None:
+    asked, proceed = threading.Event(), threading.Event()
+    released = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class SlowLock:
+        def try_acquire(self) -> bool:
+            asked.set()
+            return proceed.wait(LIMIT)
+
+        def release(self) -> None:
+            loop.call_soon(released.set)
+
+    async with asyncio.timeout(LIMIT):
+        locking = asyncio.create_task(try_lock(SlowLock()))
+        await asyncio.to_thread(asked.wait, LIMIT)
+        locking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await locking
+        proceed.set()
+        await released.wait()

@@ -98,9 +98,12 @@ async def test_a_challenge_of_a_server_is_not_forwarded(
         server.required = {"mcp:write"}
         status, challenge, answer = await raw_call(url + path, tool)
         assert (status not in (401, 403), challenge) == (True, None)
-        assert "sums" in answer["error"]["message"]
         assert len(provider.visits) == 1
         scopes = "--scope mcp:basic --scope offline_access --scope mcp:write"
+        assert answer["error"]["message"] == (
+            "server 'sums' requires a login with more scopes: mcp:write; the operator of this "
+            f"proxy has to run `fairlead login sums {scopes}`"
+        )
         assert (
             f"requires more scopes (mcp:write): run `fairlead login sums {scopes}`" in caplog.text
         )

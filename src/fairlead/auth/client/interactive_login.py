@@ -1,15 +1,20 @@
 """Interactive logins: in a browser, by pasting the redirect, or with a code on another device."""
 
 import asyncio
+import contextlib
 import inspect
+import logging
+import shlex
+import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from ...errors import AuthorizationError
+from ...observe.safe_display import visible
 from ..authorization_code import (
     AuthorizationAttempt,
     begin_attempt,
@@ -32,11 +37,16 @@ __all__ = [
     "DeviceCode",
     "LoginPrompt",
     "LoginUnfinished",
+    "NoUser",
     "default_redirect_uri",
+    "progress",
 ]
+
+log = logging.getLogger("fairlead.auth")
 
 LOGIN_TIMEOUT = 600.0  # seconds for the user to log in
 BROWSER_TIMEOUT = 2.0  # seconds for a browser to start
+PROGRESS = 60.0  # seconds between two reports while a program waits for the user
 SLOWEST_POLL = 60.0  # seconds between two polls for a device code
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
@@ -45,14 +55,22 @@ class LoginUnfinished(AuthorizationError):
     """The login page did not redirect in time, for example because it rejects the client id."""
 
 
+class NoUser(AuthorizationError):
+    """No browser can be opened, and there is no terminal that shows the page to the user."""
+
+
 class AuthorizationRequest(Struct, frozen=True):
-    """A page that the user has to visit; after the login it redirects to `redirect_uri`."""
+    """A page that the user has to visit; after the login it redirects to `redirect_uri`.
+
+    `offers_code` is True if the authorization server also offers logins by device code.
+    """
 
     url: str
     redirect_uri: str
     server: str
     issuer: str
     scopes: tuple[str, ...]
+    offers_code: bool = False
 
 
 class DeviceCode(Struct, frozen=True):
@@ -69,14 +87,36 @@ Authorize: TypeAlias = Callable[[AuthorizationRequest], Awaitable[str] | str]
 
 
 class LoginPrompt:
-    """User interface of a program during a login. The default only opens a browser.
+    """User interface of a program during a login.
 
-    `pasted` may return the redirect as the user pasted it, for machines without a browser.
+    The default opens a browser, and shows the page at the terminal (stderr). `pasted` may return
+    the redirect as the user pasted it, for machines without a browser.
     """
 
     def visit(self, request: AuthorizationRequest) -> None:
-        """Show the URL, or open it. Called once the redirect can be received."""
-        open_browser(request.url)
+        """Show the URL, or open it. Called once the redirect can be received.
+
+        Raises:
+            AuthorizationError: No user can see the page.
+        """
+        opened = open_browser(request.url)
+        if not _has_terminal():
+            if not opened:
+                raise NoUser(
+                    "no browser can be opened here, and there is no terminal to show the page",
+                    step="authorization",
+                    server=request.server,
+                    issuer=request.issuer,
+                )
+            return
+        about = "Continue in your browser" if opened else "Open this page in a browser"
+        _show(f"{about}, and log in at {request.issuer}:\n\n  {request.url}\n")
+        command = f"fairlead login {shlex.quote(request.server)}"
+        if not opened:
+            _show(
+                "No browser could be opened. If none runs on this machine, run "
+                f"`{command}` in another terminal; this program then uses its login."
+            )
 
     async def pasted(self) -> str:
         """Return a redirect URL that the user pasted. The default waits forever."""
@@ -84,8 +124,52 @@ class LoginPrompt:
         return await never
 
     def show_code(self, code: DeviceCode) -> None:
-        """Show the code of a device login."""
-        raise AuthorizationError("this program cannot show a device code", step="authorization")
+        """Show the code of a device login.
+
+        Raises:
+            AuthorizationError: No user can see the code.
+        """
+        if not _has_terminal():
+            raise NoUser("there is no terminal to show a device code", step="authorization")
+        _show(f"Open {code.url} and enter the code:\n\n  {code.user_code}\n")
+
+    def still_waiting(self, left: float) -> None:
+        """Report that the user has `left` seconds to complete the login. Called every minute."""
+        if _has_terminal():
+            minutes = max(round(left / 60), 1)
+            _show(f"Still waiting for the login; {minutes} minute{'s' * (minutes > 1)} left.")
+
+    def login_elsewhere(self, host: str) -> None:
+        """Report that another program is asking the user to log in to the same server."""
+        log.warning("another program waits for a login to %s; its result is used", host)
+
+
+def _has_terminal() -> bool:
+    # `sys.stderr` is None in a process without a console, such as `pythonw` on Windows.
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _show(text: str) -> None:
+    sys.stderr.write("\n".join(map(visible, text.split("\n"))) + "\n")
+    sys.stderr.flush()
+
+
+@contextlib.asynccontextmanager
+async def progress(prompt: LoginPrompt, seconds: float) -> AsyncIterator[None]:
+    """Report regularly how much time is left to complete a login."""
+    until = time.monotonic() + seconds
+
+    async def report() -> None:
+        while True:
+            await asyncio.sleep(PROGRESS)
+            if (left := until - time.monotonic()) > 0:
+                prompt.still_waiting(left)
+
+    task = asyncio.create_task(report())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 def open_browser(url: str) -> bool:
@@ -161,7 +245,12 @@ class BrowserLogin:
         )
         url = await self._pushed(endpoint, params) or attempt.url
         request = AuthorizationRequest(
-            url, redirect_uri, self._server_url, self._server.issuer, self._scopes
+            url,
+            redirect_uri,
+            self._server_url,
+            self._server.issuer,
+            self._scopes,
+            offers_code=self._server.device_authorization_endpoint is not None,
         )
         try:
             async with asyncio.timeout(LOGIN_TIMEOUT):
@@ -231,16 +320,18 @@ class BrowserLogin:
         device, code, interval = _device_code(found.document, found.status, self._server.issuer)
         prompt.show_code(code)
         form = {"grant_type": _DEVICE_GRANT, "device_code": device, "resource": self._resource}
-        deadline = time.monotonic() + min(code.expires_in, LOGIN_TIMEOUT)
-        while time.monotonic() < deadline:
-            await asyncio.sleep(interval)
-            try:
-                return await endpoint.tokens(form, requested=self._scopes)
-            except AuthorizationError as exc:
-                if exc.error == "slow_down":
-                    interval = min(interval + 5, SLOWEST_POLL)
-                elif exc.error != "authorization_pending" and not exc.temporary:
-                    raise
+        seconds = min(code.expires_in, LOGIN_TIMEOUT)
+        deadline = time.monotonic() + seconds
+        async with progress(prompt, seconds):
+            while time.monotonic() < deadline:
+                await asyncio.sleep(interval)
+                try:
+                    return await endpoint.tokens(form, requested=self._scopes)
+                except AuthorizationError as exc:
+                    if exc.error == "slow_down":
+                        interval = min(interval + 5, SLOWEST_POLL)
+                    elif exc.error != "authorization_pending" and not exc.temporary:
+                        raise
         raise AuthorizationError(
             "the device code expired before the login was completed",
             step="authorization",
@@ -276,13 +367,14 @@ async def ask_person(
     listener: LoopbackListener, prompt: LoginPrompt, request: AuthorizationRequest, state: str
 ) -> str:
     """Return the redirect URL that the listener receives or the user pastes."""
-    received = asyncio.ensure_future(listener.wait(state))
-    prompt.visit(request)
-    pasted = asyncio.ensure_future(prompt.pasted())
+    tasks = [asyncio.ensure_future(listener.wait(state))]
     try:
-        done, _ = await asyncio.wait((received, pasted), return_when=asyncio.FIRST_COMPLETED)
-        return done.pop().result()
+        prompt.visit(request)
+        tasks.append(asyncio.ensure_future(prompt.pasted()))
+        async with progress(prompt, LOGIN_TIMEOUT):
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
     finally:
-        for task in (received, pasted):
+        for task in tasks:
             task.cancel()
-        await asyncio.wait((received, pasted))
+        await asyncio.wait(tasks)

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 from ...errors import AuthorizationError
-from ..storage.credential_store import CredentialStore, StoredLogin
+from ..storage.credential_store import CredentialStore, LoginLock, StoredLogin
 from ..storage.store_threads import in_store_thread
 from .login_flow import LoginTarget
 
-__all__ = ["LoginBusy", "LoginRecord"]
+__all__ = ["LoginBusy", "LoginRecord", "try_lock"]
 
 FIRST_POLL = 0.01  # seconds between the first two attempts to lock a login, on average
 LONGEST_POLL = 0.25  # seconds between looks at a lock that another process holds, at most
-REMOVAL_TIMEOUT = 11.0  # seconds; longer than a renewal request of another process
+REPLACE_TIMEOUT = 11.0  # seconds; longer than a renewal request of another process
 
 
 class LoginBusy(AuthorizationError):
@@ -54,6 +54,19 @@ class LoginRecord:
     async def save(self, login: StoredLogin) -> None:
         await in_store_thread(self._store.save, login)
 
+    async def replace(self, login: StoredLogin) -> None:
+        """Store a new login. A renewal of another process is awaited, as in `remove`."""
+        known = await self.load()
+        try:
+            async with self.exclusive(known, REPLACE_TIMEOUT):
+                await self.save(login)
+        except LoginBusy:
+            await self.save(login)
+
+    def turn(self) -> LoginLock:
+        """Return a lock for the program that asks the user to log in; others may still renew."""
+        return self._store.lock(self._target.owner, f"{self._target.server} interactive")
+
     async def remove(self) -> tuple[StoredLogin | None, bool]:
         """Delete the login; return it, and whether there was a record to delete.
 
@@ -61,7 +74,7 @@ class LoginRecord:
         """
         known = await self.load()
         try:
-            async with self.exclusive(known, REMOVAL_TIMEOUT):
+            async with self.exclusive(known, REPLACE_TIMEOUT):
                 return await self._remove()
         except LoginBusy:
             return await self._remove()
@@ -82,13 +95,14 @@ class LoginRecord:
         """
         lock = await in_store_thread(self._store.lock, self._target.owner, self._target.server)
         deadline, pause = time.monotonic() + seconds, FIRST_POLL
-        while not await in_store_thread(lock.try_acquire):
+        while not await try_lock(lock):
             if (newer := await self.load_newer(known)) is not None:
                 yield newer
                 return
             if time.monotonic() > deadline:
                 raise LoginBusy(
-                    f"another process has been logging in to {self._host} for too long",
+                    f"another process has been renewing the login for {self._host} for more than "
+                    f"{seconds:.0f} s; try again, or end that process",
                     step="storage",
                     server=self._target.url,
                     temporary=True,
@@ -105,3 +119,18 @@ class LoginRecord:
     @property
     def _host(self) -> str:
         return urlsplit(self._target.url).netloc.rpartition("@")[2]
+
+
+async def try_lock(lock: LoginLock) -> bool:
+    """Acquire a lock if it is free. Cancelling this never leaves the lock acquired."""
+    call = asyncio.ensure_future(in_store_thread(lock.try_acquire))
+
+    def release(_: object) -> None:
+        if not call.cancelled() and call.exception() is None and call.result():
+            lock.release()
+
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        call.add_done_callback(release)  # the thread cannot be cancelled
+        raise

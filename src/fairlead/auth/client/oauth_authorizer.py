@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ...errors import AuthorizationError, LoginRequired
+from ...errors import AuthorizationError
 from ...observe.log_filter import register_secrets
 from ...transport.http.client.request_authorizer import AuthorizerBase
 from ..challenge import Challenge, parse_challenges, pick_challenge
@@ -24,10 +24,12 @@ from ..metadata import server_resource
 from ..scopes import ScopeHistory
 from ..storage.credential_store import CredentialStore, MemoryCredentialStore, StoredLogin
 from ..token_response import EARLY
-from .interactive_login import LOGIN_TIMEOUT, Authorize, LoginPrompt
+from .concurrent_login import ConcurrentLogin, LoginWish
+from .interactive_login import Authorize, LoginPrompt, NoUser
 from .login_flow import UNKNOWN_CLIENT, LoginFlow, LoginTarget
 from .login_record import LoginRecord
 from .login_renewal import LoginRenewal
+from .missing_login import MissingLogin
 from .oauth_settings import OAuthSettings
 from .shared_attempt import SharedAttempt
 
@@ -38,6 +40,8 @@ log = logging.getLogger("fairlead.auth")
 # Seconds for which a failed login is not repeated; otherwise every request would start a login.
 FAILURE_PAUSE = 30.0
 RENEWAL_PAUSE = 5.0  # seconds after a failed renewal while the token is still valid
+# Seconds to wait for a renewal of another process, or for its login without a user.
+RENEWAL_TIMEOUT = 60.0
 STORE_TIMEOUT = 1.0  # seconds for a later attempt to store a renewed login
 _NONE: Mapping[str, str] = {}
 
@@ -82,7 +86,8 @@ class OAuthAuthorizer(AuthorizerBase):
             target, self._settings, store, self._fetcher, authorize=authorize, prompt=prompt
         )
         self._renewal = LoginRenewal(self._fetcher, self._settings)
-        self._remedy = remedy
+        self._prompt = prompt or LoginPrompt()
+        self._missing = MissingLogin(url, self._host, remedy)
         self._login: StoredLogin | None = None
         self._loaded = False
         self._key: DpopKey | None = None
@@ -160,7 +165,7 @@ class OAuthAuthorizer(AuthorizerBase):
             await self._begin(lambda attempt: self._log_in(attempt, None, login))
             login = self._login
         if login is None or login.ended:
-            raise self._login_required("" if login is None else login.issuer)
+            raise self._missing.login("" if login is None else login.issuer)
         return login.tokens.access_token
 
     async def log_in(self, scopes: Sequence[str] | None = None) -> StoredLogin:
@@ -299,7 +304,7 @@ class OAuthAuthorizer(AuthorizerBase):
         Raises:
             AuthorizationError: The renewal failed for another reason; the login is kept.
         """
-        async with self._record.exclusive(login, LOGIN_TIMEOUT) as newer:
+        async with self._record.exclusive(login, RENEWAL_TIMEOUT) as newer:
             if newer is not None:
                 self._adopt(newer)
                 return newer if not newer.ended else None
@@ -319,7 +324,7 @@ class OAuthAuthorizer(AuthorizerBase):
                         if self._flow.possible:
                             return None
                         why = f" because {login.issuer} no longer knows this program ({exc.error})"
-                        raise self._login_required(login.issuer, why) from exc
+                        raise self._missing.login(login.issuer, why) from exc
                     if exc.error != "invalid_grant":
                         raise
                     return await self._end(login)
@@ -346,13 +351,9 @@ class OAuthAuthorizer(AuthorizerBase):
             self._adopt(newer)
             return True
         if not self._flow.possible:
-            options = [f"--scope {scope}" for scope in dict.fromkeys((*held, *needed))]
-            raise LoginRequired(
-                f"{self._host} requires more scopes ({' '.join(needed)})",
-                remedy=_with_options(self._remedy, *options),
-                server=self._url,
-                issuer="" if login is None else login.issuer,
-            )
+            granted = () if login is None else login.tokens.scopes
+            issuer = "" if login is None else login.issuer
+            raise self._missing.scopes(needed, granted, held, issuer)
         union = self._steps.step_up(held, needed)
         if union is None:
             return False
@@ -373,44 +374,51 @@ class OAuthAuthorizer(AuthorizerBase):
             at, error = self._failure
             if time.monotonic() - at < FAILURE_PAUSE:
                 raise error
-        if not self._flow.needs_person:
-            return await self._stored_login(challenge, previous, scopes, wanted)
-        with attempt.waiting_for_person(), self.logins:
-            return await self._stored_login(challenge, previous, scopes, wanted)
+        new_client = self._flow.register_again
+        wish = LoginWish(challenge, previous, scopes, explicit=wanted, new_client=new_client)
+        try:
+            if not self._flow.needs_person:
+                await self._without_person(wish)
+            else:
+                with attempt.waiting_for_person(), self.logins:
+                    await self._with_person(wish)
+        except AuthorizationError as exc:
+            if exc.step != "storage":
+                self._failure = (time.monotonic(), exc)
+            raise
+        self._failure = None
+        return True
 
-    async def _stored_login(
-        self,
-        challenge: Challenge | None,
-        previous: StoredLogin | None,
-        scopes: Sequence[str] | None,
-        wanted: bool,
-    ) -> bool:
-        async with self._record.exclusive(previous, LOGIN_TIMEOUT) as newer:
+    async def _without_person(self, wish: LoginWish) -> None:
+        async with self._record.exclusive(wish.previous, RENEWAL_TIMEOUT) as newer:
             if newer is not None:
                 self._adopt(newer)
-                if not newer.ended and not wanted:
-                    return True
-            try:
-                login = await self._flow.run(challenge, previous=newer or previous, scopes=scopes)
-            except AuthorizationError as exc:
-                self._failure = (time.monotonic(), exc)
-                raise
+                if not newer.ended and not wish.explicit:
+                    return
+            previous = newer or wish.previous
+            login = await self._flow.run(wish.challenge, previous=previous, scopes=wish.scopes)
             await self._save(login)
-        self._failure = None
         self._logged_in_at = time.monotonic()
-        return True
+
+    async def _with_person(self, wish: LoginWish) -> None:
+        """Ask the user to log in, without holding the lock of the login."""
+        login = ConcurrentLogin(self._record, self._host, self._prompt, wish)
+
+        def log_in() -> Coroutine[Any, Any, StoredLogin]:
+            return self._flow.run(wish.challenge, previous=wish.previous, scopes=wish.scopes)
+
+        try:
+            if await login.run(log_in, self._adopt):
+                self._logged_in_at = time.monotonic()
+        except NoUser as exc:
+            issuer = "" if wish.previous is None else wish.previous.issuer
+            raise self._missing.login(issuer, f"; {exc}") from exc
 
     def _cannot_log_in(self, challenge: Challenge | None, previous: StoredLogin | None) -> bool:
         oauth = challenge is not None and bool(challenge.values("resource_metadata"))
         if previous is None and not oauth:
             return False  # the server did not ask for OAuth, so the caller reports the 401
-        raise self._login_required("" if previous is None else previous.issuer)
-
-    def _login_required(self, issuer: str, why: str = "") -> LoginRequired:
-        what = "requires a new login" if issuer else "requires a login"
-        return LoginRequired(
-            f"{self._host} {what}{why}", remedy=self._remedy, server=self._url, issuer=issuer
-        )
+        raise self._missing.login("" if previous is None else previous.issuer)
 
     async def _keep(self, fresh: StoredLogin, previous: StoredLogin) -> StoredLogin | None:
         """Use and store a renewed login, unless another program replaced or deleted it."""
@@ -470,12 +478,6 @@ class OAuthAuthorizer(AuthorizerBase):
             return {"Authorization": value}
         proof = self._key.proof(method, url, nonce=self._nonce, access_token=tokens.access_token)
         return {"Authorization": value, "DPoP": proof}
-
-
-def _with_options(remedy: str, *options: str) -> str:
-    """Return a remedy such as "run `fairlead login NAME`" with options of the command."""
-    command = remedy.removesuffix("`")
-    return " ".join((command, *options)) + remedy[len(command) :] if remedy else ""
 
 
 def _carries(sent: Mapping[str, str], login: StoredLogin) -> bool:

@@ -4,8 +4,7 @@ import asyncio
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from getpass import getpass
 from typing import Any
 
@@ -13,7 +12,6 @@ import msgspec
 
 from ...auth.client.api_key import ApiKeyAuthorizer
 from ...auth.client.interactive_login import (
-    LOGIN_TIMEOUT,
     AuthorizationRequest,
     DeviceCode,
     LoginPrompt,
@@ -31,11 +29,10 @@ from ..framework.connect_target import split_target
 from ..framework.output import can_ask, pluralize, visible, write
 from ..framework.parser import INPUT, Parser, flag, option, repeated
 from ..framework.server_lookup import named_server
+from ..framework.suggested_commands import suggest
 from .auth_status import describe_expiry
 
 __all__ = ["run_login", "run_logout", "run_reauth", "run_unauth"]
-
-PROGRESS = 60.0  # seconds between two status lines while the command waits for the user
 
 _SERVER = option("server", metavar="SERVER", help="a configured name, or the URL of a server")
 _GATEWAY = option("--gateway", metavar="FILE", help="look up the name in this file")
@@ -98,15 +95,14 @@ async def _login(options: Namespace) -> int:
     silence_warnings()
     entry = await _entry(options)
     settings = _settings(entry, options)
-    prompt = TerminalPrompt(browser=not options.no_browser)
+    prompt = TerminalPrompt(options.server, browser=not options.no_browser)
     authorizer = _authorizer(entry, options, settings=settings, prompt=prompt)
     if isinstance(authorizer, ApiKeyAuthorizer):
         return await _store_key(authorizer, options)
     try:
         if options.new_client:
             authorizer.register_again()
-        with prompt.progress():
-            login = await authorizer.log_in(options.scope or None)
+        login = await authorizer.log_in(options.scope or None)
     except AuthorizationError as exc:
         raise _failure(exc) from exc
     write(f"Logged in to {_shown(options)} at {visible(login.issuer)}.")
@@ -193,30 +189,15 @@ def _shown(options: Namespace) -> str:
 class TerminalPrompt(LoginPrompt):
     """Shows the login page's address in the terminal, and accepts a pasted redirect URL."""
 
-    def __init__(self, *, browser: bool) -> None:
+    def __init__(self, server: str, *, browser: bool) -> None:
+        """`server` is the server as the user named it."""
+        self._server = server
         self._browser = browser
-        # Time at which waiting for the user ends; None until waiting has started.
-        self._until: float | None = None
-
-    @contextmanager
-    def progress(self) -> Iterator[None]:
-        """Report every minute how much time is left to complete the login."""
-        task = asyncio.get_running_loop().create_task(self._report())
-        try:
-            yield
-        finally:
-            task.cancel()
-
-    async def _report(self) -> None:
-        while True:
-            await asyncio.sleep(PROGRESS)
-            if self._until is not None and (left := self._until - time.monotonic()) > 0:
-                minutes = pluralize(max(round(left / 60), 1), "minute")
-                print_message("login", f"still waiting for the login; {minutes} left")
 
     def visit(self, request: AuthorizationRequest) -> None:
-        self._until = time.monotonic() + LOGIN_TIMEOUT
         opened = self._browser and open_page(request.url)
+        if self._browser and not opened:
+            print_message("login", f"no browser could be opened{self._alternative(request)}")
         about = "Continue in your browser" if opened else "Open this page in a browser"
         print_message("login", f"{about}, and log in at {visible(request.issuer)}:")
         sys.stderr.write(f"\n  {visible(request.url)}\n\n")
@@ -226,6 +207,20 @@ class TerminalPrompt(LoginPrompt):
                 "of the page that it shows at the end:\n"
             )
         sys.stderr.flush()
+
+    def _alternative(self, request: AuthorizationRequest) -> str:
+        if not request.offers_code:
+            return ""
+        with_code = suggest("login", "--device", operands=[self._server])
+        return f"; {with_code} logs in with a code on another device"
+
+    def still_waiting(self, left: float) -> None:
+        minutes = pluralize(max(round(left / 60), 1), "minute")
+        print_message("login", f"still waiting for the login; {minutes} left")
+
+    def login_elsewhere(self, host: str) -> None:
+        text = f"another program waits for a login to {visible(host)} too"
+        print_message("login", f"{text}; both use the one that is completed first")
 
     async def pasted(self) -> str:
         if not can_ask():
@@ -239,7 +234,6 @@ class TerminalPrompt(LoginPrompt):
             loop.remove_reader(sys.stdin.fileno())
 
     def show_code(self, code: DeviceCode) -> None:
-        self._until = time.monotonic() + min(code.expires_in, LOGIN_TIMEOUT)
         print_message("login", f"Open {visible(code.url)} and enter the code:")
         sys.stderr.write(f"\n  {visible(code.user_code)}\n\n")
         if code.complete_url is not None:

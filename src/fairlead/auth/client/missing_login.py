@@ -1,0 +1,58 @@
+"""Errors about a login that is missing or lacks scopes, with the command that obtains it."""
+
+import re
+import shlex
+from collections.abc import Iterable
+
+from ...errors import LoginRequired
+
+__all__ = ["MissingLogin"]
+
+MAX_SCOPES = 50  # maximum number of scopes in an error
+# The characters of a scope (RFC 6749, section 3.3). Scopes come from the server.
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
+
+
+class MissingLogin:
+    """Builds errors about the login of one server."""
+
+    def __init__(self, url: str, host: str, remedy: str) -> None:
+        """`remedy` is the hint on how to log in, such as "run `fairlead login NAME`"."""
+        self._url = url
+        self._host = host
+        self._remedy = remedy
+
+    def login(self, issuer: str = "", why: str = "") -> LoginRequired:
+        """Return the error about a missing login, or about one that ended at its `issuer`."""
+        what = "requires a new login" if issuer else "requires a login"
+        text = f"{self._host} {what}{why}"
+        return LoginRequired(text, remedy=self._remedy, server=self._url, issuer=issuer)
+
+    def scopes(
+        self, needed: Iterable[str], granted: Iterable[str], requested: Iterable[str], issuer: str
+    ) -> LoginRequired:
+        """Return the error about a login that lacks needed scopes.
+
+        The command requests the missing scopes and those that were `requested` before.
+        """
+        needed, granted = _valid(needed), set(granted)
+        missing = tuple(scope for scope in needed if scope not in granted) or needed
+        wanted = dict.fromkeys((*_valid(requested), *needed))
+        options = [f"--scope {shlex.quote(scope)}" for scope in wanted]
+        return LoginRequired(
+            f"{self._host} requires more scopes ({' '.join(missing)})",
+            remedy=_with_options(self._remedy, *options),
+            server=self._url,
+            issuer=issuer,
+            scopes=missing,
+        )
+
+
+def _valid(scopes: Iterable[str]) -> tuple[str, ...]:
+    return tuple(scope for scope in scopes if _SCOPE.fullmatch(scope))[:MAX_SCOPES]
+
+
+def _with_options(remedy: str, *options: str) -> str:
+    """Return a remedy such as "run `fairlead login NAME`" with options of the command."""
+    command = remedy.removesuffix("`")
+    return " ".join((command, *options)) + remedy[len(command) :] if remedy else ""
