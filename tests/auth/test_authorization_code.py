@@ -35,6 +35,7 @@ def redirect(**params: str) -> str:
     return f"http://127.0.0.1:1/callback?{urlencode(params)}"
 
 
+@pytest.mark.covers("AUT-04")
 def test_the_pkce_challenge_is_that_of_rfc_7636() -> None:
     verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
     assert pkce_challenge(verifier) == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
@@ -87,6 +88,7 @@ def test_a_redirect_of_the_attempt_yields_its_code() -> None:
     assert code_of(made, redirect(code="x", state=made.state)) == "x"
 
 
+@pytest.mark.covers("AUT-04")
 @pytest.mark.parametrize(
     ("announced", "iss", "accepted"),
     [

@@ -18,6 +18,7 @@ from fairlead.auth import (
     OAuthAuthorizer,
     OAuthSettings,
 )
+from fairlead.auth.server.server_auth import ServerAuth
 from fairlead.errors import AuthorizationError, HttpError, LoginRequired
 from tests.client.mcp_transport.test_network import serving
 from tests.support.oidc_provider import Provider, running_provider
@@ -234,6 +235,24 @@ async def test_a_websocket_is_opened_with_a_token_that_is_renewed_after_a_401() 
         server.revoked.add(str(server.tokens[-1]))
         assert await add(MCPClient.connect(url, auth=authorizer)) == "3"
         assert await provider.counts() == {"authorization_code 200": 1, "refresh_token 200": 1}
+
+
+@pytest.mark.covers("AUT-02")
+async def test_a_stored_login_is_used_over_http_with_sse(home: Path) -> None:
+    async with asyncio.timeout(LIMIT), running_provider() as provider:
+        program = MCPServer("sums", auth=ServerAuth(issuer=provider.issuer, scopes=["mcp:basic"]))
+        program.tool(name="add")(_add)
+        async with serving(program) as url:
+            store = FileCredentialStore(home)
+            place = url.replace("/mcp", "/sse")
+            await OAuthAuthorizer(place, store=store, authorize=provider.user()).log_in()
+            entry = {"type": "sse", "url": place}
+            assert await add(MCPClient.connect(entry, auth="oauth")) == "3"
+            assert await provider.counts() == {"authorization_code 200": 1}
+
+
+async def _add(a: int, b: int) -> int:
+    return a + b
 
 
 # Time limits

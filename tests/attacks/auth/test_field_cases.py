@@ -115,6 +115,7 @@ async def test_a_refusal_by_the_policy_of_a_company_is_no_interactive_login() ->
         assert provider.steps["token"] == 1
 
 
+@pytest.mark.covers("AUT-04")
 @pytest.mark.parametrize("resource", ["{}", "{}/", "{}/mcp", "{}/mcp/"])
 async def test_the_published_resource_is_sent_byte_for_byte_in_every_request(resource: str) -> None:
     """Providers compare it as text: a slash more or less, or the whole origin, is another one."""

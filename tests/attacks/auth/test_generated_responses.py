@@ -165,6 +165,7 @@ def approve(provider: ScriptedProvider) -> Any:
     return redirect
 
 
+@pytest.mark.covers("AUT-03")
 @bounded
 @given(st.lists(DAMAGES, max_size=3), st.sampled_from(STATUSES), st.sampled_from(KINDS))
 @example([], 503, "text/html")

@@ -129,6 +129,7 @@ async def shown(base: str, *paths: str) -> list[str]:
         return texts
 
 
+@pytest.mark.covers("AUT-05")
 @pytest.mark.attack(
     "servers behind a gateway that quote the credentials of their requests",
     "secrets of logins, keys and printed headers are removed by value",

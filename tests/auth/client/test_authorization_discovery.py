@@ -60,6 +60,7 @@ async def test_the_default_endpoints_are_used_if_no_metadata_exist() -> None:
         assert await opened_page(provider) == f"{provider.origin}/authorize"
 
 
+@pytest.mark.covers("AUT-04")
 async def test_metadata_at_the_root_are_used_if_the_resource_has_none() -> None:
     async with scripted_provider() as provider:
 

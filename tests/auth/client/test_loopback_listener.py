@@ -29,6 +29,7 @@ async def get(url: str, **headers: str) -> tuple[int, str]:
         return reply.status, await reply.text()
 
 
+@pytest.mark.covers("AUT-04")
 async def test_the_redirect_with_the_right_state_is_returned() -> None:
     async with listening() as listener:
         waiting = asyncio.ensure_future(listener.wait("s1"))

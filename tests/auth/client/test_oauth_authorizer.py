@@ -60,6 +60,7 @@ async def test_a_stored_login_needs_no_second_visit() -> None:
         assert None not in server.tokens
 
 
+@pytest.mark.covers("AUT-03")
 async def test_an_expired_token_is_renewed_once_for_many_calls() -> None:
     async with protected(ttl=1) as (provider, server):
         authorizer = OAuthAuthorizer(server.url, authorize=provider.user())
@@ -75,6 +76,7 @@ async def test_an_expired_token_is_renewed_once_for_many_calls() -> None:
         assert set(counts) <= {"authorization_code 200", "refresh_token 200"}
 
 
+@pytest.mark.covers("AUT-03")
 async def test_a_token_that_the_server_refuses_is_renewed() -> None:
     async with protected() as (provider, server):
         authorizer = OAuthAuthorizer(server.url, authorize=provider.user())
@@ -84,6 +86,7 @@ async def test_a_token_that_the_server_refuses_is_renewed() -> None:
         assert await provider.counts() == {"authorization_code 200": 1, "refresh_token 200": 1}
 
 
+@pytest.mark.covers("AUT-04")
 async def test_more_scopes_are_requested_with_those_held_before() -> None:
     async with protected() as (provider, server):
         authorizer = OAuthAuthorizer(server.url, authorize=provider.user())

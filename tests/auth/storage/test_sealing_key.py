@@ -30,6 +30,7 @@ class Keyring(types.ModuleType):
         self.passwords[service, account] = value
 
 
+@pytest.mark.covers("AUT-05")
 def test_a_key_file_is_created_once_for_its_owner(tmp_path: Path) -> None:
     folder = tmp_path / "auth"
     key = SealingKey(folder, use_keyring=False).value()

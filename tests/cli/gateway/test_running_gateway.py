@@ -9,6 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+import pytest
+
 from fairlead.errors import FairleadError
 from tests.support.cli_user import Done, Person, person
 from tests.support.running_gateway import Running, connected, get, running, text_of
@@ -62,6 +64,7 @@ def write(person: Person, **servers: Any) -> str:
     return str(file)
 
 
+@pytest.mark.covers("CMD-03")
 def test_servers_resources_and_prompts_of_a_gateway_are_listed(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS), dead={"command": "/nowhere/at-all"})
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
@@ -113,6 +116,7 @@ def test_the_url_of_a_server_that_is_not_a_gateway_is_an_error(person: Person) -
     assert "is not a Fairlead gateway" in done.err
 
 
+@pytest.mark.covers("CMD-03")
 async def test_the_reconnect_command_restarts_a_server(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS), dead={"command": "/nowhere/at-all"})
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
@@ -134,6 +138,7 @@ async def test_the_reconnect_command_restarts_a_server(person: Person) -> None:
         assert "unknown server 'nobody'" in unknown.err
 
 
+@pytest.mark.covers("CMD-03")
 def test_the_reload_command_connects_new_servers_in_the_file(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS))
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
@@ -148,6 +153,7 @@ def test_the_reload_command_connects_new_servers_in_the_file(person: Person) -> 
         assert [one["server"] for one in scene.asks("prompts")].count("notes") == 1
 
 
+@pytest.mark.covers("CMD-03")
 async def test_recent_notifications_of_a_gateway_are_listed(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS))
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:

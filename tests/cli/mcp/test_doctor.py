@@ -221,6 +221,7 @@ def test_interrupting_doctor_stops_the_servers_it_started(person: Person) -> Non
         assert interrupt(post, "doctor")[0] == 130
 
 
+@pytest.mark.covers("CMD-03")
 def test_the_exit_code_of_mcp_test_depends_on_the_failure(person: Person) -> None:
     person.has(
         "ours/mcp.json",

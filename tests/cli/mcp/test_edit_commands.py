@@ -9,6 +9,7 @@ from tests.support.cli_user import Person, person
 __all__ = ["person"]
 
 
+@pytest.mark.covers("CMD-03")
 def test_a_command_is_added_to_the_configuration_file_of_the_user(person: Person) -> None:
     options = ("--env", "A=1", "--env", "B=${B}=", "--cwd", "/tmp", "--timeout", "5000", "--lazy")
     done = person.does("mcp", "add", "files", *options, "--", "uvx", "files", "--", "-x")
@@ -129,6 +130,7 @@ def test_add_mentions_an_entry_of_another_program_with_the_same_name(person: Per
     assert f"takes precedence over the entry in {theirs}:" in done.err
 
 
+@pytest.mark.covers("CMD-03")
 def test_remove_deletes_only_entries_in_fairlead_files(person: Person) -> None:
     theirs = person.has("home/.cursor/mcp.json", {"their": {"command": "x"}})
     before = theirs.read_bytes()
@@ -144,6 +146,7 @@ def test_remove_deletes_only_entries_in_fairlead_files(person: Person) -> None:
     assert "`fairlead mcp remove --project p`" in person.does("mcp", "remove", "p").err
 
 
+@pytest.mark.covers("CMD-03")
 def test_disabling_a_server_of_another_program_changes_only_the_fairlead_file(
     person: Person,
 ) -> None:

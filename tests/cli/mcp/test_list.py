@@ -64,6 +64,7 @@ def rows_of(done: Any) -> dict[str, Any]:
     return {row["name"]: row for row in json.loads(done.stdout)["servers"]}
 
 
+@pytest.mark.covers("CMD-03")
 def test_connected_servers_are_shown_with_their_state(home: Path) -> None:
     done = at_home(home, "list", "--connect", "--json", "--project", str(home / "project"))
     assert done.returncode == 0, done.stderr
@@ -217,6 +218,7 @@ def has(home: Path, **entries: dict[str, Any]) -> None:
     ours.write_text(json.dumps({"mcpServers": entries}))
 
 
+@pytest.mark.covers("CMD-03")
 def test_disabled_and_duplicate_servers_are_listed_with_their_status(home: Path) -> None:
     good = json.loads((home / "home/.cursor/mcp.json").read_text())["mcpServers"]["good"]
     has(home, exa={"command": "x"}, off={"command": "y", "enabled": False}, mine=good)
