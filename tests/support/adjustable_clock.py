@@ -4,6 +4,7 @@ Import the fixture `virtual_time` from here; it replaces the one in `tests/conft
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 
@@ -14,7 +15,7 @@ from tests.support.virtual_time import VirtualTime
 __all__ = ["AdjustableClock", "virtual_time"]
 
 STEP = 30.0  # seconds
-PAUSE = 0.01  # real seconds to wait after each step, so that due timers run
+PAUSE = 0.01  # real seconds to wait after each step, so that servers can answer pings
 
 
 class AdjustableClock(VirtualTime):
@@ -32,10 +33,12 @@ class AdjustableClock(VirtualTime):
 
         The clock moves in steps, so that periodic work runs about as often as in real time.
         """
+        # On a busy machine, servers need longer to answer before their virtual timeout.
+        busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         while seconds > 0:
             self._forward += min(seconds, STEP)
             seconds -= STEP
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(PAUSE * busy)
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         return _Loop(self)
