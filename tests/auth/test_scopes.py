@@ -54,3 +54,11 @@ def test_the_number_of_step_ups_is_limited() -> None:
     history = ScopeHistory()
     asked = [history.step_up(["a"], [f"s{number}"]) for number in range(5)]
     assert asked == [("a", "s0"), ("a", "s1"), None, None, None]
+
+
+def test_a_step_up_that_had_an_effect_does_not_count() -> None:
+    history = ScopeHistory()
+    for number in range(5):
+        assert history.step_up(["a"], [f"s{number}"]) == ("a", f"s{number}")
+        history.succeeded()
+    assert history.step_up(["a"], ["s0"]) is None

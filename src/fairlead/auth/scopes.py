@@ -51,16 +51,22 @@ class ScopeHistory:
     A server that always demands more must not cause endless logins.
     """
 
-    MAX_STEPS = 2  # maximum number of further authorizations for one resource
+    MAX_STEPS = 2  # maximum number of further authorizations in a row without effect
 
     def __init__(self) -> None:
         self._asked: set[frozenset[str]] = set()
+        self._without_effect = 0
 
     def step_up(self, held: Iterable[str], needed: Iterable[str]) -> tuple[str, ...] | None:
-        """Return the scopes to request after a 403; None if they were requested before."""
+        """Return the scopes to request after a 403; None if that would not help."""
         union = tuple(dict.fromkeys((*held, *needed)))
         key = frozenset(union)
-        if key in self._asked or len(self._asked) >= self.MAX_STEPS:
+        if key in self._asked or self._without_effect >= self.MAX_STEPS:
             return None
         self._asked.add(key)
+        self._without_effect += 1
         return union
+
+    def succeeded(self) -> None:
+        """Note that the server accepted the request for which scopes were requested."""
+        self._without_effect = 0

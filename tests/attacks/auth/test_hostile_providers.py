@@ -269,6 +269,17 @@ async def test_a_renewal_response_without_a_refresh_token_keeps_the_old_refresh_
         assert used == {"refresh-1"}
 
 
+async def test_tokens_whose_expiry_is_unknown_are_renewed_again_and_again() -> None:
+    """Each expiry is a 401; the tokens were accepted before."""
+    async with scripted_provider() as provider:
+        provider.token = {"expires_in": None}
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        for number in range(1, 6):
+            assert await request(provider, authorizer) == (200, {"token": f"access-{number}"})
+            provider.refused.add(f"access-{number}")
+        assert len(provider.visits) == 1
+
+
 async def test_a_renewal_uses_the_stored_endpoint_without_discovery() -> None:
     async with scripted_provider() as provider:
         store = await expired(provider)
@@ -332,6 +343,31 @@ async def test_a_server_that_always_demands_more_scopes_does_not_cause_endless_l
                 status = 403
             assert status == 403
         assert len(provider.visits) <= 3
+
+
+async def test_renewals_do_not_allow_a_server_to_demand_more_scopes_again() -> None:
+    async with scripted_provider() as provider:
+        renewing = False
+
+        async def respond(call: Call) -> None:
+            token = call.headers.get("authorization", "").partition(" ")[2]
+            if not renewing:
+                text = f'Bearer error="insufficient_scope", scope="s{provider.steps["mcp"]}"'
+                await call.answer(403, "null", WWW_Authenticate=text)
+            elif token in tokens:
+                await call.answer(401, "null", WWW_Authenticate="Bearer")
+            else:
+                await call.json({})
+
+        provider.scripts["mcp"] = respond
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        await authorizer.log_in()
+        for _ in range(10):
+            renewing = False
+            assert (await request(provider, authorizer))[0] == 403
+            renewing, tokens = True, set(provider.accepted)
+            assert (await request(provider, authorizer))[0] == 200
+        assert (len(provider.visits), provider.steps["token"]) == (3, 13)
 
 
 async def test_a_403_without_insufficient_scope_starts_no_login() -> None:

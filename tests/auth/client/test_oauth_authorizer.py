@@ -16,6 +16,8 @@ from fairlead.auth.storage.credential_store import MemoryCredentialStore
 from fairlead.errors import AuthorizationError, HttpError, LoginRequired
 from tests.support.oidc_provider import Provider, confirm_code, running_provider, visit
 from tests.support.protected_server import ProtectedServer, protected_server
+from tests.support.scripted_http_server import Call
+from tests.support.scripted_provider import request, scripted_provider
 
 LIMIT = 60.0
 SERVICE = {
@@ -95,6 +97,30 @@ async def test_more_scopes_are_requested_with_those_held_before() -> None:
         assert await add(server, authorizer) == "3"
         assert {"mcp:basic", "mcp:write"} <= set(provider.visits[-1].scopes)
         assert len(provider.visits) == 2
+
+
+async def test_each_of_many_tools_may_require_a_scope_of_its_own() -> None:
+    async with scripted_provider() as provider:
+        held: dict[str, set[str]] = {}
+
+        async def check(call: Call) -> None:
+            token = call.headers.get("authorization", "").partition(" ")[2]
+            if token not in provider.accepted:
+                await provider._mcp(call)
+                return
+            held.setdefault(token, set(provider.visits[-1].scopes))
+            if needed in held[token]:
+                await call.json({"scope": needed})
+            else:
+                value = f'Bearer error="insufficient_scope", scope="{needed}"'
+                await call.answer(403, "{}", WWW_Authenticate=value)
+
+        provider.scripts["mcp"] = check
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        for number in range(6):
+            needed = f"tool:{number}"
+            assert await request(provider, authorizer) == (200, {"scope": needed})
+        assert provider.visits[-1].scopes == tuple(f"tool:{number}" for number in range(6))
 
 
 async def test_scopes_that_are_never_granted_are_requested_once() -> None:

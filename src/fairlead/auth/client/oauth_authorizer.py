@@ -96,7 +96,8 @@ class OAuthAuthorizer(AuthorizerBase):
         # DPoP nonce of the server; the token endpoint has its own nonce
         self._nonce: str | None = None
         self._steps = ScopeHistory()
-        self._renewed_after_challenge = 0  # generation
+        self._last_challenge = 0  # status of the response
+        self._renewed_after_challenge = ""  # access token that no request has used with success
         self._failure: tuple[float, AuthorizationError] | None = None
         self._logged_in_at = -FAILURE_PAUSE
         # issuers whose tokens were refused just after a login
@@ -134,6 +135,7 @@ class OAuthAuthorizer(AuthorizerBase):
         if proof is not None and challenge is not None and challenge.error == "use_dpop_nonce":
             # The token is not the problem. A proof with the demanded nonce is not repeated.
             return self._nonce is not None and nonce_of(proof) != self._nonce
+        self._last_challenge = status
         if status == 403 and (challenge is None or challenge.error != "insufficient_scope"):
             return False
         while True:
@@ -150,6 +152,12 @@ class OAuthAuthorizer(AuthorizerBase):
 
     def responded(self, headers: Mapping[str, str]) -> None:
         self._nonce = headers.get("dpop-nonce") or self._nonce
+
+    def accepted(self) -> None:
+        self._renewed_after_challenge = ""
+        # A renewal after a 401 says nothing about scopes.
+        if self._last_challenge == 403:
+            self._steps.succeeded()
 
     def covers(self, url: str) -> bool:
         return self._login is None or self._login.covers(_http_url(url))
@@ -269,11 +277,11 @@ class OAuthAuthorizer(AuthorizerBase):
                 return True
             login = newer
         # A token that was renewed because of a 401 and is refused as well needs a new login.
-        tried = login is not None and login.generation == self._renewed_after_challenge
-        if login is not None and not tried and self._can_renew(login):
+        refused = self._renewed_after_challenge
+        if login and login.tokens.access_token != refused and self._can_renew(login):
             renewed = await self._renew(login, challenge)
             if renewed is not None:
-                self._renewed_after_challenge = renewed.generation
+                self._renewed_after_challenge = renewed.tokens.access_token
                 return True
             login = self._login
         if login is not None:

@@ -124,11 +124,15 @@ async def _authorized(
     for left in range(MAX_AUTHORIZATIONS, -1, -1):
         given = await authorizer.prepare("GET", url)
         try:
-            return await upgrade(given)
+            connection = await upgrade(given)
         except HttpError as exc:
             refused = exc.status in (401, 403) and left
             if not refused or not await authorizer.challenged(exc.status, exc.headers, given):
                 raise
+        else:
+            if left < MAX_AUTHORIZATIONS:
+                authorizer.accepted()
+            return connection
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -12,7 +12,7 @@ class RequestAuthorizer(Protocol):
     """Source of credentials for HTTP requests. Several requests may use it at the same time.
 
     Derive a class from `AuthorizerBase`, which has defaults for `logins`, `responded`,
-    `covers` and `access_token`.
+    `accepted`, `covers` and `access_token`.
     """
 
     @property
@@ -47,6 +47,9 @@ class RequestAuthorizer(Protocol):
     def responded(self, headers: Mapping[str, str]) -> None:
         """Read the headers of a response to a request with a DPoP proof, whatever its status."""
 
+    def accepted(self) -> None:
+        """Note that a repeated request was not refused again."""
+
     def covers(self, url: str) -> bool:
         """Return True if a redirect to a URL of the same origin may receive the credentials."""
         ...
@@ -70,6 +73,9 @@ class AuthorizerBase:
         return self._logins
 
     def responded(self, headers: Mapping[str, str]) -> None:
+        """Do nothing: these credentials do not depend on responses."""
+
+    def accepted(self) -> None:
         """Do nothing: these credentials do not depend on responses."""
 
     def covers(self, url: str) -> bool:

@@ -115,7 +115,11 @@ class HttpClient:
         url = url or self.address.url
         for left in range(MAX_AUTHORIZATIONS, -1, -1):
             reply, given = await self._follow(method, headers, body, url)
-            if given is None or reply.status not in (401, 403) or not left:
+            if given is None or not left:
+                break
+            if reply.status not in (401, 403):
+                if left < MAX_AUTHORIZATIONS and self._authorizer is not None:
+                    self._authorizer.accepted()
                 break
             # The server refused the request before it processed it, so it is repeated unchanged.
             assert self._authorizer is not None
