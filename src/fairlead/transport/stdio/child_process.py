@@ -73,7 +73,7 @@ async def spawn(
     try:
         process = await loop.run_in_executor(_spawner(), start.run)
     # A `RuntimeError` means that no further thread can be started.
-    except (OSError, ValueError, RuntimeError) as exc:
+    except (OSError, ValueError, RuntimeError, MemoryError) as exc:
         start.abandon()
         raise start_error(command, cwd, environment, exc) from exc
     except BaseException:
@@ -83,7 +83,7 @@ async def spawn(
     channel = ProcessChannel(command, process, on_stderr=on_stderr, limit=limit)
     try:
         await channel.connect()
-    except (OSError, RuntimeError) as exc:
+    except (OSError, RuntimeError, MemoryError) as exc:
         raise start_error(command, cwd, environment, exc) from exc
     return channel
 

@@ -1,0 +1,99 @@
+"""Shortages of the machine, which delay starts of processes and count against no server."""
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fairlead.errors import RpcError
+from fairlead.transport.stdio import child_process
+from fairlead.upstream.starts import start_limiter
+from tests.support.gateway_servers import until
+from tests.support.observed_servers import LIMIT, ServerLog
+from tests.support.upstream_gateways import connect, eventually, gateway_for
+
+SHORTAGES = {
+    "file descriptors": lambda: OSError(errno.EMFILE, "Too many open files"),
+    "threads": lambda: RuntimeError("can't start new thread"),
+    "memory": lambda: OSError(errno.ENOMEM, "Cannot allocate memory"),
+    "disk space": lambda: OSError(errno.ENOSPC, "No space left on device"),
+}
+CASES = [*SHORTAGES.items(), ("memory", MemoryError)]
+
+
+class Machine:
+    """Counts the starts of processes, and lets them fail while the machine lacks a resource."""
+
+    def __init__(self) -> None:
+        self.starts = 0
+        self.error: Callable[[], Exception] | None = None
+
+    def start(self, *args: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        self.starts += 1
+        if self.error is not None:
+            raise self.error()
+        return subprocess.Popen(*args, **options)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    fake = type("Subprocess", (), {**vars(subprocess), "Popen": staticmethod(made.start)})
+    monkeypatch.setattr(child_process, "subprocess", fake)
+    monkeypatch.setattr(start_limiter, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(start_limiter, "LONGEST_PAUSE", 0.4)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("resource", "error"), CASES, ids=[*SHORTAGES, "memory of the interpreter"]
+)
+async def test_a_shortage_delays_starts_and_counts_against_no_server(
+    tmp_path: Path, machine: Machine, resource: str, error: Callable[[], Exception]
+) -> None:
+    log = ServerLog(tmp_path)
+    names = ("notes", "other")
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({name: log.entry(name) for name in names}) as served,
+        connect(served.url, "notes", "elicitation") as asking,
+        connect(served.url, "other") as unaffected,
+        aiohttp.ClientSession() as web,
+    ):
+
+        async def readiness() -> Any:
+            async with web.get(served.url.removesuffix("/mcp") + "/ready") as answer:
+                return await answer.json()
+
+        before = await unaffected.pid()
+        machine.error, starts = error, machine.starts
+        calls = [asyncio.create_task(asking.pid()) for _ in range(4)]
+        os.kill(log.started("notes")[0], signal.SIGKILL)
+        for one in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(one, RpcError)
+            assert f"'notes' could not be reached: the gateway is out of {resource}" in str(one)
+        for _ in range(3):
+            with pytest.raises(RpcError, match=f"out of {resource}"):
+                await asking.pid()
+        # one start for each of the seven calls, and some for the lost default connection
+        assert machine.starts - starts <= 14
+        assert await unaffected.pid() == before
+        assert (await readiness())["shortage"] == resource
+        for name in names:
+            row = served.server_status(name)
+            assert (row["breaker"], row["suspended"]) == ("closed", [])
+            assert row["status"] in ("connected", "reconnecting")
+
+        machine.error = None
+        await eventually(readiness, lambda answer: answer["shortage"] is None)
+        await asking.pid()
+        await until(lambda: served.server_status("notes")["status"] == "connected")
+        assert (await readiness()) == {"ready": True, "degraded": [], "shortage": None}
+        assert await unaffected.pid() == before
