@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 # Lowest first. A layer imports only from lower layers, never from a higher one or from a sibling.
 LAYERS = [
     {"errors", "lazy_names", "limits", "suggestions"},
+    {"keyword_arguments"},
     {"wire"},
     {"redaction"},
     {"observe"},
@@ -34,7 +35,7 @@ LAYERS = [
     {"cli"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
-PURE = {name for layer in LAYERS[:6] for name in layer}
+PURE = {name for layer in LAYERS[:7] for name in layer}
 IMPURE = {"asyncio", "socket", "subprocess", "threading", "ssl", "selectors", "uvloop"}
 
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -5,7 +5,6 @@ from heapq import nlargest
 from itertools import islice
 
 __all__ = [
-    "check_keywords",
     "close_matches",
     "did_you_mean",
     "hint_for_unknown",
@@ -83,18 +82,6 @@ def missing_attribute(owner: object, name: str, hints: Mapping[str, str]) -> Att
     known = [one for one in dir(owner) if not one.startswith("_")]
     question = did_you_mean(close_matches(name, known))
     return AttributeError(f"{text}: {question}" if question else text)
-
-
-def check_keywords(given: Iterable[str], known: Iterable[str]) -> None:
-    """Check the names of keyword arguments.
-
-    Raises:
-        TypeError: A name is unknown; the message contains the closest known name.
-    """
-    names = set(known)
-    for name in given:
-        if name not in names:
-            raise TypeError(unknown_name("keyword argument", name, names))
 
 
 def _candidates(name: str, known: Iterable[str]) -> list[str]:

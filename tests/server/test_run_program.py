@@ -213,7 +213,8 @@ def test_a_server_runs_on_the_transport_of_its_configuration(
 ) -> None:
     given = None if terminal is None else SimpleNamespace(isatty=lambda: terminal)
     monkeypatch.setattr(sys, "stdin", given)
-    stdio, http, other = Runnable("stdio"), Runnable("http"), Runnable("pigeon")
+    stdio, http, other = Runnable("stdio"), Runnable("http"), Runnable("http")
+    other.config.transport = "pigeon"
     program.run_server(stdio)
     assert stdio.runs == ["stdio"]
     said = "serving: n on stdin and stdout. Stop with Ctrl-C or Ctrl-D.\n"

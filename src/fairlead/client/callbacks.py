@@ -1,15 +1,15 @@
 """The callbacks that the `connect_*` functions accept."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..interceptor import Interceptor
-from ..suggestions import check_keywords
+from ..keyword_arguments import require_known
 from .input.answers import OnElicit, OnRoots, OnSample
 from .mcp_transport.mcp_transport import OnRequest
 from .mcp_transport.notification_queue import NotificationListener
 
-__all__ = ["Callbacks", "OnLog", "check_callbacks"]
+__all__ = ["Callbacks", "OnLog", "check_callbacks", "client_keywords"]
 
 OnLog = Callable[[str, Any, str | None], Awaitable[None] | None]  # level, data, logger
 
@@ -36,4 +36,14 @@ def check_callbacks(given: Callbacks, *others: str) -> None:
     Raises:
         TypeError: A name is unknown; the message contains the closest known name.
     """
-    check_keywords(given, (*Callbacks.__annotations__, *others))
+    require_known(given, (*Callbacks.__annotations__, *others), client_keywords)
+    for name, value in given.items():
+        if name.startswith("on_") and value is not None and not callable(value):
+            raise TypeError(f"{name} must be a function, not {value!r}")
+
+
+def client_keywords() -> Mapping[str, str]:
+    """Return remedies for keyword arguments of other libraries."""
+    from .client_migration_hints import CLIENT_KEYWORDS
+
+    return CLIENT_KEYWORDS

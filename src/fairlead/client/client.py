@@ -15,7 +15,7 @@ from .api.notifications import CallbackMixin
 from .api.result_cache import ResultCache
 from .callbacks import Callbacks, check_callbacks
 from .client_auth import ClientAuth, with_auth
-from .client_config import MCPClientConfig, config_for_era
+from .client_config import MCPClientConfig, config_for_era, require_config
 from .client_target import ClientTarget, ConfiguredName, entry_with, read_target
 from .connection.connect import ConnectionAttempt, DeferredAttempt
 from .connection.era_cache import known_eras
@@ -66,7 +66,7 @@ class MCPClient(CallbackMixin):
                 f"MCPClient takes a transport, not {_argument(transport)}: use "
                 f"`async with MCPClient.connect({_argument(transport, name='server')}) as client:`"
             )
-        config = config or MCPClientConfig()
+        config = require_config(config)
         keeper = Reconnector(self, renew if config.auto_reconnect else None)
         super().__init__(transport, config, keeper)
         if identity is not None:
@@ -227,7 +227,7 @@ class MCPClient(CallbackMixin):
         """
         check_callbacks(callbacks, "config", "auth", "http", "on_stderr")
         given = read_entry(entry)
-        config = config_for_era(config or MCPClientConfig(), given.era)
+        config = config_for_era(require_config(config), given.era)
         ways: HttpOptions = {"pool_size": config.connection_pool_size, **(http or {})}
         if "authorizer" not in ways:
             given, ways["authorizer"] = with_auth(given, auth)
@@ -296,7 +296,7 @@ class MCPClient(CallbackMixin):
     ) -> "ConnectionAttempt[MCPClient]":
         """Return a connection attempt that opens each connection with a new transport."""
         check_callbacks(callbacks, "config")
-        config = config or MCPClientConfig()
+        config = require_config(config)
         identity = Identity({"name": config.name, "version": config.version}, {})
         options = ChannelOptions(
             timeout=config.timeout_seconds,

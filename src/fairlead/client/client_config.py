@@ -2,19 +2,17 @@
 
 import logging
 import os
-from dataclasses import dataclass, fields, replace
-from functools import wraps
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
 
+from ..keyword_arguments import named_settings
 from ..limits import LIST_BYTES, LIST_ITEMS
 from ..protocol.revisions import NEWEST
-from ..suggestions import check_keywords
 
 __all__ = [
     "MCPClientConfig",
-    "checked_keywords",
     "config_for_era",
     "request_timeout",
+    "require_config",
     "version_for_era",
 ]
 
@@ -23,24 +21,8 @@ log = logging.getLogger("fairlead.client")
 DEFAULT_TIMEOUT_MS = 30_000  # default request timeout in milliseconds
 TIMEOUT_VARIABLE = "FAIRLEAD_MCP_TIMEOUT_MS"
 
-T = TypeVar("T")
 
-
-def checked_keywords(settings: type[T]) -> type[T]:
-    """Make the constructor of a dataclass suggest the closest name for an unknown setting."""
-    known = [one.name for one in fields(settings)]  # type: ignore[arg-type]
-    create: Any = settings.__init__
-
-    @wraps(create)
-    def init(self: T, *args: Any, **given: Any) -> None:
-        check_keywords(given, known)
-        create(self, *args, **given)
-
-    settings.__init__ = init  # type: ignore[assignment, method-assign]
-    return settings
-
-
-@checked_keywords
+@named_settings
 @dataclass(kw_only=True)
 class MCPClientConfig:
     """Settings for an `MCPClient`. Durations are in seconds."""
@@ -66,6 +48,19 @@ class MCPClientConfig:
     strict: bool = False  # treat an invalid tool response as an error
     max_list_bytes: int = LIST_BYTES.value  # maximum size of a list, including all pages
     max_list_items: int = LIST_ITEMS.value
+
+
+def require_config(config: MCPClientConfig | None) -> MCPClientConfig:
+    """Return the settings, or the default settings for None.
+
+    Raises:
+        TypeError: The argument has another type.
+    """
+    if config is None:
+        return MCPClientConfig()
+    if not isinstance(config, MCPClientConfig):
+        raise TypeError(f"config must be an MCPClientConfig, not {config!r}")
+    return config
 
 
 def request_timeout(entry_ms: float | None = None) -> float:

@@ -1,9 +1,9 @@
-"""Attributes of clients and results of other libraries, and what to use instead of them.
+"""Attributes and arguments of other libraries, and what to use instead of them.
 
 The names are those of FastMCP and of the official SDK.
 """
 
-__all__ = ["CALLED_HINTS", "CALL_HINTS", "CLIENT_HINTS", "RESULT_HINTS"]
+__all__ = ["CALLED_HINTS", "CALL_HINTS", "CLIENT_HINTS", "CLIENT_KEYWORDS", "RESULT_HINTS"]
 
 CLIENT_HINTS = {
     "call_tool_mcp": "use `await client.call_tool(name, arguments)`",
@@ -59,4 +59,30 @@ CALLED_HINTS = {
     "meta": "use `result.result['_meta']`",
     "structuredContent": "use `result.structured`, or `result.data`",
     "structured_content": "use `result.structured`, or `result.data`",
+}
+
+_TIMEOUT = "use `config=MCPClientConfig(timeout_seconds=...)`"
+_IDENTITY = "use `config=MCPClientConfig(name=..., version=...)`"
+
+# Keyword arguments of clients, managers and functions that connect.
+CLIENT_KEYWORDS = {
+    "auto_initialize": "a connection is always initialized when it is opened",
+    "client_info": _IDENTITY,
+    "elicitation_callback": "use `on_elicit=`",
+    "elicitation_handler": "use `on_elicit=`",
+    "init_timeout": _TIMEOUT,
+    "list_roots_callback": "use `on_roots=`",
+    "log_handler": "use `on_log=`",
+    "logging_callback": "use `on_log=`",
+    "message_handler": "use `on_notification=`",
+    "name": _IDENTITY,
+    "progress_handler": "use `on_progress=` of `call_tool`",
+    "read_timeout_seconds": _TIMEOUT,
+    "roots": "use `on_roots=`, a function that returns the folders",
+    "sampling_callback": "use `on_sample=`",
+    "sampling_capabilities": "use `sample_tools=True` if `on_sample` supports tools",
+    "sampling_handler": "use `on_sample=`",
+    "servers": "use `await manager.connect_servers({...})`",
+    "timeout": _TIMEOUT,
+    "transport": "pass a path, URL, command, entry or server object as the first argument",
 }

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from ..config.server_spec import ServerSpec
 from ..interceptor import Exchange, Handler, Interceptor, hooks_of
+from ..keyword_arguments import make_settings
 from ..peer import Peer
 from ..peer.intercepted_peer import InterceptedNotifier
 from ..protocol.caller import ANONYMOUS, Principal
@@ -45,7 +46,7 @@ from .clients.client_registry import ClientRegistry
 from .clients.client_subscriptions import ClientSubscriptions
 from .clients.log_levels import LogLevels
 from .clients.upstream_subscriptions import UpstreamSubscriptions
-from .gateway_settings import GatewaySettings
+from .gateway_settings import GatewaySettings, gateway_keywords
 from .handshake_results import HandshakeResults
 from .merged_endpoint import MergedEndpoint
 from .operations.notification_log import NotificationLog
@@ -102,7 +103,7 @@ class Gateway(HttpRunnable):
         Raises:
             ConfigError: `search` is enabled, but the library for it is not installed.
         """
-        self.settings = settings if settings is not None else GatewaySettings(**options)
+        self.settings = make_settings(GatewaySettings, options, gateway_keywords, settings)
         self._owns_servers = manager is None
         if manager is not None:  # its rules take precedence over the settings of the gateway
             relay = manager.upstreams.settings.over(self.settings.relay)

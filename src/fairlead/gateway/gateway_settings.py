@@ -6,7 +6,7 @@ from ..limits import CATALOG_BYTES, LIST_BYTES, LIST_ITEMS, SERVER_CATALOG_BYTES
 from ..relay.relay_settings import RelaySettings
 from .catalog.views import View
 
-__all__ = ["GatewaySettings"]
+__all__ = ["GatewaySettings", "gateway_keywords"]
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True):
@@ -29,3 +29,21 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     max_server_bytes: int = SERVER_CATALOG_BYTES.value  # limit for all lists of one server together
     max_catalog_bytes: int = CATALOG_BYTES.value  # limit for the lists of all servers together
     relay: RelaySettings = field(default_factory=RelaySettings)
+
+
+def gateway_keywords() -> dict[str, str]:
+    """Return remedies for arguments of `Gateway` that belong elsewhere."""
+    option = "pass it to `gateway.run_http()` or `gateway.create_http_app()`"
+    answered = "the clients of the gateway answer the requests of servers"
+    return {
+        "auth": option,
+        "auth_token": option,
+        "host": option,
+        "on_elicit": answered,
+        "on_roots": answered,
+        "on_sample": answered,
+        "port": option,
+        "rules": "use `interceptors=[RuleSet.of_file(path)]`",
+        "servers": "use `await gateway.connect({...})`",
+        "tools": "use `views=`, which select the tools that clients see",
+    }

@@ -8,11 +8,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..client.callbacks import Callbacks
+from ..client.callbacks import Callbacks, client_keywords
 from ..config.configured_servers import configured_servers, load_configured
 from ..config.server_spec import ServerSpec
 from ..config.trust import Trust
-from ..suggestions import check_keywords
+from ..keyword_arguments import require_known
 from .tools.tool import MCPTool
 
 __all__ = [
@@ -64,7 +64,8 @@ def check_discovery_options(given: Mapping[str, Any], *others: str) -> None:
     Raises:
         TypeError: A name is unknown; the message contains the closest known name.
     """
-    check_keywords(given, (*Callbacks.__annotations__, *_FILE_OPTIONS, *MANAGER_OPTIONS, *others))
+    known = (*Callbacks.__annotations__, *_FILE_OPTIONS, *MANAGER_OPTIONS, *others)
+    require_known(given, known, client_keywords)
 
 
 async def connect_configured(

@@ -11,11 +11,13 @@ from msgspec import structs
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks, check_callbacks
+from ..client.client_config import require_config
 from ..client.connection.era_cache import known_eras
 from ..client.server_entry import MCPServerEntry
 from ..config.server_spec import ServerSpec, read_spec
 from ..config.upstream_settings import Rules
 from ..errors import ConfigError
+from ..keyword_arguments import named_arguments
 from ..protocol.targets.list_kind import ListKind
 from ..upstream.connection_keeper import END_LIMIT
 from ..upstream.memory.server_memory import CachedEraStore
@@ -63,6 +65,7 @@ class MCPManager(ResourcesAndPrompts):
             print(tool.name)
     """
 
+    @named_arguments
     def __init__(
         self,
         cwd: str | os.PathLike[str] | None = None,
@@ -88,7 +91,7 @@ class MCPManager(ResourcesAndPrompts):
         if cache is not None:
             known_eras.keep(CachedEraStore(cache.others))
         self.rules = rules or Rules()
-        config = config or MCPClientConfig()
+        config = require_config(config)
         # pass `on_roots=None` to declare no roots
         callbacks.setdefault("on_roots", lambda: [self.cwd])
         self.upstreams = UpstreamRegistry(

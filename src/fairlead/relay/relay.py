@@ -14,6 +14,7 @@ from ..client.server_entry import MCPServerEntry
 from ..config.upstream_settings import UpstreamSettings
 from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RpcError, TransportError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
+from ..keyword_arguments import make_settings
 from ..peer import Peer
 from ..peer.notification_pipeline import NotificationPipeline
 from ..protocol.caller import ANONYMOUS, Caller, Principal
@@ -104,7 +105,7 @@ class Relay(StandInServer):
         `Upstream`, which has its own settings and is closed by its owner. Relays can share
         `parked`, `quota` and `starts`. `options` are fields of `RelaySettings`.
         """
-        settings = settings if settings is not None else RelaySettings(**options)
+        settings = make_settings(RelaySettings, options, given=settings)
         self.upstream = target if isinstance(target, Upstream) else None
         if isinstance(target, Upstream):
             self.pool = target.pool

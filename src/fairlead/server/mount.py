@@ -15,9 +15,28 @@ from .features.resource_registry import ResourceEntry
 from .features.tool_entry import ToolEntry
 from .registration import Registration
 
-__all__ = ["mount"]
+__all__ = ["check_mountable", "mount"]
 
 E = TypeVar("E")
+
+
+def check_mountable(inner: object, prefix: object) -> None:
+    """Check the types of the arguments of `MCPServer.mount`.
+
+    Raises:
+        TypeError: An argument has another type.
+    """
+    if isinstance(prefix, Registration) and not isinstance(inner, Registration):
+        raise TypeError(
+            f"the server is the first argument: use server.mount(other, prefix={inner!r})"
+        )
+    if not isinstance(inner, Registration):
+        raise TypeError(
+            f"expected an MCPServer of fairlead, not {inner!r}. A Gateway combines servers that "
+            "are programs, URLs or objects of other packages"
+        )
+    if not isinstance(prefix, str):
+        raise TypeError(f"prefix must be a string, not {prefix!r}")
 
 
 def mount(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
+from ..keyword_arguments import Hints, named_arguments
 from ..protocol.identity.principal_scopes import scope_tuple
 from ..protocol.types.tools import ToolAnnotations
 from .execution.worker_threads import WorkerThreads
@@ -19,14 +20,25 @@ from .features.tool_entry import (
     tool_from_schema,
 )
 from .features.tool_registry import MCPToolRegistry
-from .keyword_arguments import named_arguments
 from .results.output_schema import OutputSchema
 from .server_config import MCPServerConfig
 
-__all__ = ["Registration"]
+__all__ = ["Registration", "migration_hints"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=Completer)
+
+
+def migration_hints(name: str) -> Hints:
+    """Return a function that loads a table of `server_migration_hints`. Only errors need it."""
+
+    def load() -> Mapping[str, str]:
+        from . import server_migration_hints
+
+        hints: Mapping[str, str] = getattr(server_migration_hints, name)
+        return hints
+
+    return load
 
 
 class Registration:
@@ -100,7 +112,7 @@ class Registration:
         scopes: str | Sequence[str] | None = None,
     ) -> Callable[[F], F]: ...
 
-    @named_arguments
+    @named_arguments(hints=migration_hints("TOOL_KEYWORDS"), unchecked=("name",))
     def tool(
         self,
         name: str | Callable[..., Any] | None = None,
@@ -141,7 +153,7 @@ class Registration:
         # Used without parentheses (`@server.tool`), `name` is the decorated function.
         return register if name is None or isinstance(name, str) else register(name)
 
-    @named_arguments
+    @named_arguments(unchecked=("schema", "handler"))
     def register_tool(
         self,
         name: str,
@@ -165,7 +177,7 @@ class Registration:
         """
         self._registry.unregister(name)
 
-    @named_arguments
+    @named_arguments(hints=migration_hints("RESOURCE_KEYWORDS"), unchecked=("uri",))
     def resource(
         self,
         uri: str,
@@ -303,7 +315,7 @@ class Registration:
         scopes: str | Sequence[str] | None = None,
     ) -> Callable[[F], F]: ...
 
-    @named_arguments
+    @named_arguments(hints=migration_hints("PROMPT_KEYWORDS"), unchecked=("name",))
     def prompt(
         self,
         name: str | Callable[..., Any] | None = None,

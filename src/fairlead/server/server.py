@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..interceptor import Interceptor, chain, malformed_frame_hook
+from ..keyword_arguments import named_arguments, require_known
 from ..peer import Peer
 from ..protocol.caller import ANONYMOUS, SERVER_INFO_KEY, Principal
 from ..protocol.conversation.conversation import Conversation, ConversationRole
@@ -34,9 +35,8 @@ from .features.tool_registry import MCPToolRegistry
 from .http_app.endpoint_handler import EndpointHandler
 from .http_app.http_runnable import HttpRunnable
 from .introduction import Introduction, server_info
-from .keyword_arguments import require_known
 from .lifespan import Lifespan, LifespanFactory
-from .registration import Registration
+from .registration import Registration, migration_hints
 from .results.result_envelope import ResultEnvelope
 from .server_config import MCPServerConfig
 
@@ -63,6 +63,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
     server.run()
     """
 
+    @named_arguments
     def __init__(
         self,
         config: MCPServerConfig | str | None = None,
@@ -174,6 +175,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         if self._registry.has_inline:
             self._dispatcher.allow_inline("tools/call")
 
+    @named_arguments(hints=migration_hints("RUN_KEYWORDS"))
     def run(self) -> None:
         """Serve the configured transport until the client disconnects or a signal arrives."""
         from .run_program import run_server
@@ -200,7 +202,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
 
         if settings is not None and options:
             raise TypeError("pass either HttpSettings or options, not both")
-        require_known(options, HttpSettings.__annotations__)
+        require_known(options, HttpSettings.__annotations__, migration_hints("HTTP_KEYWORDS"))
         chosen = settings if settings is not None else HttpSettings(**options)
         if chosen.auth is None and self.auth is not None:
             chosen = replace(chosen, auth=self.auth)
@@ -249,6 +251,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         """The value that the lifespan yielded; None while the lifespan is not open."""
         return self._lifespan.state
 
+    @named_arguments(hints=migration_hints("MOUNT_KEYWORDS"), unchecked=("prefix",))
     def mount(self, other: "MCPServer", prefix: str = "") -> None:
         """Register the entries of another server here: tools and prompts as `prefix_name`,
         resources as is.
@@ -257,10 +260,12 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         other server apply to its entries, in addition to those of this server.
 
         Raises:
+            TypeError: An argument has another type, such as a server of another package.
             ValueError: A name or URI is registered already.
         """
-        from .mount import mount
+        from .mount import check_mountable, mount
 
+        check_mountable(other, prefix)
         mount(self, other, prefix, info=self.info, handler=other.handler)
         self._mounted.append(other)
 
@@ -384,7 +389,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
 
 def _make_config(config: MCPServerConfig | str | None, settings: dict[str, Any]) -> MCPServerConfig:
     known = (*MCPServerConfig.__annotations__, "interceptors", "registry", "lifespan", "auth")
-    require_known(settings, known)
+    require_known(settings, known, migration_hints("SERVER_KEYWORDS"))
     if isinstance(config, str):
         return MCPServerConfig(name=config, **settings)
     if config is None:

@@ -1,16 +1,18 @@
 """Configuration of an `MCPServer`."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal
 
+from ..keyword_arguments import named_settings
 from ..limits import IN_FLIGHT
-from .keyword_arguments import named_arguments
 
 __all__ = ["MCPServerConfig"]
 
 _DEFAULT_RATE = 50.0  # default of `rate_limit_rate`, in requests per second
+_LEVELS = ("DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "CRITICAL", "ALERT", "EMERGENCY")
 
 
+@named_settings
 @dataclass(kw_only=True)
 class MCPServerConfig:
     """Settings of one `MCPServer`. Durations are in seconds; 0 means no limit."""
@@ -18,7 +20,7 @@ class MCPServerConfig:
     name: str = "fairlead-mcp-server"
     version: str = "1.0.0"
     title: str | None = None
-    transport: str = "stdio"  # transport that `run()` serves: "stdio" or "http"
+    transport: Literal["stdio", "http"] = "stdio"  # transport that `run()` serves
     host: str = "127.0.0.1"
     port: int = 8080
     auth_token: str | None = None  # required to listen on an address other than loopback
@@ -39,9 +41,22 @@ class MCPServerConfig:
     max_message_bytes: int = 16 * 1024 * 1024
     cache_ttl: float = 0.0  # seconds that stateless clients may cache lists and contents
     # "public" allows shared caches to serve lists and contents to any client
-    cache_scope: str = "private"
+    cache_scope: Literal["private", "public"] = "private"
     tool_modules: tuple[str, ...] = ()  # imported at start-up for their functions marked `mcp_tool`
     tool_entry_points: bool = False  # also load the `fairlead.tools` entry points of packages
+
+    def __post_init__(self) -> None:
+        """Check the settings that have special values.
+
+        Raises:
+            ValueError: A value is invalid.
+        """
+        level = str(self.log_level).upper()
+        if level not in _LEVELS:
+            expected = ", ".join(_LEVELS)
+            raise ValueError(f"log_level must be one of {expected}, not {self.log_level!r}")
+        if isinstance(self.port, int) and self.port > 65535:
+            raise ValueError(f"port must be a number from 0 to 65535, not {self.port!r}")
 
     @property
     def local_rate_limit_rate(self) -> float:
@@ -52,8 +67,3 @@ class MCPServerConfig:
     def timeout_of(self, tool: str) -> float:
         """Return the timeout of a tool in seconds."""
         return (self.per_tool_timeouts or {}).get(tool, self.default_tool_timeout)
-
-
-# Hidden from type checkers, which derive the signature from the fields.
-if not TYPE_CHECKING:
-    MCPServerConfig.__init__ = named_arguments(MCPServerConfig.__init__)

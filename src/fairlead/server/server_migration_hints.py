@@ -1,9 +1,19 @@
-"""Attributes of servers and contexts of other libraries, and what to use instead of them.
+"""Attributes and arguments of other libraries, and what to use instead of them.
 
 The names are those of FastMCP and of the official SDK, in their current and earlier versions.
 """
 
-__all__ = ["CONTEXT_HINTS", "SERVER_HINTS"]
+__all__ = [
+    "CONTEXT_HINTS",
+    "HTTP_KEYWORDS",
+    "MOUNT_KEYWORDS",
+    "PROMPT_KEYWORDS",
+    "RESOURCE_KEYWORDS",
+    "RUN_KEYWORDS",
+    "SERVER_HINTS",
+    "SERVER_KEYWORDS",
+    "TOOL_KEYWORDS",
+]
 
 _CLIENT = "connect a client: `async with MCPClient.connect(server) as client`"
 _APP = "use `server.create_http_app()`, an ASGI application"
@@ -116,4 +126,114 @@ CONTEXT_HINTS = {
     "set_state": _SESSION,
     "task_id": _NO_TASKS,
     "transport": "use `ctx.exchange.transport.transport_type`",
+}
+
+# Keyword arguments
+
+_HTTP_OPTION = "pass it to `server.create_http_app()` or `server.run_http()`"
+_DUPLICATES = (
+    "a second entry with the same name is always an error; call `server.remove_tool(name)` first, "
+    "or use `server.registry.register(..., replace=True)`"
+)
+_SELECTED = "select the entries that clients see with a view of a gateway"
+_NO_TAGS = "tags are supported for functions in modules only: `@mcp_tool(tags=[...])`"
+_NOT_ENABLED = "register it when it becomes available, or remove it with `server.remove_{}(...)`"
+
+SERVER_KEYWORDS = {
+    "auth_server_provider": "use `auth=ServerAuth(issuer=..., public_url=...)`",
+    "client_log_level": "use `log_level=`",
+    "debug": "use `log_level='DEBUG'` for messages to clients, and `logging` for the program",
+    "dependencies": "install the packages in the environment that runs the server",
+    "event_store": _HTTP_OPTION,
+    "exclude_tags": _SELECTED,
+    "include_tags": _SELECTED,
+    "json_response": (
+        "not needed: a response is JSON unless the server sends other messages before it"
+    ),
+    "list_page_size": "use `page_size=`",
+    "mask_error_details": "raise `MCPToolError` to choose the message that clients see",
+    "message_path": f"use `sse_path=`; {_HTTP_OPTION}",
+    "middleware": "use `interceptors=[...]`, see `fairlead.interceptor`",
+    "mount_path": f"use `path=`; {_HTTP_OPTION}",
+    "on_duplicate": _DUPLICATES,
+    "on_duplicate_prompts": _DUPLICATES,
+    "on_duplicate_resources": _DUPLICATES,
+    "on_duplicate_tools": _DUPLICATES,
+    "providers": "use `server.mount(other, prefix=...)`",
+    "request_state_security": "set the environment variable FAIRLEAD_STATE_KEYS",
+    "session_state_store": _SESSION,
+    "sse_path": _HTTP_OPTION,
+    "stateless_http": "use `sessions=False`; pass it to `create_http_app()` or `run_http()`",
+    "streamable_http_path": f"use `path=`; {_HTTP_OPTION}",
+    "strict_input_validation": (
+        "arguments are always validated; numbers and booleans that are sent as strings are "
+        "converted"
+    ),
+    "tags": _NO_TAGS,
+    "tasks": _NO_TASKS,
+    "timeout": "use `default_tool_timeout=`, in seconds",
+    "token_verifier": "use `auth=ServerAuth(..., verify=function)`",
+    "tool_serializer": "return a string, or content blocks",
+    "tools": "use `server.tool()(function)` for each function",
+    "transforms": "use `interceptors=[...]`, see `fairlead.interceptor`",
+    "warn_on_duplicate_prompts": _DUPLICATES,
+    "warn_on_duplicate_resources": _DUPLICATES,
+    "warn_on_duplicate_tools": _DUPLICATES,
+}
+
+TOOL_KEYWORDS = {
+    "auth": "use `scopes=`",
+    "enabled": _NOT_ENABLED.format("tool"),
+    "exclude_args": "only parameters annotated with `Context` are hidden from the schema",
+    "icons": "use `server.register_tool(name, {'inputSchema': ..., 'icons': [...]}, function)`",
+    "run_in_thread": "plain functions run in threads, unless `inline=True` is given",
+    "serializer": "return a string, or content blocks",
+    "structured_output": "use `output_schema=True` or `output_schema=False`",
+    "tags": _NO_TAGS,
+    "task": _NO_TASKS,
+    "timeout_seconds": "use `timeout=`, in seconds",
+    "version": "use `meta={'version': ...}`",
+}
+
+RESOURCE_KEYWORDS = {
+    "auth": "use `scopes=`",
+    "enabled": _NOT_ENABLED.format("resource"),
+    "tags": _NO_TAGS,
+    "task": _NO_TASKS,
+}
+
+PROMPT_KEYWORDS = {
+    "auth": "use `scopes=`",
+    "enabled": _NOT_ENABLED.format("prompt"),
+    "tags": _NO_TAGS,
+    "task": _NO_TASKS,
+}
+
+MOUNT_KEYWORDS = {
+    "as_proxy": "a mounted server always keeps its own lifespan and interceptors",
+    "namespace": "use `prefix=`",
+    "tool_names": "use the view of a gateway to rename tools",
+}
+
+HTTP_KEYWORDS = {
+    "host_origin_protection": "use `allowed_hosts=[...]` and `allowed_origins=[...]`",
+    "json_response": SERVER_KEYWORDS["json_response"],
+    "message_path": "use `sse_path=`",
+    "middleware": "wrap the ASGI application that `create_http_app()` returns",
+    "mount_path": "use `path=`",
+    "stateless_http": "use `sessions=False`",
+    "streamable_http_path": "use `path=`",
+    "transport": "one application serves all transports over HTTP",
+    "transport_security": "use `allowed_hosts=[...]` and `allowed_origins=[...]`",
+}
+
+_RUN = "`MCPServer(name, transport='http', port=8080)`, or `await server.run_http(port=8080)`"
+
+RUN_KEYWORDS = {
+    "host": f"use {_RUN}",
+    "mount_path": "use `await server.run_http(path=...)`",
+    "path": "use `await server.run_http(path=...)`",
+    "port": f"use {_RUN}",
+    "show_banner": "no banner is shown",
+    "transport": f"use {_RUN}",
 }

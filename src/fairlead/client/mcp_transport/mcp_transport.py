@@ -9,9 +9,10 @@ from typing import Any, Self
 from msgspec import Raw
 
 from ...errors import ChannelClosed
+from ...keyword_arguments import named_settings
 from ...peer import OnProgress
 from ...wire import RequestId
-from ..client_config import checked_keywords, request_timeout
+from ..client_config import request_timeout
 from .notification_queue import NotificationListener, NotificationQueue
 
 __all__ = ["AbortSignal", "MCPTransport", "OnRequest", "RequestOptions", "abortable"]
@@ -37,7 +38,7 @@ class AbortSignal:
             callback()
 
 
-@checked_keywords
+@named_settings
 @dataclass(kw_only=True)
 class RequestOptions:
     """Options of one request."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import msgspec
 
 from ...errors import ConfigError, HttpError
+from ...keyword_arguments import require_known
 from ...observe.log_filter import register_secrets, secrets_of_url
 from ...peer import Peer
 from ...protocol.headers import ParamHeader
 from ...protocol.result_fragments import fragment_content, fragment_notification
-from ...suggestions import check_keywords
 from ...transport.channel import Channel
 from ...wire import Notification, RequestId, to_json
 from ..server_entry import (
@@ -62,7 +62,7 @@ class HttpTransport(ChannelTransport):
         register_secrets(self, lambda: (entry.headers, secrets_of_url(entry.url)))
         self.param_headers_of: Callable[[str], tuple[ParamHeader, ...]] | None = None
         self._http: HttpOptions = http or {}
-        check_keywords(self._http, HttpOptions.__annotations__)
+        require_known(self._http, HttpOptions.__annotations__)
         authorizer = self._http.get("authorizer")
         self.logins = None if authorizer is None else authorizer.logins
         super().__init__(self._open, entry=entry, **options)

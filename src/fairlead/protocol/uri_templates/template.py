@@ -193,9 +193,21 @@ def _parse(text: str, expression: str) -> tuple[_Operator, tuple[str, ...]]:
     names = expression[len(symbol) :].split(",")
     for name in names:
         if not _NAME.fullmatch(name):
-            hint = " (prefixes and explode are not supported)" if name[-1:] == "*" else ""
-            raise ValueError(f"{text!r}: {{{expression}}} is not an expression of RFC 6570{hint}")
+            raise ValueError(
+                f"{text!r}: {{{expression}}} is not an expression of RFC 6570{_remedy(name)}"
+            )
     return _OPERATORS[symbol], tuple(names)
+
+
+def _remedy(name: str) -> str:
+    """Return what to write instead of forms that other libraries use for several segments."""
+    plain = _NAME.match(name)
+    if plain is None or name[plain.end() :][:1] not in ("*", ":"):
+        return ""
+    return (
+        f" (prefixes and explode are not supported): use {{{plain[0]}}} for one segment, or "
+        f"{{+{plain[0]}}}, which also matches slashes"
+    )
 
 
 def _pairs(text: str, separator: str) -> dict[str, str]:

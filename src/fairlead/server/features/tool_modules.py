@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 from msgspec import Struct
 
 from ...errors import MCPErrorCode, MCPToolError
-from ..keyword_arguments import named_arguments
+from ...keyword_arguments import named_arguments
 from .tool_entry import ToolEntry, describe_function, tool_from_function, tool_from_schema
 from .tool_registry import MCPToolRegistry
 

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ....keyword_arguments import named_settings
 from ....limits import BODY_TIMEOUT, SESSIONS_PER_CLIENT, SOCKETS_PER_CLIENT
 from ....protocol.identity.token_principal import TokenPrincipal
 
@@ -18,6 +19,7 @@ Whose: TypeAlias = str | TokenPrincipal | None
 VerifyToken: TypeAlias = Callable[[str], Whose | Awaitable[Whose]]
 
 
+@named_settings
 @dataclass(kw_only=True)
 class HttpSettings:
     """Settings of the MCP endpoint of a server or gateway."""
