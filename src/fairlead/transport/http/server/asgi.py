@@ -40,6 +40,7 @@ __all__ = [
     "Send",
     "has_body",
     "has_json",
+    "send_later",
 ]
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -148,6 +149,16 @@ class HttpCall(Protocol):
     def unwatch(self) -> None: ...
 
 
+async def send_later(call: HttpCall, why: str) -> None:
+    """Respond with 503, so that the client tries again in a few seconds."""
+    await _send_text(call, 503, why, [(b"retry-after", b"5")])
+
+
+async def _send_text(call: HttpCall, status: int, message: str, headers: Headers) -> None:
+    body = f"{status} {HTTPStatus(status).phrase}: {message}\n".encode()
+    await call.answer(status, body, TEXT, headers)
+
+
 class AsgiCall:
     """One HTTP request over ASGI.
 
@@ -254,12 +265,11 @@ class AsgiCall:
 
     async def send_later(self, why: str) -> None:
         """Respond with 503, so that the client tries again in a few seconds."""
-        await self.send_text(503, why, [(b"retry-after", b"5")])
+        await send_later(self, why)
 
     async def send_text(self, status: int, message: str, headers: Headers = ()) -> None:
         """Send a response with a plain-text message."""
-        body = f"{status} {HTTPStatus(status).phrase}: {message}\n".encode()
-        await self.answer(status, body, TEXT, headers)
+        await _send_text(self, status, message, headers)
 
     async def open_stream(self) -> None:
         """Start a response of server-sent events."""

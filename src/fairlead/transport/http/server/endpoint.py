@@ -63,6 +63,9 @@ class StreamResumption:
             await call.send_text(406, "Accept: text/event-stream")
             return
         session = await self._sessions.find(call, session_id, principal)
+        if session is None and self._sessions.closing:
+            await call.send_later("the server is shutting down")
+            return
         if session is None:
             await self._refusals.refuse(call, None, unknown_session(), 404)
             return
@@ -398,7 +401,10 @@ class HttpEndpoint:
         headers = call.headers
         version = headers.get(b"mcp-protocol-version")
         session = await self.sessions.find(call, headers[b"mcp-session-id"], principal)
-        if session is None:
+        if session is None and self.ending:
+            # After 404 the client would forget a session that the next process may restore.
+            await call.send_later("the server is shutting down")
+        elif session is None:
             await self._refusals.refuse(call, message, unknown_session(), 404)
         elif version is not None and find_revision(version.decode("latin-1")) is None:
             await self._refusals.refuse(call, message, _bad_version(version), 400)

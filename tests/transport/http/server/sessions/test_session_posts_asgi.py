@@ -114,6 +114,8 @@ async def test_a_pending_request_is_answered_when_its_session_closes(
     assert (asked.status, desk.cancelled.is_set()) == (status, True)
     if status == 200:
         assert (asked.headers["content-type"], asked.body) == ("text/event-stream", HEARTBEAT)
+    elif status == 503:
+        assert asked.body == b"503 Service Unavailable: the server is shutting down\n"
     else:
         assert asked.error == (-32600, "Unknown session: send initialize to open a new one")
 
@@ -164,6 +166,21 @@ async def test_no_session_is_opened_during_shutdown() -> None:
         assert asked.body == b"503 Service Unavailable: the server is shutting down\n"
         batch = await AsgiRequest(app, [call("add")], {**OLD})
         assert batch.status == 503
+
+
+async def test_requests_in_sessions_are_answered_with_503_after_the_shutdown() -> None:
+    """After 404, clients would forget sessions that the next process may restore."""
+    async with serving() as app:
+        fields = await open_session(app)
+        waiting = AsgiRequest(app, call("wait"), {**fields, "accept": "application/json"})
+        await turns()
+        await app.edge.close()
+        later = AsgiRequest(app, call("add"), fields)
+        stream = AsgiRequest(app, b"", {**fields, "accept": "text/event-stream"}, method="GET")
+        for asked in (waiting, later, stream):
+            await asked
+            assert (asked.status, asked.headers["retry-after"]) == (503, "5")
+            assert asked.body == b"503 Service Unavailable: the server is shutting down\n"
 
 
 async def test_sessions_above_the_limit_of_a_client_are_refused() -> None:

@@ -12,7 +12,7 @@ from .....wire import Batch, Message, Request, encode, failure
 from .....wire.error_codes import INVALID_REQUEST
 from .....wire.sse import HEARTBEAT
 from ....client_shares import NoShareLeft
-from ..asgi import WHOLE_STREAM, AsgiCall, HttpCall
+from ..asgi import WHOLE_STREAM, AsgiCall, HttpCall, send_later
 from ..error_status import ErrorStatus
 from ..http_settings import HttpSettings
 from ..refusals import MessageRefusals, unknown_session
@@ -129,10 +129,12 @@ class SessionPosts(Struct, eq=False):
             # the client of the official Python SDK fails if it receives an error status now.
             await call.answer(200, HEARTBEAT, *WHOLE_STREAM)
             return
+        if self.sessions.closing:
+            # Sessions that end with the process may be restored by the next one.
+            await send_later(call, "the server is shutting down")
+            return
         error = unknown_session()
-        frame = encode(failure(None, error.code, error.message, absent_id=True))
-        # Sessions that end with the process may be restored by the next one.
-        await call.answer(503 if self.sessions.closing else 404, frame)
+        await call.answer(404, encode(failure(None, error.code, error.message, absent_id=True)))
 
     async def answer_with_events(
         self, call: HttpCall, session: HttpSession, stream: EventStream
