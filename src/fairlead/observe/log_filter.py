@@ -31,7 +31,7 @@ __all__ = [
 # the line, and the filter removes the attribute.
 ABOUT: Final = "fairlead_about"
 LOGGERS: Final = (
-    *("server", "client", "peer", "transport", "process"),
+    *("server", "client", "peer", "peer.output", "transport", "process"),
     *("auth", "interceptor", "gateway", "manager", "upstream"),
     *(f"gateway.{topic}" for topic in ("access", "audit", "interceptors", "lock", "rules", "tape")),
 )

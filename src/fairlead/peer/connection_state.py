@@ -100,6 +100,7 @@ class ConnectionState:
             if conversation.role is ConversationRole.SERVER
             else Direction.SERVER_TO_CLIENT
         )
+        self.peer_name = ""  # name of the peer in log lines, if the program has a name for it
         self.owner: asyncio.Task[None] | None = None  # the task that runs the channel
         self.open = False  # True from `begin` to the end of the connection
         self.end: ChannelClosed | None = None  # why the connection ended

@@ -4,6 +4,7 @@ Invalid messages are counted and refused.
 """
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Literal
 
@@ -35,7 +36,12 @@ __all__ = ["InboundDispatcher"]
 GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10
 SHOWN_LINES = 5  # invalid lines that are kept for error messages
 
+WARNED_LINES = 3  # invalid lines of a connection that are logged one by one
+WARNING_INTERVAL = 60.0  # seconds between further warnings about invalid lines
+SHOWN_TEXT = 100  # characters of an invalid line in a warning
+
 log = logging.getLogger("fairlead.peer")
+output_log = logging.getLogger("fairlead.peer.output")
 
 _MESSAGES = (Success, Notification, Failure, Request)
 
@@ -64,6 +70,8 @@ class InboundDispatcher:
         self.on_malformed: OnMalformed | None = None  # called for invalid frames
         self.unmatched_count = 0
         self.malformed = 0
+        self._next_warning = 0.0  # time of the next warning about unreadable output
+        self._unmentioned = 0  # unreadable frames since the last warning
         self._heard = False  # True after the first valid message
         self._garbage = (0, 0)  # invalid lines and bytes before the first valid message
         self.unreadable_output: list[str] = []  # the first invalid lines, redacted and escaped
@@ -162,12 +170,36 @@ class InboundDispatcher:
         from ..redaction.redact_text import redact
 
         shown = redact(error.excerpt)
-        log.warning("skipped a frame that is not a message: %.100r", shown)
+        self._warn_of_output(shown)
         self.report(error)
         if not self._heard:
             if len(self.unreadable_output) < SHOWN_LINES:
                 self.unreadable_output.append(repr(shown)[1:-1])
             self._count_garbage(error)
+
+    def _warn_of_output(self, text: str) -> None:
+        """Log a warning about output of a server that is not a message, with its name and a remedy.
+
+        After the first lines, one warning a minute says how many were skipped meanwhile.
+        """
+        now = time.monotonic()
+        if self.malformed > WARNED_LINES and now < self._next_warning:
+            self._unmentioned += 1
+            return
+        more, self._unmentioned = self._unmentioned, 0
+        self._next_warning = now + WARNING_INTERVAL
+        name = self._line.peer_name
+        server = f"the server {name!r}" if name else "the server"
+        if self._line.channel.context.transport_type == "stdio":
+            problem, remedy = "printed a line to stdout", "; it should print logs to stderr"
+        else:
+            problem, remedy = "sent a frame", ""
+        since = f" ({more} similar lines since the last warning)" if more else ""
+        shown = repr(text if len(text) <= SHOWN_TEXT else f"{text[: SHOWN_TEXT - 1]}…")
+        output_log.warning(
+            "%s %s that is not a JSON-RPC message: %s; it was skipped%s%s",
+            *(server, problem, shown, since, remedy),
+        )
 
     def _settle_unreadable(self, error: RemoteProtocolError) -> None:
         """Fail the request whose response is unreadable or too long."""

@@ -47,6 +47,7 @@ async def open_client(
     authorizer = authorizer_for(entry, name=login) if credentials is None else credentials(entry)
     http: HttpOptions = {"authorizer": authorizer}
     attempt = MCPClient.connect_entry(entry, starting, http=http, **callbacks)
+    attempt.server_name = name
     if on_attempt is not None:
         on_attempt(attempt)
     try:

@@ -144,7 +144,8 @@ async def test_audited_malformed_frames_are_redacted_and_truncated(
         server.tell("notifications/vendor")
         await client.method("notifications/vendor")
         await client.sync()
-    skipped = [r.getMessage() for r in caplog.records if "is not a message" in r.getMessage()]
+    logged = [record.getMessage() for record in caplog.records]
+    skipped = [text for text in logged if "is not a JSON-RPC message" in text]
     assert any("password=[REDACTED]" in text for text in skipped)
     assert all(len(text) < 400 for text in skipped)
     assert SECRET not in caplog.text

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
@@ -17,6 +18,8 @@ __all__ = [
     "USAGE",
     "CommandError",
     "UsageError",
+    "event_time",
+    "print_event",
     "print_message",
     "styled",
     "unknown_name_error",
@@ -97,6 +100,22 @@ def print_message(label: str, text: str, colour: str = "") -> None:
     sys.stderr.write(f"{styled(visible(label) + ':', colour, sys.stderr)} {first}\n")
     for line in more:
         sys.stderr.write(f"  {line}\n" if line.strip() else "\n")
+
+
+def print_event(label: str, text: str, colour: str = "") -> None:
+    """Write a labelled message about an event in a running server to stderr, with its time."""
+    sys.stderr.write(event_time(sys.stderr))
+    print_message(label, text, colour)
+
+
+def event_time(stream: TextIO) -> str:
+    """Return the current time and a space for a line in a log; empty on a terminal.
+
+    The journal of systemd records the times of lines itself.
+    """
+    if stream.isatty() or "JOURNAL_STREAM" in os.environ:
+        return ""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z ")
 
 
 def styled(text: str, code: str, stream: TextIO | None = None) -> str:

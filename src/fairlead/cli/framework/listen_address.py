@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...errors import ConfigError
 from ...server.http_app.request_drain import GRACE, DrainPlan
 from ...transport.http.server.http_settings import HttpSettings
-from .command_errors import FAILED, CommandError, UsageError, print_message
+from .command_errors import FAILED, CommandError, UsageError, print_event, print_message
 from .suggested_commands import quoted, started_command, suggest_any
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class ListenAddress:
             limit=default if self.drain is None else self.drain,
             # The new process of `--reload` waits for the end of the old one.
             keeps_listening=self.drain is not None and not self.reloads,
-            report=lambda text: print_message("stopping", text, "36"),
+            report=lambda text: print_event("stopping", text, "36"),
         )
 
     @property

@@ -26,7 +26,7 @@ from ...transport.stdio.descriptor_limit import raise_descriptor_limit
 from ...upstream.memory.tool_cache import MCPToolCache
 from ..framework.access_options import ACCESS
 from ..framework.client_connection import silence_warnings
-from ..framework.command_errors import UsageError, print_message
+from ..framework.command_errors import UsageError, print_event
 from ..framework.listen_address import ListenAddress
 from ..framework.output import safe
 from ..framework.parser import (
@@ -59,7 +59,7 @@ AGAIN = 30.0  # seconds before the same warning is shown again
 # Warnings shown without --verbose: invalid file changes, changed tools, and lost data.
 _ABOUT = ("rules", "lock", "audit", "tape", "interceptors", "access")
 GRACE = 1.0  # seconds for running calls when the gateway stops
-LAST_CALLS = 0.5  # seconds after the end of the drain time in which cancelled calls end
+LAST_CALLS = 0.1  # seconds after the end of the drain time in which cancelled calls end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +264,7 @@ def log_to_stderr(options: Namespace) -> None:
     else:
         silence_warnings()
         teller = _Teller(logging.WARNING)
-        for topic in ("sessions", *(f"gateway.{one}" for one in _ABOUT)):
+        for topic in ("sessions", "peer.output", *(f"gateway.{one}" for one in _ABOUT)):
             logging.getLogger(f"fairlead.{topic}").addHandler(teller)
 
 
@@ -282,6 +282,6 @@ class _Teller(logging.Handler):
             return
         self._said = (text, now)
         first, *more = text.splitlines() or [""]
-        print_message("error" if record.levelno >= logging.ERROR else "warning", safe(first), "33")
+        print_event("error" if record.levelno >= logging.ERROR else "warning", safe(first), "33")
         for line in more:
             sys.stderr.write(f"  | {safe(line)}\n")

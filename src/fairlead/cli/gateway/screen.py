@@ -12,7 +12,7 @@ from ...protocol.targets.list_kind import ListKind
 from ...redaction.redact_text import redact
 from ...transport.background_tasks import BackgroundTasks
 from ...upstream.status_events import StatusEvent
-from ..framework.command_errors import print_message, styled
+from ..framework.command_errors import event_time, print_event, print_message, styled
 from ..framework.listen_address import NetworkExposure
 from ..framework.output import brief_error, first_line, pluralize, pretty, safe, visible, write
 from ..framework.suggested_commands import started_command, suggest, suggest_any
@@ -111,7 +111,7 @@ class Screen:
         # A failed attempt is reported by the attempt and by the server's state.
         if self._said.get(name) != news:
             self._said[name] = news
-            _tell(name, news, _COLOURS.get(event.kind, "2"))
+            _tell(name, news, _COLOURS.get(event.kind, "2"), event_time(sys.stdout))
 
     def close(self) -> None:
         for task in self._waiting:
@@ -123,7 +123,7 @@ class Screen:
             self._leave_out(wanted)
 
     def failed(self, reason: str) -> None:
-        print_message("warning", f"the change is ignored: {safe(reason)}")
+        print_event("warning", f"the change is ignored: {safe(reason)}")
 
     def warned(self, problem: str) -> None:
         print_message("warning", safe(problem))
@@ -171,7 +171,7 @@ class Screen:
 _COLOURS = {"connected": "32", "failed": "31", "reconnecting": "33"}
 
 
-def _tell(label: str, text: str, colour: str = "36") -> None:
+def _tell(label: str, text: str, colour: str = "36", time: str = "") -> None:
     start = styled(visible(label) + ":", colour) if label else " " * 5
-    sys.stdout.write(f"{start} {safe(text)}\n")
+    sys.stdout.write(f"{time}{start} {safe(text)}\n")
     sys.stdout.flush()

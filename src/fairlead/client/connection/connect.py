@@ -52,6 +52,7 @@ class ConnectionAttempt(Generic[C]):
         self._make = make
         self._server_key = server_key
         self._client: C | None = None
+        self.server_name = ""  # name of the server in log lines, if the program has a name for it
 
     def __await__(self) -> Generator[Any, None, C]:
         return self._connect().__await__()
@@ -79,8 +80,13 @@ class ConnectionAttempt(Generic[C]):
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"no attribute {name!r}: {_HOW_TO_USE}")
 
+    def _new_client(self) -> C:
+        client = self._make()
+        client.transport.server_name = self.server_name
+        return client
+
     async def _connect(self) -> C:
-        client = self._client = self._make()
+        client = self._client = self._new_client()
         seconds = client.config.timeout_seconds
         try:
             async with LoginTimeout(seconds or None, client.transport.logins):
@@ -146,7 +152,7 @@ class ConnectionAttempt(Generic[C]):
 
     async def _anew(self, client: C) -> C:
         await client.close()
-        self._client = self._make()
+        self._client = self._new_client()
         return self._client
 
 

@@ -83,6 +83,7 @@ class ChannelTransport(MCPTransport):
         self.on_lost: Callable[[], None] | None = None
         self.on_malformed: OnMalformed | None = None
         self.interceptors: Sequence[Interceptor] = ()  # must be set before `connect`
+        self.server_name = ""  # name of the server in log lines
         self._peer: Peer | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._closed = False
@@ -125,6 +126,7 @@ class ChannelTransport(MCPTransport):
                 raise
             self._peer = self._make_peer(channel)
             self._peer.on_malformed = self.on_malformed
+            self._peer.state.peer_name = self.server_name
             self._peer.start()
 
     def _check_open(self) -> None:

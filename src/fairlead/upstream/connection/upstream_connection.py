@@ -217,6 +217,7 @@ class UpstreamConnection(ServerEvents):
             max_in_flight=1024,
         )
         peer.on_malformed = malformed_frame_hook(self.interceptors)
+        peer.state.peer_name = self.name
         return peer
 
     @property
