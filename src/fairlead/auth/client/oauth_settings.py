@@ -120,7 +120,11 @@ def settings_of_entry(auth: object, oauth: object) -> OAuthSettings:
         if isinstance(block, Mapping):
             members |= block
         elif block not in (None, True, "oauth"):
-            raise ConfigError(f"invalid auth block {block!r}: expected an object")
+            # The value is not shown, because a text may be a token.
+            raise ConfigError(
+                f'invalid auth block: expected an object or "oauth", not a {_kind_of(block)}; '
+                "a token belongs into `headers`, as `Authorization`"
+            )
     read = _read_block(members, _EntryBlock, "auth block", "")
     if read.resource is True:
         raise ConfigError("invalid auth block: expected `resource` to be a URL or false")
@@ -151,6 +155,11 @@ def _read_block(members: Mapping[str, Any], kind: type[B], what: str, place: str
         return msgspec.convert(members, kind)
     except msgspec.ValidationError as exc:
         raise ConfigError(f"invalid auth block: {exc}{place}") from exc
+
+
+def _kind_of(value: object) -> str:
+    kinds = {str: "text", bool: "boolean", list: "list"}
+    return next((name for kind, name in kinds.items() if isinstance(value, kind)), "number")
 
 
 def _enterprise_login(block: Mapping[str, Any]) -> EnterpriseLogin:
