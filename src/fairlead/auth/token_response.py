@@ -91,16 +91,16 @@ def oauth_error(document: object) -> tuple[str, str]:
 
 
 def refusal(
-    what: str, document: object, status: int, *, issuer: str, step: str
+    what: str, document: object, status: int, *, issuer: str, step: str, hint: str = ""
 ) -> AuthorizationError:
-    """Return the error for a response that refuses a request."""
+    """Return the error for a response that refuses a request. `hint` is a possible cause."""
     # The text of the server may quote the request, and with it a secret: only codes are shown.
     code, _ = oauth_error(document)
     unexplained = not code and 400 <= status < 500 and status != 429
     kind = UnexplainedRefusal if unexplained else AuthorizationError
     why = f"HTTP {status} with an invalid response" if 200 <= status < 300 else f"HTTP {status}"
     return kind(
-        f"the authorization server {issuer} refused {what}: {code or why}",
+        f"the authorization server {issuer} refused {what}: {code or why}{hint and f'; {hint}'}",
         step=step,
         issuer=issuer,
         error=code,
@@ -119,18 +119,21 @@ def read_token_response(
     sent_proof: bool = False,
     must_be_bound: bool = False,
     step: str = "token",
+    hint: str = "",
 ) -> TokenSet:
     """Return the tokens of a response.
 
     `refresh_token` is the token that was used; it stays valid if the response contains no new
     token. `must_be_bound` refuses tokens that are not bound to a key although a proof was sent.
+    `hint` is a possible cause of a refusal.
 
     Raises:
         AuthorizationError: The response reports an error, which servers also send with status 200,
             or contains no usable token.
     """
     if not isinstance(document, dict) or document.get("error") or not 200 <= status < 300:
-        raise refusal("the request for a token", document, status, issuer=issuer, step=step)
+        what = "the request for a token"
+        raise refusal(what, document, status, issuer=issuer, step=step, hint=hint)
     token, kind = document.get("access_token"), document.get("token_type")
     name = {"bearer": "Bearer", "dpop": "DPoP"}.get(kind.lower() if isinstance(kind, str) else "")
     unusable = not isinstance(token, str) or not token.isascii() or not token.isprintable()

@@ -18,6 +18,7 @@ from ...errors import AuthorizationError
 from ...observe.log_filter import register_secrets
 from ...transport.http.client.request_authorizer import AuthorizerBase
 from ..challenge import Challenge, parse_challenges, pick_challenge
+from ..clock_difference import check_clock
 from ..dpop import DpopKey, nonce_of
 from ..guarded_fetch import GuardedFetcher
 from ..metadata import server_resource
@@ -136,6 +137,8 @@ class OAuthAuthorizer(AuthorizerBase):
             # The token is not the problem. A proof with the demanded nonce is not repeated.
             return self._nonce is not None and nonce_of(proof) != self._nonce
         self._last_challenge = status
+        if proof is not None and challenge is not None and challenge.error == "invalid_dpop_proof":
+            check_clock(headers, time.time(), self._url)
         if status == 403 and (challenge is None or challenge.error != "insufficient_scope"):
             return False
         while True:

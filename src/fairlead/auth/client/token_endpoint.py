@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ...errors import AuthorizationError
+from ..clock_difference import clock_difference
 from ..dpop import DpopKey
 from ..guarded_fetch import FetchedDocument, GuardedFetcher
 from ..token_response import (
@@ -98,11 +99,14 @@ class TokenEndpoint:
                 step=step,
                 issuer=self._issuer,
             )
+        now = time.time()
+        signed = self._dpop is not None or self._auth_method == "private_key_jwt"
         return read_token_response(
             found.status,
             found.document,
             issuer=self._issuer,
-            now=time.time(),
+            now=now,
+            hint=clock_difference(found.headers, now) if signed else "",
             requested=requested,
             refresh_token=refresh_token,
             sent_proof=self._dpop is not None,
