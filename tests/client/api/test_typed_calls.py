@@ -101,7 +101,7 @@ async def test_invalid_items_are_skipped_and_unknown_content_blocks_are_kept(
         called = await client.call("t")
         first = called.content[0]
         assert isinstance(first, UnknownContent)
-        assert first.type == "hologram"
+        assert (first.type, first.sent_type) == ("unknown", "hologram")
         assert (called.text, called.structured) == ("a\nb", {"y": 1})
         assert await client.read("memo://a") == [ResourceContents(uri="memo://a", text="t")]
         prompted = await client.prompt("p")

@@ -176,7 +176,7 @@ def test_content_of_an_unknown_type_is_kept_unchanged() -> None:
     raw = Raw(b'{"type":"hologram","beams":[1,2]}')
     block = decode_content(raw)
     assert isinstance(block, UnknownContent)
-    assert (block.raw, block.type) == (raw, "hologram")
+    assert (block.raw, block.type, block.sent_type) == (raw, "unknown", "hologram")
 
 
 @pytest.mark.parametrize(
@@ -186,5 +186,5 @@ def test_content_of_an_unknown_type_is_kept_unchanged() -> None:
 def test_invalid_content_is_kept_as_unknown_content(raw: bytes, type_: str | None) -> None:
     block = decode_content(Raw(raw))
     assert isinstance(block, UnknownContent)
-    assert (block.raw, block.type) == (Raw(raw), type_)
+    assert (block.raw, block.type, block.sent_type) == (Raw(raw), "unknown", type_)
     assert block.reason

@@ -73,8 +73,12 @@ class Limited:
     n: Annotated[int, pydantic.Field(ge=1, description="a count")]
 
 
-def returning(kind: Any) -> Callable[[], Any]:
-    def function() -> Any: ...
+PIXEL = b"\x89PNG\r\n\x1a\n"
+
+
+def returning(kind: Any, value: Any = None) -> Callable[[], Any]:
+    def function() -> Any:
+        return value
 
     if kind is ...:
         del function.__annotations__["return"]
@@ -517,9 +521,37 @@ async def test_content_blocks_in_a_list_of_any_values_are_content_and_structured
 
     @server.tool()
     def mixed() -> list[Any]:
-        return ["a", Image(b"\x89PNG\r\n\x1a\n")]
+        return ["a", Image(PIXEL), {"b": 1}]
 
     async with MCPClient.connect_inprocess(server) as client:
         result = await client.call_tool("mixed", {})
-    assert [block["type"] for block in result["content"]] == ["text", "image"]
-    assert result["structuredContent"] == {"result": result["content"]}
+    text, image, data = result["content"]
+    assert (text, image["type"]) == ({"type": "text", "text": "a"}, "image")
+    assert data == {"type": "text", "text": '{"b":1}'}
+    assert result["structuredContent"] == {"result": ["a", image, {"b": 1}]}
+
+
+@pytest.mark.covers("SRV-29")
+@pytest.mark.parametrize("kind", [..., list, list[Image | dict[str, int]]])
+async def test_data_in_a_list_with_content_blocks_is_sent_as_text(kind: Any) -> None:
+    server = MCPServer("media")
+    server.tool("mixed")(returning(kind, [Image(PIXEL), {"b": 1}, TextContent(text="c"), 5]))
+    async with MCPClient.connect_inprocess(server) as client:
+        result = await client.call_tool("mixed", {})
+    assert "structuredContent" not in result
+    assert [block.get("text", block["type"]) for block in result["content"]] == [
+        "image",
+        '{"b":1}',
+        "c",
+        "5",
+    ]
+
+
+@pytest.mark.parametrize("kind", [..., dict, dict[str, Any], int, list[int]])
+async def test_the_error_for_an_image_inside_of_data_says_where_it_may_be(kind: Any) -> None:
+    server = MCPServer("media")
+    server.tool("wrong")(returning(kind, {"plot": Image(PIXEL)}))
+    async with MCPClient.connect_inprocess(server) as client:
+        result = await client.call_tool("wrong", {})
+    assert result.is_error
+    assert "Image has no JSON form: return it alone, or as an item of a list" in result.text

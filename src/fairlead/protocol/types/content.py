@@ -118,10 +118,14 @@ class ToolResultContent(_Block, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class UnknownContent(Struct, frozen=True, kw_only=True):
-    """Block that cannot be decoded, with the reason. To forward it, send `raw`."""
+    """Block that cannot be decoded, with the reason. To forward it, send `raw`.
 
+    Its `type` is always "unknown", because the block lacks the fields of the type that was sent.
+    """
+
+    type: ClassVar[Literal["unknown"]] = "unknown"
     raw: Raw
-    type: str | None
+    sent_type: str | None  # the type that was sent, or None if it is missing or not a string
     reason: str
 
 
@@ -141,7 +145,8 @@ def decode_content(raw: Raw) -> ContentBlock | UnknownContent:
     try:
         block: ContentBlock = decode(raw, _CONTENT_BLOCK)
     except msgspec.DecodeError as exc:
-        return UnknownContent(raw=raw, type=read_json(raw, _Typed, _Typed()).type, reason=str(exc))
+        sent_type = read_json(raw, _Typed, _Typed()).type
+        return UnknownContent(raw=raw, sent_type=sent_type, reason=str(exc))
     return block
 
 

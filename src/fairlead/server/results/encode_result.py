@@ -25,6 +25,7 @@ __all__ = [
     "is_result",
     "is_result_type",
     "json_of",
+    "plain_blocks",
     "prompt_messages",
     "resource_contents",
     "structured_text_result",
@@ -49,19 +50,30 @@ class EncodedResult(Struct, frozen=True, gc=False):
 
 
 def blocks_json(value: Any) -> bytes | None:
-    """Return the content blocks of a list that mixes strings and blocks; None for other values."""
+    """Return the content blocks of a list with at least one block; None for other values.
+
+    Each string becomes a text block, and each item without a block form a text block with its JSON.
+
+    Raises:
+        TypeError: An item has no JSON form.
+    """
     if not isinstance(value, list | tuple) or not _is_mixed_content(value):
         return None
-    return to_json(
-        [{"type": "text", "text": v} if isinstance(v, str) else _block(v) for v in value]
-    )
+    return to_json([_block(item) if _is_block(item) else _text_block(item) for item in value])
+
+
+def plain_blocks(value: Any) -> bytes | None:
+    """Return the JSON of a list with blocks as data; None for values that are not such a list."""
+    if not isinstance(value, list | tuple) or not _is_mixed_content(value):
+        return None
+    return to_json([_block(item) if _is_block(item) else Raw(json_of(item)) for item in value])
 
 
 def as_content(value: Any, tail: bytes = b"}", body: bytes | None = None) -> EncodedResult:
     """Encode the return value of a tool (SRV-29).
 
     Strings become text, content blocks are passed through, and other values become JSON text. Bytes
-    become an embedded resource; a list may mix strings and blocks.
+    become an embedded resource. In a list with content blocks, other values are text blocks.
 
     `tail` closes the object with the members that the era adds. The encoder appends it itself, so
     that a large text is copied only once. `body` is the JSON of the value, if it is encoded
@@ -239,11 +251,18 @@ def _block(value: Any) -> Any:
     return value
 
 
-def _is_mixed_content(values: Sequence[Any]) -> bool:
-    """Return True for a list with at least one content block and otherwise only strings and blocks.
+def _text_block(item: Any) -> dict[str, str]:
+    return {"type": "text", "text": item if isinstance(item, str) else json_of(item).decode()}
 
-    A list of strings alone is encoded as JSON, like any other value.
+
+def _is_mixed_content(values: Sequence[Any]) -> bool:
+    """Return True for a list that is sent as one content block for each item.
+
+    A list of strings alone is encoded as JSON, like any other value, and so is a list of bytes and
+    other data.
     """
+    if any(isinstance(v, Raw | Media) or is_block_type(type(v)) for v in values):
+        return True
     return any(map(_is_block, values)) and all(_is_block(v) or isinstance(v, str) for v in values)
 
 

@@ -17,6 +17,9 @@ _SOUNDS = {"mp3": "mpeg", "m4a": "mp4", "oga": "ogg", "opus": "ogg"}
 class Media:
     """Return value that becomes one content block of a result."""
 
+    # Part of the error if the object is returned inside of other data.
+    hint_for_data = "return it alone, or as an item of a list; it cannot be part of other data"
+
     def block(self) -> "ImageContent | AudioContent | EmbeddedResource":
         """Return the content block for the client."""
         raise NotImplementedError

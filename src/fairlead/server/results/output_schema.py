@@ -21,11 +21,11 @@ from ..schema.output_schema_builder import OutputSchemaBuilder
 from .encode_result import (
     EncodedResult,
     as_content,
-    blocks_json,
     is_block_type,
     is_result,
     is_result_type,
     json_of,
+    plain_blocks,
     structured_text_result,
 )
 from .media import Media
@@ -85,7 +85,7 @@ class OutputSpec:
 
     def _encode_blocks(self, value: Any) -> bytes | None:
         """Return the JSON of content blocks if the schema allows them, as for `list[Any]`."""
-        body = blocks_json(value)
+        body = plain_blocks(value)
         if body is None or not self._wrapped:
             return None
         structured = msgspec.json.decode(b'{"result":%b}' % body)

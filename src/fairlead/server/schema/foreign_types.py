@@ -68,7 +68,10 @@ def to_plain(value: Any) -> Any:
     adapter = adapter_of(type(value))
     if adapter is not None:
         return msgspec.Raw(adapter.dump_json(value))
-    raise TypeError(f"a value of type {type(value).__qualname__} has no JSON form")
+    # An attribute of images and other media, which are content and not data.
+    hint = getattr(value, "hint_for_data", "")
+    problem = f"a value of type {type(value).__qualname__} has no JSON form"
+    raise TypeError(f"{problem}: {hint}" if hint else problem)
 
 
 def as_model(kind: Any) -> Any:
