@@ -236,3 +236,8 @@ def test_only_annotations_that_are_known_are_checked() -> None:
 def test_long_values_are_not_part_of_messages() -> None:
     with pytest.raises(TypeError, match="must be a whole number, not a value of type str"):
         MCPServer("s", port="1" * 1000)
+
+
+def test_too_many_positional_arguments_are_not_reported_as_an_argument_of_another_name() -> None:
+    with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
+        MCPServer("s", "Read me.")  # type: ignore[misc]

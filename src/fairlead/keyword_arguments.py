@@ -66,6 +66,7 @@ def named_arguments(
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     known = [name for name in names if name not in ("self", "cls")]
+    positional = names[: code.co_argcount]
     kinds = {k: v for k, v in function.__annotations__.items() if k not in unchecked}
     has_others = bool(code.co_flags & 8)  # accepts `**others`, and checks their names itself
 
@@ -73,7 +74,7 @@ def named_arguments(
     def checked(*args: Any, **kwargs: Any) -> Any:
         if not has_others:
             require_known(kwargs, known, hints)
-        _check(kinds, {**dict(zip(names, args, strict=False)), **kwargs})
+        _check(kinds, {**dict(zip(positional, args, strict=False)), **kwargs})
         return function(*args, **kwargs)
 
     return checked
