@@ -10,9 +10,12 @@ gain becomes small, for example with a faster uvicorn, or together with the hand
 """
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Mapping
+from functools import cache
 from typing import Any
 
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from .....errors import RemoteProtocolError, RpcError
@@ -206,7 +209,7 @@ class FastPathProtocol(GuardedProtocol):
             transport_type="http",
             headers=HeaderMap(headers),
             path=self.url.decode("latin-1"),
-            peer_address=self.client[0] if self.client else None,
+            peer_address=self._client_address(headers),
         )
         return RequestHead(
             edge,
@@ -215,6 +218,22 @@ class FastPathProtocol(GuardedProtocol):
             None if session_id is None else session_id.decode("latin-1"),
             self.parser.should_keep_alive(),
         )
+
+    def _client_address(self, headers: dict[bytes, bytes]) -> str | None:
+        """Return the address of the client, which a trusted proxy states in a header."""
+        if b"x-forwarded-for" not in headers:
+            return self.client[0] if self.client else None
+        scope: dict[str, Any] = {
+            "type": "http",
+            "client": self.client,
+            "headers": [*headers.items()],
+        }
+        # The same middleware as on the ASGI path. It waits only for the application, which is done
+        # at once, so the coroutine ends with its first step.
+        middleware = _proxy_headers(str(self.config.forwarded_allow_ips))
+        with contextlib.suppress(StopIteration):
+            middleware(scope, None, None).send(None)
+        return scope["client"][0] if scope["client"] else None
 
     def _remember(self, head: RequestHead, length: int) -> None:
         """Remember the bytes of a head, if the whole request arrived in one chunk."""
@@ -320,6 +339,14 @@ class FastPathProtocol(GuardedProtocol):
             call.silent()
         elif not self.busy:
             self.timeout_keep_alive_handler()
+
+
+@cache
+def _proxy_headers(trusted: str) -> Any:
+    async def application(*_: object) -> None:
+        pass
+
+    return ProxyHeadersMiddleware(application, trusted)
 
 
 def _principal(
