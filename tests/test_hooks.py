@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 # name. Hooks of our own classes are declared in a base class instead: `InterceptorBase`,
 # `ReplyPathBase`, `SharedStream` (channels), `EndpointHandler`.
 FOREIGN = {
+    "keyword_arguments.py": {"_is_protocol"},  # typing
     # optional methods of interceptors that are not derived from this class
     "interceptor/interceptor_base.py": {"*"},
     # Optional methods of channels that are not derived from this class.
@@ -17,12 +18,16 @@ FOREIGN = {
     "policy/load_interceptor.py": {"*"},  # names in a user's module
     "server/features/tool_modules.py": {"*"},  # functions in a user's module
     "server/features/text_arguments.py": {"description", "title"},  # annotations
-    "server/schema/foreign_types.py": {"BaseModel"},  # pydantic
+    # pydantic, and values that a user's function returns
+    "server/schema/foreign_types.py": {"BaseModel", "hint_for_data"},
+    "server/schema/object_fields.py": {"_name"},  # typing
     "server/schema/output_schema_builder.py": {"_fields"},  # named tuples
     "server/results/encode_result.py": {"content", "role"},  # messages of other libraries
+    "server/results/pydantic_output.py": {"*"},  # pydantic
     "server/results/output_schema.py": {"*"},  # attributes of user classes
     "server/schema/annotations.py": {"*", "metadata", "pattern"},  # annotations
     "server/execution/handler_errors.py": {"*"},  # an attribute that marks logged exceptions
+    "server/http_app/request_drain.py": {"cycle", "scope"},  # uvicorn
     "server/http_app/uvicorn_runner.py": {"servers"},  # uvicorn
     "transport/http/server/guarded_protocol.py": {"handshake_initiated"},  # uvicorn
     "client/mcp_transport/channel_transport.py": {"code"},  # exceptions raised by user code
