@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fairlead import MCPClient, MCPClientConfig, MCPManager
+from fairlead import Context, MCPClient, MCPClientConfig, MCPManager, MCPServer
 from fairlead.agents import interrupt_agent
 from fairlead.agents.open_call import PosedQuestion
-from fairlead.agents.tool_source import ToolSource
-from fairlead.client import decline
+from fairlead.agents.tool_source import LATE_ANSWER, ToolSource
+from fairlead.client import accept, decline
 from fairlead.limits import INTERRUPTED_CALLS
 from tests.support.agent_servers import AgentServers
 
@@ -134,3 +134,70 @@ def test_the_agents_package_can_be_imported_without_a_framework() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert loaded & {"agents", "langchain_core", "langgraph", "pydantic_ai", "openai"} == set()
+
+
+def clerk(free: asyncio.Event, waited: asyncio.Event) -> MCPServer:
+    server = MCPServer("clerk")
+
+    @server.tool()
+    async def file(ctx: Context) -> str:
+        try:
+            answer = await ctx.elicit("Which drawer?", str)
+        except Exception:
+            waited.set()
+            await free.wait()
+            return "filed without an answer"
+        return f"filed: {answer.data}"
+
+    @server.tool()
+    async def count() -> int:
+        return 1
+
+    return server
+
+
+def left(number: int, posed: PosedQuestion) -> Mapping[str, Any]:
+    return accept({"value": "left"})
+
+
+async def test_an_answer_that_arrives_after_the_question_has_ended_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    free, waited = asyncio.Event(), asyncio.Event()
+    config = MCPClientConfig(protocol_version="2025-11-25", input_timeout=0.2)
+    target = clerk(free, waited)
+    async with (
+        asyncio.timeout(LIMIT),
+        MCPClient.connect_inprocess(target, config, on_elicit=interrupt_agent) as client,
+    ):
+        source = ToolSource(client)
+        with pytest.raises(Interrupt, match="drawer"):
+            await source.run("mcp_clerk_file", {}, "k", interrupt)
+        await waited.wait()
+        late = asyncio.create_task(source.run("mcp_clerk_file", {}, "k", left))
+        free.set()
+        counted = await source.run("mcp_clerk_count", {}, "c", interrupt)
+        assert (await late).text == f"filed without an answer\n{LATE_ANSWER}"
+        assert counted.details.structured_content == {"result": 1}
+    assert "'file' of server 'clerk': the answer to a question of the server arrived" in caplog.text
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_an_answer_that_arrives_after_the_call_has_ended_repeats_the_call_with_a_warning(
+    version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    free, waited = asyncio.Event(), asyncio.Event()
+    free.set()
+    config = MCPClientConfig(protocol_version=version, input_timeout=0.2)
+    target = clerk(free, waited)
+    async with (
+        asyncio.timeout(LIMIT),
+        MCPClient.connect_inprocess(target, config, on_elicit=interrupt_agent) as client,
+    ):
+        source = ToolSource(client)
+        with pytest.raises(Interrupt, match="drawer"):
+            await source.run("mcp_clerk_file", {}, "k", interrupt)
+        (call,) = source._interrupted.values()
+        await call.result()
+        assert (await source.run("mcp_clerk_file", {}, "k", left)).text == "filed: left"
+    assert "'mcp_clerk_file': the call ended before the answer" in caplog.text

@@ -67,10 +67,14 @@ class PosedQuestion:
         origin = {"server": self._tool.mcp_server_name, "tool": self._tool.mcp_tool_name}
         return {"type": "mcp_elicitation", **origin, **asked}
 
-    def give(self, answer: Mapping[str, Any]) -> None:
-        """Answer the question, unless it has already been answered or withdrawn."""
+    def give(self, answer: Mapping[str, Any]) -> bool:
+        """Answer the question, unless it has an answer already.
+
+        Return False if the question was withdrawn: the time for the answer is over.
+        """
         if not self.answer.done():
             self.answer.set_result(answer)
+        return not self.answer.cancelled()
 
 
 class OpenCall:

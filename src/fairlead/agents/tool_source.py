@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
+from msgspec import structs
+
 from ..client import MCPClient
 from ..errors import FairleadError
 from ..limits import INTERRUPTED_CALLS
@@ -17,6 +19,11 @@ from .open_call import CallTurns, OpenCall, PosedQuestion, interrupt_agent
 __all__ = ["Ask", "ToolSource"]
 
 log = logging.getLogger("fairlead.manager")
+
+# Added to the result of a call that ended without the answer of the user.
+LATE_ANSWER = (
+    "The answer of the user arrived too late, so this result does not take it into account."
+)
 
 # Returns the answer to a question, or raises a framework's interrupt. Takes the number of the
 # question within its call.
@@ -74,13 +81,14 @@ class ToolSource:
             if tool is None:
                 return _unknown(name)
             call = OpenCall(tool, dict(arguments), self._turns)
-        interrupted, number = False, 0
+        interrupted, number, late = False, 0, False
         try:
             while (posed := await call.question(number)) is not None:
                 interrupted = True
-                posed.give(ask(number, posed))
+                late = not posed.give(ask(number, posed)) or late
                 interrupted, number = False, number + 1
-            return await call.result()
+            result = await call.result()
+            return _with_late_answer(result) if late else result
         finally:
             if interrupted:
                 await self._keep(key, call)
@@ -92,7 +100,14 @@ class ToolSource:
     ) -> OpenCall | None:
         """Return the interrupted call with this key, if it is the same call and still open."""
         call = self._interrupted.pop(key, None)
-        if call is None or call.over:
+        if call is None:
+            return None
+        if call.over:
+            log.warning(
+                "tool %r: the call ended before the answer to a question of its server arrived; "
+                "the tool is called again",
+                name,
+            )
             return None
         if call.is_of(name, arguments):
             return call
@@ -132,6 +147,18 @@ class ToolSource:
         assert isinstance(self._source, MCPClient)
         result: dict[str, Any] = await self._source.call_tool(tool, arguments, **options)
         return result
+
+
+def _with_late_answer(result: ToolResult) -> ToolResult:
+    """Return the result of a call that did not get an answer, because it arrived too late."""
+    log.warning(
+        "tool %r of server %r: the answer to a question of the server arrived too late, and was "
+        "not sent; increase input_timeout to wait longer",
+        result.details.mcp_tool_name,
+        result.details.server_name,
+    )
+    note = {"type": "text", "text": LATE_ANSWER}
+    return structs.replace(result, content=[*result.content, note])
 
 
 def _unknown(name: str) -> ToolResult:
