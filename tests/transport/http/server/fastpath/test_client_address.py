@@ -10,7 +10,13 @@ from fairlead import MCPServer
 from fairlead.interceptor import Answer, Exchange, Proceed
 from tests.support.gateway_servers import LIMIT, serving
 
-BODY = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+}
+BODY = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
+STATELESS = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
 # The second value of `Accept` is unusual, so ASGI handles the request.
 ACCEPTS = ("application/json, text/event-stream", "text/event-stream, application/json")
 
@@ -29,7 +35,7 @@ async def test_the_address_in_x_forwarded_for_is_used_if_the_proxy_is_trusted(
         seen.append(exchange.transport.peer_address)
         return await proceed(exchange)
 
-    headers = {"X-Forwarded-For": "198.51.100.7, 203.0.113.9", "Accept": accept}
+    headers = {"X-Forwarded-For": "198.51.100.7, 203.0.113.9", "Accept": accept, **STATELESS}
     async with (
         asyncio.timeout(LIMIT),
         serving(MCPServer("s", interceptors=[look])) as url,
