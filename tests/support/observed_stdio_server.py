@@ -155,6 +155,8 @@ class Server:
         if required is not None and required not in self._declared:
             sys.stderr.write(f"this client has no {required}\n")
             self.exit(3)
+        if self.options.get("exits_for") in self._declared:
+            self.exit(3)
         revision = self.options.get("settles_on", params["protocolVersion"])
         self.answer(
             message,

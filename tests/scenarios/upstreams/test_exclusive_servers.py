@@ -98,10 +98,28 @@ async def test_the_gateway_remembers_that_a_server_cannot_run_twice(
                 assert await one.pid() == await other.pid() == log.running()[0]
             attempts.append(len(log.started()) - before)
             assert gateway.ends() == 0
-    assert (
-        attempts[0] <= 1
-    )  # at most one process is started to detect that the server cannot run twice
-    assert attempts[1] == 0
+    # One process for each of two kinds of hosts shows that the server cannot run twice.
+    assert attempts == [2, 0]
+
+
+@both_endpoints
+async def test_a_process_that_exits_for_one_capability_is_not_taken_for_a_single_one(
+    tmp_path: Path, endpoint: str
+) -> None:
+    log = ServerLog(tmp_path)
+    entry = log.entry("notes", exits_for="sampling")
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": entry}) as served,
+        connect(served.url, "notes", "sampling", endpoint=endpoint) as exiting,
+    ):
+        first = log.started()[0]
+        assert [await exiting.pid() for _ in range(3)] == [first] * 3
+        assert len(log.started()) == 2
+        async with connect(served.url, "notes", "elicitation", endpoint=endpoint) as client:
+            assert "yes" in await client.call("ask")
+            assert await client.pid() not in log.started()[:2]
+        assert await exiting.pid() == first
 
 
 async def test_failures_for_clients_with_other_capabilities_do_not_open_the_circuit_breaker(

@@ -977,16 +977,43 @@ async def test_clients_use_the_first_process_if_a_second_one_exits(
     place.pool.default = Default(default if is_open else None)
     place.error = ConnectFailed("exited", exit_code=exit_code, public="exited")
     if served:
-        assert await place.open(principal, ROOTS) is default
-        assert place.pool.facts == ServerFacts(is_single=True)
+        for _ in range(2):
+            assert await place.open(principal, ROOTS) is default
+        assert (len(place.introductions), place.pool.facts) == (1, ServerFacts())
+        # A process for other capabilities exits too, so the capabilities are not the cause.
         assert await place.open(principal, SAMPLING) is default
-        # No second process is started, because the fact is stored.
-        assert len(place.introductions) == 1
+        assert place.pool.facts == ServerFacts(is_single=True)
+        assert await place.open(principal, b'{"elicitation":{}}') is default
+        assert len(place.introductions) == 2
     else:
         with pytest.raises(ConnectFailed, match="exited") as refused:
             await place.open(principal, ROOTS)
         assert place.pool.facts == ServerFacts()
         assert ('set share = "all"' in refused.value.public) is (principal is ADA)
+
+
+async def test_a_second_process_that_runs_shows_that_capabilities_made_another_exit() -> None:
+    place = Sessions()
+    place.pool.default = Default(default := used_by())
+    place.error = ConnectFailed("exited", exit_code=1)
+    assert await place.open(ANONYMOUS, ROOTS) is default
+    place.error = None
+    other = await place.open(ANONYMOUS, SAMPLING)
+    assert other is not default
+    place.error = ConnectFailed("exited", exit_code=1)
+    with pytest.raises(ConnectFailed, match="exited"):
+        await place.open(ANONYMOUS, ROOTS)
+    assert await place.open(ANONYMOUS, SAMPLING) is other
+    assert place.pool.facts == ServerFacts()
+
+
+async def test_a_process_that_exits_without_capabilities_is_a_single_one() -> None:
+    place = Sessions(share="alike")
+    place.pool.default = Default(default := used_by(stateless=True))
+    place.pool.opener.speaks_stateless = True
+    place.error = ConnectFailed("exited", exit_code=1)
+    assert await place.open(ANONYMOUS) is default
+    assert place.pool.facts == ServerFacts(is_single=True)
 
 
 async def test_a_server_that_ran_in_two_processes_is_not_marked_as_single() -> None:

@@ -25,6 +25,7 @@ from .connection_key import STATELESS, ConnectionKey, key_of_caller, key_of_sess
 from .connection_opener import introduction_of
 from .open_connections import OpenConnections
 from .server_events import EventReceiver
+from .start_exits import StartExits
 from .upstream_connection import Turn, UpstreamConnection, first_turn, remove_subscriber
 
 __all__ = ["UpstreamPool"]
@@ -44,7 +45,7 @@ class UpstreamPool(OpenConnections):
         super().__init__(target, settings, starts)
         self.on_connection: Callable[[UpstreamConnection], None] = lambda connection: None
         self._opening: dict[Hashable, asyncio.Task[UpstreamConnection]] = {}
-        self._ran_twice = False  # True once a second process was opened beside the default one
+        self._exits = StartExits()
         self._trying_handshake = asyncio.Lock()
         # the revision that the server chose, by the revision that a client proposed
         self._agreed: dict[str, str] = {}
@@ -364,7 +365,9 @@ class UpstreamPool(OpenConnections):
         return caller.principal is ANONYMOUS and not can_be_asked(caller.capabilities)
 
     def _shares_all(self, caller: Caller) -> bool:
-        return self.settings.share == "all" or (self.facts.is_single and not _is_named(caller))
+        if self.settings.share == "all":
+            return True
+        return not _is_named(caller) and (self.facts.is_single or self._exits.concern(caller))
 
     async def _only_process(
         self, exc: ChannelClosed | ConnectFailed, caller: Caller
@@ -386,13 +389,16 @@ class UpstreamPool(OpenConnections):
         if _is_named(caller):
             exc.public += '; if it cannot run twice, set share = "all" for it'
             raise exc
-        if self._ran_twice:
+        if self._exits.has_run_twice:
             raise exc  # the server can run twice, so the client's capabilities are the cause
+        is_single = self._exits.count(caller)
         log.warning(
-            "%s: a second process exited during its start (%s); the first serves all clients",
+            "%s: a second process exited during its start (%s); the first serves %s",
             *(self.name, public_reason(exc)),
+            "all clients" if is_single else "clients with the same capabilities",
         )
-        self._learn(is_single=True)
+        if is_single:
+            self._learn(is_single=True)
         return default
 
     # Opening
@@ -459,7 +465,8 @@ class UpstreamPool(OpenConnections):
         return connection
 
     def _opened(self, connection: UpstreamConnection) -> None:
-        self._ran_twice = self._ran_twice or self._current_default is not None
+        if self._current_default is not None:
+            self._exits.second_opened()
         connection.on_roots = partial(self._belongs_to, connection)
         if self.target.is_process:  # only a child process can be terminated if it hangs
             connection.on_unanswered = partial(self._check_hang, connection)

@@ -1,0 +1,50 @@
+"""Exits of second processes during their start."""
+
+import pytest
+
+from fairlead.protocol.caller import Caller
+from fairlead.upstream.connection.start_exits import StartExits
+from tests.support.single_exchange import exchange
+
+
+def caller(capabilities: str) -> Caller:
+    return exchange(capabilities=capabilities.encode()).caller
+
+
+PLAIN, ROOTS, SAMPLING = caller("{}"), caller('{"roots":{}}'), caller('{"sampling":{}}')
+
+
+@pytest.mark.parametrize(
+    ("exits", "single"),
+    [
+        ([PLAIN], True),
+        ([ROOTS], False),
+        ([ROOTS, ROOTS], False),
+        ([ROOTS, caller('{"roots":{"listChanged":true}}')], False),
+        ([ROOTS, SAMPLING], True),
+        ([ROOTS, PLAIN], True),
+    ],
+)
+def test_a_server_cannot_run_twice_if_processes_exit_whatever_clients_declare(
+    exits: list[Caller], single: bool
+) -> None:
+    known = StartExits()
+    assert [known.count(one) for one in exits][-1] is single
+
+
+def test_exits_concern_clients_with_the_same_capabilities() -> None:
+    known = StartExits()
+    assert not known.concern(ROOTS)
+    known.count(ROOTS)
+    assert known.concern(ROOTS)
+    assert not known.concern(SAMPLING)
+
+
+def test_a_second_process_that_runs_ends_the_suspicion() -> None:
+    known = StartExits()
+    known.count(ROOTS)
+    assert not known.has_run_twice
+    known.second_opened()
+    assert known.has_run_twice
+    assert not known.concern(ROOTS)
+    assert not known.count(SAMPLING)
