@@ -201,6 +201,13 @@ def test_a_file_that_exits_during_import_is_an_error(tmp_path: Path) -> None:
 def test_an_unsupported_transport_is_an_error(tmp_path: Path) -> None:
     file = server_file(tmp_path, "server = MCPServer('x', transport='carrier pigeon')")
     done = fairlead("serve", str(file))
+    assert (done.returncode, "Cannot import " in done.stderr) == (1, True)
+    assert "transport must be 'stdio' or 'http', not 'carrier pigeon'" in done.stderr
+
+
+def test_an_unsupported_transport_that_is_set_later_is_an_error(tmp_path: Path) -> None:
+    file = server_file(tmp_path, "server.config.transport = 'carrier pigeon'")
+    done = fairlead("serve", str(file))
     assert done.returncode == 1
     assert "Cannot serve " in done.stderr
     assert "transport 'carrier pigeon'" in done.stderr

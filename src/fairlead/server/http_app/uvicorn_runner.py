@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bind", "is_exposed", "serve_http", "url_of"]
 
-LAST_WRITES = 0.5  # seconds to write the responses of requests that are cancelled at the end
+LAST_WRITES = 0.1  # seconds to write the responses of requests that are cancelled at the end
 KEEP_ALIVE = 5.0  # seconds after which an idle connection is closed
 
 log = logging.getLogger("fairlead.server")
