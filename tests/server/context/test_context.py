@@ -181,6 +181,21 @@ async def test_a_handler_can_close_the_stream_of_its_request(
     assert detached == [1]
 
 
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.filterwarnings("error")
+async def test_waiting_on_the_event_loop_is_an_error_with_the_remedy(inline: bool) -> None:
+    server = MCPServer("s")
+
+    def plain(ctx: Context) -> None:
+        ctx.wait(ctx.info("a"))
+
+    async def coroutine(ctx: Context) -> None:
+        ctx.wait(ctx.info("a"))
+
+    server.tool("tell", inline=inline)(plain if inline else coroutine)
+    assert "use `await` in a coroutine function" in await call(server, "tell")
+
+
 async def test_a_synchronous_handler_can_wait_for_a_coroutine() -> None:
     server = MCPServer("s")
     waits: list[int] = []

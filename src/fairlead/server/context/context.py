@@ -347,7 +347,18 @@ class Context:
     def wait(self, awaitable: Any) -> Any:
         """Run an awaitable on the event loop from the thread of a synchronous handler, and return
         its result.
+
+        Raises:
+            RuntimeError: The caller runs on the event loop, as coroutine functions and functions
+                with `inline=True` do.
         """
+        if _is_in_loop():
+            # A coroutine that is never awaited would cause a warning.
+            getattr(awaitable, "close", bool)()
+            raise RuntimeError(
+                "ctx.wait() is for plain functions, which run in threads; use `await` in a "
+                "coroutine function, and register a function that waits without inline=True"
+            )
         waiting = asyncio.run_coroutine_threadsafe(awaitable, self._loop)
         self._waits.add(waiting)
         try:
@@ -421,6 +432,15 @@ class Context:
 
 class InputRoundEnded(BaseException):
     """Raised in a synchronous handler when the round ends. Not an `Exception`; do not catch it."""
+
+
+def _is_in_loop() -> bool:
+    """Return True if the current thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _object(raw: Raw, what: str) -> dict[str, Any]:
