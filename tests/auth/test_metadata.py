@@ -4,12 +4,14 @@ import pytest
 
 from fairlead.auth.metadata import (
     AuthorizationServer,
+    OtherResource,
     canonical_resource,
     check_issuer,
     check_pkce,
     check_resource,
     default_endpoints,
     is_within,
+    named_endpoint,
     read_authorization_server,
     read_protected_resource,
     resource_metadata_urls,
@@ -161,3 +163,44 @@ def test_canonical_resources(url: str, canonical: str) -> None:
 
 def test_the_resource_of_a_server_contains_neither_credentials_nor_a_query() -> None:
     assert server_resource("https://me:secret@H/mcp?key=secret#x") == "https://h/mcp"
+
+
+KNOWN = "/.well-known/oauth-protected-resource"
+
+
+@pytest.mark.parametrize(
+    ("server", "metadata", "endpoint"),
+    [
+        ("https://h", f"https://h{KNOWN}/mcp", "https://h/mcp"),
+        ("https://user:pass@h/x?key=1", f"https://h{KNOWN}/mcp?k=2", "https://h/mcp"),
+        ("https://h/mcp", f"https://h{KNOWN}/mcp", ""),
+        ("https://h/mcp/tenant", f"https://h{KNOWN}/mcp", ""),
+        ("https://h/x", f"https://h{KNOWN}", ""),
+        ("https://h/x", f"https://h{KNOWN}/", ""),
+        ("https://h/x", f"https://other{KNOWN}/mcp", ""),
+        ("https://h/x", f"http://h{KNOWN}/mcp", ""),
+        ("https://h/x", "https://h/elsewhere/mcp", ""),
+        ("https://h/x", "https://[", ""),
+        ("https://h/x", f"https://h{KNOWN}/m\u202ecp", ""),
+    ],
+)
+def test_a_challenge_names_the_endpoint_of_a_url_with_the_wrong_path(
+    server: str, metadata: str, endpoint: str
+) -> None:
+    assert named_endpoint(server, metadata) == endpoint
+
+
+@pytest.mark.parametrize(
+    ("resource", "endpoint"),
+    [
+        ("https://h/mcp?secret=1", "https://h/mcp"),
+        ("https://other/mcp", ""),
+        ("https://[/mcp", ""),
+    ],
+)
+def test_metadata_of_another_resource_name_the_endpoint_at_the_same_host(
+    resource: str, endpoint: str
+) -> None:
+    with pytest.raises(OtherResource, match="name another resource") as caught:
+        check_resource(resource, "https://h/x")
+    assert caught.value.endpoint == endpoint

@@ -13,6 +13,7 @@ from ..errors import AuthorizationError
 
 __all__ = [
     "AuthorizationServer",
+    "OtherResource",
     "ProtectedResource",
     "canonical_resource",
     "check_issuer",
@@ -20,6 +21,7 @@ __all__ = [
     "check_resource",
     "default_endpoints",
     "is_within",
+    "named_endpoint",
     "origin_of",
     "plain_url",
     "read_authorization_server",
@@ -36,6 +38,19 @@ _OPENID_PATH = "/.well-known/openid-configuration"
 _Url = Annotated[str, Meta(max_length=2048)]
 # Some providers announce hundreds of scopes.
 _Words = Annotated[list[Annotated[str, Meta(max_length=512)]], Meta(max_length=4096)]
+
+
+class OtherResource(AuthorizationError):
+    """The metadata of a server concern another URL.
+
+    `endpoint` is that URL if it is at the same host, which means that the user's URL probably has
+    the wrong path; otherwise it is empty.
+    """
+
+    def __init__(self, message: str, server_url: str, resource: str) -> None:
+        super().__init__(message, step="discovery", server=plain_url(server_url))
+        is_here = is_within(resource, origin_of(server_url))
+        self.endpoint = plain_url(resource) if is_here else ""
 
 
 class ProtectedResource(Struct, frozen=True):
@@ -168,12 +183,28 @@ def check_resource(resource: str, server_url: str) -> None:
         AuthorizationError: The metadata belong to another resource.
     """
     if not is_within(server_url, resource):
-        raise AuthorizationError(
+        raise OtherResource(
             f"the metadata of {plain_url(server_url)} name another resource: "
             f"{resource.partition('?')[0]!r}",
-            step="discovery",
-            server=plain_url(server_url),
+            server_url,
+            resource,
         )
+
+
+def named_endpoint(server_url: str, metadata_url: str) -> str:
+    """Return the URL of the endpoint whose metadata a challenge names, if it is another path of
+    the same host; otherwise an empty string.
+    """
+    try:
+        origin, place = origin_of(server_url), urlsplit(plain_url(metadata_url))
+    except ValueError:
+        return ""
+    path = place.path.removeprefix(_RESOURCE_PATH)
+    endpoint = f"{origin}{path}"
+    if path in (place.path, "", "/") or not endpoint.isprintable():
+        return ""
+    same = f"{place.scheme}://{place.netloc}" == origin
+    return endpoint if same and not is_within(server_url, endpoint) else ""
 
 
 def is_within(url: str, resource: str) -> bool:

@@ -268,7 +268,8 @@ class LoginRequired(AuthorizationError):
     """No usable login is stored, and this program cannot ask the user to log in.
 
     `remedy` is the command or call that starts a login. `scopes` are those that the stored login
-    lacks.
+    lacks, and `login_scopes` those that the next login should request. `endpoint` is the URL that
+    the server names, if it has another path than the URL used.
     """
 
     public = "requires a login"
@@ -281,10 +282,14 @@ class LoginRequired(AuthorizationError):
         server: str = "",
         issuer: str = "",
         scopes: Sequence[str] = (),
+        login_scopes: Sequence[str] = (),
+        endpoint: str = "",
     ) -> None:
         super().__init__(message, step="authorization", server=server, issuer=issuer)
+        self.endpoint = endpoint
         self.remedy = remedy
         self.scopes = tuple(scopes)
+        self.login_scopes = tuple(login_scopes)
         if self.scopes:
             self.public = f"requires a login with more scopes: {' '.join(self.scopes)}"
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from ..errors import HttpError, RemoteProtocolError
 
-__all__ = ["address_hint", "has_untrusted_certificate", "shown_url"]
+__all__ = ["address_hint", "has_untrusted_certificate", "has_wrong_path", "shown_url"]
 
 # Codes of OpenSSL: self-signed, self-signed in the chain, and issuer not found.
 _UNTRUSTED: Final = (18, 19, 20, 21)
@@ -41,6 +41,14 @@ def address_hint(exc: BaseException, url: str) -> str:
             with_tls = re.sub("(?i)^(http|ws):", r"\1s:", shown)
             return f"if the server uses TLS, write {with_tls}"
     return ""
+
+
+def has_wrong_path(exc: BaseException) -> bool:
+    """Return True if the server has no page, or a web page, at the path of the URL."""
+    return any(
+        _is_web_page(one) or (isinstance(one, HttpError) and one.status in (404, 405))
+        for one in _causes(exc)
+    )
 
 
 def has_untrusted_certificate(exc: BaseException) -> bool:

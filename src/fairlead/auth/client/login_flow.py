@@ -291,6 +291,14 @@ class LoginFlow:
             try:
                 return await self._one_login(login, registrations, client, server, dpop)
             except AuthorizationError as exc:
+                unregistered = isinstance(exc, UnexplainedRefusal) and exc.step == "registration"
+                if unregistered and not found.documented:
+                    raise AuthorizationError(
+                        f"{self._target.url} names no authorization server: it needs no login, or "
+                        "its MCP endpoint has another URL",
+                        step="discovery",
+                        server=self._target.url,
+                    ) from exc
                 if attempt == 2 or client is None or not is_unknown(client, exc):
                     raise
                 await registrations.drop(client.client_id)

@@ -5,6 +5,9 @@ import shlex
 from collections.abc import Iterable
 
 from ...errors import LoginRequired
+from ..challenge import Challenge
+from ..metadata import named_endpoint
+from ..storage.credential_store import StoredLogin
 
 __all__ = ["MissingLogin"]
 
@@ -22,20 +25,41 @@ class MissingLogin:
         self._host = host
         self._remedy = remedy
 
-    def login(self, issuer: str = "", why: str = "") -> LoginRequired:
-        """Return the error about a missing login, or about one that ended at its `issuer`."""
-        what = "requires a new login" if issuer else "requires a login"
-        text = f"{self._host} {what}{why}"
-        return LoginRequired(text, remedy=self._remedy, server=self._url, issuer=issuer)
-
-    def scopes(
-        self, needed: Iterable[str], granted: Iterable[str], requested: Iterable[str], issuer: str
+    def login(
+        self,
+        previous: StoredLogin | None,
+        why: str = "",
+        challenge: Challenge | None = None,
     ) -> LoginRequired:
+        """Return the error about a missing login, or about a `previous` one that has ended.
+
+        The `challenge` of the server may show that the URL has the wrong path.
+        """
+        what = "requires a login" if previous is None else "requires a new login"
+        text = f"{self._host} {what}{why}"
+        named = [] if challenge is None else challenge.values("resource_metadata")
+        endpoint = next(filter(None, (named_endpoint(self._url, one) for one in named)), "")
+        remedy = self._remedy
+        if endpoint:
+            text += f"; its endpoint is {endpoint}, not {self._url}"
+            remedy = remedy.replace(f" {self._url}`", f" {shlex.quote(endpoint)}`")
+            remedy = remedy and f"use that URL, and {remedy}"
+        return LoginRequired(
+            text,
+            remedy=remedy,
+            server=self._url,
+            issuer="" if previous is None else previous.issuer,
+            endpoint=endpoint,
+        )
+
+    def scopes(self, needed: Iterable[str], login: StoredLogin | None) -> LoginRequired:
         """Return the error about a login that lacks needed scopes.
 
-        The command requests the missing scopes and those that were `requested` before.
+        The command requests the missing scopes and those that were requested before.
         """
-        needed, granted = _valid(needed), set(granted)
+        needed = _valid(needed)
+        granted = () if login is None else login.tokens.scopes
+        requested = () if login is None else (*login.requested, *granted)
         missing = tuple(scope for scope in needed if scope not in granted) or needed
         wanted = dict.fromkeys((*_valid(requested), *needed))
         options = [f"--scope {shlex.quote(scope)}" for scope in wanted]
@@ -43,8 +67,9 @@ class MissingLogin:
             f"{self._host} requires more scopes ({' '.join(missing)})",
             remedy=_with_options(self._remedy, *options),
             server=self._url,
-            issuer=issuer,
+            issuer="" if login is None else login.issuer,
             scopes=missing,
+            login_scopes=tuple(wanted),
         )
 
 

@@ -176,7 +176,7 @@ class OAuthAuthorizer(AuthorizerBase):
             await self._begin(lambda attempt: self._log_in(attempt, None, login))
             login = self._login
         if login is None or login.ended:
-            raise self._missing.login("" if login is None else login.issuer)
+            raise self._missing.login(login)
         return login.tokens.access_token
 
     async def log_in(self, scopes: Sequence[str] | None = None) -> StoredLogin:
@@ -335,7 +335,7 @@ class OAuthAuthorizer(AuthorizerBase):
                         if self._flow.possible:
                             return None
                         why = f" because {login.issuer} no longer knows this program ({exc.error})"
-                        raise self._missing.login(login.issuer, why) from exc
+                        raise self._missing.login(login, why) from exc
                     if exc.error != "invalid_grant":
                         raise
                     return await self._end(login)
@@ -362,9 +362,7 @@ class OAuthAuthorizer(AuthorizerBase):
             self._adopt(newer)
             return True
         if not self._flow.possible:
-            granted = () if login is None else login.tokens.scopes
-            issuer = "" if login is None else login.issuer
-            raise self._missing.scopes(needed, granted, held, issuer)
+            raise self._missing.scopes(needed, login)
         union = self._steps.step_up(held, needed)
         if union is None:
             return False
@@ -422,14 +420,13 @@ class OAuthAuthorizer(AuthorizerBase):
             if await login.run(log_in, self._adopt):
                 self._logged_in_at = time.monotonic()
         except NoUser as exc:
-            issuer = "" if wish.previous is None else wish.previous.issuer
-            raise self._missing.login(issuer, f"; {exc}") from exc
+            raise self._missing.login(wish.previous, f"; {exc}") from exc
 
     def _cannot_log_in(self, challenge: Challenge | None, previous: StoredLogin | None) -> bool:
         oauth = challenge is not None and bool(challenge.values("resource_metadata"))
         if previous is None and not oauth:
             return False  # the server did not ask for OAuth, so the caller reports the 401
-        raise self._missing.login("" if previous is None else previous.issuer)
+        raise self._missing.login(previous, challenge=challenge)
 
     async def _keep(self, fresh: StoredLogin, previous: StoredLogin) -> StoredLogin | None:
         """Use and store a renewed login, unless another program replaced or deleted it."""

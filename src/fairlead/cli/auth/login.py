@@ -19,14 +19,15 @@ from ...auth.client.interactive_login import (
 from ...auth.client.interactive_login import open_browser as open_page
 from ...auth.client.oauth_authorizer import OAuthAuthorizer
 from ...auth.client.oauth_settings import OAuthSettings, settings_of_entry
-from ...auth.metadata import plain_url
+from ...auth.metadata import OtherResource, plain_url
+from ...client.connection.endpoint_probe import find_endpoint
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.stored_logins import authorizer_for, own_credential_store
-from ...errors import AuthorizationError
+from ...errors import AuthorizationError, ConnectFailed
 from ..framework.client_connection import run_async, silence_warnings
 from ..framework.command_errors import CommandError, UsageError, print_message, unknown_name_error
 from ..framework.connect_target import split_target
-from ..framework.output import can_ask, pluralize, visible, write
+from ..framework.output import can_ask, pluralize, safe, visible, write
 from ..framework.parser import INPUT, Parser, flag, option, repeated
 from ..framework.server_lookup import named_server
 from ..framework.suggested_commands import suggest
@@ -104,7 +105,7 @@ async def _login(options: Namespace) -> int:
             authorizer.register_again()
         login = await authorizer.log_in(options.scope or None)
     except AuthorizationError as exc:
-        raise _failure(exc) from exc
+        raise await _login_failure(exc, entry, options) from exc
     write(f"Logged in to {_shown(options)} at {visible(login.issuer)}.")
     expiry = describe_expiry(login, time.time())
     write(f"Scopes: {visible(' '.join(login.tokens.scopes)) or 'none'}; token {expiry}.")
@@ -249,6 +250,25 @@ def _take_line(line: "asyncio.Future[str]") -> None:
 
 def _failure(exc: AuthorizationError) -> CommandError:
     hint = "try again later" if exc.temporary else ""
+    if isinstance(exc.__cause__, ConnectFailed):
+        hint = "check that the server is running, and its address"
     if exc.issuer and exc.step == "discovery":
         hint = f"check the issuer that the server names: {visible(exc.issuer)}"
     return CommandError(f"Login failed: {visible(str(exc))}", hint=hint)
+
+
+async def _login_failure(
+    exc: AuthorizationError, entry: MCPServerEntry, options: Namespace
+) -> CommandError:
+    """Return the error of a login, with the right URL if the server's URL has the wrong path."""
+    failed = _failure(exc)
+    endpoint = exc.endpoint if isinstance(exc, OtherResource) else ""
+    unknown = exc.step in ("discovery", "registration") and not exc.issuer
+    if unknown and not endpoint and not isinstance(entry, MCPStdioServerConfig):
+        endpoint = await find_endpoint(entry.url) or ""
+    if not endpoint:
+        return failed
+    login = suggest("login", operands=[endpoint])
+    if "://" not in options.server:
+        login = "correct the URL in its entry"
+    return CommandError(failed.sentence, hint=f"MCP is served at {safe(endpoint)}: {login}")

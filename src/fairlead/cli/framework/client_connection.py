@@ -12,12 +12,12 @@ from ...client import MCPClient, MCPClientConfig
 from ...client.callbacks import Callbacks, OnLog
 from ...client.client_config import version_for_era
 from ...client.input.answers import OnElicit
-from ...client.server_entry import MCPServerEntry, MCPWebSocketServerConfig
+from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig, MCPWebSocketServerConfig
 from ...config.stored_logins import authorizer_for
 from ...errors import FairleadError
 from .command_errors import CommandError, print_message
 from .connect_target import ConnectTarget
-from .describe_failure import describe_failure
+from .describe_failure import describe_failure, with_endpoint
 from .output import safe
 
 if TYPE_CHECKING:
@@ -65,13 +65,16 @@ async def connected(
         except FairleadError as exc:
             if server is None:
                 raise
-            raise server.diagnose(exc) from exc
+            url = "" if isinstance(entry, MCPStdioServerConfig) else entry.url
+            failed = await with_endpoint(server.diagnose(exc), exc, url, server.found.place)
+            raise failed from exc
         async with client:
             yield client
             _mention_garbage(client)
     except FairleadError as exc:
         sent = any(name.lower() == "authorization" for name in headers)
-        raise describe_failure(exc, target, has_token=sent).without(secrets) from exc
+        failed = describe_failure(exc, target, has_token=sent)
+        raise (await with_endpoint(failed, exc, target.url)).without(secrets) from exc
     except CommandError as failed:
         raise failed.without(secrets) from None
 

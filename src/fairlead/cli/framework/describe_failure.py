@@ -5,7 +5,8 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from ...auth.metadata import server_resource
+from ...auth.metadata import named_endpoint, server_resource
+from ...client.connection.endpoint_probe import find_endpoint
 from ...errors import (
     OUTPUT_HINT,
     ChannelClosed,
@@ -17,14 +18,24 @@ from ...errors import (
     RequestTimeout,
     RpcError,
 )
-from ...transport.address_hint import address_hint, has_untrusted_certificate
+from ...transport.address_hint import address_hint, has_untrusted_certificate, has_wrong_path
 from ...wire.error_codes import INTERNAL_ERROR
 from .command_errors import FAILED, NO_CONNECTION, TIMEOUT, CommandError, UsageError
 from .connect_target import ConnectTarget
 from .output import safe
 from .suggested_commands import suggest
 
-__all__ = ["describe_failure", "http_error", "missing_file", "oauth_hint"]
+__all__ = [
+    "describe_failure",
+    "endpoint_hint",
+    "http_error",
+    "missing_file",
+    "oauth_hint",
+    "scope_options",
+    "with_endpoint",
+]
+
+_METADATA = re.compile(r'(?i)\bresource_metadata\s*=\s*"?([^",\s]+)')
 
 # How interpreters and servers report a missing file on stderr.
 _NO_FILE = (
@@ -48,8 +59,12 @@ def describe_failure(
     """
     target = target or ConnectTarget()
     if isinstance(exc, LoginRequired):
-        login = suggest("login", operands=[exc.server or target.url])
-        return CommandError(safe(exc.args[0]), hint=f"{login} logs in to the server", code=FAILED)
+        login = suggest("login", *scope_options(exc), operands=[exc.server or target.url])
+        hint = f"{login} logs in to the server"
+        if exc.endpoint:
+            login = suggest("login", operands=[exc.endpoint])
+            hint = f"use the URL {safe(exc.endpoint)}; {login} logs in to it"
+        return CommandError(safe(exc.args[0]), hint=hint, code=FAILED)
     if (refusal := _refusal(exc, target, has_token=has_token)) is not None:
         return refusal
     if isinstance(exc, ConnectFailed) and exc.output:
@@ -119,8 +134,10 @@ def _refusal(exc: FairleadError, target: ConnectTarget, *, has_token: bool) -> C
     if cause.status == 401 and has_token:
         hint = "the server rejected the token: check --token and FAIRLEAD_TOKEN"
     elif cause.status == 401 and (oauth := oauth_hint(cause)):
-        login = suggest("login", operands=[server_resource(target.url)])
-        hint = f"{oauth}: {login}, or pass an access token with --token or FAIRLEAD_TOKEN"
+        endpoint = endpoint_hint(cause, target.url)
+        login = suggest("login", operands=[endpoint or server_resource(target.url)])
+        wrong = f"use the URL {safe(endpoint)}; " if endpoint else ""
+        hint = f"{wrong}{oauth}: {login}, or pass an access token with --token or FAIRLEAD_TOKEN"
     return CommandError(
         f"The server responded with HTTP {cause.status}",
         hint=hint,
@@ -128,10 +145,34 @@ def _refusal(exc: FairleadError, target: ConnectTarget, *, has_token: bool) -> C
     )
 
 
+async def with_endpoint(
+    failed: CommandError, exc: BaseException, url: str, place: str = ""
+) -> CommandError:
+    """Return the error with a hint that names the URL of the endpoint, if that was the problem.
+
+    `place` is the entry that contains the URL, if it is configured.
+    """
+    if not has_wrong_path(exc) or (found := await find_endpoint(url)) is None:
+        return failed
+    what = f"correct its URL: {place}" if place else "use this URL"
+    hint = safe(f"MCP is served at {found}; {what}")
+    return CommandError(failed.sentence, hint=hint, details=failed.details, code=failed.code)
+
+
+def scope_options(error: LoginRequired) -> list[str]:
+    """Return the options of `fairlead login` that request the scopes of a refused request."""
+    return [word for scope in error.login_scopes for word in ("--scope", scope)]
+
+
+def endpoint_hint(error: HttpError, url: str) -> str:
+    """Return the URL of the endpoint if a challenge shows that the path of a URL is wrong."""
+    metadata = _METADATA.search(error.www_authenticate or "")
+    return "" if metadata is None else named_endpoint(url, metadata[1])
+
+
 def oauth_hint(error: HttpError) -> str:
     """Return a phrase about OAuth if the response mentions it, else an empty string."""
-    challenge = error.www_authenticate or ""
-    metadata = re.search(r'(?i)\bresource_metadata\s*=\s*"?([^",\s]+)', challenge)
+    metadata = _METADATA.search(error.www_authenticate or "")
     if metadata is None:
         return ""
     return f"the server requires OAuth authorization, described at {safe(metadata[1])}"

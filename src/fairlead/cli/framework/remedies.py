@@ -27,9 +27,11 @@ from .command_errors import FAILED, CommandError
 from .connect_target import ConnectTarget
 from .describe_failure import (
     describe_failure,
+    endpoint_hint,
     http_error,
     missing_file,
     oauth_hint,
+    scope_options,
 )
 from .output import safe
 from .suggested_commands import quoted, suggest, suggest_any
@@ -97,7 +99,10 @@ def _remedy(exc: FairleadError, found: FoundServer) -> str:
     if isinstance(exc, ConfigError):
         return _for_config(exc, found)
     if isinstance(exc, LoginRequired):
-        return f"{suggest('login', operands=[name])} logs in to the server"
+        if exc.endpoint:
+            return f"correct its URL to {exc.endpoint}: {found.place}"
+        login = suggest("login", *scope_options(exc), operands=[name])
+        return f"{login} logs in to the server"
     if (answer := http_error(exc)) is not None:
         return _for_status(answer, found)
     if isinstance(exc, ConnectFailed) and exc.output:
@@ -139,6 +144,10 @@ def _for_status(answer: HttpError, found: FoundServer) -> str:
             return f"the server rejected the token: check {', '.join(dict.fromkeys(used))}"
         if any(key.lower() == "authorization" for key in headers):
             return f"the server rejected the token in `headers`: {found.place}"
+        if not isinstance(entry, MCPStdioServerConfig) and (
+            endpoint := endpoint_hint(answer, entry.url)
+        ):
+            return f"correct its URL to {endpoint}: {found.place}"
         if status == 401 and (why := oauth_hint(answer)):
             return f"{why}: {suggest('login', operands=[found.name])}"
         return (

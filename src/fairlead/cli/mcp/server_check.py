@@ -25,6 +25,7 @@ from ...upstream.memory.tool_cache import MCPToolCache
 from ...upstream.starts.start_limiter import StartLimiter
 from ..framework.client_connection import keep_known_eras
 from ..framework.command_errors import NO_CONNECTION, TIMEOUT, CommandError
+from ..framework.describe_failure import with_endpoint
 from ..framework.output import pluralize, safe, visible
 from ..framework.remedies import diagnose, find_program, where_to_get
 from ..framework.server_lookup import values_to_hide
@@ -188,6 +189,7 @@ async def check_server(
     each step.
     """
     checkup = ServerCheck(found, tell=tell)
+    entry: MCPServerEntry | None = None
     try:
         entry = await _prepare(checkup, inputs, trust, limits.response)
         said = found.startup_timeout or entry.timeout
@@ -208,6 +210,12 @@ async def check_server(
         checkup.failed = diagnose(exc, found)
     except FairleadError as exc:
         checkup.failed = diagnose(exc, found, checkup.missing)
+        if entry is not None and not isinstance(entry, MCPStdioServerConfig):
+            with suppress(TimeoutError):
+                async with _until(limits.end):
+                    checkup.failed = await with_endpoint(
+                        checkup.failed, exc, entry.url, found.place
+                    )
         if not isinstance(exc, ConfigError):
             _remember_failure(found)
     except CommandError as exc:

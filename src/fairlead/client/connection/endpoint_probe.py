@@ -1,0 +1,71 @@
+"""Search for the MCP endpoint of a server whose URL has the wrong path."""
+
+import asyncio
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from ...errors import FairleadError
+from ...wire.json import read_json
+
+__all__ = ["find_endpoint"]
+
+PROBE_TIMEOUT = 3.0  # seconds for all requests of one search
+MAX_BODY = 64 << 10  # bytes of a response that are read
+# Servers answer this without opening a session: with a result, or an error about the session.
+_PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+_HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+}
+
+
+async def find_endpoint(url: str) -> str | None:
+    """Return the URL with the usual path at which the same host serves MCP, or None.
+
+    The requests contain no credentials.
+    """
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT):
+            for candidate in _candidates(url):
+                if await _serves_mcp(candidate):
+                    return candidate
+    except TimeoutError:
+        pass
+    return None
+
+
+def _candidates(url: str) -> Iterator[str]:
+    """Yield the URLs below the path and at the root of the host, without user name and query."""
+    try:
+        parts = urlsplit(url)
+        origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    except ValueError:
+        return
+    if parts.scheme.lower() not in ("http", "https"):
+        return
+    path = parts.path.rstrip("/")
+    for other in dict.fromkeys((f"{path}/mcp", "/mcp")):
+        if other != path:
+            yield origin + other
+
+
+async def _serves_mcp(url: str) -> bool:
+    from ...transport.http.client.http1.http_client import HttpClient
+    from ...transport.http.client.http1.url import EndpointUrl
+
+    client = HttpClient(EndpointUrl(url), redirects=0)
+    try:
+        reply = await client.open("POST", _HEADERS, _PING)
+        challenge = reply.header("www-authenticate") or ""
+        if reply.status == 401:
+            return challenge.lower().startswith(("bearer", "dpop"))
+        kind = reply.header("content-type") or ""
+        if kind.startswith("text/event-stream"):
+            return reply.status == 200
+        body = await reply.read(MAX_BODY)
+        return reply.status != 404 and "jsonrpc" in (read_json(body, dict, None) or {})
+    # The search must not replace the error that it is about.
+    except (FairleadError, OSError):
+        return False
+    finally:
+        await client.close()
