@@ -406,6 +406,9 @@ def test_a_long_token_is_refused_before_it_is_decoded() -> None:
         with pytest.raises(BadToken):
             parse_token(text)
     assert time.process_time() - began < 0.5
+    assert parse_token(MINT.token(HERE, more="x" * 5000)).claims["more"] == "x" * 5000
+    with pytest.raises(BadToken):
+        parse_token(MINT.token(HERE, more="x" * 20_000))
 
 
 # Proofs of possession

@@ -34,7 +34,7 @@ MAX_AUDIENCES = 64  # maximum number of audiences read from a token
 _PLAIN = re.compile(r"[!-?A-~]+")  # printable characters without `@`
 _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 # `application/at+jwt` is the same type as `at+jwt` (RFC 7515, section 4.1.9).
-_TYPES = frozenset((None, "jwt", "at+jwt", "application/at+jwt"))
+_TYPES = frozenset(("jwt", "at+jwt", "application/at+jwt"))
 # Claims of ID tokens, which prove a login to a client and are not access tokens.
 _ID_TOKEN = ("at_hash", "c_hash", "s_hash")
 # Members in which issuers and introspection endpoints say what kind of token it is.
@@ -86,7 +86,7 @@ def parse_token(token: str) -> ParsedToken:
     if "crit" in header:
         raise BadToken("the token has critical extensions, which are not supported")
     kind = header.get("typ")
-    if (kind.lower() if isinstance(kind, str) else kind) not in _TYPES:
+    if kind is not None and not (isinstance(kind, str) and kind.lower() in _TYPES):
         raise BadToken("the token has the wrong type")
     return parsed
 
