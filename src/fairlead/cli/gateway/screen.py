@@ -139,6 +139,8 @@ class Screen:
         upstream = self._gateway.upstreams.get(name)
         if event.kind != "connected" or upstream is None or upstream.client is None:
             why = f": {brief_error(redact(event.error))}" if event.error else ""
+            if upstream is not None and upstream.state == "suspended":
+                why += f"; to connect it: {suggest('mcp', 'reconnect', operands=[name])}"
             return f"{event.kind}{why}"
         tools = pluralize(len(upstream.lists.items.get(ListKind.TOOLS, ())), "tool")
         return f"connected ({upstream.client.protocol_version}, {tools})"

@@ -102,6 +102,8 @@ async def drain_requests(app: DrainedApp, runner: Any, settings: DrainPlan) -> f
 
 
 def _requests(count: int) -> str:
+    if not count:
+        return "no request is running"
     return f"{count} {'request is' if count == 1 else 'requests are'} running"
 
 
