@@ -30,7 +30,7 @@ from ..protocol.revisions import Revision
 from ..protocol.targets.list_kind import ListKind
 from ..wire import Notification
 from .call_health import CallHealth
-from .connection.connection_key import declared_capabilities
+from .connection.connection_key import ConnectionKey, declared_capabilities, describe_key
 from .connection.connection_pool import UpstreamPool
 from .connection.upstream_connection import UpstreamConnection
 from .connection_keeper import ConnectionKeeper, State
@@ -155,6 +155,15 @@ class Upstream(ConnectionKeeper):
         """
         self.pool.losses.clear()
         await super().reconnect()
+
+    def describe_suspended(self) -> list[dict[str, Any]]:
+        """Return the suspended connection keys as plain data for the owner of the gateway."""
+        keys = [{"default": False, **key} for key in self.pool.losses.describe_suspended()]
+        if self.state != "suspended" or self.status != "connected":
+            return keys
+        # Only clients of the default connection are suspended, until a user reconnects the server.
+        facts = {"default": True, "losses": len(self._losses), "seconds": None}
+        return [{**describe_key(ConnectionKey(stateless=False)), **facts}, *keys]
 
     # Requests of the program on the default connection
 

@@ -43,16 +43,18 @@ class FakeUpstream:
     """The state of one server."""
 
     def __init__(self, state: str = "idle", source: Source | None = None, **about: Any) -> None:
-        self.status = state
+        self.status = self.state = state
         self.since = Timestamp(time.monotonic(), 1000.25)
         self.revision: Revision | None = about.get("revision")
-        suspended = [{"principal": "ada", "losses": 6, "seconds": 9.0}] * about.get("suspended", 0)
-        losses = SimpleNamespace(describe_suspended=lambda: suspended)
-        self.pool = SimpleNamespace(losses=losses)
+        key = {"principal": "ada", "default": False, "losses": 6, "seconds": 9.0}
+        self.suspended = [key] * about.get("suspended", 0)
         self.error: Exception | None = about.get("error")
         self.latency: float | None = about.get("latency")
         entry = SimpleNamespace(type=about.get("transport", "stdio"))
         self.spec = SimpleNamespace(source=source or Source(), entry=entry)
+
+    def describe_suspended(self) -> list[dict[str, Any]]:
+        return self.suspended
 
     def describe_connections(self) -> list[dict[str, Any]]:
         return [] if self.revision is None else [CONNECTION]
@@ -144,7 +146,7 @@ def test_the_operator_gets_the_status_with_all_details() -> None:
         "errors": 2,
         "breaker": "closed",
         "connections": [CONNECTION],
-        "suspended": [{"principal": "ada", "losses": 6, "seconds": 9.0}],
+        "suspended": [{"principal": "ada", "default": False, "losses": 6, "seconds": 9.0}],
         "source": "Program",
         "path": "f",
         "error": None,
@@ -200,7 +202,7 @@ def test_an_unrestricted_client_does_not_get_operator_details() -> None:
     assert [one["connections"] for one in found["servers"]] == [[], [], []]
     assert [one["suspended"] for one in found["servers"]] == [
         [],
-        [{"losses": 6, "seconds": 9.0}],
+        [{"default": False, "losses": 6, "seconds": 9.0}],
         [],
     ]
 

@@ -12,11 +12,12 @@ from fairlead.errors import FairleadError
 from fairlead.gateway.operations.observability import Observability
 from fairlead.observe.metrics import Metrics
 from tests.support.adjustable_clock import AdjustableClock, virtual_time
+from tests.support.cli_user import Person, person
 from tests.support.gateway_servers import until
 from tests.support.observed_servers import LIMIT, ServerLog
 from tests.support.upstream_gateways import HANDSHAKE, Client, connect, gateway_for
 
-__all__ = ["virtual_time"]
+__all__ = ["person", "virtual_time"]
 
 
 async def read(web: aiohttp.ClientSession, url: str, path: str) -> Any:
@@ -84,12 +85,50 @@ async def test_the_admin_api_describes_connections_and_suspended_keys(tmp_path: 
             "principal": None,
             "in_session": True,
             "exclusive": False,
+            "default": False,
             "losses": 6,
         }
         [public] = (await read(web, served.url, "/status"))["servers"]
         assert (public["status"], public["connections"]) == ("connected", [])
-        assert public["suspended"] == [{"losses": 6, "seconds": public["suspended"][0]["seconds"]}]
+        assert public["suspended"] == [
+            {"default": False, "losses": 6, "seconds": public["suspended"][0]["seconds"]}
+        ]
         assert "suspended for some clients" in await read(web, served.url, "/")
+
+
+async def test_a_suspended_default_connection_is_reported_while_other_connections_work(
+    tmp_path: Path, person: Person
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}, options=metrics_options()) as served,
+        connect(served.url, "notes", "elicitation") as working,
+        connect(served.url, "notes") as crashing,
+        aiohttp.ClientSession() as web,
+    ):
+        pid = await working.pid()
+        for _ in range(7):
+            await crash(crashing)
+        row = served.server_status("notes")
+        assert (row["status"], row["error"]) == ("connected", None)
+        assert row["remedy"] == "fairlead mcp reconnect notes"
+        [key] = row["suspended"]
+        assert (key["default"], key["capabilities"], key["losses"]) == (True, {}, 6)
+        assert key["seconds"] is None
+        [public] = (await read(web, served.url, "/status"))["servers"]
+        assert public["suspended"] == [{"default": True, "losses": 6, "seconds": None}]
+        assert "suspended for some clients" in await read(web, served.url, "/")
+        base = served.url.removesuffix("/mcp")
+        told = await asyncio.to_thread(person.runs, "status", "--url", base)
+        assert told.code == 1
+        assert "warning: notes: suspended for some clients\n" in told.err
+        assert "hint: to connect notes: fairlead mcp reconnect notes" in told.err
+        assert await working.pid() == pid
+        await served.gateway.upstreams["notes"].reconnect()
+        assert served.server_status("notes")["suspended"] == []
+        await crashing.pid()
+        assert await working.pid() == pid
 
 
 async def test_only_connections_after_a_loss_count_as_reconnections(tmp_path: Path) -> None:

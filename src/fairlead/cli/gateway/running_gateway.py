@@ -4,6 +4,7 @@ of `fairlead mcp`.
 """
 
 import json
+import math
 import os
 import sys
 import time
@@ -241,8 +242,10 @@ def run_status(argv: Sequence[str]) -> int:
             where = "" if options.url == DEFAULT_URL else f" --url {quote_word(options.url)}"
             print_message("hint", visible(f"to connect {one['name']}: {one['remedy']}{where}"))
         if one["suspended"]:
-            left = max(key["seconds"] for key in one["suspended"])
-            text = f"{one['name']}: suspended for some clients, for {left:.0f} s at most"
+            # Only a reconnect ends the suspension of the default connection.
+            left = max(key["seconds"] or math.inf for key in one["suspended"])
+            limit = "" if left == math.inf else f", for {left:.0f} s at most"
+            text = f"{one['name']}: suspended for some clients{limit}"
             print_message("warning", visible(text))
     return code
 

@@ -212,7 +212,8 @@ def _utc(seconds: float) -> str:
 
 def _remedy(upstream: Upstream) -> str | None:
     """Return the command that connects a server again, if the gateway does not try it itself."""
-    if upstream.status not in ("suspended", "failed") or isinstance(upstream.error, LoginRequired):
+    unusable = upstream.status in ("suspended", "failed") or upstream.state == "suspended"
+    if not unusable or isinstance(upstream.error, LoginRequired):
         return None  # the error of a missing login contains the command for the login
     return f"fairlead mcp reconnect {quote(upstream.name)}"
 
@@ -225,8 +226,8 @@ def _era(revision: Revision | None) -> str | None:
 
 def _suspended(upstream: Upstream, public: bool) -> list[dict[str, Any]]:
     """Return the suspended keys; without the properties of their clients if `public`."""
-    keys = upstream.pool.losses.describe_suspended()
-    shown = ("losses", "seconds")
+    keys = upstream.describe_suspended()
+    shown = ("default", "losses", "seconds")
     return [{name: key[name] for name in shown} for key in keys] if public else keys
 
 
