@@ -22,7 +22,8 @@ from ...errors import ConfigError, ConnectFailed, HttpError
 from ...protocol.envelope import TransportContext
 from ...wire import MAX_MESSAGE
 from ..address_hint import shown_url
-from ..http.client.http1.http_client import MAX_AUTHORIZATIONS, merge_headers
+from ..http.client.http1.header_fields import merge_headers
+from ..http.client.http1.http_client import MAX_AUTHORIZATIONS
 from ..http.client.http1.url import basic_authorization
 from ..local_resources import connect_error
 from .toolcall_dialect import ToolCallClientChannel

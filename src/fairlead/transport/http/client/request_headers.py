@@ -15,7 +15,7 @@ from ....protocol.caller import ParamsHead
 from ....protocol.headers import ParamHeader, encode_value, mirrored_name, param_values
 from ....wire import Request
 from ....wire.json import read_json
-from .http1.http_client import merge_headers
+from .http1.header_fields import merge_headers
 
 __all__ = ["OnAuthError", "ParamHeadersOf", "RequestHeaders"]
 

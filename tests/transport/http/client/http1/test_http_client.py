@@ -137,7 +137,7 @@ class Redirecting(HttpClient):
     def _begin(self) -> Any:
         return self
 
-    async def ask(self, method: str, url: str, headers: Any, body: Any) -> Any:
+    async def ask(self, method: str, url: str, headers: Any, body: Any, _: Any) -> Any:
         name = urlsplit(url).path.removeprefix("/")
         self.asked.append(name)
         status, target = self._targets.get(name, (200, ""))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 from urllib.parse import urlsplit
 
 from .....errors import ChannelClosed, ConfigError, HttpError
+from .header_fields import merge_headers
 from .response import HttpResponse
 from .url import EndpointUrl, host_of
 
@@ -144,8 +145,7 @@ class HttpClient:
                 given = authorizer.current(method, url)
                 if given is None:
                     given = await authorizer.prepare(method, url)
-            sent = merge_headers(headers, given) if given else headers
-            reply = await pool.ask(method, url, sent, body)
+            reply = await pool.ask(method, url, headers, body, given)
             # Any response may contain the nonce of the next proof (RFC 9449, section 8.2).
             if given and "DPoP" in given and authorizer is not None:
                 authorizer.responded(reply.headers)
@@ -210,12 +210,6 @@ class HttpClient:
 
     def _context(self) -> ssl.SSLContext:
         return self._tls or _usual(self._verify)
-
-
-def merge_headers(under: Mapping[str, str], over: Mapping[str, str]) -> dict[str, str]:
-    """Merge two sets of headers; `over` replaces headers of the same name, regardless of case."""
-    names = {name.lower() for name in over}
-    return {**{n: v for n, v in under.items() if n.lower() not in names}, **over}
 
 
 @lru_cache(maxsize=32)
