@@ -173,6 +173,16 @@ async def test_web_pages_on_other_origins_cannot_probe_a_server(
             assert (await ask(app, path, "GET", header)).status == 403
 
 
+async def test_a_server_is_not_ready_before_its_program_has_configured_it() -> None:
+    app = MCPServer("s").create_http_app()
+    async with app.running():
+        app.starting = True
+        assert (await ask(app, "/ready", "GET")).status == 503
+        assert (await ask(app, "/health", "GET")).status == 200
+        app.starting = False
+        assert (await ask(app, "/ready", "GET")).status == 200
+
+
 async def test_a_server_that_is_shutting_down_is_not_ready() -> None:
     async with application() as app:
         await app.end_streams()

@@ -62,14 +62,19 @@ async def _until_signal(supervisor: "_Supervisor") -> int:
     work = loop.create_task(supervisor.run())
     stopped = False
 
-    def stop() -> None:
+    def stop(number: signal.Signals) -> None:
         nonlocal stopped
-        if not stopped:  # a second signal must not interrupt the shutdown
+        if not stopped:
             stopped = True
+            # The workers stop sooner after Ctrl-C than after SIGTERM.
+            supervisor.stop_signal = number
             work.cancel()
+        else:  # it must not interrupt the shutdown, but ends the time in which requests finish
+            supervisor.repeat_signal()
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    loop.add_signal_handler(signal.SIGHUP, stop, signal.SIGTERM)
     try:
         return await work
     except asyncio.CancelledError:
@@ -143,6 +148,7 @@ class _Supervisor:
         self._processes: set[_Process] = set()
         self._keepers = BackgroundTasks()
         self._announced = False
+        self.stop_signal = signal.SIGTERM  # the signal that stops the workers at the end
 
     async def run(self) -> int:
         """Serve until cancelled. Returns an exit code only if the server cannot start."""
@@ -154,7 +160,12 @@ class _Supervisor:
         """Stop all workers."""
         for keeper in self._keepers:
             keeper.cancel()
-        await self._dismiss(set(self._processes))
+        await self._dismiss(set(self._processes), self.stop_signal)
+
+    def repeat_signal(self) -> None:
+        """Send the workers that are stopping another signal."""
+        for process in self._processes:
+            process.send(signal.SIGTERM)
 
     # Several workers
 
@@ -251,11 +262,13 @@ class _Supervisor:
         process.hang_up()
         self._processes.discard(process)
 
-    async def _dismiss(self, processes: Set[_Process]) -> None:
+    async def _dismiss(
+        self, processes: Set[_Process], number: signal.Signals = signal.SIGTERM
+    ) -> None:
         if not processes:
             return
         for process in processes:
-            process.send(signal.SIGTERM)
+            process.send(number)
         ends = [asyncio.ensure_future(process.process.wait()) for process in processes]
         await asyncio.wait(ends, timeout=self._endpoint.stop_limit or STOP_LIMIT)
         for process in processes:
