@@ -367,7 +367,10 @@ class UpstreamPool(OpenConnections):
     def _shares_all(self, caller: Caller) -> bool:
         if self.settings.share == "all":
             return True
-        return not _is_named(caller) and (self.facts.is_single or self._exits.concern(caller))
+        exits = self._exits
+        if not self.facts.is_single and not (exits.capabilities and exits.concern(caller)):
+            return False
+        return not _is_named(caller)
 
     async def _only_process(
         self, exc: ChannelClosed | ConnectFailed, caller: Caller

@@ -15,20 +15,19 @@ class StartExits:
 
     def __init__(self) -> None:
         self.has_run_twice = False  # True once a second process has run beside the first one
-        self._capabilities: set[bytes] = set()
+        self.capabilities: set[bytes] = set()  # in their normal form
 
     def second_opened(self) -> None:
         """Forget all exits, because a second process can run."""
         self.has_run_twice = True
-        self._capabilities.clear()
+        self.capabilities.clear()
 
     def count(self, caller: Caller) -> bool:
         """Count an exit; return True if the server cannot run twice."""
         declared = normal_capabilities(caller.capabilities)
-        self._capabilities.add(declared)
-        return declared == b"{}" or len(self._capabilities) > 1
+        self.capabilities.add(declared)
+        return declared == b"{}" or len(self.capabilities) > 1
 
     def concern(self, caller: Caller) -> bool:
         """Return True if a process has exited for clients with the same capabilities."""
-        known = self._capabilities
-        return bool(known) and normal_capabilities(caller.capabilities) in known
+        return normal_capabilities(caller.capabilities) in self.capabilities
