@@ -245,7 +245,7 @@ async def test_clients_of_a_proxy_do_not_see_the_output_or_command(
             "its working directory does not exist",
             f"/{PLACE}",
         ),
-        ({"command": "/etc/passwd", "args": [ARGUMENT]}, "may not be executed", ARGUMENT),
+        ({"command": "/etc/passwd", "args": [ARGUMENT]}, "is not executable", ARGUMENT),
         (
             {"url": f"http://me:{ARGUMENT}@127.0.0.1:9/{PLACE}?key={VARIABLE}"},
             "refused the connection",

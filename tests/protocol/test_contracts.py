@@ -304,7 +304,7 @@ def test_the_kind_of_a_synthetic_error_may_be_given() -> None:
         (0, {"data": 0, "synthetic": True, "kind": "http"}),
     ],
 )
-def test_data_of_a_synthetic_error_always_marks_it_as_synthetic(
+def test_data_of_a_synthetic_error_always_marks_the_error_as_synthetic(
     data: object, expected: object
 ) -> None:
     assert make_tool_error(1, 502, "Bad gateway", data)["error"]["data"] == expected

@@ -724,7 +724,7 @@ class Streamed(Entry):
 
 
 class HttpAndSse(Streamed):
-    """HTTP+SSE, the transport of 2024-11-05."""
+    """HTTP+SSE, the HTTP transport of revision 2024-11-05."""
 
     async def connect(self) -> None:
         self._base = self.place.urls["tcp"].removesuffix("/mcp")

@@ -293,7 +293,7 @@ async def test_only_the_configured_kinds_of_lists_are_requested(
     assert client.lists_requested == []
 
 
-async def test_kinds_of_lists_added_later_are_requested_at_once_and_after_a_reconnect(
+async def test_list_kinds_added_later_are_requested_at_once_and_after_a_reconnect(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted = ScriptedUpstream(monkeypatch, kinds=())

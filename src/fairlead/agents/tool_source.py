@@ -25,8 +25,8 @@ LATE_ANSWER = (
     "The answer of the user arrived too late, so this result does not take it into account."
 )
 
-# Returns the answer to a question, or raises a framework's interrupt. Takes the number of the
-# question within its call.
+# A callback for the questions of a server. It takes the number of the question within its call, and
+# returns the answer or raises the exception with which a framework interrupts a run.
 Ask = Callable[[int, PosedQuestion], Mapping[str, Any]]
 
 

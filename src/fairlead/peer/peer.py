@@ -80,7 +80,6 @@ class Peer(ReplyPathBase):
         self._work = InFlight(max_in_flight)
         self.state = line = ConnectionState(channel, conversation, self._work)
         self.outbound = make_outbound(line, input_timeout)
-        # Sends a request or a notification.
         self.request = self.outbound.request
         self.notify = self.outbound.notify
         self._inbound_requests = InboundRequests(

@@ -1,1 +1,1 @@
-"""Files shared by several processes."""
+"""Atomic replacement of files that several processes read and write."""

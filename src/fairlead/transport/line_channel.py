@@ -84,7 +84,7 @@ class LineChannel(SharedStream):
         self._reading_stopped = False
         self._early = b""  # bytes that arrived before `run` was called
         self._held: list[bytes | TooLong] = []  # lines that arrived before reading was stopped
-        # frames to write at the end of this event loop iteration
+        # frames to write at the end of this event loop iteration; None if writes are not joined
         self._joined: list[bytes] | None = None
         self._fd: int | None = None
         self._offered = 0  # bytes written or queued

@@ -24,8 +24,8 @@ from tests.support.protected_server import ProtectedServer, protected_server
 LIMIT = 240.0
 PROCESSES = 200
 ANSWERED = 5.0  # seconds from the renewal to the last answer
-# Starts processes that connect with the stored login, and call the tool when they are told to.
-# They are forked, because so many interpreters need too long to start on a few cores.
+# Starts processes that connect with the stored login, and call the tool after a line on stdin.
+# It forks, because starting so many interpreters takes too long on a few cores.
 PROGRAM = """
 import asyncio, os, sys, time
 from fairlead import MCPClient, MCPClientConfig
@@ -34,25 +34,25 @@ from fairlead.auth.storage.file_store import FileCredentialStore
 
 PATIENT = MCPClientConfig(timeout_seconds=120)  # many processes share a few cores
 
-async def work(folder, url, told):
+async def work(folder, url, ready):
     authorizer = OAuthAuthorizer(url, store=FileCredentialStore(folder))
     async with MCPClient.connect_http(url, PATIENT, http={"authorizer": authorizer}) as client:
         os.write(1, b"connected\\n")
-        await asyncio.to_thread(os.read, told, 1)
+        await asyncio.to_thread(os.read, ready, 1)
         text = (await client.call("add", {"a": 1, "b": 2})).text
         os.write(1, f"{os.getpid()} {text} {time.time()}\\n".encode())
 
 def main(folder, url, count):
-    told, tell = os.pipe()
+    ready, begin = os.pipe()
     workers = []
     for _ in range(int(count)):
         workers.append(os.fork())
         if not workers[-1]:
-            os.close(tell)
-            asyncio.run(work(folder, url, told))
+            os.close(begin)
+            asyncio.run(work(folder, url, ready))
             os._exit(0)
     sys.stdin.readline()
-    os.close(tell)
+    os.close(begin)
     for worker in workers:
         os.waitpid(worker, 0)
 

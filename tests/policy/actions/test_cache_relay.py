@@ -1,4 +1,4 @@
-"""Tests of the cache action in a relay: lifetime and scope of results."""
+"""Tests of the cache action in a relay: lifetime and scope of cached results."""
 
 from typing import Any
 

@@ -188,7 +188,9 @@ def test_tape_commands_preserve_unknown_members_of_entries(shelf: Shelf) -> None
     assert (shelf.folder / "trimmed.tape.jsonl").read_bytes() == tape
 
 
-def test_responses_without_a_request_are_shown_and_kept_unless_filtered(shelf: Shelf) -> None:
+def test_responses_without_a_request_are_shown_and_kept_but_omitted_by_filters(
+    shelf: Shelf,
+) -> None:
     shelf.put("odd", lines(entries()[1:2] + entries()[4:]), None)
     assert len(shelf.uses("odd")["show"][1].splitlines()) == 2
     assert len((shelf.folder / "trimmed.tape.jsonl").read_bytes().splitlines()) == 2

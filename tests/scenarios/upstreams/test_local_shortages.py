@@ -82,7 +82,7 @@ async def test_a_shortage_delays_starts_and_counts_against_no_server(
         for _ in range(3):
             with pytest.raises(RpcError, match=f"out of {resource}"):
                 await asking.pid()
-        # one start for each of the seven calls, and some for the lost default connection
+        # at most one start for each of the seven calls, and some to restore the default connection
         assert machine.starts - starts <= 14
         assert await unaffected.pid() == before
         assert (await readiness())["shortage"] == resource

@@ -94,7 +94,7 @@ async def test_the_error_for_a_file_that_is_not_executable_contains_its_name(
 ) -> None:
     file = tmp_path / "plain.txt"
     file.write_text("hello")
-    with pytest.raises(ConnectFailed, match="may not be executed"):
+    with pytest.raises(ConnectFailed, match="is not executable"):
         await spawn([str(file)])
 
 
@@ -385,8 +385,8 @@ UP = 'echo \'{"jsonrpc":"2.0","method":"up"}\'; '
         ),
         (
             "plain file",
-            "may not be executed",
-            "could not be started: its program may not be executed",
+            "is not executable",
+            "could not be started: its program is not executable",
         ),
         (
             "folder",

@@ -117,7 +117,7 @@ async def test_only_the_configured_path_has_a_websocket(
         assert text is None or refused[1] == text
 
 
-async def test_repeated_headers_that_decide_on_admission_are_rejected() -> None:
+async def test_repeated_headers_for_access_control_are_rejected() -> None:
     async with application(allowed_origins=("https://a.example",)) as app:
         origin = (b"origin", b"https://a.example")
         client = await Client(app, origin, (b"x", b"1"), (b"x", b"2")).opened()

@@ -1,4 +1,4 @@
-"""Calls with typed results. `CallMixin` has the same calls with dict results."""
+"""Client methods with typed results. Those of `CallMixin`, such as `list_tools`, return dicts."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar

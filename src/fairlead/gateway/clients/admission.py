@@ -166,8 +166,10 @@ class ClientAccess:
         return changed
 
     def _applicable(self, auth: GatewayAuth | None) -> GatewayAuth | None:
-        """Return the section without a change of `public_url`, whose host is part of the settings
-        that apply at start-up.
+        """Return the section `[auth]` with the `public_url` that was set at start-up.
+
+        A changed one is ignored until a restart, because its host belongs to the settings that are
+        read at start-up only.
         """
         if auth is None or self._public_url is None:
             return auth

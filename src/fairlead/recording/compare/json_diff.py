@@ -50,7 +50,10 @@ def read_path(text: str) -> JsonPath:
 def json_differences(
     recorded: Any, given: Any, ignore: Iterable[JsonPath] = (), at: JsonPath = ()
 ) -> Iterator[JsonDifference]:
-    """Yield all differences, outermost first; a redacted value on a tape equals any value."""
+    """Yield the differences in document order, except at the ignored paths.
+
+    A redacted text on a tape equals each value from which it may have been made.
+    """
     ignored = tuple(ignore)
     if any(_matches(path, at) for path in ignored):
         return

@@ -77,7 +77,7 @@ class SubscriptionQuota:
         Raises (on entry):
             RpcError: -32602, the connection, the client or all clients together exceed a limit.
         """
-        # `edge` exists as long as the stream, so its id is not reused.
+        # `edge` lives at least as long as the stream, so its id is not reused meanwhile.
         by_connection = (self._by_connection, id(edge), 1)
         return _Counted(by_connection, (self.streams, key, 1), (self.uris, key, uris))
 

@@ -106,10 +106,10 @@ def adapter_of(kind: type) -> Any:
 
 
 def require_type(value: Any, kind: type) -> Any:
-    """Return the value.
+    """Return the value unchanged if it is an instance of `kind`.
 
     Raises:
-        TypeError: The value has another type.
+        TypeError: It is not.
     """
     if not isinstance(value, kind):
         raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")

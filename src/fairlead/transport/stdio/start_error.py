@@ -33,13 +33,13 @@ _FIRST_LINE = 256  # bytes; Linux reads no more of the first line
 _WHY = {
     StartProblem.MISSING_PROGRAM: "program {0!r} was not found: check its spelling and the PATH",
     StartProblem.MISSING_INTERPRETER: "the interpreter {2!r} in its first line does not exist",
-    StartProblem.NOT_EXECUTABLE: "{0!r} may not be executed",
+    StartProblem.NOT_EXECUTABLE: "{0!r} is not executable",
     StartProblem.MISSING_FOLDER: "the working directory {1} does not exist",
 }
 _PUBLIC = {
     StartProblem.MISSING_PROGRAM: "its program does not exist",
     StartProblem.MISSING_INTERPRETER: "the interpreter of its program does not exist",
-    StartProblem.NOT_EXECUTABLE: "its program may not be executed",
+    StartProblem.NOT_EXECUTABLE: "its program is not executable",
     StartProblem.MISSING_FOLDER: "its working directory does not exist",
 }
 

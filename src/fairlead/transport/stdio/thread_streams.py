@@ -17,7 +17,7 @@ from ..line_channel import HIGH_WATER, LineChannel
 
 __all__ = ["ThreadSink", "ThreadSource"]
 
-_CHUNK = 64 * 1024  # bytes that are read at once at most
+_CHUNK = 64 * 1024  # maximum number of bytes per read
 
 
 class _ThreadEnd:

@@ -212,7 +212,7 @@ class WebSocketChannel(BufferedDelivery, SharedStream):
         self._outbox = WriteQueue(
             socket.send, failed=self._unsent, given_up=lambda why: self.close_with(1008, why)
         )
-        self._end: ChannelClosed | None = None  # set once no further frame can be sent
+        self._end: ChannelClosed | None = None  # raised by `send`
         # the error that `run` raises, if the channel ended without `close`
         self._broken: ChannelClosed | None = None
         self.farewell = (1000, "")  # code and reason of the close frame that `close` sends

@@ -42,7 +42,8 @@ class ConnectionKey(Struct, frozen=True, cache_hash=True):
     session: int | None = None  # the number of the only session that may use the connection
 
 
-# one key for all clients, because every stateless request describes its client
+# the key of the connection to a stateless server: shared by all clients, because each request
+# describes its client
 STATELESS = ConnectionKey(stateless=True)
 
 
@@ -83,8 +84,7 @@ class _Introduction(Struct, rename="camel"):
 
 @lru_cache(maxsize=256)
 def normal_capabilities(capabilities: bytes) -> bytes:
-    """Return the capabilities that servers act on, in a form that is the same for equal
-    declarations.
+    """Return the capabilities that servers act on, in the same form for equivalent declarations.
 
     Other members, such as `experimental`, are ignored: otherwise a client could create any number
     of keys.

@@ -311,7 +311,7 @@ async def test_closing_the_channel_waits_until_sent_messages_are_accepted() -> N
         reading.exception()
 
 
-async def test_senders_wait_above_the_high_water_mark_of_the_queue(
+async def test_senders_wait_while_the_queue_is_above_its_high_water_mark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fairlead.transport.http.client.legacy_sse.HIGH_WATER", 100)

@@ -167,7 +167,7 @@ async def test_responses_may_arrive_on_the_listening_stream() -> None:
 
 
 class FakeDoor:
-    """A client that opens one stream for each given duration and then fails to connect."""
+    """A client whose streams last for the given durations, one after another; then it cannot connect."""
 
     def __init__(self, clock: VirtualTime, *lasting: float) -> None:
         self.opened: list[float] = []

@@ -113,7 +113,7 @@ async def test_concurrent_calls_are_limited_and_reuse_connections() -> None:
 
 
 @pytest.mark.covers("TRN-13")
-async def test_senders_wait_above_the_high_water_mark_of_the_queue() -> None:
+async def test_senders_wait_while_the_queue_is_above_its_high_water_mark() -> None:
     go_on = asyncio.Event()
 
     async def rest(call: Call) -> None:

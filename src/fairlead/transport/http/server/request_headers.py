@@ -37,7 +37,7 @@ def accepts(accept: bytes, *kinds: bytes) -> bool:
 
 
 def wants_events(call: HttpCall) -> bool:
-    """Return True if the response may be an event stream."""
+    """Return True if the client accepts an event stream."""
     accept = call.headers.get(b"accept")
     return accept is None or accepts(accept, b"text/event-stream")
 
