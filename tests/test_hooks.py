@@ -16,6 +16,7 @@ FOREIGN = {
     # Optional methods of channels that are not derived from this class.
     "transport/channel.py": {"*"},
     "policy/load_interceptor.py": {"*"},  # names in a user's module
+    "server/context/context.py": {"close"},  # awaitables of a user's function
     "server/features/tool_modules.py": {"*"},  # functions in a user's module
     "server/features/text_arguments.py": {"description", "title"},  # annotations
     # pydantic, and values that a user's function returns

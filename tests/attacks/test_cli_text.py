@@ -227,7 +227,7 @@ def test_text_in_a_message_cannot_imitate_the_label_of_another_message() -> None
 def test_status_pages_escape_hidden_characters(evil: str) -> None:
     row = dict.fromkeys(("era", "revision", "transport", "latency_ms"))
     server = {**row, "name": evil, "status": evil, "error": evil, "source": evil}
-    server |= {"tools": 1, "calls": 1, "errors": 1}
+    server |= {"tools": 1, "calls": 1, "errors": 1, "since": evil, "remedy": evil}
     now = {"name": evil, "version": evil, "clients": 1, "counts": {}, "servers": [server]}
     page = render(now, f"http://x/{evil}")
     assert is_clean(page)

@@ -1,7 +1,7 @@
 """The four kinds of JSON-RPC messages.
 
-`params`, `result` and the error object stay bytes. They are decoded once, by the layer that knows their
-type. Make a `.copy()` of a `Raw` that outlives its frame, because a `Raw` keeps the whole
+`params`, `result` and the error object stay bytes. They are decoded once, by the layer that knows
+their type. Make a `.copy()` of a `Raw` that outlives its frame, because a `Raw` keeps the whole
 frame in memory.
 """
 

@@ -163,7 +163,6 @@ changes = st.dictionaries(
     st.sampled_from(["jti", "htm", "htu", "iat", "ath", "nonce", "exp"]), values, max_size=4
 )
 MINT = TokenMint()
-BOUND = MINT.token(URL, cnf={"jkt": MINE})
 
 
 @pytest.mark.covers("AUT-06")
@@ -176,8 +175,9 @@ def test_any_signed_proof_is_accepted_or_challenged(changed: dict[str, Any], non
     issuer = TokenIssuer(MINT.issuer, jwks=MINT.jwks)
     auth = ServerAuth(issuer=issuer, public_url=BASE, dpop="required", dpop_nonce=nonces)
     access = auth.open_access().endpoint("/mcp")
-    proof = signed({**claims(ath=token_hash(BOUND)), **changed})
-    given = {b"authorization": f"DPoP {BOUND}".encode(), b"dpop": proof.encode()}
+    token = MINT.token(URL, cnf={"jkt": MINE})
+    proof = signed({**claims(ath=token_hash(token)), **changed})
+    given = {b"authorization": f"DPoP {token}".encode(), b"dpop": proof.encode()}
     found = asyncio.run(access.verify(given, "POST", None))
     if isinstance(found, RequestRefusal):
         (header,) = [value for name, value in found.headers if name == b"www-authenticate"]

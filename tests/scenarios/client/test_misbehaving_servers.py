@@ -189,9 +189,10 @@ async def test_a_listener_that_raises_does_not_affect_other_listeners(
 ) -> None:
     source = """
     for request in requests():
-        if "id" in request:
+        if request["method"] == "tools/call":
             for n in range(3):
                 tell("notifications/message", {"level": "info", "data": n})
+        if "id" in request:
             answer(request, {"content": []})
     """
     told: asyncio.Queue[Any] = asyncio.Queue()

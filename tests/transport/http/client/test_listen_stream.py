@@ -167,7 +167,7 @@ async def test_responses_may_arrive_on_the_listening_stream() -> None:
 
 
 class FakeDoor:
-    """A client whose streams last for the given durations, one after another; then it cannot connect."""
+    """A client whose streams last for the given durations; later attempts to connect fail."""
 
     def __init__(self, clock: VirtualTime, *lasting: float) -> None:
         self.opened: list[float] = []

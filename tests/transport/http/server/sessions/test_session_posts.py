@@ -105,7 +105,7 @@ async def test_a_request_id_in_use_is_refused() -> None:
 
 
 @pytest.mark.parametrize("accept", ["application/json", BOTH])
-@pytest.mark.parametrize("answers", ["json", "sse"])
+@pytest.mark.parametrize("answers", ["auto", "sse"])
 async def test_a_cancelled_request_is_answered_with_an_error(answers: Any, accept: str) -> None:
     desk = Desk()
     async with serving(make_server(desk), answers=answers) as web:

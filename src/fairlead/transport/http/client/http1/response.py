@@ -49,7 +49,8 @@ class Decompressor:
         except zlib.error as exc:
             raise ChannelClosed(f"invalid compressed body: {exc}") from exc
         # A gzip file may consist of several members, but HTTP servers do not send such bodies.
-        # Many empty members would take time quadratic in the length of the body, so they are rejected.
+        # They are rejected, because many empty members would take time quadratic in the length of
+        # the body.
         if self._inflate.unused_data:
             raise ChannelClosed("invalid compressed body: data after its end")
         self._packed = self._inflate.unconsumed_tail
