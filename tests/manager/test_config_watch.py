@@ -110,6 +110,27 @@ async def test_a_changed_file_affects_only_the_servers_that_changed_in_it(
     assert manager.get_all_server_names() == []  # closing the manager ended the watcher
 
 
+async def test_changed_settings_of_an_entry_apply_without_a_restart(
+    home: Path, tmp_path: Path
+) -> None:
+    file = home / ".config" / "fairlead" / "mcp.json"
+    plain = entry(tmp_path, "one")
+    write(file, {"one": plain})
+    async with MCPManager(tmp_path) as manager:
+        await manager.discover_and_connect()
+        before = manager.connections["one"].client
+        await manager.watch(interval=QUICK)
+        write(file, {"one": {**plain, "health_interval": 7, "call_timeout": 9}})
+        upstream = manager.describe()["one"]
+        await until(lambda: upstream.settings.health_interval == 7)
+        assert upstream.settings.call_timeout == 9
+        # A gateway that is created later uses the same settings.
+        assert upstream.spec.own_settings == {"health_interval": 7.0, "call_timeout": 9.0}
+        write(file, {"one": plain})
+        await until(lambda: upstream.settings.health_interval == 60)
+        assert manager.connections["one"].client is before
+
+
 async def test_a_partially_written_file_does_not_disconnect_servers(
     home: Path, tmp_path: Path
 ) -> None:

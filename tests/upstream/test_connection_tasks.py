@@ -236,6 +236,41 @@ async def test_pings_that_this_machine_cannot_send_do_not_count_as_missed(
     assert not tasks.owner.lost.done()
 
 
+@pytest.mark.parametrize("before", [0.0, 1000.0])
+async def test_a_changed_interval_of_pings_applies_to_an_open_connection(
+    virtual_time: VirtualTime, before: float
+) -> None:
+    tasks = Tasks(FakeClient(virtual_time), health_interval=before)
+    await tasks.begin()
+    await asyncio.sleep(20)
+    tasks.owner.settings = UpstreamSettings(health_interval=60)
+    tasks.tasks.settings_changed()
+    await asyncio.sleep(70)
+    assert len(tasks.client.pings) == 1
+    tasks.owner.settings = UpstreamSettings(health_interval=0)
+    tasks.tasks.settings_changed()
+    await asyncio.sleep(500)
+    assert len(tasks.client.pings) == 1
+    await tasks.tasks.end()
+
+
+async def test_settings_that_change_during_the_first_lists_apply_once_they_are_read(
+    virtual_time: VirtualTime,
+) -> None:
+    client = SlowFirstPrompts(virtual_time, "prompts")
+    tasks = Tasks(client, (PROMPTS,), health_interval=0)
+    beginning = asyncio.create_task(tasks.begin())
+    await asyncio.sleep(1)
+    tasks.owner.settings = UpstreamSettings(health_interval=60)
+    tasks.tasks.settings_changed()
+    await asyncio.sleep(0.5)
+    client.released.set()
+    await beginning
+    await asyncio.sleep(70)
+    assert len(client.pings) == 1
+    await tasks.tasks.end()
+
+
 async def test_a_busy_server_is_not_pinged(virtual_time: VirtualTime) -> None:
     tasks = Tasks(FakeClient(virtual_time), health_interval=60)
     tasks.owner.busy = True
@@ -254,6 +289,21 @@ async def test_a_failed_list_is_requested_again_with_growing_delays_of_up_to_a_m
     await tasks.run(400)
     gaps = [b - a for a, b in pairwise(tasks.client.times())]
     assert [round(gap) for gap in gaps] == [5, 10, 20, 40, 60, 60, 60, 60, 60]
+
+
+async def test_a_changed_delay_of_failed_lists_applies_to_an_open_connection(
+    virtual_time: VirtualTime,
+) -> None:
+    tasks = Tasks(FakeClient(virtual_time), list_retry=0)
+    tasks.client.failures["tools/list"] = RpcError(-32603, "broken")
+    await tasks.begin()
+    await asyncio.sleep(100)
+    tasks.owner.settings = UpstreamSettings(health_interval=0, list_retry=5)
+    tasks.tasks.settings_changed()
+    await asyncio.sleep(16)
+    times = tasks.client.times()
+    assert [b - a for a, b in pairwise(times)] == [105.0, 10.0]
+    await tasks.tasks.end()
 
 
 async def test_only_failed_lists_are_requested_again(virtual_time: VirtualTime) -> None:

@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from fairlead import MCPClient, MCPClientConfig, MCPServer
 from fairlead.client.server_entry import MCPServerEntry, MCPStdioServerConfig, read_entry
+from fairlead.config.upstream_settings import UpstreamSettings
 from fairlead.errors import ChannelClosed, ConnectFailed, LocalResourceError, RpcError
 from fairlead.protocol.revisions import NEWEST
 from fairlead.protocol.targets.list_kind import ListKind
@@ -584,6 +585,21 @@ async def test_a_lazy_server_that_clients_use_is_not_stopped(
         assert one.state == "connected"
         await asyncio.sleep(2)
         assert (one.state, one.current) == ("idle", None)
+
+
+async def test_changed_settings_apply_to_the_open_default_connection(
+    virtual_time: VirtualTime, served: Callable[..., ScriptedUpstream]
+) -> None:
+    scripted = served(lazy=True, idle_close=1000.0)
+    one = scripted.upstream
+    async with scripted:
+        changed = UpstreamSettings(idle_close=100.0, health_interval=60)
+        one.update_settings(changed, one.spec)
+        began = one.answered
+        await asyncio.sleep(70)
+        assert (one.state, one.answered > began) == ("connected", False)
+        await asyncio.sleep(31)
+        assert one.state == "idle"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ class ReloadTarget(ServerConnector, Protocol):
 
     def get_all_server_names(self) -> list[str]: ...
     def get_configured(self, name: str) -> ServerSpec | None: ...
+    def update_settings(self, specs: Mapping[str, ServerSpec], /) -> None: ...
     async def disconnect_server(self, name: str) -> None: ...
 
 
@@ -60,7 +61,8 @@ def snapshot_reader(
 async def apply_changes(manager: ReloadTarget, now: ConfigSnapshot) -> None:
     """Connect and disconnect servers to match the files in `now`.
 
-    Unchanged servers, and servers that do not come from a file, stay connected. If a file cannot be
+    Unchanged servers, and servers that do not come from a file, stay connected. So do servers of
+    which only settings changed, which apply from then on. If a file cannot be
     read, perhaps because it is being written, its servers stay unchanged.
     """
     wanted = now.wanted
@@ -77,9 +79,16 @@ async def apply_changes(manager: ReloadTarget, now: ConfigSnapshot) -> None:
     new = {name: one for name, one in wanted.items() if name in gone or name not in have}
     if gone or new:
         log.info("the configuration of these servers changed: %s", ", ".join(sorted({*gone, *new})))
+    same = {name: wanted[name] for name, old in have.items() if _is_same(old, wanted.get(name))}
+    manager.update_settings(same)
     await asyncio.gather(*(manager.disconnect_server(name) for name in gone))
     if new:
         await manager.connect_servers(new, startup="background")
+
+
+def _is_same(old: ServerSpec | None, now: ServerSpec | None) -> bool:
+    """Return True if both are the same entry of a file, perhaps with other settings."""
+    return old is not None and now is not None and bool(old.digest) and old.digest == now.digest
 
 
 class Reloader:

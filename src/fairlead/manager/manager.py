@@ -165,6 +165,11 @@ class MCPManager(ResourcesAndPrompts):
         new = [self._begin(name, spec) for name, spec in specs.items() if name not in self._calls]
         self.upstreams.events.report_connecting([s.name for s in new if s.state != "idle"])
 
+    def update_settings(self, specs: Mapping[str, ServerSpec], /) -> None:
+        """Apply changed settings of entries to their servers, without a restart."""
+        for name, spec in specs.items():
+            self.upstreams[name].update_settings(self.upstreams.settings, spec)
+
     def _begin(self, name: str, spec: ServerSpec) -> Upstream:
         recalled = self._memory.recall(name, spec.entry)
         upstream = self.upstreams.add(name, spec, lazy=self._lazy)

@@ -74,6 +74,7 @@ class ConnectionTasks:
         self._has_stale = asyncio.Event()
         self._tools_listed = asyncio.Event()
         self._begun = False
+        self._pinging: asyncio.Task[None] | None = None
         self._numbers = dict.fromkeys(ListKind, 0)  # number of the last request for each list
         declared = client.server.get("capabilities", {})
         self._declared: dict[str, Any] = declared if isinstance(declared, dict) else {}
@@ -116,8 +117,13 @@ class ConnectionTasks:
         channel = self._client.transport.peer.channel
         channel.on_renewed = self._session_renewed
         self._start(self._keep_listed())
-        if self._owner.settings.health_interval:
-            self._start(self._ping())
+        self._ping_from_now()
+
+    def settings_changed(self) -> None:
+        """Apply a new interval of pings, and a new delay before failed lists are requested."""
+        if self._begun:
+            self._ping_from_now()
+        self._has_stale.set()
 
     def heard(self, method: str) -> None:
         """Handle a `list_changed` notification that did not arrive on the stream of changes."""
@@ -231,20 +237,20 @@ class ConnectionTasks:
 
     async def _keep_listed(self) -> None:
         """Request lists after a change, and failed lists after a delay."""
-        first = self._owner.settings.list_retry
-        delay = first
+        factor = 1  # of the delay before failed lists are requested again
         pause, listed_at = PAUSE, time.monotonic()
         while True:
             failed = bool(self._lists.errors)
+            delay = min(self._owner.settings.list_retry * factor, LONGEST_DELAY)
             try:
                 async with asyncio.timeout(delay if failed and delay else None):
                     await self._has_stale.wait()
             except TimeoutError:
-                delay = min(delay * 2, LONGEST_DELAY)
+                factor = factor * 2 if delay < LONGEST_DELAY else factor
                 self._stale |= set(self._lists.errors)
             self._has_stale.clear()
             if not self._stale:
-                continue  # a list failed, and is requested again after a delay
+                continue  # a failed list or changed settings: wait for the new delay
             # The pause grows while a server announces changes continuously.
             if time.monotonic() - listed_at < 2 * pause:
                 await asyncio.sleep(pause)
@@ -261,7 +267,7 @@ class ConnectionTasks:
             except ChannelClosed:
                 pass  # the loss is reported when the channel closes
             if not self._lists.errors:
-                delay = first
+                factor = 1
 
     # Desired state
 
@@ -296,9 +302,16 @@ class ConnectionTasks:
 
     # Pings
 
-    async def _ping(self) -> None:
+    def _ping_from_now(self) -> None:
+        """Begin to ping at the current interval, instead of the previous one."""
+        if self._pinging is not None:
+            self._pinging.cancel()
+        interval = self._owner.settings.health_interval
+        self._pinging = self._start(self._ping(interval)) if interval else None
+
+    async def _ping(self, interval: float) -> None:
         """Ping an idle connection to detect its loss."""
-        owner, interval = self._owner, self._owner.settings.health_interval
+        owner = self._owner
         # Random, so that servers that started together are not pinged at the same time.
         pace = interval * random.uniform(0.9, 1.1)
         missed, checked = 0, time.monotonic()

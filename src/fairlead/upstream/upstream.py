@@ -204,9 +204,16 @@ class Upstream(ConnectionKeeper):
     def update_settings(self, settings: UpstreamSettings, spec: ServerSpec) -> None:
         """Use new settings for calls and connections from now on.
 
-        The settings of the entry in `spec` take precedence.
+        The settings of the entry in `spec` take precedence. Its entry must be unchanged.
         """
-        self.pool.update_settings(structs.replace(settings, **spec.own_settings))
+        self.spec = spec
+        settings = structs.replace(settings, **spec.own_settings)
+        if settings == self.settings:
+            return
+        self.pool.update_settings(settings)
+        if self._tasks is not None:
+            self._tasks.settings_changed()
+        self._wake.set()  # the idle limit may have changed
 
     # Requests of clients
 

@@ -440,6 +440,29 @@ async def test_changed_idle_times_apply_to_the_next_connection(
 
 
 @pytest.mark.parametrize("place", ["file", "server"])
+async def test_changed_idle_times_apply_to_open_connections(
+    tmp_path: Path, person: Person, place: str
+) -> None:
+    log = ServerLog(tmp_path)
+    async with edited_file(person, log) as running:
+        async with connect(running.url, "notes", "elicitation") as client:
+            pid = await client.pid()
+        await running.edit_in(place, idle_close=0.3, idle_close_used=0.3)
+        await until(lambda: pid not in log.running())
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
+async def test_a_changed_interval_of_pings_applies_to_an_open_connection(
+    tmp_path: Path, person: Person, place: str
+) -> None:
+    log = ServerLog(tmp_path)
+    async with edited_file(person, log, log.entry("notes", eras=["handshake"])) as running:
+        [pid] = log.started("notes")
+        await running.edit_in(place, health_interval=0.1)
+        await until(lambda: log.received("ping", pid=pid))
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
 async def test_changed_capabilities_are_declared_on_the_next_default_connection(
     tmp_path: Path, person: Person, place: str
 ) -> None:

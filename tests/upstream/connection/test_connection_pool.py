@@ -382,11 +382,70 @@ async def test_the_last_connection_of_a_server_stays_open_unless_it_is_lazy(
         assert (connection.closed, default.changes) == (True, 1)
 
 
+@pytest.mark.parametrize(
+    ("unused", "used", "closed_after"), [(100.0, 0.0, None), (0.0, 100.0, 130.0)]
+)
+async def test_a_single_idle_limit_of_zero_means_never(
+    virtual_time: VirtualTime, unused: float, used: float, closed_after: float | None
+) -> None:
+    pool = new_pool(idle_close=unused, idle_close_used=used)
+    pool._connections[KEY] = [connection := used_by(unused=0)]
+    began = virtual_time.now
+    pool._look_after(connection)
+    await asyncio.sleep(30)
+    connection.called, connection.used = True, virtual_time.now
+    while not connection.closed and virtual_time.now < began + 1000:
+        await asyncio.sleep(1)
+    assert connection.closed == (closed_after is not None)
+    if closed_after is not None:
+        assert virtual_time.now - began == pytest.approx(closed_after, abs=2)
+
+
+@pytest.mark.parametrize("before", [0.0, 1000.0])
+async def test_changed_idle_times_apply_to_open_connections(
+    virtual_time: VirtualTime, before: float
+) -> None:
+    pool = new_pool(idle_close=before)
+    connection, used = used_by(unused=0), used_by(unused=0, idle=False)
+    pool._connections[KEY] = [connection, used]
+    for one in pool.connections:
+        pool._look_after(one)
+    await asyncio.sleep(50)
+    pool.update_settings(RelaySettings(idle_close=100.0))
+    await asyncio.sleep(49)
+    assert not connection.closed
+    await asyncio.sleep(2)
+    assert (connection.closed, used.closed) == (True, False)
+    used.idle = True
+    pool.update_settings(RelaySettings(idle_close=10.0))
+    await asyncio.sleep(0.1)
+    assert used.closed
+
+
+@pytest.mark.parametrize("before", [0.0, 1000.0])
+async def test_a_changed_idle_release_applies_to_open_sessions(
+    virtual_time: VirtualTime, before: float
+) -> None:
+    pool = new_pool(idle_release=before)
+    released: list[Any] = []
+    pool.on_release = lambda session, _: released.append(session)
+    channel = SimpleNamespace(idle_since=virtual_time.now)
+    session: Any = FakeConnection(peer=SimpleNamespace(channel=channel))
+    pool._connections[KEY] = [connection := used_by(unused=0)]
+    pool._join(connection, session)
+    await asyncio.sleep(50)
+    pool.update_settings(RelaySettings(idle_release=100.0))
+    await asyncio.sleep(49)
+    assert released == []
+    await asyncio.sleep(10)
+    assert released == [session]
+
+
 @pytest.mark.parametrize(("seconds", "stateless"), [(0, False), (100, True)])
 async def test_stateless_connections_and_a_limit_of_zero_have_no_idle_timer(
     virtual_time: VirtualTime, seconds: float, stateless: bool
 ) -> None:
-    pool = new_pool(idle_close=seconds)
+    pool = new_pool(idle_close=seconds, idle_close_used=seconds)
     connection = used_by(stateless=stateless)
     pool._look_after(connection)
     assert pool._timers == {}

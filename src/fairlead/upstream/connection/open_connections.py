@@ -104,6 +104,9 @@ class OpenConnections:
         if settings.era != before.era:
             self.opener.forget_eras()
             self.recall(self.facts)
+        for connection in self.connections:
+            self._look_after(connection)
+        self._plan_release(time.monotonic())
 
     @property
     def connections(self) -> list[UpstreamConnection]:
@@ -224,25 +227,30 @@ class OpenConnections:
         Sessions of clients that disappeared may still refer to it. A client that continues gets
         another connection.
         """
-        loop = asyncio.get_running_loop()
-
-        def rest() -> float:
-            settings = self.settings
-            return settings.idle_close_used if connection.called else settings.idle_close
-
-        if not rest() or connection.stateless:
+        self._stop_looking_after(connection)
+        loop, settings = asyncio.get_running_loop(), self.settings
+        longest = max(settings.idle_close, settings.idle_close_used)
+        if not longest or connection.stateless:
             return
 
         def look() -> None:
-            left = connection.used + rest() - loop.time()
+            limit = settings.idle_close_used if connection.called else settings.idle_close
+            left = connection.used + limit - loop.time()
             unused = connection.idle or connection.abandoned
-            if left <= 0 and connection.alive and unused and not self._is_last(connection):
+            passed = limit and left <= 0
+            if passed and connection.alive and unused and not self._is_last(connection):
                 self._retire(connection)
-            elif connection.alive and rest():
-                delay = left if left > 0 else rest()
+            elif connection.alive:
+                # The limit changes with the first call, also from or to "never".
+                delay = left if left > 0 else limit or longest
                 self._timers[connection] = loop.call_later(delay, look)
 
-        self._timers[connection] = loop.call_later(rest(), look)
+        look()
+
+    def _stop_looking_after(self, connection: UpstreamConnection) -> None:
+        timer = self._timers.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
 
     def _retire(self, connection: UpstreamConnection) -> None:
         if self.default is not None and connection is self.default.current:
@@ -361,9 +369,7 @@ class OpenConnections:
 
     def _forget(self, connection: UpstreamConnection) -> ConnectionKey | None:
         """Remove a connection; return the key that it had."""
-        timer = self._timers.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
+        self._stop_looking_after(connection)
         own_key = self.own.pop(connection, None)
         if own_key is not None:
             return own_key
