@@ -394,8 +394,12 @@ class OAuthAuthorizer(AuthorizerBase):
         except AuthorizationError as exc:
             if exc.step != "storage":
                 self._failure = (time.monotonic(), exc)
+            if scopes is not None and not exc.temporary:
+                self._steps.requested(scopes, more=not wanted)
             raise
         self._failure = None
+        if self._login is not None:
+            self._steps.requested(self._login.requested, more=scopes is not None and not wanted)
         return True
 
     async def _without_person(self, wish: LoginWish) -> None:
