@@ -1,4 +1,4 @@
-"""The walkthroughs of README.md and docs/protecting.md: two example programs, and a person who logs in."""
+"""The walkthroughs of README.md and docs/protecting.md: two examples, and a person who logs in."""
 
 import asyncio
 import contextlib
