@@ -47,12 +47,22 @@ def test_scopes_are_read_from_strings_and_lists(value: object, scopes: tuple[str
 def test_a_step_up_requests_the_union_once() -> None:
     history = ScopeHistory()
     assert history.step_up(["a"], ["b"]) == ("a", "b")
+    history.requested(["a", "b"], more=True)
     assert history.step_up(["b"], ["a"]) is None
+
+
+def test_a_step_up_that_was_not_completed_may_be_repeated() -> None:
+    history = ScopeHistory()
+    for _ in range(5):
+        assert history.step_up(["a"], ["b"]) == ("a", "b")
 
 
 def test_the_number_of_step_ups_is_limited() -> None:
     history = ScopeHistory()
-    asked = [history.step_up(["a"], [f"s{number}"]) for number in range(5)]
+    asked = []
+    for number in range(5):
+        asked.append(history.step_up(["a"], [f"s{number}"]))
+        history.requested(asked[-1] or (), more=asked[-1] is not None)
     assert asked == [("a", "s0"), ("a", "s1"), None, None, None]
 
 
@@ -60,5 +70,6 @@ def test_a_step_up_that_had_an_effect_does_not_count() -> None:
     history = ScopeHistory()
     for number in range(5):
         assert history.step_up(["a"], [f"s{number}"]) == ("a", f"s{number}")
+        history.requested(["a", f"s{number}"], more=True)
         history.succeeded()
     assert history.step_up(["a"], ["s0"]) is None

@@ -34,7 +34,7 @@ def test_a_complete_response_is_read() -> None:
         "scope": "a b",
         "refresh_token": "r",
     }
-    assert read(document) == TokenSet("t", "Bearer", ("a", "b"), NOW + 60, "r")
+    assert read(document) == TokenSet("t", "Bearer", ("a", "b"), NOW + 60, "r", 60)
 
 
 def test_missing_members_have_safe_defaults() -> None:
@@ -67,6 +67,14 @@ def test_a_token_is_not_fresh_shortly_before_its_expiry() -> None:
     assert tokens.is_fresh(NOW - EARLY - 1)
     assert tokens.is_valid(NOW - 1)
     assert not tokens.is_valid(NOW)
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "early"), [(3600, EARLY), (60, EARLY), (20, 10), (1, 0.5), (0, 0)]
+)
+def test_a_short_lifetime_is_used_for_half_of_it(lifetime: float, early: float) -> None:
+    tokens = TokenSet("t", "Bearer", expires_at=NOW, lifetime=lifetime)
+    assert tokens.fresh_until == NOW - early
 
 
 @pytest.mark.parametrize(

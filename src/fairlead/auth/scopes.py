@@ -60,12 +60,13 @@ class ScopeHistory:
     def step_up(self, held: Iterable[str], needed: Iterable[str]) -> tuple[str, ...] | None:
         """Return the scopes to request after a 403; None if that would not help."""
         union = tuple(dict.fromkeys((*held, *needed)))
-        key = frozenset(union)
-        if key in self._asked or self._without_effect >= self.MAX_STEPS:
-            return None
-        self._asked.add(key)
-        self._without_effect += 1
-        return union
+        repeated = frozenset(union) in self._asked
+        return None if repeated or self._without_effect >= self.MAX_STEPS else union
+
+    def requested(self, scopes: Iterable[str], *, more: bool = False) -> None:
+        """Note scopes that were granted or denied; `more` means that a 403 demanded them."""
+        self._asked.add(frozenset(scopes))
+        self._without_effect += more
 
     def succeeded(self) -> None:
         """Note that the server accepted the request for which scopes were requested."""

@@ -1,6 +1,7 @@
 """Responses of token endpoints (RFC 6749, section 5): tokens or an error."""
 
 import base64
+import math
 import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
@@ -26,7 +27,8 @@ __all__ = [
 
 LONGEST = 10 * 365 * 86400.0  # seconds; longer lifetimes are reduced to this value
 _LATEST = 1e12  # seconds since 1970
-EARLY = 30.0  # seconds before its expiry that a token counts as expired
+# Seconds before its expiry that a token is renewed, or half of its lifetime if that is shorter.
+EARLY = 30.0
 
 # An error code has no spaces. Some servers send sentences, which may quote a secret.
 _CODE = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
@@ -48,10 +50,18 @@ class TokenSet(Struct, frozen=True):
     scopes: tuple[str, ...] = ()
     expires_at: float | None = None
     refresh_token: str | None = None
+    lifetime: float | None = None  # seconds, as stated by the authorization server
+
+    @property
+    def fresh_until(self) -> float:
+        """Unix time from which the tokens are renewed; infinite if the expiry is unknown."""
+        if self.expires_at is None:
+            return math.inf
+        return self.expires_at - (EARLY if self.lifetime is None else min(EARLY, self.lifetime / 2))
 
     def is_fresh(self, now: float) -> bool:
         """Return True unless the access token expires soon or has expired."""
-        return self.expires_at is None or now < self.expires_at - EARLY
+        return now < self.fresh_until
 
     def is_valid(self, now: float) -> bool:
         """Return True unless the access token has certainly expired."""
@@ -150,20 +160,17 @@ def read_token_response(
             step=step,
             issuer=issuer,
         )
+    lifetime = seconds_of(document.get("expires_in"))
     newer = document.get("refresh_token")
     granted = document.get("scope")
     return TokenSet(
         access_token=str(token),
         token_type=name,
         scopes=parse_scopes(granted) if isinstance(granted, str) else tuple(requested),
-        expires_at=_expiry(document.get("expires_in"), now),
+        expires_at=None if lifetime is None else now + lifetime,
         refresh_token=newer if isinstance(newer, str) and newer else refresh_token,
+        lifetime=lifetime,
     )
-
-
-def _expiry(seconds: object, now: float) -> float | None:
-    found = seconds_of(seconds)
-    return None if found is None else now + found
 
 
 def seconds_of(value: object) -> float | None:

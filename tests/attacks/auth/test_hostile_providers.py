@@ -176,6 +176,29 @@ async def test_a_token_lifetime_that_is_not_a_number_is_treated_as_unknown(lifet
         assert len(provider.visits) == 1
 
 
+@pytest.mark.parametrize("lifetime", [10, 20, 40])
+async def test_a_token_with_a_short_lifetime_is_used_for_half_of_it(
+    lifetime: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens are renewed 30 seconds early, which would be a renewal for each request."""
+    async with scripted_provider() as provider:
+        provider.token = {"expires_in": lifetime}
+        store = MemoryCredentialStore()
+        first = OAuthAuthorizer(provider.url, store=store, authorize=provider.user())
+        second = OAuthAuthorizer(provider.url, store=store)
+        for seconds, token in ((0, "access-1"), (lifetime * 0.6, "access-2")):
+            pass_time(monkeypatch, seconds)
+            for _ in range(5):
+                assert await request(provider, first) == (200, {"token": token})
+                assert await request(provider, second) == (200, {"token": token})
+        assert provider.steps["token"] == 2
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    real = time.time
+    monkeypatch.setattr("time.time", lambda: real() + seconds)
+
+
 @pytest.mark.parametrize("skew", [-600, 600])
 async def test_a_server_clock_that_is_ten_minutes_off_does_not_affect_expiry(skew: int) -> None:
     """The expiry is computed from the lifetime and the local clock, not from server times."""
@@ -249,11 +272,14 @@ async def test_the_error_for_a_refused_refresh_token_suggests_a_new_login() -> N
 
 
 @pytest.mark.covers("AUT-03")
-async def test_a_valid_token_is_used_although_its_early_renewal_has_failed() -> None:
+async def test_a_valid_token_is_used_although_its_early_renewal_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with scripted_provider() as provider:
-        provider.token = {"expires_in": 20}  # valid, but due for renewal
+        provider.token = {"expires_in": 60}
         authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
         await authorizer.log_in()
+        pass_time(monkeypatch, 40)  # the token is valid, but due for renewal
         provider.scripts["token"] = responding(503, "")
         assert await request(provider, authorizer) == (200, {"token": "access-1"})
 

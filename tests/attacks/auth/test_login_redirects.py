@@ -301,9 +301,11 @@ async def test_the_browser_gets_the_url_as_one_argument(tmp_path: Path, tail: st
     browser = tmp_path / "browser"
     browser.write_text(BROWSER.format(python=sys.executable, report=str(report)))
     browser.chmod(0o700)
-    program = "import sys\nfrom fairlead.auth.client.interactive_login import open_browser\n"
+    program = (
+        "import asyncio, sys\nfrom fairlead.auth.client.interactive_login import open_browser\n"
+    )
     program += "from fairlead.auth.authorization_code import check_browser_url\n"
-    program += "open_browser(check_browser_url(sys.argv[1], 'x'))\n"
+    program += "asyncio.run(open_browser(check_browser_url(sys.argv[1], 'x')))\n"
     url = f"https://as.example/authorize{tail}"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", program, url),
@@ -324,9 +326,9 @@ async def test_a_browser_in_the_terminal_does_not_block_the_login(tmp_path: Path
     os.mkfifo(pipe)
     browser.write_text(f"#!/bin/sh\nread line < {pipe}\n")
     browser.chmod(0o700)
-    program = "from fairlead.auth.client import interactive_login as login\n"
+    program = "import asyncio\nfrom fairlead.auth.client import interactive_login as login\n"
     program += "login.BROWSER_TIMEOUT = 0.2\n"
-    program += "assert not login.open_browser('https://as.example/authorize')\n"
+    program += "assert not asyncio.run(login.open_browser('https://as.example/authorize'))\n"
     # Held open for both directions: the browser waits until it is closed.
     descriptor = os.open(pipe, os.O_RDWR)
     try:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -217,7 +218,7 @@ async def test_an_unreadable_store_does_not_end_a_login(
 async def headless(
     monkeypatch: pytest.MonkeyPatch, *, terminal: bool
 ) -> AsyncIterator[ScriptedProvider]:
-    monkeypatch.setattr(interactive_login, "open_browser", lambda url: False)
+    monkeypatch.setattr(interactive_login, "_opened", lambda url: False)
     monkeypatch.setattr(interactive_login, "_has_terminal", lambda: terminal)
     async with asyncio.timeout(LIMIT), scripted_provider() as provider:
         yield provider
@@ -256,6 +257,18 @@ async def test_without_a_browser_the_terminal_shows_the_page_and_the_command(
     assert f"\n  {provider.issuer}/authorize?" in shown
     assert "No browser could be opened." in shown
     assert f"run `fairlead login {provider.url}` in another terminal" in shown
+
+
+async def test_other_tasks_run_while_a_browser_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, other_task = asyncio.get_running_loop(), threading.Event()
+
+    def start(url: str) -> bool:
+        loop.call_soon_threadsafe(other_task.set)
+        return other_task.wait(LIMIT)
+
+    monkeypatch.setattr(interactive_login, "_opened", start)
+    monkeypatch.setattr(interactive_login, "BROWSER_TIMEOUT", LIMIT)
+    assert await interactive_login.open_browser("https://as.example/authorize")
 
 
 # Missing scopes

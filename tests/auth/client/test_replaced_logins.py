@@ -10,7 +10,11 @@ import pytest
 
 from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
 from fairlead.auth.client.oauth_settings import OAuthSettings
-from fairlead.auth.storage.credential_store import MemoryCredentialStore, StoredLogin
+from fairlead.auth.storage.credential_store import (
+    LoginLock,
+    MemoryCredentialStore,
+    StoredLogin,
+)
 from fairlead.errors import AuthorizationError, LoginRequired
 from tests.support.scripted_http_server import Call
 from tests.support.scripted_provider import (
@@ -156,6 +160,46 @@ async def test_logging_out_waits_for_a_renewal_of_another_program() -> None:
             await calling
         assert store.logins() == []
         assert [form["token"] for form in provider.forms("revoke")] == ["refresh-2"]
+
+
+class BusyStore(MemoryCredentialStore):
+    """A store whose lock is held by a program that has just stored its renewal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.locked = False
+        self.deleted_with_lock: list[bool] = []
+
+    def lock(self, owner: str, server: str) -> LoginLock:
+        lock = super().lock(owner, server)
+        acquire = lock.try_acquire
+        others = 2  # attempts until the other program releases the lock
+
+        def try_acquire() -> bool:
+            nonlocal others
+            others -= 1
+            if others:
+                [login] = self.logins()
+                self.save(login.renewed(login.tokens))
+                return False
+            self.locked = acquire()
+            return self.locked
+
+        lock.try_acquire = try_acquire  # type: ignore[method-assign]
+        return lock
+
+    def delete(self, owner: str, server: str) -> bool:
+        self.deleted_with_lock.append(self.locked)
+        return super().delete(owner, server)
+
+
+async def test_logging_out_holds_the_lock_of_the_login() -> None:
+    """Otherwise, a program that checks the stored login could store it again."""
+    async with scripted_provider() as provider:
+        plain, store = MemoryCredentialStore(), BusyStore()
+        store.save(await log_in_elsewhere(provider, plain))
+        await log_out_elsewhere(provider, store)
+        assert store.deleted_with_lock == [True]
 
 
 # More scopes

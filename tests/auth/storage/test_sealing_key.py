@@ -74,6 +74,26 @@ def test_programs_that_start_together_create_one_key_in_the_keyring(
     assert keys == [SealingKey(tmp_path).value()] * 2
 
 
+class SlowKeyring(Keyring):
+    """A keyring that cannot be used, which another program finds out first."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def get_password(self, service: str, account: str) -> str | None:
+        SealingKey(self._folder, use_keyring=False).value()
+        (self._folder / "login-x.sealed").write_bytes(b"")
+        raise RuntimeError("no backend")
+
+
+def test_programs_that_start_together_without_a_keyring_use_one_key_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", SlowKeyring(tmp_path))
+    assert SealingKey(tmp_path).value() == (tmp_path / "sealing.key").read_bytes()
+
+
 def test_an_existing_key_file_is_used_beside_a_keyring(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The walkthrough of docs/protecting.md: two example programs, and a person who logs in."""
+"""The walkthroughs of README.md and docs/protecting.md: two examples, and a person who logs in."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +16,9 @@ import pytest
 
 from tests.support.login_command import Fairlead, log_in
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+REPOSITORY = Path(__file__).parents[3]
+EXAMPLES = REPOSITORY / "examples"
+README = REPOSITORY / "README.md"
 LIMIT = 60.0
 
 
@@ -72,23 +75,71 @@ async def test_a_newcomer_logs_in_with_the_two_examples(tmp_path: Path) -> None:
             assert (out + err).count(" login ") == 1
 
 
-async def test_a_short_token_is_renewed_while_a_login_is_used(tmp_path: Path) -> None:
-    """A token counts as expired 30 seconds early, so each command renews one of 10 seconds."""
+async def test_the_commands_of_the_readme_work_in_their_order(tmp_path: Path) -> None:
+    servers, commands = commands_of_readme()
+    assert [line.split()[-2:] for line in servers] == [
+        ["examples/authorization_server.py", "9000"],
+        ["examples/protected_server.py", "8090"],
+    ]
     fairlead = Fairlead(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
-        example("authorization_server.py", "--lifetime", "10") as issuer,
+        example("authorization_server.py") as issuer,
+        example("protected_server.py", ISSUER=issuer) as url,
+    ):
+        output = []
+        for command in commands:
+            _, *arguments = command.replace("http://127.0.0.1:8090/mcp", url).split()
+            if arguments[0] == "login":
+                code, out = await log_in(fairlead, *arguments[1:])
+            else:
+                code, out, _ = await fairlead(*arguments)
+            assert code == 0, command
+            output.append(out.splitlines()[0])
+    assert output == [
+        f"Logged in to {url} at {issuer}.",
+        f"alice of {issuer}",
+        url,
+        f"Logged out of {url}.",
+    ]
+
+
+def commands_of_readme() -> tuple[list[str], list[str]]:
+    """Return the commands that start servers, and those of Fairlead, without their comments."""
+    section = README.read_text().split("## Log in, and protect a server\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"^    (.+)$", section, re.M)
+    commands = [line.partition("#")[0].strip() for line in blocks]
+    ours = [line for line in commands if line.startswith("fairlead ")]
+    return [line for line in commands if line not in ours], ours
+
+
+async def test_two_terminals_use_a_login_for_longer_than_its_token_is_valid(
+    tmp_path: Path,
+) -> None:
+    fairlead = Fairlead(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        example("authorization_server.py", "--lifetime", "4") as issuer,
         example("protected_server.py", ISSUER=issuer) as url,
     ):
         code, out = await log_in(fairlead, url, "--no-browser")
         assert code == 0
-        assert re.search(r"token expires in \d+ seconds, renewed automatically\.", out)
+        assert re.search(r"token expires in [34] seconds, renewed automatically\.", out)
         [before] = json.loads((await fairlead("auth", "status", "--json"))[1])
-        assert 0 < before["expiresIn"] <= 10
-        assert (await fairlead("call", "whoami", url))[1] == f"alice of {issuer}\n"
+        assert before["expiresIn"] <= 4
+
+        async def terminal() -> None:
+            # Each call takes some time, so the loop ends after a few.
+            while time.time() < before["expiresAt"]:
+                code, out, err = await fairlead("call", "whoami", url)
+                assert (code, out) == (0, f"alice of {issuer}\n"), err
+            assert (await fairlead("call", "whoami", url))[1] == f"alice of {issuer}\n"
+
+        await asyncio.gather(terminal(), terminal())
         [after] = json.loads((await fairlead("auth", "status", "--json"))[1])
         assert after["expiresAt"] > before["expiresAt"]
         assert Path(after["file"]).is_file()
+        assert (await fairlead("logout", url))[1] == f"Logged out of {url}.\n"
 
 
 async def test_the_authorization_server_refuses_what_it_did_not_issue() -> None:

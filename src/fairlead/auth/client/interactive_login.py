@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -93,13 +94,16 @@ class LoginPrompt:
     the redirect as the user pasted it, for machines without a browser.
     """
 
-    def visit(self, request: AuthorizationRequest) -> None:
-        """Show the URL, or open it. Called once the redirect can be received.
+    def visit(self, request: AuthorizationRequest) -> Awaitable[None] | None:
+        """Show the URL, or open it; may be asynchronous. The redirect can already be received.
 
         Raises:
             AuthorizationError: No user can see the page.
         """
-        opened = open_browser(request.url)
+        return self._open_or_show(request)
+
+    async def _open_or_show(self, request: AuthorizationRequest) -> None:
+        opened = await open_browser(request.url)
         if not _has_terminal():
             if not opened:
                 raise NoUser(
@@ -172,16 +176,16 @@ async def progress(prompt: LoginPrompt, seconds: float) -> AsyncIterator[None]:
         task.cancel()
 
 
-def open_browser(url: str) -> bool:
+async def open_browser(url: str) -> bool:
     """Open a page in the user's browser; return False if no browser is known to show it.
 
-    A browser in the terminal would block this program until the user closes it.
+    A browser in the terminal would block this program until the user closes it, also at its end.
     """
-    opened: list[bool] = []
-    thread = threading.Thread(target=lambda: opened.append(_opened(url)), daemon=True)
-    thread.start()
-    thread.join(BROWSER_TIMEOUT)
-    return any(opened)
+    outcome: Future[bool] = Future()
+    threading.Thread(target=lambda: outcome.set_result(_opened(url)), daemon=True).start()
+    opened = asyncio.wrap_future(outcome)
+    await asyncio.wait((opened,), timeout=BROWSER_TIMEOUT)
+    return opened.done() and opened.result()
 
 
 def _opened(url: str) -> bool:
@@ -369,7 +373,8 @@ async def ask_person(
     """Return the redirect URL that the listener receives or the user pastes."""
     tasks = [asyncio.ensure_future(listener.wait(state))]
     try:
-        prompt.visit(request)
+        if (visit := prompt.visit(request)) is not None:
+            await visit
         tasks.append(asyncio.ensure_future(prompt.pasted()))
         async with progress(prompt, LOGIN_TIMEOUT):
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -56,9 +56,8 @@ class LoginRecord:
 
     async def replace(self, login: StoredLogin) -> None:
         """Store a new login. A renewal of another process is awaited, as in `remove`."""
-        known = await self.load()
         try:
-            async with self.exclusive(known, REPLACE_TIMEOUT):
+            async with self.exclusive(None, REPLACE_TIMEOUT, always=True):
                 await self.save(login)
         except LoginBusy:
             await self.save(login)
@@ -72,9 +71,8 @@ class LoginRecord:
 
         A renewal of another process is awaited, because its result would be stored afterwards.
         """
-        known = await self.load()
         try:
-            async with self.exclusive(known, REPLACE_TIMEOUT):
+            async with self.exclusive(None, REPLACE_TIMEOUT, always=True):
                 return await self._remove()
         except LoginBusy:
             return await self._remove()
@@ -86,9 +84,11 @@ class LoginRecord:
 
     @contextlib.asynccontextmanager
     async def exclusive(
-        self, known: StoredLogin | None, seconds: float
+        self, known: StoredLogin | None, seconds: float, *, always: bool = False
     ) -> AsyncIterator[StoredLogin | None]:
         """Hold the lock of the login and yield None, or yield a newer login of another process.
+
+        Another process may still hold the lock of a newer login, except with `always`.
 
         Raises:
             LoginBusy: The lock is not free in time.
@@ -96,7 +96,7 @@ class LoginRecord:
         lock = await in_store_thread(self._store.lock, self._target.owner, self._target.server)
         deadline, pause = time.monotonic() + seconds, FIRST_POLL
         while not await try_lock(lock):
-            if (newer := await self.load_newer(known)) is not None:
+            if not always and (newer := await self.load_newer(known)) is not None:
                 yield newer
                 return
             if time.monotonic() > deadline:

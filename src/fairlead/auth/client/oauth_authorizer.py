@@ -6,7 +6,6 @@ result.
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
@@ -24,7 +23,6 @@ from ..guarded_fetch import GuardedFetcher
 from ..metadata import server_resource
 from ..scopes import ScopeHistory
 from ..storage.credential_store import CredentialStore, MemoryCredentialStore, StoredLogin
-from ..token_response import EARLY
 from .concurrent_login import ConcurrentLogin, LoginWish
 from .interactive_login import Authorize, LoginPrompt, NoUser
 from .login_flow import UNKNOWN_CLIENT, LoginFlow, LoginTarget
@@ -243,9 +241,8 @@ class OAuthAuthorizer(AuthorizerBase):
         self._key = None if key is None else DpopKey(key)
         self._fresh_until = 0.0
         if login is not None and login.tokens.token_type == "Bearer":
-            expires = login.tokens.expires_at
             self._bearer = {"Authorization": f"Bearer {login.tokens.access_token}"}
-            self._fresh_until = math.inf if expires is None else expires - EARLY
+            self._fresh_until = login.tokens.fresh_until
 
     def _should_renew(self, login: StoredLogin) -> bool:
         now = time.time()
@@ -394,8 +391,12 @@ class OAuthAuthorizer(AuthorizerBase):
         except AuthorizationError as exc:
             if exc.step != "storage":
                 self._failure = (time.monotonic(), exc)
+            if scopes is not None and not exc.temporary:
+                self._steps.requested(scopes, more=not wanted)
             raise
         self._failure = None
+        if self._login is not None:
+            self._steps.requested(self._login.requested, more=scopes is not None and not wanted)
         return True
 
     async def _without_person(self, wish: LoginWish) -> None:

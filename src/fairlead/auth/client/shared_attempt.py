@@ -27,14 +27,19 @@ class SharedAttempt:
         self._task.add_done_callback(lambda task: _retrieve(task, ended))
 
     async def join(self) -> bool:
-        """Wait for the outcome, which is the same for all requests."""
+        """Wait for the outcome, which is the same for all requests.
+
+        Return False if the login was already being cancelled, because no request waited for it.
+        """
         self._waiting += 1
         try:
-            # Shielded, because cancelling one request must not affect the others.
-            return await asyncio.shield(self._task)
+            # Not awaited itself: cancelling one request must not affect the others, and a request
+            # that comes too late must not be cancelled with the login.
+            await asyncio.wait((self._task,))
         finally:
             self._waiting -= 1
             self._end_unless_wanted()
+        return not self._task.cancelled() and self._task.result()
 
     @contextlib.contextmanager
     def waiting_for_person(self) -> Iterator[None]:

@@ -114,8 +114,12 @@ class SealingKey:
         # Backends raise errors of their own: locked, missing, or not permitted.
         except Exception as exc:
             why = str(exc) if isinstance(exc, _Unanswered) else type(exc).__name__
+            has_logins = self._has_logins
+            # Another program may have created a file, and stored its first login, meanwhile.
+            if (created := self._read_file()) is not None:
+                return created
             # Logins that were sealed with the key in the keyring must not be replaced.
-            if self._has_logins:
+            if has_logins:
                 raise _unusable(
                     f"the system's keyring returns no key ({why}): unlock it, or delete "
                     f"{self._path.parent} and log in again"

@@ -195,8 +195,8 @@ class TerminalPrompt(LoginPrompt):
         self._server = server
         self._browser = browser
 
-    def visit(self, request: AuthorizationRequest) -> None:
-        opened = self._browser and open_page(request.url)
+    async def visit(self, request: AuthorizationRequest) -> None:
+        opened = self._browser and await open_page(request.url)
         if self._browser and not opened:
             print_message("login", f"no browser could be opened{self._alternative(request)}")
         about = "Continue in your browser" if opened else "Open this page in a browser"

@@ -1,0 +1,104 @@
+"""Logins that a user denies or does not complete, and scopes that are requested again."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlead.auth.client.interactive_login import AuthorizationRequest
+from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
+from tests.support.scripted_http_server import Call
+from tests.support.scripted_provider import ScriptedProvider, request, scripted_provider
+
+CALLS = 10
+
+
+def demand(provider: ScriptedProvider, scope: str, *tokens: str) -> None:
+    """Let the server require a scope that only some tokens have."""
+
+    async def check(call: Call) -> None:
+        token = call.headers.get("authorization", "").partition(" ")[2]
+        if token in tokens:
+            await call.json({"token": token})
+        elif token not in provider.accepted:
+            await provider._mcp(call)
+        else:
+            value = f'Bearer error="insufficient_scope", scope="{scope}"'
+            await call.answer(403, "null", WWW_Authenticate=value)
+
+    provider.scripts["mcp"] = check
+
+
+def one_after_the_other(users: list[Any]) -> Any:
+    """Return an `authorize` callback that calls the next function of a list each time."""
+
+    async def authorize(page: AuthorizationRequest) -> str:
+        found = users.pop(0)(page)
+        url: str = found if isinstance(found, str) else await found
+        return url
+
+    return authorize
+
+
+async def test_scopes_that_a_login_requested_are_not_requested_again() -> None:
+    async with scripted_provider() as provider:
+        provider.challenge = {"scope": "read"}
+        demand(provider, "read")
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        for _ in range(3):
+            assert await request(provider, authorizer) == (403, None)
+        assert [visit.scopes for visit in provider.visits] == [("read",)]
+
+
+async def test_scopes_are_requested_again_if_the_call_that_needed_them_was_cancelled() -> None:
+    async with scripted_provider() as provider:
+        asked = asyncio.Event()
+
+        async def never(page: AuthorizationRequest) -> str:
+            provider.visits.append(page)
+            asked.set()
+            await asyncio.Event().wait()
+            return ""
+
+        users: list[Any] = [provider.user(), never, never, never, provider.user()]
+        demand(provider, "write", "access-2")
+        authorizer = OAuthAuthorizer(provider.url, authorize=one_after_the_other(users))
+        await authorizer.log_in()
+        for _ in range(3):
+            asked.clear()
+            calling = asyncio.create_task(request(provider, authorizer))
+            await asked.wait()
+            calling.cancel()
+            await asyncio.wait((calling,))
+        assert await request(provider, authorizer) == (200, {"token": "access-2"})
+        assert users == []
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_calls_that_wait_for_a_login_share_its_denial(status: int) -> None:
+    async with scripted_provider() as provider:
+        all_refused = asyncio.Event()
+
+        async def deny(page: AuthorizationRequest) -> str:
+            provider.visits.append(page)
+            await all_refused.wait()
+            return provider.redirect(page, code=None, error="access_denied")
+
+        users: list[Any] = [deny] if status == 401 else [provider.user(), deny]
+        authorizer = OAuthAuthorizer(provider.url, authorize=one_after_the_other(users))
+        if status == 403:
+            await authorizer.log_in()
+            demand(provider, "write")
+        refuse = provider.scripts.get("mcp", provider._mcp)
+
+        async def count(call: Call) -> None:
+            await refuse(call)
+            if provider.steps["mcp"] == CALLS:
+                all_refused.set()
+
+        provider.scripts["mcp"] = count
+        errors = await asyncio.gather(
+            *(request(provider, authorizer) for _ in range(CALLS)), return_exceptions=True
+        )
+        assert users == []
+        assert {getattr(error, "error", None) for error in errors} == {"access_denied"}
