@@ -57,7 +57,7 @@ class Introspection:
     url: str
     client_id: str
     client_secret: str = field(repr=False)
-    require_audience: bool = True  # False: accept responses without `aud`
+    require_audience: bool = True  # False: accept responses with a `token_type` but without `aud`
 
 
 @dataclass(kw_only=True)
