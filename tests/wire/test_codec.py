@@ -360,6 +360,15 @@ def test_unknown_members_of_the_envelope_are_preserved() -> None:
     assert encode(message) == frame
 
 
+@pytest.mark.parametrize("known", ['"id":1,"method":"m"', '"method":"m"', '"id":1,"result":{}'])
+def test_members_that_differ_from_the_envelope_in_case_only_are_dropped(known: str) -> None:
+    """Programs in Go and C# would read them instead of the members that Fairlead has read."""
+    more = '"ID":2,"Method":"n","PARAMS":{},"param\u017f":{},"Result":{},"Error":{},"trace":1'
+    message = decode(f'{{"jsonrpc":"2.0",{known},{more}}}'.encode())
+    assert not isinstance(message, Batch)
+    assert message.extra == {"trace": Raw(b"1")}
+
+
 @pytest.mark.covers("RPC-06")
 @pytest.mark.parametrize("outcome", [b'"result":{}', b'"error":{"code":1,"message":"no"}'])
 def test_params_in_a_response_are_preserved(outcome: bytes) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from fairlead.wire import single_line, to_json
+from fairlead.wire.json import MemberNames
 
 HALF = "\ud83d"  # a lone surrogate
 
@@ -81,3 +82,27 @@ def test_a_value_without_a_json_form_raises_an_error() -> None:
         to_json(object())
     with pytest.raises(TypeError):
         to_json([HALF, object()])
+
+
+NAMES = MemberNames("uri", "arguments", "taskId")
+
+
+@pytest.mark.parametrize(
+    "name", ["URI", "Uri", "ur\u0131", "argument\u017f", "taskid", "TaskID", "tas\u212aId"]
+)
+def test_a_name_in_another_case_is_a_respelling(name: str) -> None:
+    assert NAMES.respells(name)
+
+
+@pytest.mark.parametrize("name", ["uri", "taskId", "uris", "task_id", "", "ürl"])
+def test_known_and_unrelated_names_are_no_respellings(name: str) -> None:
+    assert not NAMES.respells(name)
+
+
+def test_members_with_respelled_names_are_left_out() -> None:
+    assert NAMES.exact({"uri": 1, "URI": 2, "other": 3}) == {"uri": 1, "other": 3}
+
+
+def test_members_without_respelled_names_are_returned_unchanged() -> None:
+    for members in ({}, {"uri": 1}, {"uri": 1, "other": 3}):
+        assert NAMES.exact(members) is members

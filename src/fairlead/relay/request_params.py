@@ -8,7 +8,9 @@ from msgspec import Raw, Struct, UnsetType
 from ..interceptor import Exchange
 from ..limits import SESSION_SUBSCRIPTIONS
 from ..protocol.caller import read_params_head
+from ..protocol.json_edit import members_of
 from ..protocol.own_errors import own_error
+from ..protocol.targets.targets import NESTED_NAMES
 from ..server.decode_params import decode_params
 from ..wire import to_json
 from ..wire.error_codes import INVALID_PARAMS
@@ -89,12 +91,14 @@ def reference_of(exchange: Exchange) -> CompletionReference:
     """Return the prompt or resource template of a completion request.
 
     Raises:
-        RpcError: -32602, the params are invalid. A reference with a name and a URI is refused,
-            because the server could use the member that was not checked.
+        RpcError: -32602, the params are invalid. A reference with a name and a URI, or with a
+            member such as `Name`, is refused, because the server could use the member that was not
+            checked.
     """
     raw = _read(exchange.message.params, _Completing).ref
     reference = _read(raw, CompletionReference)
-    if reference.name is not None and reference.uri is not None:
+    respelled = any(map(NESTED_NAMES.respells, members_of(raw) or ()))
+    if respelled or (reference.name is not None and reference.uri is not None):
         raise own_error(INVALID_PARAMS, "params.ref must have either a name or a URI")
     reference.raw = raw
     return reference

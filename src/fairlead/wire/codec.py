@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ..errors import RemoteProtocolError
 from ..limits import BATCH, BATCH_BYTES, BATCH_MISTAKES, MESSAGE_BYTES
 from .error_codes import INVALID_REQUEST, PARSE_ERROR
-from .json import CR, LF, UNREADABLE, read_json, single_line, to_json
+from .json import CR, LF, UNREADABLE, MemberNames, read_json, single_line, to_json
 from .messages import Failure, Message, Notification, Request, RequestId, Success
 
 __all__ = [
@@ -153,6 +153,9 @@ class _Envelope(Struct, forbid_unknown_fields=True, gc=False):
     params: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
+
+
+_ENVELOPE = MemberNames(*_Envelope.__struct_fields__)
 
 
 class _ErrorObject(Struct, gc=False):
@@ -435,7 +438,8 @@ def _from_members(members: dict[str, Raw]) -> Message:
     envelope.params = members.pop("params", UNSET)
     envelope.result = members.pop("result", UNSET)
     envelope.error = members.pop("error", UNSET)
-    return _classify(envelope, members or None)
+    # A relay forwards additional members, but no second method or params in another case.
+    return _classify(envelope, dict(_ENVELOPE.exact(members)) or None)
 
 
 def _read_id(raw: Raw | None) -> int | float | str | UnsetType | None:

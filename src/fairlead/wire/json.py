@@ -1,11 +1,12 @@
-"""JSON in the form that Fairlead writes: compact UTF-8 on one line."""
+"""JSON in the form that Fairlead writes: compact UTF-8 on one line; and names of members."""
 
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw, UnsetType
 
-__all__ = ["CR", "LF", "UNREADABLE", "read_json", "single_line", "to_json"]
+__all__ = ["CR", "LF", "UNREADABLE", "MemberNames", "read_json", "single_line", "to_json"]
 
 # Integers are used, because `10 in data` is ten times as fast as `b"\n" in data`.
 LF: Final = 10
@@ -18,6 +19,29 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 _encode = msgspec.json.Encoder().encode
+
+
+class MemberNames:
+    """Names of members that Fairlead reads, to find other spellings of them.
+
+    Names are case-sensitive in JSON-RPC, but the JSON packages of Go and C# ignore case by default
+    and use the last spelling. A message could therefore have one meaning for Fairlead and another
+    one for its receiver.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._names = frozenset(names)
+        self._folded = frozenset(map(_fold, names))
+
+    def respells(self, name: str) -> bool:
+        """Return True for a name that differs only in case from one of these names."""
+        return name not in self._names and _fold(name) in self._folded
+
+    def exact(self, members: Mapping[str, T]) -> Mapping[str, T]:
+        """Return the members without those that differ only in case from one of these names."""
+        if members.keys() <= self._names or not any(map(self.respells, members)):
+            return members
+        return {name: value for name, value in members.items() if not self.respells(name)}
 
 
 def read_json(raw: Raw | bytes | UnsetType | None, kind: type[T], default: D) -> T | D:
@@ -53,6 +77,11 @@ def single_line(frame: bytes) -> bytes:
         # `format` keeps the spelling of numbers and strings.
         return msgspec.json.format(frame, indent=-1)
     return frame
+
+
+def _fold(name: str) -> str:
+    # Upper case first, because U+0131 (a dotless i) has no other form that equals `i`.
+    return name.upper().casefold()
 
 
 def _without_lone_surrogates(value: Any) -> Any:

@@ -42,7 +42,7 @@ async def introspecting(remember: float) -> AsyncIterator[tuple[Web, RunningIssu
             client_secret="s",
             require_audience=False,
         )
-        issuer.introspected = {"active": True, "sub": "alice"}
+        issuer.introspected = {"active": True, "sub": "alice", "token_type": "Bearer"}
         auth = ServerAuth(issuer=issuer.issuer, introspection=asked, remember=remember)
         async with serving(make_server(auth)) as web:
             yield web, issuer
@@ -95,7 +95,7 @@ async def test_a_stream_ends_after_its_token_was_revoked(kind: str) -> None:
 async def test_a_stream_ends_if_its_token_belongs_to_another_user_now(kind: str) -> None:
     async with introspecting(remember=1.0) as (web, issuer), asyncio.timeout(LIMIT):
         async with open_stream(web, kind, "opaque") as ended:
-            issuer.introspected = {"active": True, "sub": "bob"}
+            issuer.introspected = {"active": True, "sub": "bob", "token_type": "Bearer"}
             await ended
 
 

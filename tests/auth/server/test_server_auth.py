@@ -194,6 +194,10 @@ async def test_verify_token_may_be_a_coroutine_function() -> None:
         ({"issuer": ISSUER, "public_url": "mcp.example"}, "invalid public_url"),
         ({"issuer": ISSUER, "algorithms": ["HS256"]}, "invalid algorithm 'HS256'"),
         ({"issuer": ISSUER, "dpop": "maybe"}, "invalid dpop"),
+        ({"issuer": ISSUER, "audience": ""}, "invalid audience ''"),
+        ({"issuer": ISSUER, "audience": [f"{ISSUER}/mcp", ""]}, "invalid audience ''"),
+        ({"tokens": {"": "ci"}}, "the token of the client 'ci' is empty"),
+        ({"tokens": {"": StaticClient(name="ci")}}, "the token of the client 'ci' is empty"),
         ({"tokens": {"t": "oauth:x"}}, "invalid client name 'oauth:x'"),
         ({"tokens": {"t": "token"}}, "invalid client name 'token'"),
         (

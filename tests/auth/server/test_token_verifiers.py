@@ -53,11 +53,16 @@ def changed(good: dict[str, Any], *more: str) -> st.SearchStrategy[dict[str, Any
     )
 
 
-def introspected(status: int, document: dict[str, Any] | None) -> TokenVerdict:
+def introspected(status: int, document: dict[str, Any] | None, **options: Any) -> TokenVerdict:
     async def ask() -> TokenVerdict:
         fetcher = ScriptedFetcher((status, document))
         verifier = IntrospectionVerifier(
-            "https://as.example/i", fetcher, client_id="c", client_secret="s", issuers=[MINT.issuer]
+            "https://as.example/i",
+            fetcher,
+            client_id="c",
+            client_secret="s",
+            issuers=[MINT.issuer],
+            **options,
         )
         return await verifier.verify("opaque", AUDIENCES)
 
@@ -90,6 +95,17 @@ def test_a_response_without_a_verdict_is_temporary(
     with pytest.raises(AuthorizationError) as caught:
         introspected(status, document)
     assert caught.value.temporary
+
+
+def test_a_response_without_an_audience_must_say_that_the_token_is_an_access_token() -> None:
+    """`oidc-provider` describes a refresh token like this, without `aud` and `token_type`."""
+    refresh = {"active": True, "iss": MINT.issuer, "sub": "ann", "client_id": "app", "scope": "a"}
+    for kind in ({}, {"token_type": None}, {"token_type": "refresh_token"}):
+        with pytest.raises(BadToken):
+            introspected(200, {**refresh, **kind}, require_audience=False)
+    for kind in ({"token_type": "Bearer"}, {"token_use": "access_token"}):
+        verdict = introspected(200, {**refresh, **kind}, require_audience=False)
+        assert verdict.principal.subject == "ann"
 
 
 def verified(*replies: tuple[int, dict[str, Any] | None]) -> TokenVerdict:

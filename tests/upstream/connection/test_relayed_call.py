@@ -297,6 +297,27 @@ def test_each_duplicate_member_is_sent_once_with_the_value_that_was_read(
     assert json.loads(bytes(sent)) == read
 
 
+@pytest.mark.parametrize("meta", ["", ',"_meta":{}'])
+def test_a_member_that_differs_from_another_in_case_only_is_not_sent(meta: str) -> None:
+    exchange = exchanged(b'{"name":"echo","Name":"rm","more":1,"URI":""%b}' % meta.encode())
+    sent = params_of(exchange).fill(5) if meta else params_as_decoded(exchange)
+    expected = {"name": "echo", "more": 1, **({"_meta": {}} if meta else {})}
+    assert json.loads(bytes(sent or b"")) == expected
+
+
+def test_params_with_nothing_but_respelled_members_are_sent_without_them() -> None:
+    exchange = exchanged(b'{"Name":"rm"}')
+    assert params_as_decoded(exchange) is None
+    assert bytes(params_of(exchange).fill(5)) == b"{}"
+
+
+def test_params_of_methods_outside_the_protocol_keep_all_members() -> None:
+    exchange = exchanged(b'{"Name":"rm"}')
+    message = structs.replace(exchange.message, method="custom/method")
+    exchange = structs.replace(exchange, message=message)
+    assert bytes(params_of(exchange).fill(5)) == b'{"Name":"rm"}'
+
+
 def test_params_that_cannot_contain_duplicates_are_not_encoded_again() -> None:
     params = b'{"name":"echo","arguments":{"text":"x"}}'
     exchange = exchanged(params)

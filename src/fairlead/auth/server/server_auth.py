@@ -57,7 +57,7 @@ class Introspection:
     url: str
     client_id: str
     client_secret: str = field(repr=False)
-    require_audience: bool = True  # False: accept responses without `aud`
+    require_audience: bool = True  # False: accept responses with a `token_type` but without `aud`
 
 
 @dataclass(kw_only=True)
@@ -115,8 +115,13 @@ class ServerAuth:
             )
         for issuer in self.issuers:
             _check_issuer(issuer, signed=self.introspection is None and self.verify is None)
-        for name in self._names:
+        if "" in _listed(self.audience):
+            raise ConfigError("invalid audience '': expected the `aud` of tokens, or None")
+        for token, client in (self.tokens or {}).items():
+            name = client if isinstance(client, str) else client.name
             _check_name(name)
+            if not token:
+                raise ConfigError(f"the token of the client {name!r} is empty")
 
     @property
     def issuers(self) -> tuple[TokenIssuer, ...]:

@@ -23,6 +23,7 @@ __all__ = [
     "check_times",
     "expand_scopes",
     "is_time",
+    "names_kind",
     "parse_token",
     "read_jwt",
     "verdict_of",
@@ -221,6 +222,11 @@ def _check_kind(claims: Mapping[str, Any]) -> None:
     other = any(_kind(claims.get(name)) in _OTHER_KINDS for name in _KINDS)
     if other or "events" in claims or any(name in claims for name in _ID_TOKEN):
         raise BadToken("the token is not an access token")
+
+
+def names_kind(claims: Mapping[str, Any]) -> bool:
+    """Return True if claims say what kind of token it is; `verdict_of` refuses all other kinds."""
+    return any(map(_kind, map(claims.get, _KINDS)))
 
 
 def _kind(value: object) -> str:

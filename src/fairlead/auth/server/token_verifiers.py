@@ -26,6 +26,7 @@ from .token_claims import (
     TokenVerdict,
     check_audience,
     check_times,
+    names_kind,
     parse_token,
     verdict_of,
 )
@@ -235,6 +236,9 @@ class IntrospectionVerifier:
         end = check_times(claims, now, required=False)
         if self._require_audience or "aud" in claims:
             check_audience(claims.get("aud"), audiences)
+        elif not names_kind(claims):
+            # Some servers describe an active refresh token in this way.
+            raise BadToken("the response for the token has neither `aud` nor `token_type`")
         until = now + self._remember
         until = until if end is None else min(until, end)
         return verdict_of(claims, issuer, until=until, expires=end, implied=self._implied)

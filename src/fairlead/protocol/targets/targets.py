@@ -29,16 +29,20 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...limits import TARGETS
 from ...wire import Params
+from ...wire.json import MemberNames
 from ..caller import ParamsHead
 from .name_forms import name_forms, normalize_name
 from .uri_forms import is_plain_uri, normalize_uri, uri_forms
 
-__all__ = ["NESTED", "Patterns", "Target", "TargetKind", "targets_of"]
+__all__ = ["NESTED", "NESTED_NAMES", "Patterns", "Target", "TargetKind", "targets_of"]
 
 TargetKind: TypeAlias = Literal["tool", "prompt", "resource", "other"]
 
 # Methods whose targets are deeper in the params than `ParamsHead` reads.
 NESTED: Final = frozenset({"completion/complete", "subscriptions/listen"})
+
+# Members of the object `ref` or `notifications` that name targets.
+NESTED_NAMES: Final = MemberNames("name", "resourceSubscriptions", "type", "uri")
 
 _CACHED: Final = 256  # maximum length of a name whose target is cached, in characters
 
@@ -179,7 +183,8 @@ def _nested(method: str, params: Params) -> tuple[Target, ...]:
     if len(found) > TARGETS.value or _odd(found) > TARGETS.value // 10:
         TARGETS.hit()
         return (*found[:1], _UNREADABLE)
-    # Relays forward nested members unchanged, and a server may use the first of two equal names.
+    # Relays forward nested members unchanged. A server may use the first of two equal names, or
+    # ignore the case of names.
     return (*found, _UNREADABLE) if _repeats_a_member(params) else found
 
 
@@ -202,13 +207,18 @@ _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
 def _repeats_a_member(params: Raw) -> bool:
-    """Return True if the object `ref` or `notifications` has two members with the same name."""
+    """Return True if the object `ref` or `notifications` has two members with the same name, or
+    with names that some servers treat as the same.
+    """
     for name in ("ref", "notifications"):
         inner = _MEMBERS.decode(params).get(name)
         if inner is None or memoryview(inner)[0] != _BRACE:
             continue
         # Decoding keeps only the last of two equal names, so the encoded form is shorter.
-        once = msgspec.json.encode(_MEMBERS.decode(inner))
+        members = _MEMBERS.decode(inner)
+        if any(map(NESTED_NAMES.respells, members)):
+            return True
+        once = msgspec.json.encode(members)
         if len(once) < len(msgspec.json.format(inner, indent=-1)):
             return True
     return False

@@ -19,10 +19,11 @@ from ...protocol.caller import (
 )
 from ...protocol.downgrade.params import downgrade_params
 from ...protocol.json_edit import RawMembers, members_of
-from ...protocol.methods import METHODS
+from ...protocol.methods import METHODS, exists
 from ...server.context.context import LOG_LEVELS as LEVELS
 from ...wire import Notification, Params, RequestId, to_json
 from ...wire.error_codes import INVALID_PARAMS
+from ...wire.json import MemberNames
 from .notification_outbox import CallOutbox, PeerOutbox
 
 __all__ = [
@@ -46,6 +47,13 @@ UNREADABLE: Final = "Invalid params: nested too deeply to be read"
 # Members with which a stateless request describes its client.
 # A server of the handshake era has received the same data in `initialize`.
 STATELESS_KEYS: Final = (VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY)
+
+# Params of the protocol's requests, by which they are routed and judged.
+_PARAMS: Final = MemberNames(
+    *("_meta", "argument", "arguments", "capabilities", "clientInfo", "context", "cursor"),
+    *("inputResponses", "level", "name", "notifications", "protocolVersion", "ref", "requestState"),
+    *("task", "taskId", "uri"),
+)
 
 # The length of the shortest params, without the values of `name` and `arguments`.
 _AROUND: Final = len(b'{"name":"","arguments":}')
@@ -103,7 +111,8 @@ class RelayedParams:
 
 
 def params_as_decoded(exchange: Exchange) -> Raw | None:
-    """Return the params as Fairlead decoded them: a duplicate name has only one value.
+    """Return the params as Fairlead decoded them: a duplicate name has only one value, and there is
+    no second spelling of a name.
 
     Return None if the params contain `_meta` or are not an object.
     """
@@ -116,16 +125,27 @@ def params_as_decoded(exchange: Exchange) -> Raw | None:
         least = len(name) + len(memoryview(arguments)) + _AROUND
         if len(memoryview(params)) == least:
             return params  # the length shows that the params have no other member
-    members = members_of(params)
+    members = _as_read(members_of(params), exchange)
     return Raw(_encode(members)) if members and "_meta" not in members else None
 
 
 def params_of(exchange: Exchange) -> RelayedParams:
     """Return the params of a request, with the name that the server itself uses for the target."""
     params = RelayedParams(exchange.message.params)
+    if (read := _as_read(params.members, exchange)) is not params.members:
+        params = RelayedParams(Raw(_encode(read)))
     if exchange.alias is not None:
         params.replace("name", exchange.alias)
     return params
+
+
+def _as_read(members: RawMembers | None, exchange: Exchange) -> Mapping[str, Raw] | None:
+    """Return the params without members that a server could read instead of those that were
+    checked, because they differ only in case.
+    """
+    if not members or not exists(exchange.message.method):
+        return members  # the names of other methods' params are unknown
+    return _PARAMS.exact(members)
 
 
 def with_progress_token(note: Notification, token: RequestId) -> Notification:

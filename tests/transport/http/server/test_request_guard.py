@@ -181,12 +181,18 @@ def test_two_functions_that_return_names_cannot_be_combined() -> None:
         RequestGuard(HttpSettings(verify_token=lambda token: None), access)
 
 
+def test_an_empty_token_is_a_configuration_error() -> None:
+    """Otherwise, any client could send it: `Authorization: Bearer`."""
+    with pytest.raises(ConfigError, match="auth_token is empty"):
+        RequestGuard(HttpSettings(auth_token=""))
+
+
 def test_clients_are_anonymous_without_tokens() -> None:
     one = guard()
     assert one.open is True
     assert one.principal({b"authorization": b"Bearer x"}) is ANONYMOUS
     assert guard(verify_token=lambda token: None).open is False
-    assert guard(auth_token="").open is False
+    assert guard(auth_token="secret").open is False
 
 
 def test_pages_of_allowed_origins_may_read_the_response() -> None:

@@ -49,8 +49,11 @@ class RequestGuard:
         """`access` verifies tokens that neither `auth_token` nor `verify_token` accepts.
 
         Raises:
-            ConfigError: Two functions would return names of clients, which could be equal.
+            ConfigError: The `auth_token` is empty, or two functions would return names of clients,
+                which could be equal.
         """
+        if settings.auth_token == "":
+            raise ConfigError("auth_token is empty: set it to a secret, or to None without a token")
         if settings.verify_token is not None and access is not None and access.names is None:
             raise ConfigError("verify_token cannot be combined with `verify` of ServerAuth")
         self.access = access
