@@ -329,10 +329,10 @@ def test_the_error_for_a_port_of_a_server_with_a_token_says_how_to_use_that_serv
     file: Path,
 ) -> None:
     with serving(file, "--http", "0", "--token", "sesame") as served:
-        port = str(urlsplit(served.url).port)
-        done = fairlead("serve", str(file), "--http", port)
+        url = served.url
+        done = fairlead("serve", str(file), "--http", str(urlsplit(url).port))
     assert ", a Fairlead server or gateway that requires a token\n" in done.stderr
-    assert f"hint: use it at {served.url} with its token, or choose another port; " in done.stderr
+    assert f"hint: use it at {url} with its token, or choose another port; " in done.stderr
 
 
 @pytest.mark.parametrize(
