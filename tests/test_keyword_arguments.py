@@ -239,5 +239,38 @@ def test_long_values_are_not_part_of_messages() -> None:
 
 
 def test_too_many_positional_arguments_are_not_reported_as_an_argument_of_another_name() -> None:
-    with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
+    with pytest.raises(TypeError) as caught:
         MCPServer("s", "Read me.")  # type: ignore[misc]
+    most = "MCPServer takes at most 1 positional argument, not 2: pass the others by name"
+    assert str(caught.value) == most
+    with pytest.raises(TypeError, match="takes at most 0 positional arguments, not 1: pass"):
+        MCPClientConfig("name")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: MCPManager({"time": {}}), "cwd must be a folder, not dict: to connect servers, "),
+        (lambda: MCPManager(["server.py"]), "use `await manager.connect_servers({...})`"),
+        (MCPClient, "MCPClient needs transport: use `async with MCPClient.connect(tar"),
+        (lambda: MCPClient(print), "use `async with MCPClient.connect(target, ...) as client:`"),
+        (lambda: MCPClient("s.py", on_elicit=print), "MCPClient takes a transport, not 's.py'"),
+        (lambda: MCPClient.connect_stdio("python s.py"), "command must be a list"),
+        (lambda: MCPClient.connect_stdio(1), "command must be a list"),
+        (lambda: MCPClient.connect_stdio([]), "command must be a list"),
+        (lambda: MCPClient.connect_stdio([1]), "expected str, bytes or os.PathLike object"),
+        (lambda: MCPClient.connect_http(1), "base_url must be a string, not 1"),
+        (lambda: MCPClient.connect_http("http://x", headers={"a": 1}), "headers must be a dict of"),
+        (lambda: MCPClient.connect_websocket(1), "url must be a string, not 1"),
+        (lambda: MCPClient.connect_tcp("x", "80"), "port must be a whole number, not '80'"),
+        (lambda: MCPClient.connect_unix(1), "path must be a string, not 1"),
+        (lambda: MCPClient.connect_inprocess(1), "server must be a server object, not int"),
+        (lambda: MCPClient.connect_channel(1), "open_channel must be a function, not 1"),
+    ],
+)
+def test_an_argument_of_another_type_for_a_client_or_manager_is_rejected_at_once(
+    call: Any, message: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert message in str(caught.value)

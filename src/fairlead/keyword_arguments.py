@@ -46,7 +46,7 @@ def require_known(given: Iterable[str], known: Collection[str], hints: Hints | N
 def named_arguments(function: F) -> F: ...
 @overload
 def named_arguments(
-    *, hints: Hints | None = None, unchecked: Collection[str] = ()
+    *, hints: Hints | None = None, unchecked: Collection[str] = (), form: str = ""
 ) -> Callable[[F], F]: ...
 
 
@@ -55,26 +55,35 @@ def named_arguments(
     *,
     hints: Hints | None = None,
     unchecked: Collection[str] = (),
+    form: str = "",
 ) -> Any:
     """Decorate a function so that it checks the names and the types of its arguments.
 
     Annotations other than basic types are not checked, and neither are the arguments in
-    `unchecked`.
+    `unchecked`. `form` is the correct form of a decorator that needs arguments; its error shows it.
     """
     if function is None:
-        return functools.partial(named_arguments, hints=hints, unchecked=unchecked)
+        return functools.partial(named_arguments, hints=hints, unchecked=unchecked, form=form)
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     known = [name for name in names if name not in ("self", "cls")]
     positional = names[: code.co_argcount]
     kinds = {k: v for k, v in function.__annotations__.items() if k not in unchecked}
     has_others = bool(code.co_flags & 8)  # accepts `**others`, and checks their names itself
+    is_method = positional[:1] in (("self",), ("cls",))
+    needed = positional[is_method : len(positional) - len(function.__defaults__ or ())]
+    shown = function.__qualname__.removesuffix(".__init__")
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         if not has_others:
             require_known(kwargs, known, hints)
-        _check(kinds, {**dict(zip(positional, args, strict=False)), **kwargs})
+        _check_count(shown, len(positional) - is_method, len(args) - is_method)
+        given = {**dict(zip(positional, args, strict=False)), **kwargs}
+        # Without parentheses, the decorated function is the first argument.
+        if form and (set(needed) - given.keys() or callable(given[needed[0]])):
+            raise TypeError(f"{shown} needs {' and '.join(needed)}: use {form}")
+        _check(kinds, given)
         return function(*args, **kwargs)
 
     return checked
@@ -86,7 +95,9 @@ def named_settings(settings: type[T]) -> type[T]:
 
     @functools.wraps(create)
     def init(self: T, *args: Any, **given: Any) -> None:
-        require_known(given, settings.__dataclass_fields__)  # type: ignore[attr-defined]
+        fields = settings.__dataclass_fields__  # type: ignore[attr-defined]
+        require_known(given, fields)
+        _check_count(settings.__name__, sum(not f.kw_only for f in fields.values()), len(args))
         create(self, *args, **given)
         check_types(self)
 
@@ -128,6 +139,15 @@ def check_types(settings: object) -> None:
     for kind in reversed(type(settings).__mro__):
         kinds.update(inspect.get_annotations(kind))
     _check(kinds, {name: getattr(settings, name) for name in kinds})
+
+
+def _check_count(name: str, most: int, given: int) -> None:
+    if given > most:
+        arguments = "argument" if most == 1 else "arguments"
+        raise TypeError(
+            f"{name} takes at most {most} positional {arguments}, not {given}: "
+            "pass the others by name"
+        )
 
 
 def _check(kinds: Mapping[str, Any], values: Mapping[str, Any]) -> None:

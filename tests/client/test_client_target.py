@@ -239,6 +239,19 @@ async def test_connect_finds_configured_servers_by_name(home: Path, script: Path
                 pass
 
 
+async def test_the_error_for_an_address_without_a_scheme_contains_the_url(home: Path) -> None:
+    with pytest.raises(ConfigError, match=r"needs its scheme: http://localhost:80/mcp$"):
+        await MCPClient.connect("localhost:80/mcp?token=secret")
+    for url, probable in (
+        ("127.0.0.1:80", "http://127.0.0.1:80"),
+        ("a.de/x?k=1", "https://a.de/x"),
+    ):
+        with pytest.raises(ConfigError, match=rf"or unix://; did you mean {probable}\?$"):
+            await MCPClient.connect_http(url)
+    with pytest.raises(ConfigError, match=r"expected http://, https:// or unix://$"):
+        await MCPClient.connect_http("server")
+
+
 async def test_connect_starts_project_servers_only_after_their_approval(
     home: Path, script: Path
 ) -> None:

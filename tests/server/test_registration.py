@@ -230,7 +230,29 @@ def test_the_error_for_a_resource_without_a_uri_shows_the_correct_form() -> None
         def hours() -> str:
             return "9 to 5"
 
+    with pytest.raises(
+        TypeError, match=r'resource needs uri: use @server.resource\("scheme://path"'
+    ):
+        server.resource(title="Hours")
+    with pytest.raises(ValueError, match="invalid URI 'hours': expected scheme://path, such as "):
+        server.resource("hours")(lambda: "9 to 5")
     assert server.resource_count == 0
+
+
+def test_the_error_for_an_incomplete_completion_shows_the_correct_form() -> None:
+    server: Any = MCPServer("s")
+    with pytest.raises(TypeError, match="completion needs reference and argument: use @server.c"):
+
+        @server.completion
+        def cities(typed: str) -> list[str]:
+            return [typed]
+
+    with pytest.raises(TypeError, match="use @server.completion"):
+        server.completion("greet")
+    with pytest.raises(TypeError, match="unknown keyword argument 'arg': expected one of argument"):
+        server.completion("greet", arg="city")
+    with pytest.raises(TypeError, match="expected a function, not 3"):
+        server.completion("greet", "city")(3)
 
 
 def parts() -> Iterator[str]:
@@ -249,6 +271,13 @@ class Parts:
     def __call__(self) -> Iterator[str]:
         yield "part"
 
+    def read(self, part: str) -> str:
+        return part
+
+
+def read(self, part: str):  # type: ignore[no-untyped-def]
+    return part
+
 
 @pytest.mark.covers("SRV-30")
 @pytest.mark.parametrize(
@@ -261,6 +290,11 @@ class Parts:
         (by_position, "parameter 'a' is positional-only; .* so remove the '/'"),
         (3, "expected a function, not 3"),
         (classmethod(parts), "expected a function, not <classmethod"),
+        (Parts, "expected a function, not the class Parts: write a function that creates"),
+        (functools.partial(Parts), "expected a function, not the class Parts"),
+        (max, "the parameters of max are unknown: write a function that calls it"),
+        (Parts.read, r"Parts.read is a method without an object: .*, such as Parts\(\).read$"),
+        (read, "read is a method without an object: .* register its method$"),
     ],
 )
 def test_functions_that_cannot_be_called_are_rejected_with_the_reason(

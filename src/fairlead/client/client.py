@@ -1,10 +1,12 @@
 """`MCPClient`: a connection to a server of any era, and the calls to it."""
 
+import os
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack
 
 from ..errors import FairleadError
+from ..keyword_arguments import named_arguments
 from ..lazy_names import call_late
 from ..protocol.envelope import SessionContext
 from ..protocol.outgoing_params import Identity
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MCPClient"]
 
+_FORM = "async with MCPClient.connect(target, ...) as client:"
+
 
 class MCPClient(CallbackMixin):
     """A connection to one server. Many tasks may share it, and any of them may close it.
@@ -47,6 +51,7 @@ class MCPClient(CallbackMixin):
         print((await client.call_tool("add", {"a": 1, "b": 2})).text)
     """
 
+    @named_arguments(unchecked=("transport", "config", "identity"), form=f"`{_FORM}`")
     def __init__(
         self,
         transport: ChannelTransport,
@@ -55,6 +60,7 @@ class MCPClient(CallbackMixin):
         identity: Identity | None = None,
         server_key: Hashable = None,
         renew: Callable[[], ChannelTransport] | None = None,
+        **unknown: Never,
     ) -> None:
         """Create a client. `server_key` identifies the server, so that its era can be remembered.
 
@@ -66,6 +72,8 @@ class MCPClient(CallbackMixin):
                 f"MCPClient takes a transport, not {_argument(transport)}: use "
                 f"`async with MCPClient.connect({_argument(transport, name='server')}) as client:`"
             )
+        if unknown:
+            raise TypeError(f"unknown keyword argument {next(iter(unknown))!r}: use `{_FORM}`")
         config = require_config(config)
         keeper = Reconnector(self, renew if config.auto_reconnect else None)
         super().__init__(transport, config, keeper)
@@ -135,6 +143,7 @@ class MCPClient(CallbackMixin):
         return connect_to(found)
 
     @classmethod
+    @named_arguments(unchecked=("command",))
     def connect_stdio(
         cls,
         command: Sequence[str],
@@ -145,24 +154,20 @@ class MCPClient(CallbackMixin):
         on_stderr: Callable[[str], None] | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
-        """Start a server as a child process and connect to it.
-
-        Use the return value with `async with`, or `await` it and `close()` the client later.
-        """
+        """Start a server as a child process and connect to it."""
         check_callbacks(callbacks, "config", "env", "cwd", "on_stderr")
-        if isinstance(command, str):
-            raise TypeError(
-                "command must be a list that contains the program and each of its arguments"
-            )
+        if isinstance(command, str) or not isinstance(command, Sequence) or not command:
+            raise TypeError("command must be a list of the program and each of its arguments")
         entry = MCPStdioServerConfig(
-            command=command[0] if command else "",
-            args=list(command[1:]),
+            command=os.fspath(command[0]),
+            args=[os.fspath(one) for one in command[1:]],
             env=dict(env or {}),
             cwd=cwd,
         )
         return cls.connect_entry(entry, config, on_stderr=on_stderr, **callbacks)
 
     @classmethod
+    @named_arguments(unchecked=("auth", "http"))
     def connect_http(
         cls,
         base_url: str,
@@ -185,6 +190,7 @@ class MCPClient(CallbackMixin):
         return cls.connect_entry(entry, config, auth=auth, http=http, **callbacks)
 
     @classmethod
+    @named_arguments(unchecked=("auth",))
     def connect_websocket(
         cls,
         url: str,
@@ -207,6 +213,7 @@ class MCPClient(CallbackMixin):
         )
 
     @classmethod
+    @named_arguments(unchecked=("entry", "config", "auth", "http"))
     def connect_entry(
         cls,
         entry: MCPServerEntry | dict[str, Any],
@@ -248,11 +255,14 @@ class MCPClient(CallbackMixin):
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
         """Connect to an `MCPServer` in this process, or to any object with an `attach` method."""
+        if not isinstance(server, Attachable):
+            raise TypeError(f"server must be a server object, not {_argument(server)}")
         return cls._connect(
             lambda options: InProcessTransport(server, **options), config, callbacks
         )
 
     @classmethod
+    @named_arguments
     def connect_unix(
         cls, path: str, config: MCPClientConfig | None = None, **callbacks: Unpack[Callbacks]
     ) -> "ConnectionAttempt[MCPClient]":
@@ -262,6 +272,7 @@ class MCPClient(CallbackMixin):
         return cls.connect_channel(lambda: connect_unix(path), config, **callbacks)
 
     @classmethod
+    @named_arguments
     def connect_tcp(
         cls,
         host: str,
@@ -275,6 +286,7 @@ class MCPClient(CallbackMixin):
         return cls.connect_channel(lambda: connect_tcp(host, port), config, **callbacks)
 
     @classmethod
+    @named_arguments
     def connect_channel(
         cls,
         open_channel: Callable[[], Awaitable[Channel]],

@@ -104,8 +104,10 @@ def read_entry(entry: MCPServerEntry | dict[str, Any]) -> MCPServerEntry:
     Raises:
         ConfigError: The entry is invalid; the message contains the reason.
     """
-    if not isinstance(entry, dict):
+    if isinstance(entry, _Entry):
         return entry
+    if not isinstance(entry, dict):
+        raise ConfigError(f"invalid server entry: expected an object, not {entry!r:.100}")
     fields = {k: v for k, v in entry.items() if k not in _OTHER_NAMES}
     for other, name in _OTHER_NAMES.items():
         if other in entry:

@@ -10,6 +10,7 @@ from typing import Any
 from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ..errors import ConfigError
 from ..suggestions import close_matches, did_you_mean
+from ..transport.address_hint import shown_url, url_of_address
 from .discovery import UNUSED, DiscoveredServers, load_all_mcp_configs
 from .found_server import FoundServer
 from .server_filters import ServerFilter
@@ -77,6 +78,12 @@ async def configured_entry(
 
 
 def _unknown(name: str, found: DiscoveredServers) -> str:
+    if (url := url_of_address(name)) is not None:
+        url = shown_url(url)
+        return (
+            f"unknown server {url.partition('://')[2]!r}\n"
+            f"  hint: an address needs its scheme: {url}"
+        )
     question = did_you_mean(close_matches(name, found.places))
     return (
         f"unknown server {name!r}: {question or 'it is not in any configuration file'}\n"

@@ -85,6 +85,11 @@ class MCPManager(ResourcesAndPrompts):
         for servers; by default, the user's stored logins.
         """
         check_callbacks(callbacks, *MANAGER_OPTIONS)
+        if not isinstance(cwd, str | os.PathLike | None):
+            raise TypeError(
+                f"cwd must be a folder, not {type(cwd).__name__}: to connect servers, use "
+                "`await manager.connect_servers({...})`"
+            )
         self.cwd = Path(cwd) if cwd is not None else Path.cwd()
         self._startup: Startup = startup
         self._lazy = lazy

@@ -177,7 +177,9 @@ class Registration:
         """
         self._registry.unregister(name)
 
-    @named_arguments(hints=migration_hints("RESOURCE_KEYWORDS"), unchecked=("uri",))
+    @named_arguments(
+        hints=migration_hints("RESOURCE_KEYWORDS"), form='@server.resource("scheme://path")'
+    )
     def resource(
         self,
         uri: str,
@@ -198,8 +200,6 @@ class Registration:
         Raises:
             TypeError: The URI is missing.
         """
-        if not isinstance(uri, str):
-            raise TypeError('a resource needs a URI: use @server.resource("scheme://path")')
         cache = self._hints(cache_ttl, cache_scope)
 
         def register(function: F) -> F:
@@ -360,11 +360,16 @@ class Registration:
         """
         self.prompts.remove(name)
 
+    @named_arguments(form='@server.completion("name of a prompt or URI template", "argument")')
     def completion(self, reference: str, argument: str) -> Callable[[C], C]:
         """Register a function that completes an argument of a prompt or of a URI template.
 
         The function receives the text typed so far and, if it has a second parameter, a mapping of
         the other arguments that are filled in already. It returns the values, best match first.
+
+        Raises:
+            TypeError: The reference or the argument is missing, or the decorated object is not a
+                function.
         """
 
         def register(function: C) -> C:

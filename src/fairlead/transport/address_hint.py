@@ -7,7 +7,17 @@ from urllib.parse import urlsplit
 
 from ..errors import HttpError, RemoteProtocolError
 
-__all__ = ["address_hint", "has_untrusted_certificate", "has_wrong_path", "shown_url"]
+__all__ = [
+    "address_hint",
+    "has_untrusted_certificate",
+    "has_wrong_path",
+    "shown_url",
+    "url_of_address",
+]
+
+# An address without its scheme. Most file names match neither form.
+_LOCAL = re.compile(r"(?i)(?:localhost|\d+(?:\.\d+){3}|\[[\da-f:.]+\])(?::\d+)?(?:/\S*)?")
+_REMOTE = re.compile(r"(?i)[a-z\d-]+(?:\.[a-z\d-]+)*\.[a-z]{2,}(?::\d+(?:/\S*)?|/\S*)")
 
 # Codes of OpenSSL: self-signed, self-signed in the chain, and issuer not found.
 _UNTRUSTED: Final = (18, 19, 20, 21)
@@ -59,6 +69,13 @@ def has_untrusted_certificate(exc: BaseException) -> bool:
         type(one).__module__ == "ssl" and _verification_code(one) in _UNTRUSTED
         for one in _causes(exc)
     )
+
+
+def url_of_address(text: str) -> str | None:
+    """Return the probable URL for an address without a scheme; None for any other string."""
+    if _LOCAL.fullmatch(text):
+        return f"http://{text}"
+    return f"https://{text}" if _REMOTE.fullmatch(text) else None
 
 
 def shown_url(url: str) -> str:

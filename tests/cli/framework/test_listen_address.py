@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -322,6 +323,16 @@ def test_a_port_in_use_is_an_error(file: Path, option: tuple[str, ...]) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert f"error: Port {port} is in use by process {os.getpid()} (" in done.stderr
     assert "hint: choose another port; --http 0 selects a free port\n" in done.stderr
+
+
+def test_the_error_for_a_port_of_a_server_with_a_token_says_how_to_use_that_server(
+    file: Path,
+) -> None:
+    with serving(file, "--http", "0", "--token", "sesame") as served:
+        url = served.url
+        done = fairlead("serve", str(file), "--http", str(urlsplit(url).port))
+    assert ", a Fairlead server or gateway that requires a token\n" in done.stderr
+    assert f"hint: use it at {url} with its token, or choose another port; " in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 
 from fairlead.cli.framework.suggested_commands import started_command
 from fairlead.cli.gateway.connect_hints import connect_hints
+from fairlead.config.paths import HostPaths
 from tests.support.cli_process import fairlead
 
 URL = "http://127.0.0.1:8765/mcp"
@@ -44,12 +45,30 @@ def test_install_links_contain_the_encoded_server_entry() -> None:
         query = parse_qs(urlsplit(found[host]).query)
         assert query["name"] == ["my notes"]
         assert json.loads(base64.b64decode(query["config"][0])) == {"url": URL}
-    command, link = found["VS Code"].splitlines()
+    command, link, preview, page = found["VS Code"].splitlines()
     entry = {"name": "my notes", "type": "http", "url": URL}
     assert json.loads(shlex.split(command)[2]) == entry
     assert json.loads(unquote(link.removeprefix("vscode:mcp/install?"))) == entry
+    assert preview == link.replace("vscode:", "vscode-insiders:")
+    shown, _, badge = page.partition("(")
+    assert shown == "for a README: [Install in VS Code]"
+    assert urlsplit(badge).hostname == "vscode.dev"
+    assert parse_qs(urlsplit(badge.removesuffix(")")).query) == {"url": [link]}
     goose = parse_qsl(urlsplit(found["Goose"]).query)
     assert [value for key, value in goose if key == "arg"][-2:] == ["proxy", URL]
+
+
+def test_the_hint_for_claude_desktop_names_every_place_of_its_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    windows = HostPaths(
+        platform="win32", home=r"C:\Users\me", cwd="C:\\", env={"APPDATA": r"C:\Users\me\Roaming"}
+    )
+    monkeypatch.setattr("fairlead.cli.gateway.connect_hints.local_host_paths", lambda: windows)
+    usual, store, entry = hints()["Claude Desktop"].splitlines()
+    assert usual == r"C:\Users\me\Roaming\Claude\claude_desktop_config.json or"
+    assert r"\Packages\Claude_pzs8sxrjxfjjc\LocalCache\Roaming\Claude" in store
+    assert json.loads(entry)["mcpServers"]["notes"]["args"][-2:] == ["proxy", URL]
 
 
 def test_connect_hints_quote_names_and_urls_for_a_shell() -> None:

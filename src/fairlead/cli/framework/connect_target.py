@@ -23,7 +23,6 @@ __all__ = [
     "parse_with_server",
     "read_headers",
     "split_target",
-    "url_of_address",
     "words_in",
 ]
 
@@ -31,9 +30,6 @@ TOKEN_VARIABLE = "FAIRLEAD_TOKEN"
 HOME_VARIABLE = "FAIRLEAD_HOME"
 
 _URL = re.compile(r"(?i)(?:https?|wss?)://|unix:/")
-# An address without its scheme. Most file names match neither form.
-_LOCAL = re.compile(r"(?i)(?:localhost|\d+(?:\.\d+){3}|\[[\da-f:.]+\])(?::\d+)?(?:/\S*)?")
-_REMOTE = re.compile(r"(?i)[a-z\d-]+(?:\.[a-z\d-]+)*\.[a-z]{2,}(?::\d+(?:/\S*)?|/\S*)")
 _TAKE_A_VALUE = (
     "--answer",
     "--args",
@@ -155,13 +151,6 @@ class ConnectTarget:
         values += [password, unquote(password)]
         # Longest first, so that a secret that contains another secret is replaced as a whole.
         return sorted({value for value in values if len(value) > 3}, key=len, reverse=True)
-
-
-def url_of_address(text: str) -> str | None:
-    """Return the probable URL for an address without a scheme; None for any other string."""
-    if _LOCAL.fullmatch(text):
-        return f"http://{text}"
-    return f"https://{text}" if _REMOTE.fullmatch(text) else None
 
 
 def read_headers(texts: Sequence[str]) -> dict[str, str]:

@@ -18,8 +18,9 @@ from ...config.variables.resolve import Resolved, resolve_in_thread
 from ...config.variables.variable_syntax import MissingInput
 from ...errors import ConfigError, FairleadError
 from ...suggestions import close_matches, did_you_mean
+from ...transport.address_hint import url_of_address
 from .command_errors import CommandError, UsageError, print_message
-from .connect_target import INTERPRETERS, interpreter_of, url_of_address
+from .connect_target import INTERPRETERS, interpreter_of
 from .output import ask, can_ask, safe, visible
 from .parser import read_pairs
 from .remedies import diagnose

@@ -14,6 +14,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from ...client.server_entry import MCPHttpServerConfig, MCPServerEntry, MCPStdioServerConfig
 from ...config.edit.export_entry import export
+from ...config.hosts.simple_hosts import claude_desktop_files
+from ...config.paths import local_host_paths
 from ...observe.safe_display import json_text
 from ..framework.command_errors import UsageError
 from ..framework.output import as_json, safe, visible, write
@@ -107,6 +109,12 @@ def _claude_code(to: Endpoint) -> str:
     return suggest_any(*words, *_operands(to.name, to.url), *header)
 
 
+def _claude_desktop(to: Endpoint) -> str:
+    """Return the entry, after the paths of the file on this machine, where the bridge runs."""
+    files = " or\n".join(claude_desktop_files(local_host_paths()))
+    return f"{files}:\n{_line(to.bridge, 'claude-desktop', to.name)}"
+
+
 def _gemini(to: Endpoint) -> str:
     words = ["gemini", "mcp", "add", "--transport", "http"]
     header = ["--header", f"Authorization: {_BEARER}"] if to.has_token else []
@@ -121,7 +129,18 @@ def _operands(*words: str) -> list[str]:
 def _vscode(to: Endpoint) -> str:
     [fields] = json.loads(export(to.remote, "vscode"))["servers"].values()
     text = json.dumps({"name": to.name, **fields})
-    return f"code --add-mcp {quoted(text)}\nvscode:mcp/install?{quote(text, safe='')}"
+    encoded = quote(text, safe="")
+    link = f"vscode:mcp/install?{encoded}"
+    page = f"https://vscode.dev/redirect?url={quote(link, safe='')}"
+    return "\n".join(
+        [
+            f"code --add-mcp {quoted(text)}",
+            link,
+            f"vscode-insiders:mcp/install?{encoded}",
+            # Pages such as a README can only link to web addresses.
+            f"for a README: [Install in VS Code]({page})",
+        ]
+    )
 
 
 def _cursor(to: Endpoint) -> str:
@@ -180,9 +199,7 @@ def _base64(value: Any) -> str:
 
 _HOSTS: dict[str, Callable[[Endpoint], str]] = {
     "Claude Code": _claude_code,
-    "Claude Desktop": lambda to: (
-        f"claude_desktop_config.json: {_line(to.bridge, 'claude-desktop', to.name)}"
-    ),
+    "Claude Desktop": _claude_desktop,
     "Cursor": _cursor,
     "VS Code": _vscode,
     "Gemini CLI": _gemini,

@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
+from typing import Any
 from urllib.parse import urlsplit
 
 from ...redaction.redact_text import redact
@@ -28,31 +29,35 @@ def port_in_use_error(port: int, url: str, option: str) -> CommandError:
     holder = _holder(port)
     what = f"Port {port} is in use" + (f" by {holder}" if holder else "")
     other = f"{option} 0 selects a free port"
-    servers = _servers_of_gateway(url)
-    if servers is None:
-        return CommandError(what, hint=f"choose another port; {other}")
-    return CommandError(
-        f"{what}, a Fairlead gateway with {pluralize(servers, 'server')}",
-        hint=f"use that gateway at {url}, or choose another port; {other}",
-    )
+    health = _response(url, "/health")
+    if isinstance(servers := health.get("servers"), int) and "connected" in health:
+        return CommandError(
+            f"{what}, a Fairlead gateway with {pluralize(servers, 'server')}",
+            hint=f"use that gateway at {url}, or choose another port; {other}",
+        )
+    # Without its token, a server or gateway only says that it is running and whether it is ready.
+    if health == {"status": "ok"} and "ready" in _response(url, "/ready"):
+        return CommandError(
+            f"{what}, a Fairlead server or gateway that requires a token",
+            hint=f"use it at {url} with its token, or choose another port; {other}",
+        )
+    return CommandError(what, hint=f"choose another port; {other}")
 
 
-def _servers_of_gateway(url: str) -> int | None:
-    """Return how many servers the gateway at a URL has; None if there is no gateway.
+def _response(url: str, path: str) -> dict[str, Any]:
+    """Return the JSON object at a path of the server at a URL; an empty dict if there is none.
 
     No token is sent, because any process may listen on the port.
     """
     connection = HTTPConnection(urlsplit(url).netloc, timeout=_PROBE)
     try:
-        connection.request("GET", "/health")
+        connection.request("GET", path)
         said = json.loads(connection.getresponse().read(10_000))
     except (OSError, HTTPException, ValueError):
-        return None
+        return {}
     finally:
         connection.close()
-    if not isinstance(said, dict) or "connected" not in said:
-        return None
-    return said["servers"] if isinstance(said.get("servers"), int) else None
+    return said if isinstance(said, dict) else {}
 
 
 def _holder(port: int) -> str | None:

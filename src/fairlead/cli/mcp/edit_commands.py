@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 from ...config.discovery import UNUSED
 from ...config.edit.config_file import ConfigFile
 from ...errors import ConfigError
+from ...transport.address_hint import url_of_address
 from ..framework.command_errors import CommandError, UsageError, print_message
-from ..framework.connect_target import read_headers, url_of_address
+from ..framework.connect_target import read_headers
 from ..framework.output import safe, visible, write
 from ..framework.parser import ERA, NAME, Parser, flag, milliseconds, option, read_pairs, repeated
 from ..framework.server_lookup import every_server, places_of

@@ -227,6 +227,8 @@ class CallMixin(ListMixin):
         The protocol has only strings as arguments; other values are sent as JSON text. `rounds`
         works as in `read_resource`.
         """
+        if arguments is not None and not isinstance(arguments, Mapping):
+            raise TypeError(f"arguments must be a dict, not {arguments!r:.100}")
         params = {"name": name, "arguments": _texts(arguments or {})}
         request = self.request("prompts/get", params)
         return ResultDict(await self._finished("prompts/get", params, request, rounds))

@@ -24,6 +24,7 @@ __all__ = [
     "ROO",
     "WINDSURF",
     "ZED",
+    "claude_desktop_files",
 ]
 
 # A host's path: `~/FILE` in the home folder, `FILE` in the project, or a function that returns
@@ -51,7 +52,8 @@ def _locations(path: Path, machine: HostPaths) -> list[ConfigLocation]:
 # Claude Desktop; on Windows it may also be a Store package.
 
 
-def _claude_desktop(m: HostPaths) -> list[str]:
+def claude_desktop_files(m: HostPaths) -> list[str]:
+    """Return the paths of Claude Desktop's configuration file, one for each kind of package."""
     file = "claude_desktop_config.json"
     paths = [m.join(m.app_support, "Claude", file)]
     if m.is_windows:
@@ -60,7 +62,7 @@ def _claude_desktop(m: HostPaths) -> list[str]:
     return paths
 
 
-CLAUDE_DESKTOP = _host("claude-desktop", "Claude Desktop", _claude_desktop, dialect="literal")
+CLAUDE_DESKTOP = _host("claude-desktop", "Claude Desktop", claude_desktop_files, dialect="literal")
 
 
 # Cursor

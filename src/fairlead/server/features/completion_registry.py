@@ -18,6 +18,7 @@ from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS
 from ..decode_params import decode_params
 from ..execution.worker_threads import WorkerThreads
+from ..schema.signature import require_bound, require_function
 from .paged_list import PagedList
 from .prompt_entry import PromptEntry
 from .resource_registry import ResourceEntry, Resources
@@ -46,7 +47,12 @@ class Completions:
     def add(self, reference: str, argument: str, completer: Completer) -> None:
         """Register a completion function; `reference` is the name of a prompt or the URI of a
         template.
+
+        Raises:
+            TypeError: The completer is not a function.
         """
+        require_function(completer)
+        require_bound(completer)
         self._own[reference, argument] = completer
 
     def mount(self, inner: "Completions", stem: str) -> None:

@@ -84,9 +84,11 @@ class Resources:
         The function takes the variables of the template and optionally a `Context`.
 
         Raises:
-            ValueError: The URI is registered already, or the template is invalid.
+            ValueError: The URI is invalid or registered already.
             TypeError: The variables do not match the parameters of the function.
         """
+        if ":" not in uri and not uri.startswith("{"):
+            raise ValueError(f"invalid URI {uri!r}: expected scheme://path, such as data://{uri}")
         template = _parse_template(uri) if is_template else None
         signature = TextSignature(function)
         variables = set[str]() if template is None else set(template.variables)

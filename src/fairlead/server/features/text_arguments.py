@@ -18,7 +18,7 @@ from ..context.context import Context
 from ..schema.annotations import read_notes, satisfies_limit
 from ..schema.foreign_types import from_json
 from ..schema.msgspec_types import to_msgspec_type
-from ..schema.signature import context_parameter, require_function, require_names
+from ..schema.signature import context_parameter, require_bound, require_function, require_names
 
 __all__ = ["TextParameter", "TextSignature"]
 
@@ -44,12 +44,13 @@ class TextSignature:
     enumerations from their values, other types (a list, a dataclass) from JSON.
 
     Raises:
-        TypeError: The function has positional-only parameters, or is a generator; or a limit
-            of a parameter is invalid.
+        TypeError: The function has positional-only parameters, or is a generator, a class or a
+            method without an object; or a limit of a parameter is invalid.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         require_function(function)
+        require_bound(function)
         self.takes_any = False
         self.parameters: dict[str, TextParameter] = {}
         try:

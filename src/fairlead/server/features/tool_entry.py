@@ -19,6 +19,7 @@ from ..schema.signature import (
     Signature,
     context_parameter,
     hints_of,
+    require_bound,
     require_function,
     require_names,
     unwrap_partials,
@@ -78,10 +79,11 @@ def tool_from_function(
     """Return a tool whose schema is generated from the type hints of a function.
 
     Raises:
-        TypeError: A parameter or the return value has no JSON Schema, or `inline` is set for a
-            coroutine function.
+        TypeError: A parameter or the return value has no JSON Schema, `inline` is set for a
+            coroutine function, or a method has no object.
     """
     signature = Signature(function, context_type=Context)
+    require_bound(function)
     output = output_of(output_schema, signature.returns, signature.where)
     text = description if description is not None else describe_function(function)
     definition = Tool(
@@ -124,11 +126,13 @@ def tool_from_schema(
     `**kwargs`. A parameter annotated `Context` receives the context.
 
     Raises:
-        TypeError: The handler is a generator or has positional-only parameters, the output schema
-        is a type without a JSON Schema, or a header annotation is invalid. ValueError: A schema or
-        the tool object is invalid.
+        TypeError: The handler is a generator, a class or a method without an object, it has
+            positional-only parameters, the output schema is a type without a JSON Schema, or a
+            header annotation is invalid.
+        ValueError: A schema or the tool object is invalid.
     """
     require_function(handler)
+    require_bound(handler)
     whole = schema if "inputSchema" in schema else {"inputSchema": schema}
     arguments = _argument_schema(whole["inputSchema"], name)
     hints = _hints(handler)

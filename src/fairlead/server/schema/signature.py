@@ -31,6 +31,7 @@ __all__ = [
     "Signature",
     "context_parameter",
     "hints_of",
+    "require_bound",
     "require_function",
     "require_names",
     "unwrap_partials",
@@ -253,15 +254,46 @@ def require_function(function: Any) -> None:
     """Check that an object is a function that returns one value.
 
     Raises:
-        TypeError: The object cannot be called, or is a generator function.
+        TypeError: The object cannot be called, or is a class, a generator function or a built-in
+            function without a signature.
     """
     if not callable(function):
         raise TypeError(f"expected a function, not {function!r}")
     target = unwrap_partials(function)
+    if isinstance(target, type):
+        raise TypeError(
+            f"expected a function, not the class {target.__name__}: write a function that creates "
+            "the object, or register a method of an object"
+        )
+    try:
+        inspect.signature(function)
+    except ValueError as exc:
+        raise TypeError(
+            f"the parameters of {_name_of(target)} are unknown: write a function that calls it"
+        ) from exc
     called = target if inspect.isroutine(target) else type(target).__call__
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise TypeError(
             f"{_name_of(target)} is a generator function: return a list instead of yielding"
+        )
+
+
+def require_bound(function: Callable[..., Any]) -> None:
+    """Check that a method has an object, because its `self` cannot be an argument.
+
+    Raises:
+        TypeError: The first parameter is `self` or `cls`, without an annotation.
+    """
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.name not in ("self", "cls"):
+        return
+    if first.annotation is first.empty and first.default is first.empty:
+        name = _name_of(unwrap_partials(function)).rpartition(".<locals>.")[2]
+        kind, _, method = name.rpartition(".")
+        example = f", such as {kind}().{method}" if kind else ""
+        raise TypeError(
+            f"{name} is a method without an object: create the object and register its method"
+            f"{example}"
         )
 
 

@@ -6,6 +6,7 @@ from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 from msgspec import Struct
 
 from .....errors import ConfigError
+from ....address_hint import shown_url, url_of_address
 
 __all__ = ["EndpointUrl", "ascii_host", "basic_authorization", "host_of", "same_origin"]
 
@@ -37,7 +38,9 @@ class EndpointUrl(Struct, frozen=True):
             inner = "/" + (parts.fragment or "mcp").lstrip("/")
             return cls(f"http://localhost{inner}", unquote(parts.path))
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise ConfigError("Invalid server URL: expected http://, https:// or unix://")
+            probable = url_of_address(url.strip())
+            hint = f"; did you mean {shown_url(probable)}?" if probable else ""
+            raise ConfigError(f"Invalid server URL: expected http://, https:// or unix://{hint}")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         place = host if port is None else f"{host}:{port}"
         path = parts.path if parts.path not in ("", "/") or parts.query else "/mcp"
