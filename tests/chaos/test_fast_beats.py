@@ -5,6 +5,7 @@ import contextlib
 import json
 import random
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import fairlead.server.http_app.uvicorn_runner as run_http
 import fairlead.transport.http.server.guarded_protocol as connection
 from fairlead import Context, MCPServer
+from fairlead.server.http_app.request_drain import DrainPlan
 from tests.support.http_server import Desk, Web, make_server, serving
 from tests.support.raw_http_client import ADD, Line, line_to, request
 
@@ -177,7 +179,7 @@ async def test_a_stopping_server_answers_or_closes_every_connection_within_the_g
     lane: bool, era: str, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls in progress get a grace period; then their connections are closed."""
-    monkeypatch.setattr(run_http, "GRACE", 1)
+    monkeypatch.setattr(run_http, "DrainPlan", partial(DrainPlan, limit=1.0))
     desk, stuck = Desk(), Desk()
     server = make_server(desk)
 

@@ -10,6 +10,7 @@ import socket
 import ssl
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 import fairlead.server.http_app.uvicorn_runner as run_http
 import fairlead.transport.http.server.guarded_protocol as connection
+from fairlead.server.http_app.request_drain import DrainPlan
 from tests.support.http_server import META, Desk, introduction, make_server, serving, stateless
 from tests.support.raw_http_client import ADD, Line, ask, chunked, line_to, program, request
 
@@ -628,7 +630,7 @@ async def test_requests_during_shutdown_are_answered_or_closed(
     options: dict[str, Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every client is answered or disconnected, and no error is logged."""
-    monkeypatch.setattr(run_http, "GRACE", 1.0)
+    monkeypatch.setattr(run_http, "DrainPlan", partial(DrainPlan, limit=1.0))
     desk = Desk()
     server = make_server(desk)
     seen: list[int] = []
