@@ -94,6 +94,11 @@ def prepare(person: Person) -> None:
     for file in (ROOT / "examples" / "tutorial").iterdir():
         if file.is_file():
             shutil.copy(file, person.project)
+    # The page creates this environment, and installs Fairlead into it.
+    python = person.project / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
 
 
 def titled(title: str) -> str:

@@ -120,7 +120,7 @@ def test_refusals_name_the_setting_to_change() -> None:
     assert found is not None
     assert found.message == (
         f"Host '{'h' * 100}' is not served here; "
-        "add it to allowed_hosts if it is a name of this server"
+        "add it to allowed_hosts (or --allow-host) if it is a name of this server"
     )
     found = one.refuse({b"origin": b"https://e.example"}, HERE)
     assert found is not None

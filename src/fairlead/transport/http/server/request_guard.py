@@ -82,7 +82,7 @@ class RequestGuard:
                 return RequestRefusal(
                     403,
                     f"Host {_shown(host)} is not served here; "
-                    "add it to allowed_hosts if it is a name of this server",
+                    "add it to allowed_hosts (or --allow-host) if it is a name of this server",
                     reason="host",
                 )
             # Bounded, because clients choose the value.
