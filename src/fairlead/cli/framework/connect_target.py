@@ -20,6 +20,7 @@ __all__ = [
     "INTERPRETERS",
     "ConnectTarget",
     "interpreter_of",
+    "name_of_command",
     "parse_with_server",
     "read_headers",
     "split_target",
@@ -42,6 +43,7 @@ _TAKE_A_VALUE = (
 )
 # Programs that run a script, by file extension.
 INTERPRETERS = {".py": sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
+_CODE_OPTIONS = ("-c", "-e", "-ec", "-lc", "--eval")  # the next word is code
 _FIELD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # name of an HTTP header
 _HARMLESS = ("accept", "host", "origin", "user-agent")
 _BAD_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
@@ -218,6 +220,19 @@ def interpreter_of(word: str) -> str | None:
     """Return the program that runs an existing script; None if the word is not such a script."""
     program = INTERPRETERS.get(os.path.splitext(word)[1].lower())
     return program if os.path.isfile(word) else None
+
+
+def name_of_command(command: Sequence[str]) -> str:
+    """Return a name for the server: its script or package, otherwise the program."""
+    program = os.path.basename(command[0])
+    words = [word for word in command[1:] if not word.startswith("-")]
+    if any(word in _CODE_OPTIONS for word in command[1:]):
+        return program  # code may contain secrets, and clients see the name
+    if words and re.fullmatch(r"(python|node|uv|uvx|npx|bunx?|deno|sh|bash)[\d.]*", program):
+        if words[0] == "run" and len(words) > 1:  # skip the subcommand in `uv run server.py`
+            del words[0]
+        return os.path.basename(words[0].rstrip("/")) or program
+    return program
 
 
 def _named(word: str) -> ConnectTarget:

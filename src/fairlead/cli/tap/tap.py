@@ -1,13 +1,12 @@
 """`fairlead tap -- COMMAND`: runs a server unchanged and observes its messages."""
 
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
 
 from ..framework.command_errors import UsageError, print_message
-from ..framework.connect_target import words_in
+from ..framework.connect_target import name_of_command, words_in
 from ..framework.parser import RULES, Parser, option, seconds
 from ..framework.suggested_commands import suggest
 
@@ -40,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
     if sys.stdin is not None and sys.stdin.isatty():
         note = "expects MCP messages on stdin, one JSON object per line, as a client sends them"
         print_message("note", f"tap {note}; stop with Ctrl-D")
-    name = options.name or _name_of(command)
+    name = options.name or name_of_command(command)
     tape = None if options.tape is None else os.path.abspath(options.tape)
     about = {
         "name": name,
@@ -58,17 +57,6 @@ def run(argv: Sequence[str]) -> int:
     from .tap_pump import run_command
 
     return run_command(command, lambda: TapFeed(about))
-
-
-def _name_of(command: Sequence[str]) -> str:
-    """Return a name for the server: the script or package, otherwise the program."""
-    program = os.path.basename(command[0])
-    words = [word for word in command[1:] if not word.startswith("-")]
-    if words and re.fullmatch(r"(python|node|uv|uvx|npx|bunx?|deno|sh|bash)[\d.]*", program):
-        if words[0] == "run" and len(words) > 1:  # skip the subcommand in `uv run server.py`
-            del words[0]
-        return os.path.basename(words[0].rstrip("/")) or program
-    return program
 
 
 def _parser() -> Parser:
