@@ -326,9 +326,13 @@ class UpstreamPool(OpenConnections):
     async def for_comparison(self, caller: Caller, introduction: Raw | None) -> UpstreamConnection:
         """Return a connection with the capabilities of this client.
 
+        If a process has to be started for it, it starts after all others that wait for a start.
+
         Raises:
             FairleadError: The server cannot be reached.
         """
+        if self.target.is_process:
+            await self.opener.starts.wait_for_others()
         if caller.stateless or introduction is None:
             return await self.for_caller(caller)
         return await self._for_session(introduction, caller, NO_SESSION)
