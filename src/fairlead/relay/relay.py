@@ -325,9 +325,14 @@ class Relay(StandInServer):
         Methods in `WORK` may open a connection. Other requests use the default connection if it
         returns the same result for this client.
         """
-        caller, default = exchange.caller, self.pool.default
-        if default is not None and exchange.method not in WORK and self.sees_default(caller):
-            return default.current or await default.default_connection()
+        caller, default, method = exchange.caller, self.pool.default, exchange.method
+        if default is not None and method not in WORK:
+            # The lists may have changed in the process of this client's calls.
+            own = None if method == LISTEN else self.pool.handshake_connection(caller)
+            if own is not None:
+                return own
+            if self.sees_default(caller):
+                return default.current or await default.default_connection()
         return await self.pool.for_caller(caller)
 
     def hang_up(self, edge: object | None = None) -> None:
