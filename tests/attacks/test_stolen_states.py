@@ -1,12 +1,13 @@
 """Attacks with the request state of another client."""
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import pytest
 
 from fairlead.gateway import Gateway
+from fairlead.relay.relay import Relay
 from tests.support.gateway_servers import LIMIT, make, serving, until
 
 META = "io.modelcontextprotocol/"
@@ -42,13 +43,33 @@ async def test_a_request_state_is_rejected_if_another_client_sends_it(path: str,
     ):
         await gateway.connect({"red": {"type": "http", "url": behind}})
         await until(lambda: gateway.is_ready)
-        question = (await call(web, url + path, "ada", name=tool))["result"]
-        assert question["resultType"] == "input_required"
-        [key] = question["inputRequests"]
-        answers = {key: {"action": "accept", "content": {"value": "Ada"}}}
-        returned = {"requestState": question["requestState"], "inputResponses": answers}
-        stolen = await call(web, url + path, "eve", name=tool, **returned)
-        assert stolen["error"]["code"] == -32602
-        assert "the state was issued to another client" in stolen["error"]["message"]
-        done = (await call(web, url + path, "ada", name=tool, **returned))["result"]
-        assert done["content"][0]["text"].startswith("Ada to red")
+        await steal(web, url + path, tool)
+
+
+async def steal(web: aiohttp.ClientSession, url: str, tool: str) -> None:
+    """Check that only the client that received a state can continue the call with it."""
+    question = (await call(web, url, "ada", name=tool))["result"]
+    assert question["resultType"] == "input_required"
+    [key] = question["inputRequests"]
+    answers = {key: {"action": "accept", "content": {"value": "Ada"}}}
+    returned = {"requestState": question["requestState"], "inputResponses": answers}
+    stolen = await call(web, url, "eve", name=tool, **returned)
+    assert stolen["error"]["code"] == -32602
+    assert "issued to another client" in stolen["error"]["message"]
+    done = (await call(web, url, "ada", name=tool, **returned))["result"]
+    assert done["content"][0]["text"].startswith("Ada to red")
+
+
+@pytest.mark.parametrize("era", ["stateless", "handshake"])
+@pytest.mark.parametrize("transport", ["http", "memory"])
+async def test_a_relay_rejects_a_request_state_that_another_client_sends(
+    transport: str, era: Literal["stateless", "handshake"]
+) -> None:
+    server = make("red")
+    async with asyncio.timeout(LIMIT), serving(server) as behind:
+        relay = Relay({"type": "http", "url": behind} if transport == "http" else server, era=era)
+        async with (
+            serving(relay, verify_token=lambda token: token) as url,
+            aiohttp.ClientSession() as web,
+        ):
+            await steal(web, url, "ask")

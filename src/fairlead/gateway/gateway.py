@@ -26,6 +26,7 @@ from ..transport.channel import Channel
 from ..transport.http.server.http_settings import HttpSettings
 from ..upstream.connection.upstream_connection import UpstreamConnection
 from ..upstream.list_variants import VariantKey
+from ..upstream.upstream import Upstream
 from ..wire import to_json
 from .admin.status import GatewayStatus
 from .backends.backend import Member
@@ -279,10 +280,10 @@ class Gateway(HttpRunnable):
         return connector, listeners
 
     def _variant_changed(
-        self, whose: VariantKey | UpstreamConnection, kinds: set[ListKind]
+        self, upstream: Upstream, whose: VariantKey | UpstreamConnection, kinds: set[ListKind]
     ) -> None:
         """Notify the clients that see a changed variant of a server's lists."""
-        edges = {*self._clients.seeing(whose), *self.subscriptions.listening(whose)}
+        edges = {*self._clients.seeing(whose), *self.subscriptions.listening(upstream, whose)}
         for method in {LIST_CHANGED[kind] for kind in kinds}:
             self.changes.changed_for(edges, method)
 
@@ -294,11 +295,8 @@ class Gateway(HttpRunnable):
             *(self.catalog, self._registry, self._router, self._views),
             search=self.settings.search,
         )
-        return observing.observe_gateway(
-            *(self.upstreams, self._clients),
-            server_of=self._resolver.server_of,
-            tools=tools,
-        )
+        of = self._resolver.server_of
+        return observing.observe_gateway(self.upstreams, self._clients, server_of=of, tools=tools)
 
     # Servers
 

@@ -50,6 +50,7 @@ from .bridge.stateless_to_handshake import StatelessToHandshake
 from .client_session import ClientSession
 from .fastpath.taskless_forwarder import TasklessForwarder
 from .relay_settings import RelaySettings
+from .round_state import RoundStates
 from .same_era import SameEraForwarder, stop_watching
 from .upstream_session_restore import UpstreamSessionRestorer
 
@@ -126,6 +127,7 @@ class Relay(StandInServer):
         # Compared with None, because an empty `ParkedCalls` has the length 0 and would be false.
         self.parked = ParkedCalls(settings.max_parked) if parked is None else parked
         self._owns_parked = parked is None
+        self._states = RoundStates()
         self.quota = quota or SubscriptionQuota()
         self._sessions = UpstreamSessionRestorer(self.pool, self._bridge)
         self._same_era = SameEraForwarder(self.pool, self.quota, self._sessions.move)
@@ -267,7 +269,8 @@ class Relay(StandInServer):
         if session is not None and session.passage.busy and exchange.method != "initialize":
             await session.passage.passed()
         try:
-            return await self.answer(exchange, session)
+            answer = partial(self.answer, session=session)
+            return await self._states.bind(exchange, self.name, answer)
         except RpcError:
             raise
         except DowngradeError as exc:
@@ -325,9 +328,14 @@ class Relay(StandInServer):
         Methods in `WORK` may open a connection. Other requests use the default connection if it
         returns the same result for this client.
         """
-        caller, default = exchange.caller, self.pool.default
-        if default is not None and exchange.method not in WORK and self.sees_default(caller):
-            return default.current or await default.default_connection()
+        caller, default, method = exchange.caller, self.pool.default, exchange.method
+        if default is not None and method not in WORK:
+            # The lists may have changed in the process of this client's calls.
+            own = None if method == LISTEN else self.pool.handshake_connection(caller)
+            if own is not None:
+                return own
+            if self.sees_default(caller):
+                return default.current or await default.default_connection()
         return await self.pool.for_caller(caller)
 
     def hang_up(self, edge: object | None = None) -> None:

@@ -4,6 +4,7 @@ A stateless client returns the state of a round with its next request. A sealed 
 only from the client that received it, and names the replica that sent it.
 """
 
+from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Any, Final
 
@@ -12,14 +13,15 @@ from msgspec import Struct, UnsetType
 
 from ..errors import RpcError
 from ..interceptor import Answer, Exchange
-from ..protocol.caller import Principal, principal_name
+from ..protocol.caller import ANONYMOUS, UNNAMED, Principal, principal_name
 from ..protocol.json_edit import encoded, members_of
 from ..protocol.own_errors import own_error
 from ..protocol.sealed_state import BadSeal, KeyRing
+from ..upstream.connection.relayed_call import ASKING
 from ..wire.error_codes import INVALID_PARAMS
 from .request_params import with_members
 
-__all__ = ["RoundStates"]
+__all__ = ["RoundStates", "needs_binding"]
 
 LIFETIME: Final = 24 * 3600.0  # seconds; servers usually expire their states much earlier
 
@@ -42,6 +44,21 @@ class RoundStates:
     @cached_property
     def _ring(self) -> KeyRing:
         return KeyRing.from_environment()
+
+    async def bind(
+        self, exchange: Exchange, server: str, answer: Callable[[Exchange], Awaitable[Answer]]
+    ) -> Answer:
+        """Answer a request so that no other client can return the state in its result.
+
+        Raises:
+            RpcError: The request has a state that was issued to another client, or is refused.
+        """
+        if not needs_binding(exchange):
+            return await answer(exchange)
+        principal = exchange.caller.principal
+        exchange, _ = self.open(exchange, server)
+        result = await answer(exchange)
+        return self.seal(result, server=server, replica=server, principal=principal)
 
     def seal(self, answer: Answer, *, server: str, replica: str, principal: Principal) -> Answer:
         """Return the result of a call with its state sealed, if it has one."""
@@ -75,6 +92,14 @@ class RoundStates:
         if content.server != server:
             raise _refused("the state belongs to another server")
         return with_members(exchange, requestState=content.state), content.replica
+
+
+def needs_binding(exchange: Exchange) -> bool:
+    """Return True if a result may contain a state that only this client may return."""
+    caller = exchange.caller
+    # All bearers of the one token of a relay or gateway have the same principal.
+    named = caller.principal not in (ANONYMOUS, UNNAMED)
+    return caller.stateless and named and exchange.message.method in ASKING
 
 
 def _state_in(result: Any) -> str | None:

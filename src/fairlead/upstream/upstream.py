@@ -385,10 +385,8 @@ class Upstream(ConnectionKeeper):
         )
 
     async def _open(self, entry: MCPServerEntry) -> MCPClient:
-        if self.is_process:
-            async with self.starts.starting(self._start_priority):
-                return await self._open_in_time(entry)
-        return await self._open_in_time(entry)
+        async with self.starts.starting(self._start_priority, is_process=self.is_process):
+            return await self._open_in_time(entry)
 
     async def _open_in_time(self, entry: MCPServerEntry) -> MCPClient:
         """Connect within the time limit, which excludes the wait for a start slot.

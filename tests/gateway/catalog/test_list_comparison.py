@@ -96,7 +96,7 @@ class Place:
         self.tasks = BackgroundTasks()
         self.changed: list[tuple[Any, set[ListKind]]] = []
         self.comparison = ListComparison(
-            self.catalog, self.tasks, lambda whose, kinds: self.changed.append((whose, kinds))
+            self.catalog, self.tasks, lambda _, whose, kinds: self.changed.append((whose, kinds))
         )
 
     def request(

@@ -18,6 +18,7 @@ from fairlead.gateway.handshake_results import CAPABILITIES
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.relay.request_params import uris_of
 from fairlead.transport.background_tasks import BackgroundTasks
+from fairlead.upstream.connection.caller_subscriptions import CallerSubscriptions
 from tests.support.gateway_servers import HANDSHAKE, LIMIT, joining, make, serving, until
 from tests.support.single_exchange import exchange
 
@@ -104,13 +105,21 @@ class FakeClient:
         return self.sessions.setdefault(relay, FakeSession())
 
 
+class FakeUpstream:
+    """A server with only a default connection."""
+
+    def __init__(self) -> None:
+        self.pool = self
+        self.callers = CallerSubscriptions(list, lambda connection, caller: False)
+
+
 class Parts:
     """The collaborators of subscriptions: servers `red` and `blue`, and records of calls."""
 
     def __init__(self, **views: View) -> None:
         self.relays = {name: FakeRelay() for name in ("red", "blue")}
         self.members: dict[str, Any] = {
-            name: SimpleNamespace(name=name, replicas=[relay])
+            name: SimpleNamespace(name=name, replicas=[relay], upstreams=[FakeUpstream()])
             for name, relay in self.relays.items()
         }
         self.owners = {"red:1": "red", "red:2": "red", "blue:1": "blue", "gone:1": "gone"}
@@ -297,10 +306,12 @@ async def test_listen_streams_are_found_by_the_declared_capabilities_of_their_cl
     streams = [parts.listen(), parts.listen(capabilities=b'{"sampling":{}}')]
     for _ in range(3):
         await asyncio.sleep(0)
-    plain, declaring = sorted(parts.subscriptions.listeners, key=lambda one: bool(one.variant))
-    assert (plain.variant, declaring.variant) == (None, (True, b'{"sampling":{}}'))
-    assert list(parts.subscriptions.listening((True, b'{"sampling":{}}'))) == [declaring.edge]
-    assert list(parts.subscriptions.listening((False, b'{"sampling":{}}'))) == []
+    listening, upstream = parts.subscriptions.listening, parts.members["red"].upstreams[0]
+    [declaring] = [
+        one for one in parts.subscriptions.listeners if b"sampling" in one.caller.capabilities
+    ]
+    assert list(listening(upstream, (True, b'{"sampling":{}}'))) == [declaring.edge]
+    assert list(listening(upstream, (False, b'{"sampling":{}}'))) == []
     parts.streams.set()
     await asyncio.gather(*streams)
     await parts.tasks.close()

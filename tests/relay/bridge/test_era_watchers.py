@@ -19,7 +19,7 @@ from fairlead.relay.bridge.handshake_to_stateless import HandshakeToStateless
 from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.bridge.stateless_to_handshake import StatelessToHandshake
 from fairlead.server.features.subscription_quota import SubscriptionQuota
-from fairlead.upstream.connection.upstream_connection import end_subscription
+from fairlead.upstream.connection.upstream_connection import begin_subscription, end_subscription
 from fairlead.wire import Notification
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
@@ -62,8 +62,8 @@ class FakeConnection:
 
 async def test_a_resource_is_subscribed_once_until_the_last_subscriber_leaves() -> None:
     connection: Any = FakeConnection()
-    assert await stateless_to_handshake._watch(connection, "a:1", "one")
-    assert await stateless_to_handshake._watch(connection, "a:1", "other")
+    assert await begin_subscription(connection, "a:1", "one")
+    assert await begin_subscription(connection, "a:1", "other")
     assert connection.asked == [("resources/subscribe", "a:1")]
     end_subscription(connection, "a:1", "one")
     assert connection.uris == {"a:1": {"other"}}
@@ -72,7 +72,7 @@ async def test_a_resource_is_subscribed_once_until_the_last_subscriber_leaves() 
     await asyncio.sleep(0)
     assert connection.uris == {}
     assert connection.asked[1:] == [("resources/unsubscribe", "a:1")]
-    assert await stateless_to_handshake._watch(connection, "a:2", "one")
+    assert await begin_subscription(connection, "a:2", "one")
     connection.alive = False
     end_subscription(connection, "a:2", "one")
     await asyncio.sleep(0)
@@ -82,11 +82,11 @@ async def test_a_resource_is_subscribed_once_until_the_last_subscriber_leaves() 
 async def test_a_rejected_subscription_leaves_no_subscriber() -> None:
     connection: Any = FakeConnection()
     connection.refuses = True
-    assert not await stateless_to_handshake._watch(connection, "a:1", "one")
+    assert not await begin_subscription(connection, "a:1", "one")
     assert connection.uris == {}
     connection.uris = {"a:1": set()}
     watching = connection.uris["a:1"]
-    waits = asyncio.create_task(stateless_to_handshake._watch(connection, "a:1", "one"))
+    waits = asyncio.create_task(begin_subscription(connection, "a:1", "one"))
     await asyncio.sleep(0)
     watching.add("other")
     assert not await waits or watching == {"other"}

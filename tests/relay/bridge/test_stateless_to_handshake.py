@@ -20,6 +20,7 @@ from fairlead.protocol.sealed_state import KeyRing
 from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.bridge.stateless_to_handshake import StatelessToHandshake
 from fairlead.server.features.subscription_quota import SubscriptionQuota
+from fairlead.upstream.connection.caller_subscriptions import CallerSubscriptions
 from fairlead.upstream.connection.upstream_connection import Turn, TurnLock
 from fairlead.wire import to_json
 from tests.support.raw_relay import ASKED, META, Client, Scene, Server, members, scene
@@ -418,6 +419,7 @@ class Bridged:
         pool: Any = self
         self.parked = ParkedCalls(self.settings.max_parked, KeyRing())
         self.quota = SubscriptionQuota()
+        self.callers = CallerSubscriptions(list, lambda connection, caller: False)
         self.bridge = StatelessToHandshake(pool, self.parked, self.quota)
 
     async def for_asking(self, caller: Any) -> Any:

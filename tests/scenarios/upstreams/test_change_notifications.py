@@ -70,6 +70,29 @@ async def test_a_client_is_notified_of_tools_that_its_call_added(
         assert await client.call("more") == f"more of notes {pid}"
 
 
+@both_endpoints
+@declaring
+@pytest.mark.parametrize("called_before", [True, False], ids=["called-before", "called-after"])
+async def test_a_stateless_client_is_notified_of_changes_that_its_calls_cause(
+    tmp_path: Path, declares: tuple[str, ...], called_before: bool, endpoint: str
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes", *declares, endpoint=endpoint, version=STATELESS) as client,
+    ):
+        if called_before:
+            await client.pid()
+        await client.mcp.listen("tools")
+        await client.mcp.subscribe(URI)
+        await client.call("touch", uri=URI)
+        await client.ears.hear(UPDATED, uri=URI)
+        await client.call("grow", tool="more")
+        await client.ears.hear(TOOLS_CHANGED)
+        await eventually(client.tools, lambda tools: "more" in tools)
+
+
 @sharing
 async def test_a_resource_is_read_from_the_process_that_changed_it(
     tmp_path: Path, settings: dict[str, Any]

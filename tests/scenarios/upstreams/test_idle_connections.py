@@ -4,23 +4,30 @@ import asyncio
 import json
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
 from fairlead.errors import RpcError
 from tests.support.adjustable_clock import AdjustableClock, virtual_time
+from tests.support.cli_user import Person, person
 from tests.support.gateway_servers import until
 from tests.support.observed_servers import ServerLog
 from tests.support.upstream_gateways import (
     ENDPOINTS,
+    HANDSHAKE,
     STATELESS,
     Served,
     connect,
+    eventually,
     gateway_for,
     raw_session,
+    running_file,
+    write_file,
 )
 
-__all__ = ["virtual_time"]
+__all__ = ["person", "virtual_time"]
 
 LIMIT = 4000.0  # seconds of virtual time
 QUIET = 61.0  # seconds after which a quiet connection may be closed for another
@@ -92,6 +99,34 @@ async def test_sessions_of_many_users_take_turns_within_the_connection_limit(
             await client.pid()
             await virtual_time.advance(QUIET)
         await until(lambda: len(log.running()) <= 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
+async def test_forty_users_of_one_process_server_are_all_served(
+    tmp_path: Path, virtual_time: AdjustableClock, version: str
+) -> None:
+    """An idle connection is closed for a user beyond `max_connections` (32)."""
+    log, users = ServerLog(tmp_path), [f"user{n}" for n in range(40)]
+    tokens, refused = {user: user for user in users}, 0
+    async with asyncio.timeout(LIMIT), AsyncExitStack() as stack:
+        served = await stack.enter_async_context(
+            gateway_for({"notes": log.entry("notes")}, tokens=tokens)
+        )
+        pids = []
+        for user in users:
+            client = await stack.enter_async_context(
+                connect(served.url, "notes", "elicitation", token=user, version=version)
+            )
+            try:
+                pids.append(await client.pid())
+            except RpcError as busy:
+                refused += 1
+                await virtual_time.advance(busy.data["retryAfter"] + 0.1)
+                pids.append(await client.pid())
+        assert len(set(pids)) == 40
+        assert 1 <= refused <= 40 - 31  # 31 users and the default connection reach the limit
+        await until(lambda: len(log.running()) <= 32)
 
 
 async def test_a_connection_without_calls_is_closed_after_idle_close(
@@ -247,6 +282,34 @@ async def test_a_session_with_a_call_or_a_stream_keeps_its_connection(
         assert sum(session_counts(served)) == 2
         gate.touch()
         assert [int(await call), await listening.pid()] == pids
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+async def test_the_option_session_idle_ends_sessions_of_clients_that_have_vanished(
+    tmp_path: Path, person: Person, endpoint: str
+) -> None:
+    log = ServerLog(tmp_path)
+    file = write_file(tmp_path, {"notes": log.entry("notes")}, share="session")
+    with running_file(person, file, "--session-idle", "0.5") as gateway:
+        gateway.wait_for("notes: connected")
+        async with (
+            asyncio.timeout(20),
+            aiohttp.ClientSession() as web,
+            connect(gateway.url, "notes", endpoint=endpoint) as listening,
+        ):
+
+            async def clients() -> Any:
+                async with web.get(gateway.url.removesuffix("/mcp") + "/status") as answer:
+                    return (await answer.json())["clients"]
+
+            kept = await listening.pid()
+            async with raw_session(gateway.url, endpoint=endpoint) as vanished:
+                pid = await vanished.pid()
+            assert pid != kept
+            await until(lambda: pid not in log.running())
+            await eventually(clients, lambda number: number == 1)
+            # The stream of the other client is open, so its session continues.
+            assert await listening.pid() == kept
 
 
 @pytest.mark.parametrize("kind", ["handshake", "stateless"])

@@ -3,8 +3,10 @@
 import asyncio
 import errno
 import os
+import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,22 @@ from typing import Any
 import aiohttp
 import pytest
 
+from fairlead import MCPServer
 from fairlead.errors import RpcError
 from fairlead.transport.stdio import child_process
 from fairlead.upstream.starts import start_limiter
-from tests.support.gateway_servers import until
+from tests.support.cli_user import Person, person
+from tests.support.gateway_servers import serving, until
 from tests.support.observed_servers import LIMIT, ServerLog
-from tests.support.upstream_gateways import connect, eventually, gateway_for
+from tests.support.upstream_gateways import (
+    connect,
+    eventually,
+    gateway_for,
+    running_file,
+    write_file,
+)
+
+__all__ = ["person"]
 
 SHORTAGES = {
     "file descriptors": lambda: OSError(errno.EMFILE, "Too many open files"),
@@ -97,3 +109,53 @@ async def test_a_shortage_delays_starts_and_counts_against_no_server(
         await until(lambda: served.server_status("notes")["status"] == "connected")
         assert (await readiness()) == {"ready": True, "degraded": [], "shortage": None}
         assert await unaffected.pid() == before
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="changes the limit of another process")
+async def test_a_gateway_without_free_descriptors_recovers_by_itself(
+    tmp_path: Path, person: Person
+) -> None:
+    log, server = ServerLog(tmp_path), MCPServer("web", rate_limit_rate=0)
+    server.tool(name="where")(lambda: "web")
+    async with (
+        asyncio.timeout(2 * LIMIT),
+        serving(server) as address,
+        aiohttp.ClientSession() as web,
+    ):
+        servers = {"notes": log.entry("notes"), "web": {"type": "http", "url": address}}
+        # One failure of a server would open its circuit breaker.
+        with running_file(person, write_file(tmp_path, servers, failure_threshold=1)) as gateway:
+            for name in servers:
+                await asyncio.to_thread(gateway.wait_for, f"{name}: connected")
+            base, pid = gateway.url.removesuffix("/mcp"), gateway.process.pid
+
+            async def read(page: str) -> Any:
+                async with web.get(base + page) as answer:
+                    return await answer.json()
+
+            async with (
+                connect(gateway.url, "notes") as plain,
+                connect(gateway.url, "web", "elicitation") as asking,
+            ):
+                before = await plain.pid()
+                assert (await read("/ready"))["shortage"] is None
+                limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+                os.kill(before, signal.SIGKILL)
+                await eventually(
+                    lambda: read("/ready"), lambda found: found["shortage"] == "file descriptors"
+                )
+                for client, tool in ((plain, "pid"), (asking, "where")):
+                    with pytest.raises(RpcError, match="the gateway is out of file descriptors"):
+                        await client.call(tool)
+                for row in (await read("/status"))["servers"]:
+                    assert (row["breaker"], row["suspended"]) == ("closed", [])
+                    assert row["status"] in ("connected", "reconnecting")
+
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+                usable = {"ready": True, "degraded": [], "shortage": None}
+                await eventually(lambda: read("/ready"), lambda found: found == usable)
+                assert await plain.pid() != before
+                assert await asking.call("where") == "web"
+            assert len([line for line in gateway.said.splitlines() if "is out of" in line]) <= 1

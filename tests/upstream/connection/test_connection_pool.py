@@ -1,6 +1,7 @@
 """Connections to one server: their assignment to clients, limits and closing."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from fairlead.upstream.connection.connection_pool import UpstreamPool
 from fairlead.upstream.connection.upstream_connection import TurnLock
 from fairlead.upstream.memory.server_memory import ServerFacts
 from fairlead.upstream.server_target import ServerTarget
+from fairlead.upstream.starts.start_limiter import StartLimiter
 from tests.support.gateway_servers import joining, until
 from tests.support.raw_relay import HANDSHAKE, LIMIT, STATELESS
 from tests.support.scripted_stdio_server import program
@@ -306,6 +308,36 @@ async def test_sessions_over_http_do_not_count_towards_the_limit(virtual_time: V
     pool.own.update({used_by(idle=False): KEY for _ in range(5)})
     with pool._reserve(ANONYMOUS):
         assert len(pool.own) == 5
+
+
+async def test_a_process_for_a_comparison_of_lists_starts_after_all_others(
+    virtual_time: VirtualTime,
+) -> None:
+    opened: list[str] = []
+
+    def opening(name: str) -> Callable[[], Awaitable[Channel]]:
+        async def open_channel() -> Channel:
+            opened.append(name)
+            await asyncio.sleep(1)
+            return await absent()
+
+        return open_channel
+
+    starts = StartLimiter(1)
+    pools = [
+        UpstreamPool(
+            ServerTarget(name=name, open=opening(name), is_process=True), RelaySettings(), starts
+        )
+        for name in "abc"
+    ]
+    sampling = caller(capabilities=SAMPLING)
+    running = [asyncio.create_task(pools[0].for_caller(sampling))]
+    await asyncio.sleep(0.5)
+    running.append(asyncio.create_task(pools[1].for_comparison(sampling, None)))
+    running.append(asyncio.create_task(pools[2].for_caller(sampling)))
+    await asyncio.wait(running)
+    assert opened == ["a", "c", "b"]
+    assert all(isinstance(one.exception(), ConnectFailed) for one in running)
 
 
 # Idle connections

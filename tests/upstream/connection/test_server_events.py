@@ -145,7 +145,10 @@ async def test_an_update_is_sent_to_the_subscribers_or_to_the_only_session(
     connection.uris = {"a:1": {sessions[n] for n in watching}}
     changes: list[Any] = []
     connection.changes = SimpleNamespace(changed=lambda *of: changes.append(of))  # type: ignore[assignment]
+    followed: list[Any] = []
+    connection.followers.append(lambda *of: followed.append(of))
     connection._passed(note(UPDATED, uri="a:1"), None)
+    assert followed == [(UPDATED, "a:1")]
     assert [len(session.heard) for session in sessions] == heard
     assert changes == [(UPDATED, "a:1")]
     connection._passed(note(UPDATED), None)
@@ -176,7 +179,7 @@ async def test_other_notifications_are_sent_to_a_call_or_to_all_sessions(
     assert bool(call.heard) is told
     assert bool(other.heard) is others
     assert bool(mine.heard) is (others and related != 1)
-    assert changes == ([(CHANGED,)] if method == CHANGED else [])
+    assert changes == ([(CHANGED, None)] if method == CHANGED else [])
     mine.taking = False
     connection._passed(note(method), related)
     assert len(call.heard) == told

@@ -158,6 +158,24 @@ async def test_starts_for_calls_precede_reconnects_and_start_up(virtual_time: Vi
     assert order == ["a", "d", "c", "b"]
 
 
+async def test_a_comparison_of_lists_waits_for_all_other_starts(virtual_time: VirtualTime) -> None:
+    limiter, order = StartLimiter(1), list[str]()
+
+    async def start(name: str) -> None:
+        async with limiter.starting(lambda: StartPriority.START_UP):
+            order.append(name)
+            await asyncio.sleep(1)
+
+    async def compare() -> None:
+        await limiter.wait_for_others()
+        order.append("comparison")
+
+    first = asyncio.create_task(start("a"))
+    await asyncio.sleep(0)
+    await asyncio.gather(first, compare(), *(start(name) for name in "bc"))
+    assert order == ["a", "b", "c", "comparison"]
+
+
 async def test_the_slot_of_a_cancelled_start_goes_to_the_next_start(
     virtual_time: VirtualTime,
 ) -> None:
@@ -245,8 +263,11 @@ async def test_a_shortage_is_logged_when_it_begins_and_when_it_ends(
     ]
 
 
-async def test_no_server_is_started_during_a_shortage(virtual_time: VirtualTime) -> None:
+@pytest.mark.parametrize("is_process", [True, False])
+async def test_no_connection_is_opened_during_a_shortage(
+    virtual_time: VirtualTime, is_process: bool
+) -> None:
     limiter, began = StartLimiter(4), virtual_time.now
     limiter.shortage.report(ERROR)
-    async with limiter.starting():
+    async with limiter.starting(is_process=is_process):
         assert 0.75 <= virtual_time.now - began <= 1.0

@@ -110,8 +110,10 @@ FIRST_PAUSE = 0.05  # seconds of the first pause between two listings on one con
 
 log = logging.getLogger("fairlead.gateway")
 
-# Called with the key or connection whose lists have changed, and with the kinds of those lists.
-VariantChanged: TypeAlias = Callable[[VariantKey | UpstreamConnection, set[ListKind]], None]
+# Called with a server, the key or connection whose lists have changed, and the kinds of the lists.
+VariantChanged: TypeAlias = Callable[
+    [Upstream, VariantKey | UpstreamConnection, set[ListKind]], None
+]
 
 
 class ListComparison(Struct, eq=False):
@@ -133,7 +135,11 @@ class ListComparison(Struct, eq=False):
 
     def variant(self, upstream: Upstream, caller: Caller, session: ClientSession | None) -> int:
         """Return the number of the variant that a client sees."""
-        connection = None if session is None else session.connection
+        if caller.stateless:
+            # The calls of clients that look alike may have changed the lists in their process.
+            connection = upstream.pool.handshake_connection(caller)
+        else:
+            connection = None if session is None else session.connection
         if connection is not None and connection.variant is not None:
             return connection.variant
         key = variant_key(caller)
@@ -281,7 +287,7 @@ class ListComparison(Struct, eq=False):
     ) -> None:
         kinds = upstream.variants.differences(before, now, upstream.lists.items)
         if kinds:
-            self.changed(whose, kinds)
+            self.changed(upstream, whose, kinds)
 
     def _store(self, upstream: Upstream, lists: Lists) -> int:
         # Replicas share the name of their server.

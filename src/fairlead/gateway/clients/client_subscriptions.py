@@ -1,21 +1,24 @@
 """Subscriptions of clients to resources, in both eras."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 from msgspec import Struct, UnsetType
 
 from ...errors import LocalProtocolError, RpcError
 from ...interceptor import Answer, Exchange
-from ...protocol.caller import Principal
+from ...protocol.caller import Caller, Principal
 from ...protocol.own_errors import own_error
 from ...relay.client_session import ClientSession
 from ...relay.request_params import listen_request_for, uris_of
 from ...relay.same_era import stop_watching
 from ...server.features.change_broadcaster import UPDATED, ChangeBroadcaster
 from ...transport.background_tasks import BackgroundTasks
+from ...upstream.connection.caller_subscriptions import CallerSubscription
 from ...upstream.connection.upstream_connection import UpstreamConnection
 from ...upstream.list_variants import VariantKey, variant_key
+from ...upstream.upstream import Upstream
 from ...wire.error_codes import INTERNAL_ERROR
 from ..backends.backend import Member
 from ..backends.registry import BackendRegistry
@@ -34,9 +37,12 @@ class StatelessListener(Struct, frozen=True, eq=False):
     """A stateless client with an open listen stream."""
 
     edge: object
-    principal: Principal
+    caller: Caller
     uris: list[str]
-    variant: VariantKey | None = None
+
+    @property
+    def principal(self) -> Principal:
+        return self.caller.principal
 
 
 class ClientSubscriptions(Struct, eq=False):
@@ -166,8 +172,7 @@ class ClientSubscriptions(Struct, eq=False):
         return found
 
     async def _listen(self, exchange: Exchange, watched: dict[str, Member]) -> Answer:
-        caller = exchange.caller
-        listener = StatelessListener(exchange.edge, caller.principal, [], variant_key(caller))
+        listener = StatelessListener(exchange.edge, exchange.caller, [])
         try:
             subscribed = await self.upstream.add_all(watched, listener, self.deadline)
             # Read again, because the view may have changed during the wait.
@@ -175,21 +180,57 @@ class ClientSubscriptions(Struct, eq=False):
             listener.uris.extend(uri for uri in subscribed if view.permits_uri(uri))
             self.listeners.add(listener)
             granted = listen_request_for(exchange, listener.uris)
-            return await self.changes.listen_admitted(granted, CAPABILITIES)
+            with self._following_calls(listener, watched):
+                return await self.changes.listen_admitted(granted, CAPABILITIES)
         finally:
             self.listeners.discard(listener)
             # In the background, because the stream may end by cancellation and have many URIs.
             self.tasks.start(self._remove(listener, watched))
 
-    def listening(self, whose: VariantKey | UpstreamConnection) -> Iterator[object]:
-        """Yield the connections of stateless listeners that see the lists of this variant."""
-        return (one.edge for one in self.listeners if one.variant == whose)
+    @contextmanager
+    def _following_calls(
+        self, listener: StatelessListener, watched: Mapping[str, Member]
+    ) -> Iterator[None]:
+        """Report changes that calls of the same client cause in processes of their own."""
+
+        def changed(method: str, uri: str | None) -> None:
+            # Changes of lists are reported after the lists were read again.
+            if uri is not None:
+                for one in [one for one in listener.uris if uri.startswith(one)]:
+                    self.changes.changed_for((listener.edge,), UPDATED, one)
+
+        with ExitStack() as stack:
+            for upstream, uris in _by_upstream(listener.uris, watched).items():
+                following = CallerSubscription(listener.caller, uris, changed)
+                stack.enter_context(upstream.pool.callers.following(following))
+            yield
+
+    def listening(
+        self, upstream: Upstream, whose: VariantKey | UpstreamConnection
+    ) -> Iterator[object]:
+        """Yield the connections of stateless listeners that see the lists of this variant, or of
+        this connection to the server.
+        """
+        for one in self.listeners:
+            if isinstance(whose, UpstreamConnection):
+                if upstream.pool.serves(whose, one.caller):
+                    yield one.edge
+            elif variant_key(one.caller) == whose:
+                yield one.edge
 
     async def _remove(self, listener: StatelessListener, watched: dict[str, Member]) -> None:
         for number, (uri, member) in enumerate(watched.items(), 1):
             self.upstream.remove(member.name, uri, listener)
             if number % URIS_PER_TURN == 0:
                 await asyncio.sleep(0)
+
+
+def _by_upstream(uris: Iterable[str], watched: Mapping[str, Member]) -> dict[Upstream, list[str]]:
+    found: dict[Upstream, list[str]] = {}
+    for uri in uris:
+        for upstream in watched[uri].upstreams:
+            found.setdefault(upstream, []).append(uri)
+    return found
 
 
 def _has_own_connection(session: ClientSession) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ from ...protocol.own_errors import own_error
 from ...protocol.revisions import NEWEST, Revision
 from ...server.features.change_broadcaster import ChangeBroadcaster
 from ...server.features.subscription_quota import SubscriptionQuota
+from ...upstream.connection.caller_subscriptions import CallerSubscription
 from ...upstream.connection.relayed_call import (
     ASKING,
     LEVELS,
@@ -27,9 +29,9 @@ from ...upstream.connection.relayed_call import (
     params_of,
 )
 from ...upstream.connection.upstream_connection import (
+    begin_subscription,
     declared_by,
     end_subscription,
-    remove_subscriber,
 )
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
@@ -232,11 +234,16 @@ class StatelessToHandshake:
         with changes.admitted(exchange, len(uris)):
             connection.stream_count += 1
             try:
-                told = await asyncio.gather(*(_watch(connection, uri, mine) for uri in uris))
-                if not all(told):
-                    granted = [uri for uri, accepted in zip(uris, told, strict=True) if accepted]
+                told = await asyncio.gather(
+                    *(begin_subscription(connection, uri, mine) for uri in uris)
+                )
+                granted = [uri for uri, accepted in zip(uris, told, strict=True) if accepted]
+                if len(granted) < len(uris):
                     exchange = listen_request_for(exchange, granted)
-                return await changes.listen_admitted(exchange, declared)
+                changed = partial(changes.changed_for, (exchange.edge,))
+                own = CallerSubscription(exchange.caller, granted, changed, besides=connection)
+                with self._pool.callers.following(own):
+                    return await changes.listen_admitted(exchange, declared)
             finally:
                 connection.stream_count -= 1
                 for uri in uris:
@@ -249,25 +256,6 @@ class _Refused(Struct):
 
 class _Refusal(Struct):
     data: _Refused = msgspec.field(default_factory=_Refused)
-
-
-async def _watch(connection: "UpstreamConnection", uri: str, who: object) -> bool:
-    """Add a subscriber of a resource, and subscribe at the server if it is the first one.
-
-    Return False if the server refuses.
-    """
-    watchers = connection.uris.setdefault(uri, set())
-    first = not watchers
-    # Added before the request, so that concurrent streams do not send a second request.
-    watchers.add(who)
-    if first:
-        try:
-            await connection.peer.request("resources/subscribe", {"uri": uri})
-        except RpcError as exc:
-            log.debug("%s: the subscription to %s was refused: %s", connection.name, uri, exc)
-            remove_subscriber(connection, uri, who)
-            return False
-    return True
 
 
 async def _set_level(connection: "UpstreamConnection", level: str) -> None:

@@ -29,6 +29,7 @@ from ...upstream.connection.relayed_call import (
     params_of,
 )
 from ...wire import Notification, RequestId
+from ..round_state import needs_binding
 from .sync_chain import ContinuedCall, SyncChain, unwind, without_stray_cancellation
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class TasklessForwarder:
             return None
         if caller.stateless:
             connection = self._pool.stateless_connection
-            if connection is None:
+            if connection is None or needs_binding(exchange):
                 return None
             # Over HTTP, some arguments may have to be repeated in headers.
             over_http = method == "tools/call" and connection.peer.channel.carries_headers

@@ -1,7 +1,6 @@
 """Opening of connections to one server: detection of its eras, and delays after failures."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -98,7 +97,7 @@ class ConnectionOpener:
         self.error: BaseException | None = None  # the error of the last attempt, if it failed
         self.wanted = False  # True once a connection was requested
         self.closed = False
-        self._starts = starts
+        self.starts = starts
         self._on_close = on_close
         self._backoffs: dict[ConnectionKey, _FailedAttempts] = {}
 
@@ -244,8 +243,7 @@ class ConnectionOpener:
             )
         connection: UpstreamConnection | None = None
         try:
-            # Only processes need a start slot.
-            slot = self._starts.starting() if self.target.is_process else contextlib.nullcontext()
+            slot = self.starts.starting(is_process=self.target.is_process)
             async with slot, asyncio.timeout(self.settings.connect_timeout or None):
                 channel = await self.target.open()
                 connection = self._new_connection(channel, key.principal, identity)
@@ -260,7 +258,7 @@ class ConnectionOpener:
                 raise  # the original error has a cause, which `public_reason` may need
             raise error from None
         self.error = None
-        self._starts.shortage.clear()
+        self.starts.shortage.clear()
         self._backoffs.pop(key, None)
         return connection
 
@@ -308,7 +306,7 @@ class ConnectionOpener:
 
     def _count(self, error: BaseException, key: ConnectionKey) -> None:
         if isinstance(error, LocalResourceError):
-            self._starts.shortage.report(error)
+            self.starts.shortage.report(error)
         # A refusal is a response, so it does not count as a failed attempt.
         elif not isinstance(error, asyncio.CancelledError | RpcError | HttpError):
             self.error = error

@@ -21,6 +21,7 @@ from ...protocol.identity.client_capabilities import for_handshake_server
 from ...protocol.public_reason import public_reason
 from ..server_target import ServerTarget
 from ..starts.start_limiter import StartLimiter
+from .caller_subscriptions import CallerSubscriptions
 from .connection_key import STATELESS, ConnectionKey, key_of_caller, key_of_session
 from .connection_opener import introduction_of
 from .open_connections import OpenConnections
@@ -46,9 +47,9 @@ class UpstreamPool(OpenConnections):
         self.on_connection: Callable[[UpstreamConnection], None] = lambda connection: None
         self._opening: dict[Hashable, asyncio.Task[UpstreamConnection]] = {}
         self._exits = StartExits()
+        # listen streams of stateless clients, whose calls may use other connections
+        self.callers = CallerSubscriptions(lambda: self.connections, self.serves)
         self._trying_handshake = asyncio.Lock()
-        # the revision that the server chose, by the revision that a client proposed
-        self._agreed: dict[str, str] = {}
 
     # Open connections, for callers that must not wait
 
@@ -70,6 +71,12 @@ class UpstreamPool(OpenConnections):
         if default is not None and self._may_use_default(default, caller, in_session=False):
             return default
         return self._shared(self._key_of_caller(caller))
+
+    def serves(self, connection: UpstreamConnection, caller: Caller) -> bool:
+        """Return True if calls of a stateless caller may use this connection of the handshake
+        era.
+        """
+        return connection in self._connections.get(self._key_of_caller(caller), ())
 
     # Stateless callers
 
@@ -326,9 +333,13 @@ class UpstreamPool(OpenConnections):
     async def for_comparison(self, caller: Caller, introduction: Raw | None) -> UpstreamConnection:
         """Return a connection with the capabilities of this client.
 
+        If a process has to be started for it, it starts after all others that wait for a start.
+
         Raises:
             FairleadError: The server cannot be reached.
         """
+        if self.target.is_process:
+            await self.opener.starts.wait_for_others()
         if caller.stateless or introduction is None:
             return await self.for_caller(caller)
         return await self._for_session(introduction, caller, NO_SESSION)
@@ -412,11 +423,6 @@ class UpstreamPool(OpenConnections):
     def _key_of_session(self, caller: Caller, introduction: Raw) -> ConnectionKey:
         return self._as_agreed(key_of_session(caller, introduction))
 
-    def _as_agreed(self, key: ConnectionKey) -> ConnectionKey:
-        """Return a key with the revision that the server will choose, if known."""
-        agreed = self._agreed.get(key.revision, key.revision)
-        return key if agreed == key.revision else structs.replace(key, revision=agreed)
-
     @property
     def _others(self) -> bool:
         return self._current_default is not None or any(one.alive for one in self.connections)
@@ -450,11 +456,11 @@ class UpstreamPool(OpenConnections):
         connection.opened_for = caller
         if connection.stateless:
             return self._filed(connection, STATELESS)
-        if connection.agreement is not None and key.revision:
-            agreed = connection.agreement.revision.value
-            self._agreed[key.revision] = agreed
-            key = structs.replace(key, revision=agreed)
-        return self._filed(connection, key)
+        if connection.agreement is not None:
+            self._learn_revision(key, connection.agreement.revision)
+        filed = self._filed(connection, self._as_agreed(key))
+        await self.callers.opened(filed, self.settings.connect_timeout)
+        return filed
 
     def _filed(self, connection: UpstreamConnection, key: ConnectionKey) -> UpstreamConnection:
         if connection.stateless and self.opener.speaks_handshake is False:

@@ -15,6 +15,7 @@ from ...config.upstream_settings import UpstreamSettings
 from ...errors import ChannelClosed, ServerBusy
 from ...limits import CONNECTIONS_PER_CLIENT
 from ...protocol.caller import ANONYMOUS, Principal
+from ...protocol.revisions import Revision
 from ...transport.background_tasks import BackgroundTasks
 from ..memory.server_memory import ServerFacts
 from ..server_target import ServerTarget
@@ -88,6 +89,8 @@ class OpenConnections:
         # connections that serve only one session, each with a key of that session
         self.own: dict[UpstreamConnection, ConnectionKey] = {}
         self._connections: dict[ConnectionKey, list[UpstreamConnection]] = {}
+        # the revision that the server chose, by the revision that a client proposed
+        self._agreed: dict[str, str] = {}
         self._timers: dict[UpstreamConnection, asyncio.TimerHandle] = {}
         self._retiring = BackgroundTasks()
         self._next_release: asyncio.TimerHandle | None = None
@@ -132,6 +135,16 @@ class OpenConnections:
         return None
 
     # Facts about the server
+
+    def _learn_revision(self, key: ConnectionKey, chosen: Revision) -> None:
+        """Record the revision that the server chose for a connection with this key."""
+        if key.revision:
+            self._agreed[key.revision] = chosen.value
+
+    def _as_agreed(self, key: ConnectionKey) -> ConnectionKey:
+        """Return a key with the revision that the server will choose, if known."""
+        agreed = self._agreed.get(key.revision, key.revision)
+        return key if agreed == key.revision else structs.replace(key, revision=agreed)
 
     def recall(self, facts: ServerFacts) -> None:
         """Set the facts about the server that are known from an earlier run."""

@@ -91,6 +91,8 @@ class ServerEvents:
         self.uris: dict[str, set[object]] = {}  # subscribers by URI of the resource
         # list and resource changes, for stateless clients of a handshake-era server
         self.changes: ChangeBroadcaster | None = None
+        # called with each such change, for listen streams that use another connection
+        self.followers: list[Callable[[str, str | None], None]] = []
         # called with notifications of a stateless server that belong to no call
         self.on_news: Callable[[Notification], None] = lambda note: None
         self.listeners: list[Callable[[Notification], None]] = []  # called with every notification
@@ -282,15 +284,22 @@ class ServerEvents:
         if for_all:
             others = [s for s in self.sessions if call is None or s is not call.session]
             self._spread(note, others)
-            if self.changes is not None and note.method.endswith("/list_changed"):
-                self.changes.changed(note.method)
+            if note.method.endswith("/list_changed"):
+                self._tell_listeners(note.method)
 
     def _updated(self, note: Notification) -> None:
         uri = _read(note, _Updated).uri
         subscribed = self.uris.get(uri, set()) if uri is not None else set()
         self._spread(note, [s for s in self.sessions if s in subscribed or len(self.sessions) == 1])
-        if self.changes is not None and uri is not None:
-            self.changes.changed(UPDATED, uri)
+        if uri is not None:
+            self._tell_listeners(UPDATED, uri)
+
+    def _tell_listeners(self, method: str, uri: str | None = None) -> None:
+        """Notify the listen streams of stateless clients of a change."""
+        if self.changes is not None:
+            self.changes.changed(method, uri)
+        for changed in tuple(self.followers):
+            changed(method, uri)
 
     def _told_stateless(self, note: Notification, related: RequestId | None) -> None:
         named = _subscription(note)

@@ -29,6 +29,7 @@ from .upstream_param_headers import ServerParamHeaders, sends_param_headers
 __all__ = [
     "Turn",
     "UpstreamConnection",
+    "begin_subscription",
     "declared_by",
     "end_subscription",
     "first_turn",
@@ -404,6 +405,25 @@ def declared_by(connection: UpstreamConnection) -> dict[str, Any]:
         {} if agreement is None else msgspec.json.decode(agreement.capabilities)
     )
     return declared
+
+
+async def begin_subscription(connection: UpstreamConnection, uri: str, who: object) -> bool:
+    """Add a subscriber of a resource, and subscribe at the server if it is the first one.
+
+    Return False if the server refuses.
+    """
+    watchers = connection.uris.setdefault(uri, set())
+    first = not watchers
+    # Added before the request, so that concurrent streams do not send a second request.
+    watchers.add(who)
+    if first:
+        try:
+            await connection.peer.request("resources/subscribe", {"uri": uri})
+        except RpcError as exc:
+            log.debug("%s: the subscription to %s was refused: %s", connection.name, uri, exc)
+            remove_subscriber(connection, uri, who)
+            return False
+    return True
 
 
 def remove_subscriber(connection: UpstreamConnection, uri: str, who: object) -> bool:

@@ -79,6 +79,7 @@ class StartPriority(IntEnum):
     CALL = 0  # a client or an agent waits for the server
     RECONNECT = 1
     START_UP = 2
+    COMPARISON = 3  # only lists are read, which no client waits for
 
 
 class StartLimiter:
@@ -94,14 +95,21 @@ class StartLimiter:
 
     @asynccontextmanager
     async def starting(
-        self, priority: Callable[[], StartPriority] = lambda: StartPriority.CALL
+        self,
+        priority: Callable[[], StartPriority] = lambda: StartPriority.CALL,
+        *,
+        is_process: bool = True,
     ) -> AsyncIterator[None]:
         """Hold a slot during a start; the block ends with the first response.
 
         `priority` is called whenever a slot is released, because a call for a waiting server raises
-        its priority.
+        its priority. Connections to other servers than processes need no slot, but they wait for
+        the end of a shortage too.
         """
         await self.shortage.wait()
+        if not is_process:
+            yield
+            return
         await self._acquire(priority)
         held = True
 
@@ -118,6 +126,11 @@ class StartLimiter:
         finally:
             timer.cancel()
             release()
+
+    async def wait_for_others(self) -> None:
+        """Wait until no other start waits for a slot, before a start that no client waits for."""
+        async with self.starting(lambda: StartPriority.COMPARISON):
+            pass
 
     async def _acquire(self, priority: Callable[[], StartPriority]) -> None:
         # A new start must not overtake waiting starts.
