@@ -10,7 +10,14 @@ import pytest
 
 from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
 from fairlead.auth.storage.file_store import FileCredentialStore
-from tests.support.login_command import Fairlead, log_in, log_in_with_code
+from tests.support.login_command import (
+    Fairlead,
+    ended,
+    fetch,
+    log_in,
+    log_in_with_code,
+    login_page,
+)
 from tests.support.oidc_provider import running_provider
 from tests.support.protected_server import protected_server
 from tests.support.scripted_provider import responding, scripted_provider
@@ -153,4 +160,25 @@ async def test_a_logout_that_fails_says_what_failed(tmp_path: Path) -> None:
             "",
             f"error: Logout failed: the credential store cannot be used: {folder}/sealing.key is "
             "damaged: delete it and log in again\n",
+        )
+
+
+async def test_a_login_says_every_minute_how_much_time_is_left(tmp_path: Path) -> None:
+    fairlead = Fairlead(tmp_path)
+    program = "from fairlead.auth.client import interactive_login\n"
+    program += "interactive_login.PROGRESS = 0.05\ninteractive_login.LOGIN_TIMEOUT = 100.0\n"
+    program += "from fairlead.cli.main import main\nmain()\n"
+    async with asyncio.timeout(LIMIT), scripted_provider() as provider:
+        process = await fairlead.python("-c", program, "login", provider.url, "--no-browser")
+        page = await login_page(process)
+        assert process.stderr is not None
+        lines = [(await process.stderr.readline()).decode() for _ in range(4)]
+        assert set(lines[1:]) == {"login: still waiting for the login; 2 minutes left\n"}
+        query = parse_qs(urlsplit(page).query)
+        [uri], [state] = query["redirect_uri"], query["state"]
+        await fetch(f"{uri}?code=c&state={state}&iss={provider.issuer}")
+        code, out = await ended(process)
+        assert (code, out.splitlines()[0]) == (
+            0,
+            f"Logged in to {provider.url} at {provider.issuer}.",
         )
