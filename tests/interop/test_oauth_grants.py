@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -143,6 +144,19 @@ async def test_authorization_code_and_renewal(version: str, place: str) -> None:
         expire(store)
         assert await call(OAuthAuthorizer(url, store=store), url, version) == "alice"
         assert await provider.counts() == {"authorization_code 200": 1, "refresh_token 200": 1}
+
+
+@PROTECTED
+@VERSIONS
+@PLACES
+async def test_authorization_code_with_a_pushed_request(version: str, place: str) -> None:
+    async with protected({"requirePar": True}, place) as (provider, url):
+        authorizer = OAuthAuthorizer(url, authorize=provider.user())
+        assert await call(authorizer, url, version) == "alice"
+        [page] = provider.visits
+        query = parse_qs(urlsplit(page.url).query)
+        assert query.keys() == {"client_id", "request_uri"}
+        assert await provider.counts() == {"authorization_code 200": 1}
 
 
 @PROTECTED

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.auth import MemoryCredentialStore, OAuthAuthorizer
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.config.configured_servers import configured_servers
 from fairlead.config.discovery import load_all_mcp_configs
+from fairlead.config.stored_logins import own_credential_store
 from fairlead.config.trust import Trust
 from fairlead.manager.config_watch import ConfigSnapshot, Reloader
 from fairlead.manager.discover_tools import discover_and_load_mcp_tools, discover_mcp_servers
@@ -158,6 +160,37 @@ async def test_a_tool_session_uses_its_logins_and_logs_errors_of_servers(
         ) as other:
             assert other.mcp_tools == []
         assert "requires a login" in caplog.text
+
+
+@pytest.mark.covers("HST-04")
+@pytest.mark.parametrize("connect", [discover_and_load_mcp_tools, create_tool_session])
+async def test_a_renewed_login_is_kept_in_the_given_storage_only(
+    connect: Any, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(home / "fairlead"))
+    store = MemoryCredentialStore()
+    async with (
+        asyncio.timeout(LIMIT),
+        running_provider() as provider,
+        protected_server(provider.issuer) as server,
+    ):
+        await OAuthAuthorizer(server.url, store=store, authorize=provider.user()).log_in()
+        [login] = store.logins()
+        tokens = replace(login.tokens, expires_at=1.0)
+        store.save(replace(login, tokens=tokens))
+        write(home / ".cursor" / "mcp.json", {"mcpServers": {"safe": {"url": server.url}}})
+        found = await connect(tmp_path, auth_storage=store, enable_project_config=False)
+        async with found.manager if connect is discover_and_load_mcp_tools else found:
+            [renewed] = store.logins()
+            assert renewed.generation == login.generation + 1
+            assert server.tokens[-1] == renewed.tokens.access_token
+    own = own_credential_store()
+    assert own.logins() == []
+    # Neither the tool cache nor another file contains a token.
+    secrets = [str(value) for one in (login, renewed) for value in one.secrets.values() if value]
+    files = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
+    assert len(files) > 1
+    assert not [one for one in secrets if any(one.encode() in file for file in files)]
 
 
 async def test_a_changed_file_affects_only_its_changed_servers(home: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pty
 import re
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.support.oidc_provider import confirm_code, visit
 
 __all__ = [
     "Fairlead",
+    "TerminalCommand",
     "complete",
     "ended",
     "fetch",
@@ -42,11 +44,58 @@ class Fairlead:
             stderr=asyncio.subprocess.PIPE,
         )
 
+    async def at_terminal(self, *arguments: str) -> "TerminalCommand":
+        """Start a command whose user can type."""
+        ours, theirs = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "fairlead", *arguments),
+            env={**self._env, "NO_COLOR": "1"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        return TerminalCommand(process, ours)
+
     async def __call__(self, *arguments: str) -> tuple[int, str, str]:
         process = await self.start(*arguments)
         out, err = await process.communicate()
         assert process.returncode is not None
         return process.returncode, out.decode(), err.decode()
+
+
+class TerminalCommand:
+    """A command at a terminal."""
+
+    def __init__(self, process: asyncio.subprocess.Process, terminal: int) -> None:
+        self._process = process
+        self._terminal = terminal
+        self._text = ""
+
+    async def shown(self, pattern: str) -> str:
+        """Return the first match in the text that the command shows, and forget the text."""
+        while (found := re.search(pattern, self._text, re.M)) is None:
+            self._text += await self._read()
+        self._text = self._text[found.end() :]
+        return found[1] if found.groups() else found[0]
+
+    async def _read(self) -> str:
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        loop.add_reader(self._terminal, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(self._terminal)
+        return os.read(self._terminal, 65536).decode().replace("\r", "")
+
+    def enter(self, line: str) -> None:
+        os.write(self._terminal, f"{line}\n".encode())
+
+    async def ended(self) -> int:
+        code = await self._process.wait()
+        os.close(self._terminal)
+        return code
 
 
 async def log_in(fairlead: Fairlead, *arguments: str, command: str = "login") -> tuple[int, str]:

@@ -9,14 +9,14 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
 from ..errors import AuthorizationError
 from .metadata import AuthorizationServer
 
-__all__ = ["AuthorizationAttempt", "begin_attempt", "code_of", "pkce_challenge"]
+__all__ = ["AuthorizationAttempt", "begin_attempt", "code_of", "is_redirect", "pkce_challenge"]
 
 MAX_REDIRECT = 16 << 10  # maximum number of characters of a redirect URL
 # The characters of a URL (RFC 3986, appendix A). The program that opens a URL could interpret
@@ -132,6 +132,17 @@ def _may_open(url: str) -> bool:
 
 def _is_loopback(host: str | None) -> bool:
     return host in ("127.0.0.1", "::1", "localhost")
+
+
+def is_redirect(url: str, state: str) -> bool:
+    """Return True if a URL is the redirect at the end of the login with this state."""
+    try:
+        found = parse_qs(urlsplit(url[:MAX_REDIRECT]).query)
+    except ValueError:
+        return False
+    states = found.get("state", [])
+    ours = len(states) == 1 and hmac.compare_digest(states[0].encode(), state.encode())
+    return ours and not found.keys().isdisjoint(("code", "error"))
 
 
 def code_of(attempt: AuthorizationAttempt, redirect_url: str) -> str:

@@ -4,12 +4,23 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.support.login_command import Fairlead, log_in, log_in_with_code
+from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
+from fairlead.auth.storage.file_store import FileCredentialStore
+from tests.support.login_command import (
+    Fairlead,
+    ended,
+    fetch,
+    log_in,
+    log_in_with_code,
+    login_page,
+)
 from tests.support.oidc_provider import running_provider
 from tests.support.protected_server import protected_server
+from tests.support.scripted_provider import responding, scripted_provider
 
 LIMIT = 60.0
 
@@ -103,3 +114,71 @@ async def test_a_local_program_needs_no_login(tmp_path: Path) -> None:
     code, _, err = await fairlead("login", "notes")
     assert code == 2
     assert "notes is a local program, which needs no login" in err
+
+
+async def test_a_pasted_redirect_completes_a_login(tmp_path: Path) -> None:
+    fairlead = Fairlead(tmp_path)
+    async with asyncio.timeout(LIMIT), scripted_provider() as provider:
+        command = await fairlead.at_terminal("login", provider.url, "--no-browser")
+        page = await command.shown(r"^  (http\S+/authorize\S*)$")
+        assert await command.shown("paste the address of the page that it shows at the end:")
+        query = parse_qs(urlsplit(page).query)
+        [uri], [state] = query["redirect_uri"], query["state"]
+        for wrong in ("hello", page, f"{uri}?code=c&state=of-another-login", "http://["):
+            command.enter(wrong)
+            await command.shown(
+                "^login: this is not the page at the end of this login; paste the address that "
+                f"begins with {uri}$"
+            )
+        command.enter(f"{uri}?code=c&state={state}&iss={provider.issuer}")
+        await command.shown(f"^Logged in to {provider.url} at {provider.issuer}.$")
+        assert await command.ended() == 0
+        assert provider.steps["token"] == 1
+
+
+async def test_a_logout_says_that_the_tokens_could_not_be_revoked(tmp_path: Path) -> None:
+    fairlead = Fairlead(tmp_path)
+    async with asyncio.timeout(LIMIT), scripted_provider() as provider:
+        store = FileCredentialStore(tmp_path / "data" / "auth")
+        await OAuthAuthorizer(provider.url, store=store, authorize=provider.user()).log_in()
+        provider.scripts["revoke"] = responding(503, "")
+        assert await fairlead("logout", provider.url) == (
+            0,
+            f"Logged out of {provider.url}.\n",
+            f"warning: {provider.issuer} refused the revocation of a login: HTTP 503\n",
+        )
+
+
+async def test_a_logout_that_fails_says_what_failed(tmp_path: Path) -> None:
+    fairlead, folder = Fairlead(tmp_path), tmp_path / "data" / "auth"
+    async with asyncio.timeout(LIMIT), scripted_provider() as provider:
+        store = FileCredentialStore(folder)
+        await OAuthAuthorizer(provider.url, store=store, authorize=provider.user()).log_in()
+        (folder / "sealing.key").write_bytes(b"damaged")
+        assert await fairlead("logout", provider.url) == (
+            1,
+            "",
+            f"error: Logout failed: the credential store cannot be used: {folder}/sealing.key is "
+            "damaged: delete it and log in again\n",
+        )
+
+
+async def test_a_login_says_every_minute_how_much_time_is_left(tmp_path: Path) -> None:
+    fairlead = Fairlead(tmp_path)
+    program = "from fairlead.auth.client import interactive_login\n"
+    program += "interactive_login.PROGRESS = 0.05\ninteractive_login.LOGIN_TIMEOUT = 100.0\n"
+    program += "from fairlead.cli.main import main\nmain()\n"
+    async with asyncio.timeout(LIMIT), scripted_provider() as provider:
+        process = await fairlead.python("-c", program, "login", provider.url, "--no-browser")
+        page = await login_page(process)
+        assert process.stderr is not None
+        lines = [(await process.stderr.readline()).decode() for _ in range(4)]
+        assert set(lines[1:]) == {"login: still waiting for the login; 2 minutes left\n"}
+        query = parse_qs(urlsplit(page).query)
+        [uri], [state] = query["redirect_uri"], query["state"]
+        await fetch(f"{uri}?code=c&state={state}&iss={provider.issuer}")
+        code, out = await ended(process)
+        assert (code, out.splitlines()[0]) == (
+            0,
+            f"Logged in to {provider.url} at {provider.issuer}.",
+        )

@@ -248,7 +248,7 @@ def test_on_a_terminal_the_final_table_replaces_the_earlier_ones(home: Path) -> 
     shown = on_terminal("list", "--connect", "--project", str(home / "project"), env=places(home))
     final = re.sub(r"\x1b\[[0-9;]*[A-Zm]", "", shown[shown.rindex("\x1b[2K") :])
     first_words = [line.split()[0] for line in final.splitlines() if line]
-    assert first_words == ["bad", "good", "theirs", "bad:", "Run"]
+    assert first_words == ["bad", "good", "theirs", "bad:", "→", "Run"]
 
 
 def test_without_a_terminal_each_server_has_one_line(home: Path) -> None:

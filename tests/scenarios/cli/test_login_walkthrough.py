@@ -51,6 +51,8 @@ async def test_a_newcomer_logs_in_with_the_two_examples(tmp_path: Path) -> None:
         code, _, err = await fairlead("call", "notes", "whoami")
         assert code != 0
         assert "requires OAuth authorization" in err
+        assert f"{url.removesuffix('/mcp')}/.well-known/" in err
+        assert re.search(r": run `.+ login notes`\n", err)
         code, out = await log_in(fairlead, "notes", "--no-browser", "--scope", "mcp:basic")
         assert code == 0
         assert out.startswith(f"Logged in to notes at {issuer}.\nScopes: mcp:basic;")
@@ -68,11 +70,17 @@ async def test_a_newcomer_logs_in_with_the_two_examples(tmp_path: Path) -> None:
         assert "Scopes: mcp:basic mcp:write;" in out
         assert (await fairlead("call", "notes", "note", "text=hello"))[1] == "1\n"
         assert (await fairlead("logout", "notes"))[1] == "Logged out of notes.\n"
-        for command in (("call", "notes", "whoami"), ("doctor", "notes"), ("call", "whoami", url)):
+        for command in (
+            ("call", "notes", "whoami"),
+            ("doctor", "notes"),
+            ("list", "--connect"),
+            ("call", "whoami", url),
+        ):
             code, out, err = await fairlead(*command)
-            assert code != 0
+            assert (code == 0) == (command[0] == "list")
             assert (out + err).count("requires a login") == 1
-            assert (out + err).count(" login ") == 1
+            name = url if url in command else "notes"
+            assert (out + err).count(f" login {name}` logs in to the server") == 1
 
 
 async def test_the_commands_of_the_readme_work_in_their_order(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from ..authorization_code import (
     begin_attempt,
     check_browser_url,
     code_of,
+    is_redirect,
     with_query,
 )
 from ..dpop import DpopKey
@@ -126,6 +127,11 @@ class LoginPrompt:
         """Return a redirect URL that the user pasted. The default waits forever."""
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never
+
+    def wrong_redirect(self, request: AuthorizationRequest) -> None:
+        """Report that the pasted text is not the redirect of this login; it is awaited again."""
+        if _has_terminal():
+            _show(f"This is not the address that begins with {request.redirect_uri}.")
 
     def show_code(self, code: DeviceCode) -> None:
         """Show the code of a device login.
@@ -375,7 +381,7 @@ async def ask_person(
     try:
         if (visit := prompt.visit(request)) is not None:
             await visit
-        tasks.append(asyncio.ensure_future(prompt.pasted()))
+        tasks.append(asyncio.ensure_future(_pasted(prompt, request, state)))
         async with progress(prompt, LOGIN_TIMEOUT):
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return done.pop().result()
@@ -383,3 +389,10 @@ async def ask_person(
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+async def _pasted(prompt: LoginPrompt, request: AuthorizationRequest, state: str) -> str:
+    """Return the redirect that the user pastes; other text is reported and ignored."""
+    while not is_redirect(text := await prompt.pasted(), state):
+        prompt.wrong_redirect(request)
+    return text

@@ -1,6 +1,7 @@
 """`fairlead login` and `fairlead logout`."""
 
 import asyncio
+import logging
 import sys
 import time
 from argparse import Namespace
@@ -93,7 +94,7 @@ def _run_logout(command: str, argv: Sequence[str]) -> int:
 
 
 async def _login(options: Namespace) -> int:
-    silence_warnings()
+    _print_warnings()
     entry = await _entry(options)
     settings = _settings(entry, options)
     prompt = TerminalPrompt(options.server, browser=not options.no_browser)
@@ -127,15 +128,28 @@ async def _store_key(authorizer: ApiKeyAuthorizer, options: Namespace) -> int:
 
 
 async def _logout(options: Namespace) -> int:
-    silence_warnings()
+    _print_warnings()
     authorizer = _authorizer(await _entry(options), options)
     try:
         removed = await authorizer.log_out()
     except AuthorizationError as exc:
-        raise _failure(exc) from exc
+        raise _failure(exc, "Logout") from exc
     name = _shown(options)
     write(f"Logged out of {name}." if removed else f"No login is stored for {name}.")
     return 0
+
+
+class _WarningPrinter(logging.Handler):
+    """A log handler that prints warnings to stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print_message("warning", record.getMessage())
+
+
+def _print_warnings() -> None:
+    """Print warnings about logins, such as tokens that could not be revoked."""
+    silence_warnings()
+    logging.getLogger("fairlead.auth").addHandler(_WarningPrinter(logging.WARNING))
 
 
 async def _entry(options: Namespace) -> MCPServerEntry:
@@ -234,6 +248,10 @@ class TerminalPrompt(LoginPrompt):
         finally:
             loop.remove_reader(sys.stdin.fileno())
 
+    def wrong_redirect(self, request: AuthorizationRequest) -> None:
+        expected = f"paste the address that begins with {visible(request.redirect_uri)}"
+        print_message("login", f"this is not the page at the end of this login; {expected}")
+
     def show_code(self, code: DeviceCode) -> None:
         print_message("login", f"Open {visible(code.url)} and enter the code:")
         sys.stderr.write(f"\n  {visible(code.user_code)}\n\n")
@@ -248,13 +266,13 @@ def _take_line(line: "asyncio.Future[str]") -> None:
         line.set_result(text)
 
 
-def _failure(exc: AuthorizationError) -> CommandError:
+def _failure(exc: AuthorizationError, what: str = "Login") -> CommandError:
     hint = "try again later" if exc.temporary else ""
     if isinstance(exc.__cause__, ConnectFailed):
         hint = "check that the server is running, and its address"
     if exc.issuer and exc.step == "discovery":
         hint = f"check the issuer that the server names: {visible(exc.issuer)}"
-    return CommandError(f"Login failed: {visible(str(exc))}", hint=hint)
+    return CommandError(f"{what} failed: {visible(str(exc))}", hint=hint)
 
 
 async def _login_failure(

@@ -137,7 +137,9 @@ def _refusal(exc: FairleadError, target: ConnectTarget, *, has_token: bool) -> C
         endpoint = endpoint_hint(cause, target.url)
         login = suggest("login", operands=[endpoint or server_resource(target.url)])
         wrong = f"use the URL {safe(endpoint)}; " if endpoint else ""
-        hint = f"{wrong}{oauth}: {login}, or pass an access token with --token or FAIRLEAD_TOKEN"
+        hint = (
+            f"{wrong}{oauth}: run {login}, or pass an access token with --token or FAIRLEAD_TOKEN"
+        )
     return CommandError(
         f"The server responded with HTTP {cause.status}",
         hint=hint,

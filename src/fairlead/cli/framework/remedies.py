@@ -149,7 +149,7 @@ def _for_status(answer: HttpError, found: FoundServer) -> str:
         ):
             return f"correct its URL to {endpoint}: {found.place}"
         if status == 401 and (why := oauth_hint(answer)):
-            return f"{why}: {suggest('login', operands=[found.name])}"
+            return f"{why}: run {suggest('login', operands=[found.name])}"
         return (
             'the server requires a token: add "headers": {"Authorization": "Bearer ${YOUR_TOKEN}"} '
             f"to {found.place}"

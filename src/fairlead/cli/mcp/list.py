@@ -125,7 +125,7 @@ def _state(checkup: "ServerCheck") -> Row:
         if failed is not None:
             row["status"] = "tools unavailable"
     if failed is not None:
-        row["error"] = "\n".join((failed.sentence, *failed.details))
+        row |= {"error": "\n".join((failed.sentence, *failed.details)), "hint": failed.hint}
     return row
 
 
@@ -175,6 +175,8 @@ def _show(rows: list[Row], found: DiscoveredServers) -> None:
         if row.get("error"):
             text = f"{visible(row['name'])}: {brief_error(row['error'])}"
             write_styled(styled(text, "31"))
+            if row["hint"]:
+                write_styled(f"  {styled('→', '36')} {row['hint']}")
     for problem in found.warnings:
         write_styled(styled(visible(str(problem)), "33"))
     well = ("connected", "configured", "disabled", "duplicate")
