@@ -1,4 +1,4 @@
-"""Servers that ignore the case of member names receive only the members that policies have read."""
+"""Servers receive only members that policies have read, whatever their language makes of others."""
 
 import asyncio
 import contextlib
@@ -130,6 +130,33 @@ async def test_a_member_in_another_case_reaches_no_server(policy: str, era: str)
             assert json.loads(used)[0]["name"] == "read"
 
 
+# JavaScript uses `["erase"]` as a property name like `"erase"`.
+LISTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "a name": ("tools/call", {"name": ["erase"]}),
+    "a name beside a URI": ("tools/call", {"name": ["erase"], "uri": "x"}),
+    "a prompt": ("prompts/get", {"name": ["erase"]}),
+    "a URI": ("resources/read", {"uri": ["note://erase"]}),
+    "a URI beside a name": ("resources/read", {"uri": ["note://erase"], "name": "x"}),
+}
+
+
+@pytest.mark.attack(
+    "a list with one name or URI, which JavaScript uses like the text itself",
+    "every deny applies to a name or URI that is not a string, and no allow does",
+    "the request is denied",
+)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("era", ["stateless", "session"])
+async def test_a_name_that_is_not_a_string_reaches_no_server(policy: str, era: str) -> None:
+    async with gateway_with(policy) as web:
+        for endpoint in ("", "/notes"):
+            there = Web(web.url + endpoint, web.http)
+            session = await there.initialize() if era == "session" else None
+            for what, (method, params) in LISTS.items():
+                used = await sent(there, session, "", method, params, {})
+                assert "erase" not in used, (endpoint, what, used)
+
+
 async def sent(
     web: Web,
     session: Session | None,
@@ -141,7 +168,8 @@ async def sent(
     """Send a request and return what the server has read, or an empty string if it was refused."""
     named = json.loads(json.dumps(params).replace('"{}', f'"{prefix}'))
     if session is None:
-        body, headers = stateless(method, named)
+        is_text = isinstance(named.get("name", ""), str) and isinstance(named.get("uri", ""), str)
+        body, headers = stateless(method, named, {} if is_text else {"Mcp-Name": ""})
         answer = await web.post({**body, **more}, headers)
     else:
         body = {"jsonrpc": "2.0", "id": 5, "method": method, "params": named}

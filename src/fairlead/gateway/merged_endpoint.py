@@ -13,7 +13,7 @@ from ..protocol.caller import ANONYMOUS, Caller, Principal
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader
-from ..protocol.methods import by_era
+from ..protocol.methods import by_era, exists
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error
 from ..protocol.targets.list_kind import ListKind
@@ -121,7 +121,7 @@ class MergedEndpoint(EndpointHandler):
             inline=self.answer_inline,
             inline_methods=self.inline_methods,
             on_notification=lambda note: client.incoming.put(
-                note, client.peer, lambda passed: _forward_notification(client, passed)
+                note, client.peer, lambda passed: self._forward_notification(client, passed)
             ),
             on_cancelled=lambda note, cancel: client.incoming.cancel(note, client.peer, cancel),
             on_eof=self._changes.stop,
@@ -140,6 +140,19 @@ class MergedEndpoint(EndpointHandler):
         finally:
             await self._changes.end(peer)
             await peer.close()
+
+    def _forward_notification(self, client: ConnectedClient, note: Notification) -> None:
+        # The client's handshake is with the gateway, which has its own handshakes with servers.
+        if note.method == "notifications/initialized":
+            return
+        if self._views.view_for(client.principal).selects_items and not exists(note.method):
+            return  # it may name an item outside the view
+        for session in list(client.sessions.values()):
+            connection = session.connection
+            # Clients share the default connection, so it carries no notifications of single
+            # clients.
+            if connection is not None and not connection.stateless and not connection.borrowed:
+                connection.outbox.put(note)
 
     def _disconnected(self, client: ConnectedClient) -> None:
         self._clients.merged.pop(client.peer, None)
@@ -255,14 +268,3 @@ class MergedEndpoint(EndpointHandler):
 
 async def _ping(exchange: Exchange, client: ConnectedClient | None) -> Answer:
     return b"{}"
-
-
-def _forward_notification(client: ConnectedClient, note: Notification) -> None:
-    # The client's handshake is with the gateway, which has its own handshakes with servers.
-    if note.method == "notifications/initialized":
-        return
-    for session in list(client.sessions.values()):
-        connection = session.connection
-        # Clients share the default connection, so it carries no notifications of single clients.
-        if connection is not None and not connection.stateless and not connection.borrowed:
-            connection.outbox.put(note)

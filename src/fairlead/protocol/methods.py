@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from .revisions import HANDSHAKE, NEWEST_HANDSHAKE, STATELESS, Revision
 
-__all__ = ["METHODS", "QUESTIONS", "TASKS_EXTENSION", "by_era", "exists", "find"]
+__all__ = ["METHODS", "QUESTIONS", "TASKS_EXTENSION", "by_era", "exists", "find", "is_request"]
 
 T = TypeVar("T")
 
@@ -53,6 +53,11 @@ def find(name: str, revision: Revision) -> Method | None:
 def exists(name: str) -> bool:
     """Return True if any revision has a method with this name."""
     return name in _NAMES
+
+
+def is_request(name: str) -> bool:
+    """Return True for the method of a request; its messages must have an id."""
+    return name in _REQUESTS
 
 
 def by_era(handlers: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
@@ -166,6 +171,7 @@ METHODS: Final[tuple[Method, ...]] = (
 )
 
 _NAMES = frozenset(row.name for row in METHODS)
+_REQUESTS = frozenset(row.name for row in METHODS if row.kind == "request")
 # Indexed once, because every message looks up its method.
 _BY_REVISION = {
     revision: {row.name: row for row in METHODS if row.within(revision)} for revision in Revision

@@ -208,6 +208,11 @@ async def test_a_subscription_needs_the_scopes_of_its_resource(uri: str, prefix:
             assert await ask(strong, "resources/subscribe", {"uri": uri}) == ()
         for ask in (Caller.stateless, Caller.over_websocket):
             assert await ask(weak, "subscriptions/listen", several) == ("read",)
+            # The last of as many resources as a stream may have; further ones are dropped.
+            most = {
+                "resourceSubscriptions": [*(f"else://{n}" for n in range(999)), "else://0", uri]
+            }
+            assert await ask(weak, "subscriptions/listen", {"notifications": most}) == ("read",)
         assert await Caller.over_websocket(strong, "subscriptions/listen", several) == ()
 
 

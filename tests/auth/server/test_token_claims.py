@@ -52,3 +52,14 @@ def test_the_names_of_access_tokens_are_accepted(claims: dict[str, Any]) -> None
 def test_tokens_with_claims_of_id_and_logout_tokens_are_refused(claim: str) -> None:
     with pytest.raises(BadToken, match="not an access token"):
         judge(**{claim: "x"})
+
+
+def test_a_token_of_a_client_has_the_client_as_its_subject() -> None:
+    assert judge(sub=None, client_id="app") == "app"
+
+
+@pytest.mark.parametrize("subject", ["", 5, ["ann"], "x" * 1025])
+def test_an_invalid_subject_is_not_replaced_by_the_client(subject: Any) -> None:
+    """The token would otherwise belong to the client itself."""
+    with pytest.raises(BadToken, match="names no subject"):
+        judge(sub=subject, client_id="app")

@@ -545,6 +545,13 @@ def test_an_error_without_an_id_is_unmatched(absent: bool) -> None:
     assert us.closed() == (1,)
 
 
+@pytest.mark.parametrize("method", ["tools/call", "resources/read", "tasks/cancel", "ping"])
+def test_a_request_without_an_id_is_unmatched(method: str) -> None:
+    message = Notification(method, raw({"name": "erase"}))
+    for us in (server(), client(), Conversation(ConversationRole.SERVER, principal=ANONYMOUS)):
+        assert strayed(us.receive(message)) == message
+
+
 # Cancellation.
 
 

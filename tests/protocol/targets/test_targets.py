@@ -352,7 +352,7 @@ def named(method: str, params: object) -> list[tuple[str, str, bool]]:
             [("resource", "x:y"), ("resource", "x:z")],
         ),
         ("subscriptions/listen", {"notifications": {}}, []),
-        ("ping", {}, []),
+        *((method, {}, []) for method in ("tools/call", "prompts/get", "resources/read", "ping")),
     ],
 )
 def test_targets_are_read_from_the_params_of_a_message(
@@ -369,6 +369,11 @@ def test_a_message_without_params_has_no_targets() -> None:
 @pytest.mark.parametrize(
     ("method", "params"),
     [
+        ("tools/call", b'{"name":["secret"]}'),
+        ("tools/call", b'{"name":["secret"],"uri":"x:y"}'),
+        ("prompts/get", b'{"name":null}'),
+        ("resources/read", b'{"uri":["a:secret"],"name":"open"}'),
+        ("completion/complete", b'{"ref":{"name":"secret","Name":"open"}}'),
         ("completion/complete", b'{"ref":{"name":"secret","name":"open"}}'),
         ("completion/complete", b'{"ref":{"na\\u006de":"secret", "name":"open"}}'),
         ("completion/complete", b'{"ref":{"name":["secret"]}}'),

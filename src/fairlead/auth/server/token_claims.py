@@ -31,6 +31,7 @@ __all__ = [
 
 LEEWAY = 30.0  # seconds that clocks may differ
 MAX_TOKEN = 16 << 10  # characters
+MAX_SUBJECT = 1024  # characters
 MAX_AUDIENCES = 64  # maximum number of audiences read from a token
 _PLAIN = re.compile(r"[!-?A-~]+")  # printable characters without `@`
 _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
@@ -203,8 +204,12 @@ def verdict_of(
     """
     _check_kind(claims)
     client = claims.get("client_id") or claims.get("azp")
-    subject = claims.get("sub") or claims.get("client_id")
-    if not isinstance(subject, str) or not isinstance(client, str | None) or len(subject) > 1024:
+    subject = claims.get("sub")
+    if subject is None:
+        subject = claims.get("client_id")
+    if not isinstance(subject, str) or not isinstance(client, str | None):
+        raise BadToken("the token names no subject")
+    if not 0 < len(subject) <= MAX_SUBJECT:
         raise BadToken("the token names no subject")
     given = (*parse_scopes(claims.get("scope")), *parse_scopes(claims.get("scp")))
     principal = TokenPrincipal(

@@ -29,8 +29,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...limits import TARGETS
 from ...wire import Params
-from ...wire.json import MemberNames
+from ...wire.json import MemberNames, read_json
 from ..caller import ParamsHead
+from ..methods import METHODS
 from .name_forms import name_forms, normalize_name
 from .uri_forms import is_plain_uri, normalize_uri, uri_forms
 
@@ -152,6 +153,8 @@ def targets_of(method: str, head: ParamsHead, params: Params) -> tuple[Target, .
     if method in NESTED:
         return _nested(method, params)
     name, uri = head.name, head.uri
+    if _is_malformed(method, head, params):
+        return (_UNREADABLE,)
     if name is UNSET and uri is UNSET:
         return ()
     about_resources = "resources/" in method
@@ -166,6 +169,21 @@ def targets_of(method: str, head: ParamsHead, params: Params) -> tuple[Target, .
 
 
 _KINDS: Final[dict[str, TargetKind]] = {"tools/call": "tool", "prompts/get": "prompt"}
+# The member that names the target, by method.
+_MEMBER_OF: Final = {row.name: row.target for row in METHODS if row.target in ("name", "uri")}
+
+
+def _is_malformed(method: str, head: ParamsHead, params: Params) -> bool:
+    """Return True if the name or URI of a target is present, but not a string.
+
+    Some languages convert other values to strings: in JavaScript, `["a"]` selects the member `a`.
+    """
+    member = _MEMBER_OF.get(method)
+    if member is None or isinstance(params, UnsetType):
+        return False
+    if (head.name if member == "name" else head.uri) is not UNSET:
+        return False
+    return member in read_json(params, dict[str, Raw], {member: Raw()})
 
 
 def _nested(method: str, params: Params) -> tuple[Target, ...]:

@@ -20,6 +20,7 @@ from ....protocol.conversation.conversation import Conversation, ConversationRol
 from ....protocol.conversation.conversation_events import RequestReceived, RequestRejected
 from ....protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from ....protocol.headers import ParamHeader, check_mirrored, check_params
+from ....protocol.methods import is_request
 from ....protocol.revisions import Revision
 from ....wire import (
     Message,
@@ -175,7 +176,8 @@ class StatelessPosts:
             await self._refusals.refuse(call, message, exc, self._status.stateless(call)(exc.code))
             return
         if isinstance(message, Notification):
-            if self._on_notification is not None:
+            # A request without an id is dropped, as in a session (`Conversation.receive`).
+            if self._on_notification is not None and not is_request(message.method):
                 self._on_notification(message, caller, call.context)
             await call.answer(202)
             return

@@ -669,6 +669,20 @@ async def test_only_valid_requests_in_a_session_are_answered_without_asgi(
             assert await one.asked(request(message, {**fields, **more})) == ([status], asgi)
 
 
+@pytest.mark.parametrize(("written", "escaped"), [("/", "\\/"), ("io", "\\u0069o"), ("io", "io")])
+async def test_headers_of_a_stateless_request_with_a_session_id_are_compared(
+    written: str, escaped: str
+) -> None:
+    """The names of its metadata may be written with escapes."""
+    async with lane() as one:
+        fields = await one.open_session()
+        prefix = "io.modelcontextprotocol/"
+        text = json.dumps(call("add", {"a": 1, "b": 2}, **META))
+        text = text.replace(prefix, prefix.replace(written, escaped))
+        wrong = {**fields, **CALL_FIELDS, "Mcp-Name": "other"}
+        assert await one.asked(request(text.encode(), wrong)) == ([400], True)
+
+
 async def test_a_request_id_in_use_is_refused_through_asgi() -> None:
     desk = Desk()
     async with lane(desk) as one:

@@ -271,8 +271,7 @@ class FastPathProtocol(GuardedProtocol):
                 scopes = edge.required_scopes(who, (message,))
                 if edge.guard.refuse_scopes(who, scopes) is not None:
                     return False
-            # A `\u` escape could hide the prefix, so the params of such a body are parsed.
-            if head.session_id is not None and _STATELESS not in body and b"\\u" not in body:
+            if head.session_id is not None and not _may_be_stateless(body):
                 return answer_session_post(self, head, message, who, scopes)
             said = read_params_head(message.params)
             if not said.is_self_describing:
@@ -347,6 +346,12 @@ def _proxy_headers(trusted: str) -> Any:
         pass
 
     return ProxyHeadersMiddleware(application, trusted)
+
+
+def _may_be_stateless(body: bytes) -> bool:
+    """Return True if the params must be parsed to find out whether a request is stateless."""
+    # The prefix may be written with escapes: `\u0069o.` or, as PHP writes slashes, `\/`.
+    return _STATELESS in body or b"\\u" in body or b"\\/" in body
 
 
 def _principal(
