@@ -8,6 +8,7 @@ from .calls import LARGE, Describe, Echo, Order
 from .gateways import GatewayCalls
 from .managing import Cold, Naming, Resting, Warm
 from .measures import (
+    TEXT_ONLY,
     Calling,
     FirstListing,
     Importing,
@@ -16,6 +17,7 @@ from .measures import (
     Remembering,
     Serving,
     Starting,
+    Structuring,
 )
 from .posting import TEN, Crowding, Cycling, Idling, Posting
 from .relaying import COPYING, SAME_ERA, Blob, Bridging, Churning, Relaying, Waiting
@@ -104,6 +106,13 @@ PLANS = (
     Plan("stdio-nested", "10 items, 64 in flight", Serving(work=Order(), window=64)),
     Plan("stdio-structured", "an object, one at a time", Serving(work=Describe(), one_cpu=True)),
     Plan("stdio-structured", "an object, 64 in flight", Serving(work=Describe(), window=64)),
+    Plan(
+        "stdio-structured",
+        "50 B, one at a time",
+        Structuring(one_cpu=True),
+        (Target("≥ 0.9 of it", TEXT_ONLY, least=0.9),),
+    ),
+    Plan("stdio-structured", "50 B, 64 in flight", Structuring(window=64)),
     Plan(
         "stdio-list",
         "1,000 tools, all pages",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Protocol
@@ -20,11 +20,12 @@ from .load import Burst, Session
 from .pages import Lists
 from .pool import Pool
 from .requests import Era
-from .rounds import Row, take_turns
-from .runtimes import BARE, BARE_HTTP, Command, Runtime, tuned
+from .rounds import OURS, Row, take_turns
+from .runtimes import BARE, BARE_HTTP, Command, Runtime, comparing_commits, tuned
 from .web import WebServer
 
 __all__ = [
+    "TEXT_ONLY",
     "Calling",
     "Effort",
     "FirstListing",
@@ -34,11 +35,13 @@ __all__ = [
     "Remembering",
     "Serving",
     "Starting",
+    "Structuring",
     "play",
     "pool_key",
     "warm_up",
 ]
 
+TEXT_ONLY = "text only"  # Fairlead's server without structured content
 _SHORT = Echo()
 _GROWTH = 4  # the first bursts are slow, so their sizes approach the right one from below
 
@@ -88,8 +91,7 @@ class Serving:
             session = pool.get(key, partial(Session, command, self.era))
             return partial(burst, session, runtime.name)
 
-        taking_part = tuned(runtimes) if self.tuned else runtimes
-        players = [(r, servers[self.era]) for r in taking_part if (servers := self.servers_of(r))]
+        players = self.players(tuned(runtimes) if self.tuned else runtimes)
         row.pinned = self.one_cpu
         with one_cpu(self.one_cpu):
             key = ("server", self.era, self.one_cpu)
@@ -100,6 +102,10 @@ class Serving:
                 "answer_bytes": done[-1].answer_size,
                 "generator_busy": round(median(b.busy / b.seconds for b in done), 2),
             }
+
+    def players(self, runtimes: Sequence[Runtime]) -> list[tuple[Runtime, Command]]:
+        """Return the runtimes that take part, and the commands of their servers."""
+        return [(r, servers[self.era]) for r in runtimes if (servers := self.servers_of(r))]
 
     @property
     def most(self) -> int:
@@ -118,6 +124,22 @@ class Serving:
     def asked_of(self, session: Session) -> Work:
         """Return the requests for a server."""
         return self.work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Structuring(Serving):
+    """Calls per second of Fairlead's server, with structured content and without."""
+
+    @property
+    def compared(self) -> Work | None:
+        return None  # the results differ in their structured content
+
+    def players(self, runtimes: Sequence[Runtime]) -> list[tuple[Runtime, Command]]:
+        playing = [(r, c) for r, c in super().players(runtimes) if r.build]
+        if comparing_commits(runtimes):
+            return playing
+        ours = [(r, c) for r, c in playing if r.name == OURS]
+        return playing + [(replace(r, name=TEXT_ONLY), (*c, "text-only")) for r, c in ours]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,9 +23,9 @@ __all__ = ["failures", "figure", "machine", "show", "spread", "summarize"]
 _FLOOR = "bare"
 _BUSY = 0.8
 _SETTINGS = (
-    "All give equal answers and run with their default settings, with two exceptions: Fairlead's "
-    "rate limit is off, because the others have none, and mcp and FastMCP do not repeat texts as "
-    "structured content. Rows called tuned say what differs."
+    "All give equal answers, texts also as structured content, and run with their default "
+    "settings, except that Fairlead's rate limit is off, because the others have none. Rows called "
+    "tuned say what differs."
 )
 
 

@@ -9,11 +9,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench.calls import Describe, Echo, Order, Work  # noqa: E402
 from bench.cases import PLANS  # noqa: E402
 from bench.child import Failed  # noqa: E402
 from bench.equal_answers import difference, essence  # noqa: E402
 from bench.gateways import GatewayCalls  # noqa: E402
-from bench.measures import Effort, Serving, warm_up  # noqa: E402
+from bench.measures import TEXT_ONLY, Effort, Serving, Structuring, warm_up  # noqa: E402
 from bench.pool import Pool  # noqa: E402
 from bench.posting import Posting  # noqa: E402
 from bench.relaying import Relaying  # noqa: E402
@@ -27,12 +28,12 @@ _PLACED = (Serving, Posting, Relaying, GatewayCalls)
 _TEXT = {"content": [{"type": "text", "text": "hello"}]}
 _EFFORT = Effort(rounds=1, spawns=1, seconds=0.001, warm_up=0.001, idle=0)
 
-# The bare server, changed to return structured content in every result.
-_STRUCTURED = """
+# The bare server, changed to return no structured content.
+_TEXT_ONLY = """
 import sys
 sys.path.insert(0, {servers!r})
 import bare, uvloop
-bare.as_result = lambda value: bare.CallResult([bare.Text(value)], {{"result": value}})
+bare.as_result = lambda value: bare.CallResult([bare.Text(value)])
 uvloop.run(bare.main())
 """
 
@@ -82,16 +83,16 @@ def test_a_benchmark_response_without_a_result_fails(answer: bytes) -> None:
 
 
 def test_a_benchmark_row_with_different_results_fails_for_all_runtimes() -> None:
-    script = _STRUCTURED.format(servers=str(ROOT / "bench" / "servers"))
+    script = _TEXT_ONLY.format(servers=str(ROOT / "bench" / "servers"))
     runtimes = [
         Runtime(name="plain", version="", servers={Era.HANDSHAKE: BARE}),
-        Runtime(name="more", version="", servers={Era.HANDSHAKE: (sys.executable, "-c", script)}),
+        Runtime(name="less", version="", servers={Era.HANDSHAKE: (sys.executable, "-c", script)}),
     ]
     row = Row("case", "label", "calls/s")
     with Pool() as pool:
         Serving()(row, runtimes, _EFFORT, pool)
     assert row.samples == {}
-    assert row.failed.keys() == {"plain", "more"}
+    assert row.failed.keys() == {"plain", "less"}
     assert "answers to the same call differ" in row.failed["plain"]
 
 
@@ -102,6 +103,43 @@ def test_a_benchmark_row_with_equal_results_has_samples_of_all_runtimes() -> Non
         Serving()(row, runtimes, _EFFORT, pool)
     assert row.failed == {}
     assert row.samples.keys() == {"a", "b"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", [Echo(), Order(), Describe()], ids=lambda w: type(w).__name__)
+def test_the_benchmark_servers_of_the_python_runtimes_give_equal_results(work: Work) -> None:
+    servers = ROOT / "bench" / "servers"
+    runtimes = [
+        Runtime(
+            name=name,
+            version="",
+            servers={Era.HANDSHAKE: (sys.executable, str(servers / file))},
+        )
+        for name, file in {
+            "fairlead": "fairlead_server.py",
+            "mcp": "mcp_server.py",
+            "fastmcp": "fastmcp_server.py",
+            "bare": "bare.py",
+        }.items()
+    ]
+    row = Row("case", "label", "calls/s")
+    with Pool() as pool:
+        Serving(work=work)(row, runtimes, _EFFORT, pool)
+    assert row.failed == {}
+
+
+def test_the_cost_of_structured_content_is_measured_with_servers_of_fairlead_only() -> None:
+    command = (sys.executable, str(ROOT / "bench" / "servers" / "fairlead_server.py"))
+    runtimes = [
+        Runtime(name=OURS, version="", servers={Era.HANDSHAKE: command}, build=True),
+        Runtime(name="bare", version="", servers={Era.HANDSHAKE: BARE}),
+    ]
+    row = Row("case", "label", "calls/s")
+    with Pool() as pool:
+        Structuring()(row, runtimes, _EFFORT, pool)
+    assert row.failed == {}
+    assert row.samples.keys() == {OURS, TEXT_ONLY}
+    assert row.notes[OURS]["answer_bytes"] > row.notes[TEXT_ONLY]["answer_bytes"]
 
 
 def test_a_slow_first_call_does_not_reduce_the_burst_size() -> None:

@@ -127,7 +127,7 @@ encode = msgspec.json.Encoder().encode
 
 def as_result(value: str | dict[str, Any]) -> CallResult:
     if isinstance(value, str):
-        return CallResult([Text(value)])
+        return CallResult([Text(value)], {"result": value})
     return CallResult([Text(encode(value).decode())], value)
 
 

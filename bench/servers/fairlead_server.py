@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from fairlead import MCPServer
 
 # By default 50 calls per second are allowed. The peers have no limit, so it is off here; with the
-# argument `limited` it counts every call, and allows more than there can be.
+# argument `limited` it counts every call, and allows more than there can be. With the argument
+# `text-only`, the result of `echo` has no structured content.
 LIMIT = {"rate_limit_rate": 1e9, "rate_limit_burst": 10**9}
 server = MCPServer("bench", **(LIMIT if "limited" in sys.argv else {"rate_limit_rate": 0}))
 
 
-@server.tool()
+@server.tool(output_schema=False if "text-only" in sys.argv else None)
 async def echo(text: str) -> str:
     """Say it again."""
     return text

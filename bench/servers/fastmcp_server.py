@@ -6,13 +6,13 @@ from pydantic import BaseModel
 server = FastMCP("bench")
 
 
-@server.tool(output_schema=None)
+@server.tool()
 async def echo(text: str) -> str:
     """Say it again."""
     return text
 
 
-@server.tool(output_schema=None)
+@server.tool()
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
@@ -27,7 +27,7 @@ class Item(BaseModel):
     labels: list[str]
 
 
-@server.tool(output_schema=None)
+@server.tool()
 async def order(items: list[Item]) -> str:
     """Order some items."""
     last = items[-1]

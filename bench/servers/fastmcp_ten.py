@@ -5,7 +5,7 @@ from ten import TEN
 
 server = FastMCP("ten")
 for tool in TEN:
-    server.tool(output_schema=None)(tool)
+    server.tool()(tool)
 
 if __name__ == "__main__":
     server.run(show_banner=False)

@@ -6,7 +6,7 @@ from thousand import thousand
 
 server = FastMCP("thousand")
 for tool in thousand(note=lambda text: Field(description=text)):
-    server.tool(output_schema=None)(tool)
+    server.tool()(tool)
 
 if __name__ == "__main__":
     server.run(show_banner=False)

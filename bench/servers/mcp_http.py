@@ -8,7 +8,7 @@ from ten import echo
 port, which, answers = sys.argv[1:]
 server = import_module(f"mcp_{which}").server
 if which == "thousand":
-    server.tool(structured_output=False)(echo)
+    server.tool()(echo)
 
 if __name__ == "__main__":
     # In a session it answers with events by itself.

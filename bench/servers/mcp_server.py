@@ -6,13 +6,13 @@ from pydantic import BaseModel
 server = MCPServer("bench")
 
 
-@server.tool(structured_output=False)
+@server.tool()
 async def echo(text: str) -> str:
     """Say it again."""
     return text
 
 
-@server.tool(structured_output=False)
+@server.tool()
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
@@ -27,7 +27,7 @@ class Item(BaseModel):
     labels: list[str]
 
 
-@server.tool(structured_output=False)
+@server.tool()
 async def order(items: list[Item]) -> str:
     """Order some items."""
     last = items[-1]

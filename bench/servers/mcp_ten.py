@@ -5,7 +5,7 @@ from ten import TEN
 
 server = MCPServer("ten")
 for tool in TEN:
-    server.tool(structured_output=False)(tool)
+    server.tool()(tool)
 
 if __name__ == "__main__":
     server.run()

@@ -6,7 +6,7 @@ from thousand import thousand
 
 server = MCPServer("thousand")
 for tool in thousand(note=lambda text: Field(description=text)):
-    server.tool(structured_output=False)(tool)
+    server.tool()(tool)
 
 if __name__ == "__main__":
     server.run()

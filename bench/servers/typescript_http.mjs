@@ -12,6 +12,7 @@ import {
 } from '@modelcontextprotocol/node';
 import { createMcpHandler } from '@modelcontextprotocol/server';
 import * as z from 'zod';
+import { Text, wrapped } from './typescript_server.mjs';
 
 const [port, which, answers] = process.argv.slice(2);
 const { build } = await import(`./typescript_${which}.mjs`);
@@ -21,8 +22,12 @@ function complete() {
   if (which === 'thousand') {
     server.registerTool(
       'echo',
-      { description: 'Say it again.', inputSchema: z.object({ text: z.string() }) },
-      async ({ text }) => ({ content: [{ type: 'text', text }] }),
+      {
+        description: 'Say it again.',
+        inputSchema: z.object({ text: z.string() }),
+        outputSchema: Text,
+      },
+      async ({ text }) => wrapped(text),
     );
   }
   return server;

@@ -14,26 +14,44 @@ const Item = z.object({
   labels: z.array(z.string()),
 });
 
+// A text or number, sent twice: as a text, and as structured content.
+export function wrapped(result) {
+  return { content: [{ type: 'text', text: String(result) }], structuredContent: { result } };
+}
+
+export const Text = z.object({ result: z.string() });
+
 export function build() {
   const server = new McpServer({ name: 'bench', version: '1.0.0' });
   server.registerTool(
     'echo',
-    { description: 'Say it again.', inputSchema: z.object({ text: z.string() }) },
-    async ({ text }) => ({ content: [{ type: 'text', text }] }),
+    {
+      description: 'Say it again.',
+      inputSchema: z.object({ text: z.string() }),
+      outputSchema: Text,
+    },
+    async ({ text }) => wrapped(text),
   );
   server.registerTool(
     'add',
-    { description: 'Add two numbers.', inputSchema: z.object({ a: z.int(), b: z.int() }) },
-    async ({ a, b }) => ({ content: [{ type: 'text', text: String(a + b) }] }),
+    {
+      description: 'Add two numbers.',
+      inputSchema: z.object({ a: z.int(), b: z.int() }),
+      outputSchema: z.object({ result: z.int() }),
+    },
+    async ({ a, b }) => wrapped(a + b),
   );
   server.registerTool(
     'order',
-    { description: 'Order some items.', inputSchema: z.object({ items: z.array(Item) }) },
+    {
+      description: 'Order some items.',
+      inputSchema: z.object({ items: z.array(Item) }),
+      outputSchema: Text,
+    },
     async ({ items }) => {
       const last = items[items.length - 1];
       const price = last.price.toFixed(2);
-      const text = `${last.quantity} of ${last.name} at ${price}, ${last.labels.at(-1)}`;
-      return { content: [{ type: 'text', text }] };
+      return wrapped(`${last.quantity} of ${last.name} at ${price}, ${last.labels.at(-1)}`);
     },
   );
   server.registerTool(

@@ -116,6 +116,18 @@ async def test_cancelling_a_graph_cancels_the_request_at_the_server(servers: Age
             await running
 
 
+async def test_a_call_that_the_server_cancels_does_not_cancel_the_graph(
+    servers: AgentServers,
+) -> None:
+    script = Script([("mcp_paint_quit", {})])
+    async with MCPManager() as manager:
+        await manager.connect_servers({"paint": servers.entry("paint")})
+        state = await run(script.graph(manager))
+    message = results(state)["mcp_paint_quit"]
+    assert (message.status, message.content) == ("error", "MCP error: CancelledError: ")
+    assert state["messages"][-1].content == "done"
+
+
 @ERAS
 async def test_elicitations_of_a_server_interrupt_the_graph(
     servers: AgentServers, version: str

@@ -110,6 +110,17 @@ async def test_cancelling_a_run_cancels_the_request_at_the_server(servers: Agent
             await running
 
 
+async def test_a_call_that_the_server_cancels_does_not_cancel_the_run(
+    servers: AgentServers,
+) -> None:
+    script = Script([("mcp_paint_quit", {})])
+    async with MCPManager() as manager:
+        await manager.connect_servers({"paint": servers.entry("paint")})
+        result = await run(script.agent(manager))
+    assert outputs(result)["mcp_paint_quit"][0]["text"] == "MCP error: CancelledError: "
+    assert result.final_output == "done"
+
+
 async def test_the_callback_of_the_manager_answers_elicitations(servers: AgentServers) -> None:
     asked: list[str] = []
 

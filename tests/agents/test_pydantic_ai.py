@@ -98,6 +98,17 @@ async def test_cancelling_a_run_cancels_the_request_at_the_server(servers: Agent
             await run
 
 
+async def test_a_call_that_the_server_cancels_does_not_cancel_the_run(
+    servers: AgentServers,
+) -> None:
+    script = Script([("mcp_paint_quit", {})])
+    async with MCPManager() as manager:
+        await manager.connect_servers({"paint": servers.entry("paint")})
+        await script.agent(manager).run("go")
+    [ended] = script.returns
+    assert (ended.outcome, ended.content) == ("failed", "MCP error: CancelledError: ")
+
+
 @ERAS
 async def test_elicitations_of_a_server_defer_the_call_until_they_are_answered(
     servers: AgentServers, version: str

@@ -18,6 +18,7 @@ from fairlead.manager.tools.tool import DeferredMCPTool
 from fairlead.upstream.memory.tool_cache import MCPToolCache, MemoryStore
 from fairlead.upstream.status_events import StatusEvent
 from tests.support.managed_servers import entry
+from tests.support.stdio_programs import program
 
 LIMIT = 20.0
 
@@ -304,4 +305,57 @@ async def test_the_error_for_a_program_that_prints_text_shows_the_server_name_an
     assert error["error"].startswith(
         'Connection to MCP server "chatty" timed out after 700ms; '
         "the server wrote output that is not JSON-RPC:\n  | Hello\n"
+    )
+
+
+PRINTS = """
+    def handle(request):
+        print("license expired", flush=True)
+        if sys.argv[1] == "exit":
+            sys.exit(5)
+
+    serve(handle)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "start"),
+    [
+        ("exit", 'MCP error: server "notes": Transport closed: the server exited with code 5 ('),
+        ("stay", 'MCP error: server "notes": Request timeout after 700ms (tools/call); '),
+    ],
+)
+async def test_the_error_of_a_call_names_the_server_and_shows_what_it_printed(
+    tmp_path: Path, mode: str, start: str
+) -> None:
+    command, *args = program(tmp_path, PRINTS)
+    async with asyncio.timeout(20), MCPManager() as manager:
+        await manager.connect_servers({"notes": {"command": command, "args": [*args, mode]}})
+        [tool] = manager.get_tools()
+        said = (await tool.execute(timeout=10.0 if mode == "exit" else 0.7)).text
+    assert said.startswith(start)
+    assert said.endswith("the server wrote output that is not JSON-RPC:\n  | license expired")
+
+
+async def test_a_server_that_does_not_list_its_tools_is_reported_with_what_it_printed(
+    tmp_path: Path,
+) -> None:
+    silent = """
+        for line in sys.stdin:
+            request = json.loads(line)
+            if request["method"] == "initialize":
+                greet(request)
+            elif request["method"] == "tools/list":
+                print("no database", flush=True)
+            elif "id" in request:
+                refuse(request)
+    """
+    command, *args = program(tmp_path, silent)
+    config = {"command": command, "args": args, "timeout": 1500}
+    async with asyncio.timeout(20), MCPManager() as manager:
+        report = await manager.connect_servers({"notes": config})
+    [error] = report.errors
+    assert error["error"].startswith('server "notes": Request timeout after ')
+    assert error["error"].endswith(
+        "(tools/list); the server wrote output that is not JSON-RPC:\n  | no database"
     )

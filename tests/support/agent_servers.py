@@ -44,6 +44,11 @@ async def fail() -> str:
     raise ValueError("out of paint")
 
 @server.tool()
+async def quit() -> str:
+    "Cancel the call."
+    raise asyncio.CancelledError
+
+@server.tool()
 async def die() -> str:
     "Exit during the call."
     os._exit(3)

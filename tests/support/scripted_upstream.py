@@ -39,6 +39,9 @@ class ScriptedPeer:
     async def close(self, why: str, *, public: str) -> None:
         self.reasons.append((why, public))
 
+    def output_within(self, seconds: float) -> tuple[str, ...]:
+        return ()
+
 
 class ScriptedClient:
     """A connection that records requests. `outcomes` are the results of the next calls.

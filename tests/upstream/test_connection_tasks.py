@@ -23,10 +23,9 @@ from fairlead.errors import (
 )
 from fairlead.limits import LIST_SECONDS
 from fairlead.protocol.targets.list_kind import ListKind
-from fairlead.transport.channel import SharedStream
 from fairlead.upstream.connection_tasks import ConnectionTasks, DesiredState
 from fairlead.upstream.server_lists import ServerLists
-from tests.support.scripted_upstream import raw_items
+from tests.support.scripted_upstream import ScriptedPeer, raw_items
 from tests.support.virtual_time import VirtualTime
 
 TOOLS, PROMPTS, RESOURCES, TEMPLATES = ListKind
@@ -59,7 +58,7 @@ class FakeClient:
         capabilities: dict[str, Any] = {name: {} for name in declared or ("tools",)}
         capabilities |= {name: {"listChanged": True} for name in changes}
         self.server: dict[str, Any] = {"capabilities": capabilities}
-        self.transport = SimpleNamespace(peer=SimpleNamespace(channel=SharedStream()))
+        self.transport = SimpleNamespace(peer=ScriptedPeer())
         self.healthy = True
         self.silence: Exception = ConnectFailed("silence")
         self.failures: dict[str, Exception] = {}  # errors to raise, by method

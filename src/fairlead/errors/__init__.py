@@ -168,7 +168,7 @@ class ConnectFailed(TransportError):
         retry_after: float | None = None,
     ) -> None:
         if output:
-            message += "; the server wrote output that is not JSON-RPC"
+            message += _OUTPUT
             self.hint = OUTPUT_HINT
         super().__init__(_with_last_words(message, stderr, output), delivered=False, public=public)
         self.summary = message
@@ -298,15 +298,28 @@ class LoginRequired(AuthorizationError):
 
 
 class RequestTimeout(TransportError, TimeoutError):
-    """No response arrived in time. A cancellation was sent to the peer."""
+    """No response arrived in time. A cancellation was sent to the peer.
 
-    def __init__(self, seconds: float, method: str = "", *, what: str = "Request") -> None:
+    `output` contains the lines that the server wrote meanwhile instead of messages.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        method: str = "",
+        *,
+        what: str = "Request",
+        output: Sequence[str] = (),
+    ) -> None:
         super().__init__(f"{what} timeout after {seconds * 1000:.0f}ms")
         self.seconds = seconds
         self.method = method
+        self.output = tuple(output)
+        self.summary = f"{self.args[0]} ({method})" if method else str(self.args[0])
+        self.summary += _OUTPUT if output else ""
 
     def __str__(self) -> str:
-        return f"{self.args[0]} ({self.method})" if self.method else str(self.args[0])
+        return _with_last_words(self.summary, (), self.output)
 
 
 class NoAnswer(TransportError, ConnectionError):
@@ -322,7 +335,10 @@ class NoAnswer(TransportError, ConnectionError):
 
 
 class ChannelClosed(TransportError, ConnectionError):
-    """The connection ended. `exit_code` is negative for a signal, as in `subprocess`."""
+    """The connection ended. `exit_code` is negative for a signal, as in `subprocess`.
+
+    `output` contains the last lines that an exited server wrote instead of messages.
+    """
 
     def __init__(
         self,
@@ -331,14 +347,18 @@ class ChannelClosed(TransportError, ConnectionError):
         delivered: bool = True,
         exit_code: int | None = None,
         stderr: Sequence[str] = (),
+        output: Sequence[str] = (),
         public: str = "",
     ) -> None:
         text = f"Transport closed: {reason}" if reason else "Transport closed"
-        super().__init__(_with_last_words(text, stderr), delivered=delivered, public=public)
+        text += _OUTPUT if output else ""
+        last_words = _with_last_words(text, stderr, output)
+        super().__init__(last_words, delivered=delivered, public=public)
         self.summary = text
         self.reason = reason
         self.exit_code = exit_code
         self.stderr = tuple(stderr)
+        self.output = tuple(output)
 
 
 class CannotAsk(FairleadError):
@@ -455,6 +475,7 @@ class CircuitOpenError(FairleadError):
         return f"{what} too often; calls are suspended, try again {when}"
 
 
+_OUTPUT = "; the server wrote output that is not JSON-RPC"
 OUTPUT_HINT = "a server must write only messages to stdout, and other output to stderr"
 
 # Alternative names that `docs/requirements.md` prescribes.

@@ -45,6 +45,7 @@ from .resources_prompts import ResourcesAndPrompts
 from .startup_gate import wait_briefly, wait_until_settled
 from .tool_index import ToolIndex
 from .tools.tool import MCPTool
+from .tools.tool_result import named_error
 
 if TYPE_CHECKING:
     from ..auth.storage.credential_store import CredentialStore
@@ -142,7 +143,7 @@ class MCPManager(ResourcesAndPrompts):
                 self._check_open()
                 spec = read_spec(config, source)
             except ConfigError as exc:
-                errors.append({"path": _path(name, source), "error": _named(name, exc)})
+                errors.append({"path": _path(name, source), "error": named_error(name, exc)})
                 continue
             new.append(self._begin(name, spec))
         self.upstreams.events.report_connecting([s.name for s in new if s.state != "idle"])
@@ -151,9 +152,11 @@ class MCPManager(ResourcesAndPrompts):
             # A remembered server's tools can be listed already, so it need not be awaited.
             await wait_until_settled([s for s in new if not self._memory.is_known(s.name)])
         for upstream in new:
-            if upstream.state in ("failed", "suspended") and upstream.error is not None:
+            failed = upstream.state in ("failed", "suspended")
+            error = upstream.error if failed else upstream.tools_error
+            if error is not None and (failed or upstream.tools is None):
                 path = _path(upstream.name, self.get_source(upstream.name))
-                errors.append({"path": path, "error": _named(upstream.name, upstream.error)})
+                errors.append({"path": path, "error": named_error(upstream.name, error)})
         return ConnectReport(
             tools=self._index.rebuild(),
             errors=errors,
@@ -428,12 +431,6 @@ def _connection(upstream: Upstream, client: MCPClient) -> MCPServerConnection:
         source=upstream.spec.source,
         latency=upstream.latency,
     )
-
-
-def _named(name: str, error: BaseException) -> str:
-    """Return the error's message, including its server's name if the file has several servers."""
-    text = str(error)
-    return text if f'"{name}"' in text else f'server "{name}": {text}'
 
 
 def _path(name: str, source: Source | None) -> str:

@@ -1,6 +1,7 @@
 """State shared by the components of a peer: channel, conversation, requests, close reason."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..errors import ChannelClosed
@@ -9,7 +10,10 @@ from ..protocol.envelope import Direction
 from ..transport.channel import Channel
 from ..wire import RequestId
 
-__all__ = ["FEW", "ConnectionState", "DelegatedRequest", "InFlight", "copy_of"]
+__all__ = ["FEW", "SHOWN_LINES", "ConnectionState", "DelegatedRequest", "InFlight", "copy_of"]
+
+LATE = 1.0  # seconds by which the timer of a request may be late
+SHOWN_LINES = 5  # invalid lines that are kept for error messages
 
 
 class DelegatedRequest(Protocol):
@@ -104,15 +108,29 @@ class ConnectionState:
         self.owner: asyncio.Task[None] | None = None  # the task that runs the channel
         self.open = False  # True from `begin` to the end of the connection
         self.end: ChannelClosed | None = None  # why the connection ended
+        self._output: tuple[tuple[float, str], ...] = ()  # times and lines, see `add_output`
 
     def begin(self, owner: asyncio.Task[None]) -> None:
         self.owner = owner
         self.open = self.end is None
 
     def finish(self, end: ChannelClosed) -> None:
+        """Record why the connection ended, with the last output of a server that exited."""
         self.end = end
+        if self._output and end.exit_code is not None:
+            self.end = copy_of(end, [line for _, line in self._output])
+            self.end.__cause__ = end.__cause__
         self.open = False
         self.conversation.closed()
+
+    def add_output(self, line: str) -> None:
+        """Keep a line that a server wrote instead of a message, for error messages."""
+        self._output = (*self._output, (self.loop.time(), line))[-SHOWN_LINES:]
+
+    def output_within(self, seconds: float) -> tuple[str, ...]:
+        """Return the last lines that the server wrote instead of messages in the last seconds."""
+        since = self.loop.time() - seconds - LATE
+        return tuple(line for written, line in self._output if written >= since)
 
     def send_quietly(self, message: Any) -> None:
         """Send a message and ignore a closed channel."""
@@ -142,8 +160,8 @@ class ConnectionState:
         return error if self.end is None else self.not_connected_error()
 
 
-def copy_of(end: ChannelClosed) -> ChannelClosed:
-    """Return a new error for the same end of a connection.
+def copy_of(end: ChannelClosed, output: Sequence[str] = ()) -> ChannelClosed:
+    """Return a new error for the same end of a connection, with the output of the server.
 
     An error that was raised must not be shared, because it keeps the frames of its caller alive.
     """
@@ -152,5 +170,6 @@ def copy_of(end: ChannelClosed) -> ChannelClosed:
         delivered=end.delivered,
         exit_code=end.exit_code,
         stderr=end.stderr,
+        output=end.output or output,
         public=end.public,
     )

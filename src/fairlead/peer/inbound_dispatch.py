@@ -26,7 +26,7 @@ from ..protocol.conversation.conversation_events import (
 from ..transport.channel import Incoming, RequestLost
 from ..wire import Batch, Failure, Notification, Request, Success, encode, failure
 from ..wire.error_codes import INVALID_REQUEST
-from .connection_state import ConnectionState
+from .connection_state import SHOWN_LINES, ConnectionState
 from .inbound_requests import InboundRequests
 from .outbound_requests import OutboundRequests
 
@@ -34,7 +34,6 @@ __all__ = ["InboundDispatcher"]
 
 # A server that wrote this many lines or bytes without one valid message is disconnected.
 GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10
-SHOWN_LINES = 5  # invalid lines that are kept for error messages
 
 WARNED_LINES = 3  # invalid lines of a connection that are logged one by one
 WARNING_INTERVAL = 60.0  # seconds between further warnings about invalid lines
@@ -172,9 +171,11 @@ class InboundDispatcher:
         shown = redact(error.excerpt)
         self._warn_of_output(shown)
         self.report(error)
+        line = repr(shown)[1:-1]
+        self._line.add_output(line)
         if not self._heard:
             if len(self.unreadable_output) < SHOWN_LINES:
-                self.unreadable_output.append(repr(shown)[1:-1])
+                self.unreadable_output.append(line)
             self._count_garbage(error)
 
     def _warn_of_output(self, text: str) -> None:

@@ -444,7 +444,9 @@ class OutboundRequests:
             # The error message distinguishes a silent event stream from a missing response.
             what = "SSE response" if self._channel.waits_for_events(request_id) else "Request"
             self._abandon(request_id, "timeout")
-            pending.settle(RequestTimeout(pending.timeout, pending.method, what=what))
+            output = self._line.output_within(pending.timeout)
+            error = RequestTimeout(pending.timeout, pending.method, what=what, output=output)
+            pending.settle(error)
 
     def _abandon(self, request_id: RequestId, reason: str, *, quiet: bool = False) -> None:
         """Forget a request and notify the peer, without waiting for the write."""

@@ -225,7 +225,7 @@ class Peer(ReplyPathBase):
         """Record the end of the connection. Only the first reason is reported."""
         if self.state.end is None:
             self.state.finish(end)
-            self.outbound.fail_all(end)
+            self.outbound.fail_all(self.state.end or end)
 
     def _give_up(self, end: ChannelClosed) -> None:
         """End the connection without waiting for the channel to close."""
@@ -248,6 +248,10 @@ class Peer(ReplyPathBase):
     def unreadable_output(self) -> tuple[str, ...]:
         """The first lines that a server wrote before its first message, redacted and escaped."""
         return tuple(self._inbound_dispatcher.unreadable_output)
+
+    def output_within(self, seconds: float) -> tuple[str, ...]:
+        """Return the last lines that a server wrote instead of messages in the last seconds."""
+        return self.state.output_within(seconds)
 
     @property
     def on_malformed(self) -> OnMalformed | None:

@@ -110,7 +110,9 @@ class ConnectionTasks:
                 await self._restore(wanted)
         except TimeoutError:
             if urgent and not self._tools_listed.is_set():
-                self._lists.fail(ListKind.TOOLS, RequestTimeout(limit, ListKind.TOOLS.method))
+                output = self._client.transport.peer.output_within(limit)
+                error = RequestTimeout(limit, ListKind.TOOLS.method, output=output)
+                self._lists.fail(ListKind.TOOLS, error)
             else:
                 log.warning("%s: the desired state was not restored in time", self._owner.name)
         self._begun = True

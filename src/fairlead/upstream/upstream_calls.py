@@ -56,8 +56,10 @@ class UpstreamCalls:
             if not limit.expired():
                 raise
             # `_use` was cancelled, so it has not checked the server.
-            self.upstream.check_hang(self.upstream.client)
-            raise RequestTimeout(timeout, "tools/call") from exc
+            client = self.upstream.client
+            self.upstream.check_hang(client)
+            output = () if client is None else client.transport.peer.output_within(timeout)
+            raise RequestTimeout(timeout, "tools/call", output=output) from exc
 
     async def read(self, method: str, fetch: Callable[[MCPClient], Awaitable[T]]) -> T:
         """Send a read-only request, which may be repeated.

@@ -16,6 +16,7 @@ from tests.support.cli_process import (
     server_file,
     signpost,
 )
+from tests.support.stdio_programs import program
 
 ECHO = """
     from typing import Any
@@ -349,6 +350,23 @@ def test_a_server_that_prints_only_text_causes_exit_code_3() -> None:
     assert (done.returncode, done.stdout) == (3, "")
     assert "Welcome to the jungle" in done.stderr
     assert len(done.stderr.splitlines()) < 10
+
+
+@pytest.mark.parametrize(("ending", "code"), [("sys.exit(5)", 3), ("pass", 4)])
+def test_the_error_of_a_failed_call_shows_what_the_server_printed(
+    tmp_path: Path, ending: str, code: int
+) -> None:
+    # Not an `MCPServer`, which redirects the output of `print` to stderr while it serves.
+    server = f"""
+        def handle(request):
+            print("license expired", flush=True)
+            {ending}
+
+        serve(handle)
+    """
+    done = fairlead("call", "t", "--timeout", "2", "--", *program(tmp_path, server))
+    assert done.returncode == code
+    assert "; the server wrote output that is not JSON-RPC\n  | license expired\n" in done.stderr
 
 
 def test_lines_on_stdout_that_are_not_messages_cause_a_warning(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import pytest
+
 from fairlead.manager.tools.provider_adapters import (
     run_anthropic,
     run_openai,
@@ -15,6 +17,7 @@ from fairlead.manager.tools.provider_adapters import (
 )
 from fairlead.manager.tools.tool import ProxyTool
 from fairlead.manager.tools.tool_result import ToolResult, result_from_response
+from tests.support.optional_packages import import_or_skip
 
 
 class Tool:
@@ -148,6 +151,61 @@ async def test_an_anthropic_message_contains_documents_links_and_structured_cont
         {"type": "text", "text": "[report](https://a/b)"},
         {"type": "text", "text": '{"n":1}'},
     ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "structured", "extra"),
+    [
+        (["It is 21 degrees."], {"degrees": 21}, ['{"degrees":21}']),
+        (['{ "degrees": 21 }'], {"degrees": 21}, []),
+        (["hello"], {"result": "hello"}, []),
+        (["21"], {"result": 21}, []),
+        (["1", "two"], {"result": [1, "two"]}, []),
+        (["one item"], {"result": [1, 2]}, ['{"result":[1,2]}']),
+        (["done"], {"result": None}, ['{"result":null}']),
+    ],
+)
+async def test_structured_content_is_added_unless_a_text_repeats_it(
+    texts: list[str], structured: Any, extra: list[str]
+) -> None:
+    blocks = [{"type": "text", "text": text} for text in texts]
+    find = finding(Tool(IMAGE, *blocks, structured=structured))
+    shown = [{"type": "text", "text": text} for text in (*texts, *extra)]
+    use = {"id": "t1", "name": "mcp_s_show", "input": {}}
+    assert (await run_anthropic(find, use))["content"][1:] == shown
+    call = {"id": "c1", "function": {"name": "mcp_s_show", "arguments": "{}"}}
+    said = "\n".join(["[image: image/png]", *texts, *extra])
+    assert (await run_openai(find, call))["content"] == said
+
+
+async def test_results_have_the_types_of_the_packages_openai_and_anthropic() -> None:
+    openai = import_or_skip("openai.types.chat", needs="openai")
+    responses = import_or_skip("openai.types.responses", needs="openai")
+    inputs = import_or_skip("openai.types.responses.response_input_param", needs="openai")
+    anthropic = import_or_skip("anthropic.types", needs="anthropic")
+    from pydantic import TypeAdapter
+
+    find = finding(Tool(*EVERYTHING, structured={"n": 1}))
+    call = openai.ChatCompletionMessageFunctionToolCall.model_validate(
+        {"id": "c1", "type": "function", "function": {"name": "mcp_s_show", "arguments": "{}"}}
+    )
+    tool, user = await run_openai_messages(find, call)
+    assert tool["content"].endswith('\n{"n":1}')
+    checked = TypeAdapter(openai.ChatCompletionToolMessageParam).validate_python(tool)
+    assert checked["tool_call_id"] == "c1"
+    TypeAdapter(openai.ChatCompletionUserMessageParam).validate_python(user)
+
+    item = responses.ResponseFunctionToolCall(
+        type="function_call", call_id="c2", name="mcp_s_show", arguments="{}"
+    )
+    output = await run_openai_responses(find, item)
+    assert output["output"][-1] == {"type": "input_text", "text": '{"n":1}'}
+    TypeAdapter(inputs.FunctionCallOutput).validate_python(output)
+
+    use = anthropic.ToolUseBlock(type="tool_use", id="t1", name="mcp_s_show", input={})
+    block = await run_anthropic(find, use)
+    assert block["content"][-1] == {"type": "text", "text": '{"n":1}'}
+    TypeAdapter(anthropic.ToolResultBlockParam).validate_python(block)
 
 
 async def test_tool_calls_may_be_provider_objects_instead_of_dicts() -> None:

@@ -80,7 +80,7 @@ async def test_failures_become_result_content_and_a_cancellation_is_propagated()
     assert only_image.content[0]["text"].startswith("MCP error: ")
     assert only_image.content[1] == IMAGE
     lost = await tool(ChannelClosed("it went away")).execute()
-    assert lost.text == "MCP error: Transport closed: it went away"
+    assert lost.text == 'MCP error: server "s": Transport closed: it went away'
     refused = await tool(RpcError(-32602, "no such tool")).execute()
     assert refused.text == "MCP error: no such tool (code -32602)"
     with pytest.raises(asyncio.CancelledError):

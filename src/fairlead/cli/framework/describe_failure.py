@@ -75,6 +75,10 @@ def describe_failure(
             code=NO_CONNECTION,
         )
     if isinstance(exc, RequestTimeout) or isinstance(exc.__cause__, TimeoutError):
+        late = exc if isinstance(exc, RequestTimeout) else exc.__cause__
+        if isinstance(late, RequestTimeout) and late.output:
+            details = [safe(line) for line in late.output]
+            return CommandError(_sentence(late), hint=OUTPUT_HINT, details=details, code=TIMEOUT)
         return CommandError(
             _sentence(exc),
             hint="increase --timeout, or use --verbose to see the output of the server",
@@ -87,7 +91,7 @@ def describe_failure(
         return CommandError(
             _sentence(exc),
             hint=_connection_hint(exc, target),
-            details=[safe(line) for line in exc.stderr],
+            details=[safe(line) for line in (*exc.output, *exc.stderr)],
             code=NO_CONNECTION,
         )
     if isinstance(exc, ConfigError):
@@ -222,6 +226,6 @@ def _connection_hint(exc: ConnectFailed | ChannelClosed, target: ConnectTarget) 
         return f"{safe(path)} does not exist: check the path"
     if exc.exit_code == 0:
         return "a server must run until its stdin closes: check that it calls `server.run()`"
-    if exc.exit_code is not None and not exc.stderr:
+    if exc.exit_code is not None and not exc.stderr and not exc.output:
         return "the server wrote nothing to stderr; run its command by hand to see more"
     return ""

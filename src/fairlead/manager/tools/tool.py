@@ -5,8 +5,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from ...errors import FairleadError, InputNotGiven, RpcError
-from .tool_result import ToolResult, normalize_arguments, result_from_error, result_from_response
+from ...errors import FairleadError, InputNotGiven, RpcError, TransportError
+from .tool_result import (
+    ToolResult,
+    named_error,
+    normalize_arguments,
+    result_from_error,
+    result_from_response,
+)
 
 __all__ = ["CallTool", "DeferredMCPTool", "MCPTool", "ProxyTool"]
 
@@ -123,18 +129,18 @@ class MCPTool:
             )
         except (FairleadError, OSError) as exc:
             log.info("%s failed: %s", self.name, exc)
-            return result_from_error(_problem(exc), **self._about)
+            return result_from_error(_problem(exc, self.mcp_server_name), **self._about)
         return result_from_response(result, **self._about)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
 
-def _problem(exc: Exception) -> str:
+def _problem(exc: Exception, server: str) -> str:
     """Return the message of a failure without the prefix `MCP error`, which every failure has."""
     if isinstance(exc, RpcError) and not isinstance(exc, InputNotGiven):
         return f"{exc.message} (code {exc.code})"
-    return str(exc)
+    return named_error(server, exc) if isinstance(exc, TransportError) else str(exc)
 
 
 def _several(kind: Any) -> list[Any]:

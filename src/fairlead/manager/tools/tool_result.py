@@ -11,6 +11,7 @@ from ...wire import to_json
 __all__ = [
     "ToolDetails",
     "ToolResult",
+    "named_error",
     "normalize_arguments",
     "result_from_error",
     "result_from_response",
@@ -69,6 +70,12 @@ def result_from_error(problem: str, **about: Any) -> ToolResult:
     """Return the result that the model gets if the call itself failed."""
     text = {"type": "text", "text": f"{ERROR_PREFIX}{problem}"}
     return ToolResult([text], ToolDetails(is_error=True, raw_content=[], **about))
+
+
+def named_error(name: str, error: BaseException) -> str:
+    """Return the message of an error, which names the server of this name."""
+    text = str(error)
+    return text if f'"{name}"' in text else f'server "{name}": {text}'
 
 
 def _as_error(result: Mapping[str, Any], blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
