@@ -89,7 +89,7 @@ async def test_an_auth_string_other_than_oauth_is_used_as_a_bearer_token() -> No
         assert await add(MCPClient.connect(server.url, auth=login.tokens.access_token)) == "3"
         with pytest.raises(HttpError, match="401") as wrong:
             await add(MCPClient.connect(server.url, auth="wrong"))
-        hint = "the server rejected the token: check `auth` or the `Authorization` header"
+        hint = "the server rejected the token; check `auth` or the `Authorization` header"
         assert wrong.value.hint == hint
 
 
@@ -114,7 +114,7 @@ async def test_the_error_without_a_token_says_how_to_pass_it(scheme: str) -> Non
         with pytest.raises(HttpError, match="HTTP 401") as refused:
             await MCPClient.connect(target)
         assert refused.value.hint == (
-            'the server requires a token: pass auth="TOKEN", or '
+            'the server requires a token; pass auth="TOKEN", or '
             'headers={"Authorization": "Bearer TOKEN"}'
         )
         async with MCPClient.connect(target, auth="secret") as client:

@@ -44,13 +44,14 @@ class OtherResource(AuthorizationError):
     """The metadata of a server concern another URL.
 
     `endpoint` is that URL if it is at the same host, which means that the user's URL probably has
-    the wrong path; otherwise it is empty.
+    the wrong path; otherwise it is empty, and `elsewhere` is that URL if it can be parsed.
     """
 
     def __init__(self, message: str, server_url: str, resource: str) -> None:
         super().__init__(message, step="discovery", server=plain_url(server_url))
         is_here = is_within(resource, origin_of(server_url))
         self.endpoint = plain_url(resource) if is_here else ""
+        self.elsewhere = "" if is_here else _readable(resource)
 
 
 class ProtectedResource(Struct, frozen=True):
@@ -153,6 +154,13 @@ def plain_url(url: str) -> str:
     """Return a URL without credentials, query and fragment, which may contain secrets."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _readable(url: str) -> str:
+    try:
+        return plain_url(url)
+    except ValueError:
+        return ""
 
 
 def canonical_resource(url: str) -> str:

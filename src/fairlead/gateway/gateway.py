@@ -472,7 +472,7 @@ class Gateway(HttpRunnable):
 
     def access_refused(self, principal: TokenPrincipal) -> None:
         """Report a valid access token that no rule admits."""
-        log.warning("refused an access token: no rule of [auth] matches %s", principal)
+        log.warning("no rule of [auth] matches %s; its token is refused", principal)
         for one in self.interceptors:
             hooks_of(one).access_refused(principal)
 

@@ -68,6 +68,33 @@ async def test_a_changed_tool_is_reported_with_lock_policy_warn(
         assert "notes: erase has changed since it was approved" in it.wait_for("has changed")
 
 
+AUTH = """
+[auth]
+issuer = "http://127.0.0.1:9"
+public_url = "http://127.0.0.1:8765/team"
+[[auth.rules]]
+client = "all"
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "has_token"),
+    [(AUTH, False), (f"{AUTH}\n[clients.ci]\ntoken = 'for-ci'\n", True)],
+    ids=["logins", "logins and tokens"],
+)
+def test_a_gateway_with_logins_prints_the_command_to_log_in(
+    person: Person, more: str, has_token: bool
+) -> None:
+    (person.project / "gateway.toml").write_text(f"[servers]\n{more}")
+    with running(person, "gateway", "gateway.toml", "--port", "0") as it:
+        it.wait_for("stop: ")
+    url = "http://127.0.0.1:8765/team/mcp"
+    assert it.wait_for("log in: ").endswith(f"login {url}")
+    lines = [line for line in it.said.splitlines() if line.startswith("connect: ")]
+    assert all(url in line.replace("%3A", ":").replace("%2F", "/") for line in lines), lines
+    assert ("FAIRLEAD_TOKEN" in it.said, "--token" in it.said) == (has_token, has_token)
+
+
 @pytest.mark.parametrize(
     ("given", "seconds"),
     [([], 1800.0), (["--session-idle", "60"], 60.0), (["--session-idle=0.5"], 0.5)],

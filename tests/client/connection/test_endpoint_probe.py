@@ -74,6 +74,30 @@ async def test_a_url_that_cannot_be_searched_has_no_hint(url: str) -> None:
     assert await find_endpoint(url) is None
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/team/mcp"])
+async def test_the_usual_path_is_not_appended_to_itself(path: str) -> None:
+    seen: list[str] = []
+
+    async def demand(call: Call) -> None:
+        seen.append(call.path)
+        await demand_token(call)
+
+    async with asyncio.timeout(LIMIT), raw_server(demand) as served:
+        origin = f"http://127.0.0.1:{served.port}"
+        found = await find_endpoint(origin + path)
+    assert (found, seen) == ((f"{origin}/mcp", ["/mcp"]) if path == "/team/mcp" else (None, []))
+
+
+async def test_a_path_whose_challenge_names_another_endpoint_is_skipped() -> None:
+    async def demand(call: Call) -> None:
+        place = f"http://{call.headers['host']}/.well-known/oauth-protected-resource/mcp"
+        await call.answer(401, "{}", WWW_Authenticate=f'Bearer resource_metadata="{place}"')
+
+    async with asyncio.timeout(LIMIT), raw_server(demand) as served:
+        origin = f"http://127.0.0.1:{served.port}"
+        assert await find_endpoint(f"{origin}/wrong") == f"{origin}/mcp"
+
+
 async def test_the_search_sends_no_credentials() -> None:
     seen: list[Call] = []
 
@@ -102,6 +126,23 @@ async def test_commands_name_the_right_url_of_an_open_server(tmp_path: Path, pat
             assert f"MCP is served at {origin}/mcp; correct its URL: {tmp_path}" in out + err
         code, _, err = await fairlead("login", f"{origin}{path}")
         assert (code, f"login {origin}/mcp`" in err) == (1, True)
+
+
+async def test_a_login_names_the_other_host_of_a_protected_server(tmp_path: Path) -> None:
+    fairlead = Fairlead(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        running_issuer() as issuer,
+        protected_server(issuer.issuer) as server,
+    ):
+        other = server.url.replace("127.0.0.1", "localhost")
+        code, _, err = await fairlead("login", other)
+        hint = f"use the URL {server.url}, or correct `public_url` of the server"
+        assert (code, f"hint: {hint}: `" in err, f"login {server.url}`" in err) == (1, True, True)
+        await fairlead("mcp", "add", "notes", other)
+        code, _, err = await fairlead("login", "notes")
+        hint = f"use the URL {server.url} in its entry, or correct `public_url` of the server"
+        assert (code, err.splitlines()[1:]) == (1, [f"hint: {hint}"])
 
 
 async def test_commands_name_the_right_url_of_a_protected_server(tmp_path: Path) -> None:

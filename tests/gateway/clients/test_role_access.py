@@ -161,7 +161,9 @@ async def test_the_rule_that_matches_a_token_determines_its_view(tmp_path: Path)
         assert "error" in (await place.post("tools/call", call, staff))[1]
 
 
-async def test_a_token_that_matches_no_rule_is_refused_without_a_challenge(tmp_path: Path) -> None:
+async def test_a_token_that_matches_no_rule_is_refused_without_a_challenge(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with scene(tmp_path) as place:
         text = place.path.read_text()
         place.path.write_text(text.replace('scopes = "mcp"', 'groups = "staff"'))
@@ -172,6 +174,10 @@ async def test_a_token_that_matches_no_rule_is_refused_without_a_challenge(tmp_p
         line = next(one for one in place.lines if one["decision"] == "refused")
         assert line["reason"] == "no rule of [auth] matches the access token"
         assert (line["issuer"], line["subject"]) == (place.a.issuer, "eve")
+        # The log, after the removal of secrets, still contains the reason.
+        assert (
+            f"no rule of [auth] matches oauth:{place.a.issuer} eve app; its token is refused"
+        ) in caplog.messages
         status, _, challenge = await place.post("tools/list", {}, None)
         metadata = f"{place.url}/.well-known/oauth-protected-resource/mcp"
         assert (status, challenge) == (401, f'Bearer resource_metadata="{metadata}"')

@@ -278,8 +278,14 @@ def _failure(exc: AuthorizationError, what: str = "Login") -> CommandError:
 async def _login_failure(
     exc: AuthorizationError, entry: MCPServerEntry, options: Namespace
 ) -> CommandError:
-    """Return the error of a login, with the right URL if the server's URL has the wrong path."""
+    """Return the error of a login, with the right URL if the server's URL is wrong."""
     failed = _failure(exc)
+    named = "://" not in options.server
+    if isinstance(exc, OtherResource) and (other := safe(exc.elsewhere)):
+        place = " in its entry" if named else ""
+        login = "" if named else f": {suggest('login', operands=[exc.elsewhere])}"
+        hint = f"use the URL {other}{place}, or correct `public_url` of the server{login}"
+        return CommandError(failed.sentence, hint=hint)
     endpoint = exc.endpoint if isinstance(exc, OtherResource) else ""
     unknown = exc.step in ("discovery", "registration") and not exc.issuer
     if unknown and not endpoint and not isinstance(entry, MCPStdioServerConfig):
@@ -287,6 +293,6 @@ async def _login_failure(
     if not endpoint:
         return failed
     login = suggest("login", operands=[endpoint])
-    if "://" not in options.server:
+    if named:
         login = "correct the URL in its entry"
     return CommandError(failed.sentence, hint=f"MCP is served at {safe(endpoint)}: {login}")

@@ -131,13 +131,15 @@ def _plan(
     place = tape_place(options, tape, file.record)
     observing = _observing(file, endpoint.token, recording=place is not None)
     path = {} if file.endpoint is None else {"path": file.endpoint}
+    http = endpoint.settings(
+        verify_token=admission.verify if admission.guards else None,
+        auth=admission.access(),
+        **path,
+    )
     return GatewayPlan(
         settings=settings,
-        http=endpoint.settings(
-            verify_token=admission.verify if admission.has_tokens else None,
-            auth=admission.access(),
-            **path,
-        ),
+        http=http,
+        login_url=None if file.auth is None else file.auth.server_auth().client_url("", http.path),
         endpoint=endpoint,
         options=options,
         read=read,

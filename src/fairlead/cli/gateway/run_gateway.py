@@ -73,6 +73,7 @@ class GatewayPlan:
     read: Callable[[OwnAddress], ChosenServers]  # function that reads the servers from the files
     views: Mapping[str, View] = field(default_factory=dict)
     roles: Mapping[str, View] = field(default_factory=dict)  # access tokens and their views
+    login_url: str | None = None  # URL at which clients log in
     admission: ClientAccess | None = None
     observing: Observability = field(default_factory=Observability)
     rules: RuleSet | None = None
@@ -114,7 +115,9 @@ async def _serve(
 ) -> None:
     tls = plan.endpoint.tls()
     url = plan.endpoint.reachable(url_of(listening, plan.http.path, tls=tls is not None))
-    has_token = plan.http.auth_token is not None or plan.http.verify_token is not None
+    has_token = plan.http.auth_token is not None
+    if plan.admission is not None:
+        has_token = has_token or plan.admission.has_tokens
     opened = asyncio.Event()
     servers = GatewayServers(plan.settings, cache=MCPToolCache(), lazy=plan.lazy)
     async with (
@@ -144,7 +147,14 @@ async def _serve(
             has_token=has_token or plan.http.auth is not None,
             socket_option="--listen unix:PATH",
         )
-        screen = Screen(gateway, url, token=token, json=plan.options.json, exposure=exposure)
+        screen = Screen(
+            gateway,
+            url,
+            token=token,
+            login_url=plan.login_url,
+            json=plan.options.json,
+            exposure=exposure,
+        )
         following = GatewayReloader(
             gateway,
             lambda: plan.read(address),

@@ -37,13 +37,19 @@ class Screen:
         url: str,
         *,
         token: str | None,
+        login_url: str | None = None,
         json: bool,
         exposure: NetworkExposure | None = None,
     ) -> None:
-        """Create the output. `token` is shown in hints; None if no token is required."""
+        """Create the output.
+
+        `token` is shown in hints; None if there are no tokens. `login_url` is the URL of the
+        gateway for clients that log in.
+        """
         self._gateway = gateway
         self._url = url
         self._token = token
+        self._login_url = login_url
         self._exposure = exposure
         self._json = json
         self._told: Sequence[SkippedServer] = ()
@@ -66,11 +72,14 @@ class Screen:
         if self._token not in (None, PLACEHOLDER):
             _tell("token", f"{self._token} (generated; set FAIRLEAD_TOKEN to it for the following)")
         has_token = self._token is not None
-        for program, text in connect_hints(self._url, has_token=has_token):
+        if self._login_url is not None:
+            _tell("log in", suggest_any(*started_command(), "login", self._login_url))
+        url = self._login_url or self._url
+        for program, text in connect_hints(url, has_token=has_token):
             _tell("connect", f"{program}: {text.splitlines()[0]}", "36")
         more = [*started_command(), "connect-hints", *(["--token"] if has_token else [])]
-        if page:
-            _tell("connect", f"other programs: {suggest_any(*more, self._url)}", "36")
+        if url.startswith("http"):
+            _tell("connect", f"other programs: {suggest_any(*more, url)}", "36")
         _tell("stop", "Ctrl-C or SIGTERM", "36")
         if self._exposure is not None:
             self._exposure.show()

@@ -192,10 +192,10 @@ def _add_hint(exc: BaseException, transport: ChannelTransport) -> None:
 def _credentials_hint(exc: HttpError, url: str, has_authorization: bool) -> str:
     """Return how to pass the credentials that a server has required with a 401."""
     if has_authorization:
-        return "the server rejected the token: check `auth` or the `Authorization` header"
+        return "the server rejected the token; check `auth` or the `Authorization` header"
     if "resource_metadata" not in (exc.www_authenticate or "").lower():
         return (
-            'the server requires a token: pass auth="TOKEN", or '
+            'the server requires a token; pass auth="TOKEN", or '
             'headers={"Authorization": "Bearer TOKEN"}'
         )
     from ...auth.metadata import server_resource

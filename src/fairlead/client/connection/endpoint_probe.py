@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from ...auth.challenge import parse_challenges, pick_challenge
+from ...auth.metadata import named_endpoint
 from ...errors import FairleadError
 from ...wire.json import read_json
 
@@ -44,7 +46,8 @@ def _candidates(url: str) -> Iterator[str]:
     if parts.scheme.lower() not in ("http", "https"):
         return
     path = parts.path.rstrip("/")
-    for other in dict.fromkeys((f"{path}/mcp", "/mcp")):
+    below = () if path.endswith("/mcp") else (f"{path}/mcp",)
+    for other in dict.fromkeys((*below, "/mcp")):
         if other != path:
             yield origin + other
 
@@ -58,7 +61,10 @@ async def _serves_mcp(url: str) -> bool:
         reply = await client.open("POST", _HEADERS, _PING)
         challenge = reply.header("www-authenticate") or ""
         if reply.status == 401:
-            return challenge.lower().startswith(("bearer", "dpop"))
+            # A protected server may refuse every path; its challenge then names the endpoint's.
+            found = pick_challenge(parse_challenges(challenge))
+            metadata = [] if found is None else found.values("resource_metadata")
+            return found is not None and not any(named_endpoint(url, one) for one in metadata)
         kind = reply.header("content-type") or ""
         if kind.startswith("text/event-stream"):
             return reply.status == 200

@@ -111,8 +111,8 @@ class ClientAccess:
 
     @property
     def has_tokens(self) -> bool:
-        """True if the file defines tokens or accepts access tokens."""
-        return bool(self._tokens) or self._has_auth
+        """True if the file defines tokens."""
+        return bool(self._tokens)
 
     def _role_of(self, principal: TokenPrincipal) -> str | None:
         # Checked here too, because clients of a removed issuer may be connected.

@@ -16,7 +16,7 @@ __all__ = ["RoleAccessFactory", "RoleStanding"]
 # No challenge is sent, because another login of the same user would be refused as well.
 _FORBIDDEN: Final = RequestRefusal(
     403,
-    "This gateway has no rule for your access token: ask its operator for access",
+    "This gateway has no rule for your access token; ask its operator for access",
     ((b"connection", b"close"),),
     reason="no_rule",
 )
