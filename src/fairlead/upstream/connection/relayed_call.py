@@ -19,7 +19,7 @@ from ...protocol.caller import (
 )
 from ...protocol.downgrade.params import downgrade_params
 from ...protocol.json_edit import RawMembers, members_of
-from ...protocol.methods import METHODS, exists
+from ...protocol.methods import METHOD_NAMES, METHODS
 from ...server.context.context import LOG_LEVELS as LEVELS
 from ...wire import Notification, Params, RequestId, to_json
 from ...wire.error_codes import INVALID_PARAMS
@@ -143,7 +143,7 @@ def _as_read(members: RawMembers | None, exchange: Exchange) -> Mapping[str, Raw
     """Return the params without members that a server could read instead of those that were
     checked, because they differ only in case.
     """
-    if not members or not exists(exchange.message.method):
+    if not members or exchange.message.method not in METHOD_NAMES:
         return members  # the names of other methods' params are unknown
     return _PARAMS.exact(members)
 
