@@ -143,9 +143,11 @@ def _as_read(members: RawMembers | None, exchange: Exchange) -> Mapping[str, Raw
     """Return the params without members that a server could read instead of those that were
     checked, because they differ only in case.
     """
-    if not members or not exists(exchange.message.method):
-        return members  # the names of other methods' params are unknown
-    return _PARAMS.exact(members)
+    if not members:
+        return members
+    exact = _PARAMS.exact(members)
+    # The names of the params of unknown methods are unknown, too.
+    return exact if exact is members or exists(exchange.message.method) else members
 
 
 def with_progress_token(note: Notification, token: RequestId) -> Notification:
