@@ -5,6 +5,7 @@ login runs in a task of its own, which requests of this program share; other pro
 result.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -38,6 +39,7 @@ log = logging.getLogger("fairlead.auth")
 
 # Seconds for which a failed login is not repeated; otherwise every request would start a login.
 FAILURE_PAUSE = 30.0
+EARLY_WAIT = 2.0  # seconds for which a request waits for a renewal while its token is still valid
 RENEWAL_PAUSE = 5.0  # seconds after a failed renewal while the token is still valid
 # Seconds to wait for a renewal of another process, or for its login without a user.
 RENEWAL_TIMEOUT = 60.0
@@ -216,10 +218,14 @@ class OAuthAuthorizer(AuthorizerBase):
         login = await self._stored()
         if login is None or not self._should_renew(login):
             return login
-        if self._attempt is not None:
-            await self._attempt.join()
-        else:
-            await self._begin(lambda _: self._renewed_in_time(login))
+        if self._attempt is None:
+            self._attempt = SharedAttempt(lambda _: self._renewed_in_time(login), self._ended)
+        try:
+            async with asyncio.timeout(EARLY_WAIT if login.tokens.is_valid(time.time()) else None):
+                await self._attempt.join()
+        except TimeoutError:
+            # The renewal continues, and requests use the token while it is valid.
+            self._next_renewal = time.monotonic() + RENEWAL_PAUSE
         return self._login
 
     # Renewal
@@ -379,7 +385,8 @@ class OAuthAuthorizer(AuthorizerBase):
         if self._failure is not None and not wanted:
             at, error = self._failure
             if time.monotonic() - at < FAILURE_PAUSE:
-                raise error
+                # Otherwise each request adds its frames to the traceback.
+                raise error.with_traceback(None)
         new_client = self._flow.register_again
         wish = LoginWish(challenge, previous, scopes, explicit=wanted, new_client=new_client)
         try:
