@@ -144,7 +144,7 @@ class OAuthAuthorizer(AuthorizerBase):
         while True:
             login = self._login
             # Another request obtained a newer token while this request was in progress.
-            if login is not None and not _carries(sent, login):
+            if login is not None and not login.is_sent_in(sent):
                 return True
             if self._attempt is None:
                 break
@@ -169,13 +169,14 @@ class OAuthAuthorizer(AuthorizerBase):
 
     async def access_token(self) -> str | None:
         login = await self._fresh_login()
-        if (login is None or login.ended) and (newer := await self._record.load_newer(login)):
+        unusable = login is None or not login.is_usable(time.time())
+        if unusable and (newer := await self._record.load_newer(login)) is not None:
             self._adopt(newer)
             login = await self._fresh_login()
         if (login is None or login.ended) and not self._flow.needs_person:
             await self._begin(lambda attempt: self._log_in(attempt, None, login))
             login = self._login
-        if login is None or login.ended:
+        if login is None or not login.is_usable(time.time()):
             raise self._missing.login(login)
         return login.tokens.access_token
 
@@ -264,7 +265,10 @@ class OAuthAuthorizer(AuthorizerBase):
     async def _renewed_in_time(self, login: StoredLogin) -> bool:
         """Renew a token before it expires; a failure is raised only if it has expired already."""
         try:
-            await self._renew(login, None)
+            found = await self._renew(login, None)
+            # The renewal of another program may be older than the lifetime of its token.
+            if found is not None and found.tokens.lifetime and self._should_renew(found):
+                await self._renew(found, None)
         except AuthorizationError as exc:
             if not login.tokens.is_valid(time.time()):
                 raise
@@ -494,12 +498,3 @@ class OAuthAuthorizer(AuthorizerBase):
             return {"Authorization": value}
         proof = self._key.proof(method, url, nonce=self._nonce, access_token=tokens.access_token)
         return {"Authorization": value, "DPoP": proof}
-
-
-def _carries(sent: Mapping[str, str], login: StoredLogin) -> bool:
-    return sent.get("Authorization", "").endswith(f" {login.tokens.access_token}")
-
-
-def _http_url(url: str) -> str:
-    scheme, colon, rest = url.partition(":")
-    return {"ws": "http", "wss": "https"}.get(scheme.lower(), scheme) + colon + rest
