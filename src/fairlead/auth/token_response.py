@@ -18,6 +18,7 @@ __all__ = [
     "UnexplainedRefusal",
     "choose_auth_method",
     "client_authentication",
+    "error_hint",
     "oauth_error",
     "read_registration",
     "read_token_response",
@@ -108,6 +109,7 @@ def refusal(
     code, _ = oauth_error(document)
     unexplained = not code and 400 <= status < 500 and status != 429
     kind = UnexplainedRefusal if unexplained else AuthorizationError
+    hint = hint or error_hint(code)
     why = f"HTTP {status} with an invalid response" if 200 <= status < 300 else f"HTTP {status}"
     return kind(
         f"the authorization server {issuer} refused {what}: {code or why}{hint and f'; {hint}'}",
@@ -116,6 +118,16 @@ def refusal(
         error=code,
         temporary=not code and (status == 429 or status >= 500),
     )
+
+
+def error_hint(code: str) -> str:
+    """Return how to avoid an error of an authorization server, or ""."""
+    if code == "invalid_target":
+        return (
+            "if it does not support the parameter `resource`, set `resource` to false in the "
+            "`auth` block of the server"
+        )
+    return ""
 
 
 def read_token_response(

@@ -335,6 +335,24 @@ async def test_the_resource_parameter_can_be_left_out_for_servers_that_refuse_it
         assert "resource=" not in provider.visits[-1].url
 
 
+async def test_the_resource_parameter_can_be_left_out_after_a_login() -> None:
+    """Some providers accept it at a login, and refuse it at a renewal."""
+
+    async def picky(call: Call) -> None:
+        refused = b"resource=" in call.body and b"refresh_token" in call.body
+        await (error("invalid_target")(call) if refused else provider._token(call))
+
+    async with scripted_provider() as provider:
+        store = await expired(provider)
+        provider.scripts["token"] = picky
+        with pytest.raises(AuthorizationError, match="set `resource` to false"):
+            await request(provider, OAuthAuthorizer(provider.url, store=store))
+        settings = OAuthSettings(resource=False)
+        authorizer = OAuthAuthorizer(provider.url, settings, store=store)
+        assert await request(provider, authorizer) == (200, {"token": "access-2"})
+        assert len(provider.visits) == 1
+
+
 async def test_a_server_that_always_refuses_does_not_cause_endless_logins() -> None:
     async with scripted_provider() as provider:
 
