@@ -20,6 +20,7 @@ __all__ = [
     "check_pkce",
     "check_resource",
     "default_endpoints",
+    "http_url",
     "is_within",
     "named_endpoint",
     "origin_of",
@@ -148,6 +149,12 @@ def origin_of(url: str) -> str:
     """Return scheme, host and port of a URL."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], "", "", ""))
+
+
+def http_url(url: str) -> str:
+    """Return the URL of a WebSocket as that of the HTTP request that opens it."""
+    scheme, colon, rest = url.partition(":")
+    return {"ws": "http", "wss": "https"}.get(scheme.lower(), scheme) + colon + rest
 
 
 def plain_url(url: str) -> str:

@@ -427,7 +427,7 @@ async def test_metadata_that_names_another_issuer_fails_the_login() -> None:
         provider.metadata = {"issuer": f"{provider.origin}/other"}
         with pytest.raises(AuthorizationError, match="name another issuer"):
             await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
-        assert provider.steps == {"resource": 1, "metadata": 1}
+        assert provider.steps == {"mcp": 1, "resource": 1, "metadata": 1}
         assert provider.visits == []
 
 

@@ -7,16 +7,25 @@ import time
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from ...errors import AuthorizationError
 from ..storage.credential_store import CredentialStore, LoginLock, StoredLogin
 from ..storage.store_threads import in_store_thread
-from .login_flow import LoginTarget
 
-__all__ = ["LoginBusy", "LoginRecord", "try_lock"]
+__all__ = ["LoginBusy", "LoginRecord", "LoginTarget", "try_lock"]
 
 FIRST_POLL = 0.01  # seconds between the first two attempts to lock a login, on average
 LONGEST_POLL = 0.25  # seconds between looks at a lock that another process holds, at most
 REPLACE_TIMEOUT = 11.0  # seconds; longer than a renewal request of another process
+
+
+class LoginTarget(Struct, frozen=True):
+    """The server and the owner of a login."""
+
+    url: str  # URL of the server
+    owner: str = ""
+    server: str = ""  # key of the login in the store
 
 
 class LoginBusy(AuthorizationError):

@@ -21,13 +21,13 @@ from ..challenge import Challenge, parse_challenges, pick_challenge
 from ..clock_difference import check_clock
 from ..dpop import DpopKey, nonce_of
 from ..guarded_fetch import GuardedFetcher
-from ..metadata import server_resource
+from ..metadata import http_url, server_resource
 from ..scopes import ScopeHistory
 from ..storage.credential_store import CredentialStore, MemoryCredentialStore, StoredLogin
 from .concurrent_login import ConcurrentLogin, LoginWish
 from .interactive_login import Authorize, LoginPrompt, NoUser
-from .login_flow import UNKNOWN_CLIENT, LoginFlow, LoginTarget
-from .login_record import LoginRecord
+from .login_flow import UNKNOWN_CLIENT, LoginFlow
+from .login_record import LoginRecord, LoginTarget
 from .login_renewal import LoginRenewal
 from .missing_login import MissingLogin
 from .oauth_settings import OAuthSettings
@@ -73,7 +73,7 @@ class OAuthAuthorizer(AuthorizerBase):
         """
         super().__init__()
         # The metadata of a WebSocket server are served over HTTP at the same host and port.
-        url = self._url = server_resource(_http_url(url))
+        url = self._url = server_resource(http_url(url))
         self._settings = settings or OAuthSettings()
         store = store if store is not None else MemoryCredentialStore()
         target = LoginTarget(url, owner, credential_id or url)
@@ -163,7 +163,7 @@ class OAuthAuthorizer(AuthorizerBase):
             self._steps.succeeded()
 
     def covers(self, url: str) -> bool:
-        return self._login is None or self._login.covers(_http_url(url))
+        return self._login is None or self._login.covers(http_url(url))
 
     # Methods for other transports and for commands
 
@@ -186,9 +186,9 @@ class OAuthAuthorizer(AuthorizerBase):
         Raises:
             AuthorizationError: A step failed.
         """
-        previous = await self._stored()
+        previous, challenge = await self._stored(), await self._flow.first_challenge()
         await self._begin(
-            lambda attempt: self._log_in(attempt, None, previous, scopes, wanted=True)
+            lambda attempt: self._log_in(attempt, challenge, previous, scopes, wanted=True)
         )
         assert self._login is not None
         return self._login
@@ -330,7 +330,7 @@ class OAuthAuthorizer(AuthorizerBase):
                 self._adopt(None)  # another program has logged out
                 return None
             if login.tokens.refresh_token is None:
-                fresh = await self._flow.run(challenge, previous=login)
+                fresh = await self._flow.repeat(login, challenge)
                 fresh = msgspec.structs.replace(fresh, login_id=login.login_id)
             else:
                 try:
