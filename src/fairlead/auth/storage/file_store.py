@@ -184,6 +184,8 @@ class _FileLock:
         # The file stays: deleting it would let two processes hold locks on different files.
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
+            # Closing is not enough if a forked process has a copy of the descriptor.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
 
