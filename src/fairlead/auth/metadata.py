@@ -121,6 +121,8 @@ def server_metadata_urls(issuer: str) -> list[str]:
         AuthorizationError: The issuer is not a URL.
     """
     try:
+        if not issuer.isprintable():
+            raise ValueError("urlsplit removes some control characters")
         parts = urlsplit(issuer)
     except ValueError as exc:
         raise AuthorizationError(

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 LONGEST = 10 * 365 * 86400.0  # seconds; longer lifetimes are reduced to this value
+LONGEST_TOKEN = 32 << 10  # characters of an access token; servers limit the headers of a request
 _LATEST = 1e12  # seconds since 1970
 # Seconds before its expiry that a token is renewed, or half of its lifetime if that is shorter.
 EARLY = 30.0
@@ -158,8 +159,7 @@ def read_token_response(
         raise refusal(what, document, status, issuer=issuer, step=step, hint=hint)
     token, kind = document.get("access_token"), document.get("token_type")
     name = {"bearer": "Bearer", "dpop": "DPoP"}.get(kind.lower() if isinstance(kind, str) else "")
-    unusable = not isinstance(token, str) or not token.isascii() or not token.isprintable()
-    if unusable or " " in str(token) or name is None or (name == "DPoP" and not sent_proof):
+    if not _is_token(token) or name is None or (name == "DPoP" and not sent_proof):
         raise AuthorizationError(
             f"the token response of {issuer} contains no usable access token",
             step=step,
@@ -183,6 +183,13 @@ def read_token_response(
         refresh_token=newer if isinstance(newer, str) and newer else refresh_token,
         lifetime=lifetime,
     )
+
+
+def _is_token(value: object) -> bool:
+    """Return True for a text that fits into a header."""
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TOKEN:
+        return False
+    return value.isascii() and value.isprintable() and " " not in value
 
 
 def seconds_of(value: object) -> float | None:
