@@ -190,6 +190,22 @@ async def test_scopes_of_a_step_up_are_kept_by_a_repeated_grant(
             pass_time(monkeypatch, 61)
 
 
+async def test_a_repeated_grant_requests_changed_scopes_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with scripted_provider() as provider:
+        without_refresh_tokens(provider, 60)
+        store = MemoryCredentialStore()
+        for scopes in (["read", "write"], ["read"]):
+            settings = OAuthSettings(
+                grant="client_credentials", client_id="c", client_secret="s", scopes=scopes
+            )
+            authorizer = OAuthAuthorizer(provider.url, settings, store=store)
+            assert (await request(provider, authorizer))[0] == 200
+            assert provider.forms()[-1]["scope"] == " ".join(scopes)
+            pass_time(monkeypatch, 61)
+
+
 async def test_a_repeated_grant_keeps_a_token_bound_to_its_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

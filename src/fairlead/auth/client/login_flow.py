@@ -33,7 +33,7 @@ from .interactive_login import (
     ask_program,
     default_redirect_uri,
 )
-from .login_record import LoginTarget
+from .login_record import LoginTarget, LoginWish
 from .loopback_listener import LoopbackListener, loopback_place
 from .oauth_settings import EnterpriseLogin, OAuthSettings, TextSource, check_credentials
 from .token_endpoint import EndpointMissing, TokenEndpoint, read_text
@@ -89,19 +89,22 @@ class LoginFlow:
     def needs_person(self) -> bool:
         return self._settings.grant in ("authorization_code", "device_code")
 
-    async def run(
-        self,
-        challenge: Challenge | None,
-        *,
-        previous: StoredLogin | None = None,
-        scopes: Sequence[str] | None = None,
-    ) -> StoredLogin:
-        """Log in and return the record. `scopes` replaces the default scopes, for a step-up.
+    async def run(self, wish: LoginWish) -> StoredLogin:
+        """Log in and return the record.
+
+        Scopes of the previous login are requested again, because a 403 may have demanded them,
+        unless the user asked for a new login.
 
         Raises:
             AuthorizationError: A step failed.
         """
+        challenge, previous, scopes = wish.challenge, wish.previous, wish.scopes
         found = await self._discovered(challenge, previous)
+        if scopes is None and previous is not None and not wish.explicit:
+            same = found.authorization.issuer == previous.issuer
+            if same and previous.configured_scopes == self._settings.fixed_scopes:
+                more = () if challenge is None else challenge.scopes
+                scopes = tuple(dict.fromkeys((*previous.requested, *more))) or None
         return await self._obtained(found, previous, scopes, challenge)
 
     async def repeat(self, login: StoredLogin, challenge: Challenge | None) -> StoredLogin:
@@ -121,13 +124,7 @@ class LoginFlow:
                 # The endpoint has moved, or wants another kind of client authentication.
                 if not isinstance(exc, EndpointMissing) and exc.error != "invalid_client":
                     raise
-        found = await self._discovered(challenge, login)
-        scopes = None
-        if found.authorization.issuer == login.issuer:
-            # A 403 may have demanded some of them.
-            more = () if challenge is None else challenge.scopes
-            scopes = tuple(dict.fromkeys((*login.requested, *more)))
-        return await self._obtained(found, login, scopes, challenge)
+        return await self.run(LoginWish(challenge, login))
 
     async def _obtained(
         self,
@@ -168,6 +165,7 @@ class LoginFlow:
             auth_method=method,
             tokens=tokens,
             requested=wanted,
+            configured_scopes=self._settings.fixed_scopes,
             revocation_endpoint=found.authorization.revocation_endpoint,
             dpop_key=None if dpop is None else dpop.private,
             login_id=secrets.token_hex(8),

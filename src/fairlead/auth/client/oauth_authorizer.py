@@ -24,10 +24,10 @@ from ..guarded_fetch import GuardedFetcher
 from ..metadata import http_url, server_resource
 from ..scopes import ScopeHistory
 from ..storage.credential_store import CredentialStore, MemoryCredentialStore, StoredLogin
-from .concurrent_login import ConcurrentLogin, LoginWish
+from .concurrent_login import ConcurrentLogin
 from .interactive_login import Authorize, LoginPrompt, NoUser
 from .login_flow import UNKNOWN_CLIENT, LoginFlow
-from .login_record import LoginRecord, LoginTarget
+from .login_record import LoginRecord, LoginTarget, LoginWish
 from .login_renewal import LoginRenewal
 from .missing_login import MissingLogin
 from .oauth_settings import OAuthSettings
@@ -416,20 +416,15 @@ class OAuthAuthorizer(AuthorizerBase):
                 self._adopt(newer)
                 if not newer.ended and not wish.explicit:
                     return
-            previous = newer or wish.previous
-            login = await self._flow.run(wish.challenge, previous=previous, scopes=wish.scopes)
-            await self._save(login)
+                wish = msgspec.structs.replace(wish, previous=newer)
+            await self._save(await self._flow.run(wish))
         self._logged_in_at = time.monotonic()
 
     async def _with_person(self, wish: LoginWish) -> None:
         """Ask the user to log in, without holding the lock of the login."""
         login = ConcurrentLogin(self._record, self._host, self._prompt, wish)
-
-        def log_in() -> Coroutine[Any, Any, StoredLogin]:
-            return self._flow.run(wish.challenge, previous=wish.previous, scopes=wish.scopes)
-
         try:
-            if await login.run(log_in, self._adopt):
+            if await login.run(lambda: self._flow.run(wish), self._adopt):
                 self._logged_in_at = time.monotonic()
         except NoUser as exc:
             raise self._missing.login(wish.previous, f"; {exc}") from exc

@@ -82,9 +82,13 @@ class OAuthSettings(Struct, frozen=True, kw_only=True):
             self.token_url in (None, login.token_endpoint)
             and self.issuer in (None, login.issuer)
             and (self.client_id or "") == login.client.client_id
-            and set(self.scopes or ()) <= set(login.requested)
+            and self.fixed_scopes == login.configured_scopes
             and self.dpop in (None, login.dpop_key is not None)
         )
+
+    @property
+    def fixed_scopes(self) -> tuple[str, ...] | None:
+        return None if self.scopes is None else tuple(self.scopes)
 
     def __repr__(self) -> str:
         # Without secrets, keys and assertions.

@@ -30,6 +30,7 @@ class StoredLogin(Struct, frozen=True, kw_only=True):
     auth_method: str
     tokens: TokenSet
     requested: tuple[str, ...] = ()  # scopes requested at the login
+    configured_scopes: tuple[str, ...] | None = None  # scopes of the settings at the login
     revocation_endpoint: str | None = None
     dpop_key: dict[str, Any] | None = None  # private JWK
     login_id: str = ""  # differs between two logins; a renewal keeps it
