@@ -173,6 +173,45 @@ async def test_a_function_that_fails_is_a_temporary_failure(
     assert "planted-secret" not in caplog.text
 
 
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize(
+    "options",
+    [{"subject": ""}, {"expires": "2999"}, {"expires": float("nan")}, {"expires": 1.0}],
+    ids=str,
+)
+async def test_a_function_must_return_a_usable_principal(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def verify(token: str) -> TokenPrincipal:
+        return TokenPrincipal(**{"issuer": "i", "subject": "s", **options})
+
+    has_expired = options == {"expires": 1.0}
+    async with serving(make_notes(ServerAuth(verify=verify))) as web:
+        assert (await call(web, "whoami", "any")).status == (401 if has_expired else 503)
+    assert ("unusable TokenPrincipal" in caplog.text) is not has_expired
+
+
+@pytest.mark.covers("AUT-06")
+async def test_scopes_of_settings_and_functions_may_be_strings() -> None:
+    scopes = {"longer": "notes:writers", "shorter": "notes:w", "right": "notes:write a"}
+
+    async def verify(token: str) -> TokenPrincipal:
+        return TokenPrincipal(issuer="i", subject="s", scopes=scopes.get(token, token))
+
+    tokens = {
+        "part": StaticClient(name="part", scopes="notes:writers"),
+        "both": StaticClient(name="both", scopes="notes:read notes:write"),
+        "boss": StaticClient(name="boss", scopes="admin"),
+    }
+    implied = {"admin": "notes:read notes:write"}
+    auth = ServerAuth(verify=verify, tokens=tokens, implied_scopes=implied)
+    async with serving(make_notes(auth)) as web:
+        for token in ("part", "longer", "shorter"):
+            assert (await call(web, "write", token)).status == 403
+        for token in ("both", "boss", "right", "admin"):
+            assert (await call(web, "write", token)).text == "written"
+
+
 async def test_verify_token_may_be_a_coroutine_function() -> None:
     async def verify(token: str) -> str | None:
         return {"a": "ann", "o": "oauth:issuer ann"}.get(token)
@@ -194,6 +233,19 @@ async def test_verify_token_may_be_a_coroutine_function() -> None:
         ({"issuer": ISSUER, "public_url": "mcp.example"}, "invalid public_url"),
         ({"issuer": ISSUER, "algorithms": ["HS256"]}, "invalid algorithm 'HS256'"),
         ({"issuer": ISSUER, "dpop": "maybe"}, "invalid dpop"),
+        ({"issuer": ISSUER, "algorithms": []}, "invalid algorithms"),
+        ({"issuer": ISSUER, "algorithms": "RS256"}, "expected a list such as"),
+        ({"issuer": ISSUER, "remember": -1}, "invalid remember -1"),
+        ({"issuer": ISSUER, "remember": float("nan")}, "invalid remember nan"),
+        ({"issuer": None}, "invalid issuer None: expected the URL"),
+        ({"issuer": [ISSUER, 5]}, "invalid issuer"),
+        ({"issuer": f"{ISSUER}/ "}, "its keys cannot be found"),
+        ({"issuer": "https://"}, "its keys cannot be found"),
+        ({"issuer": TokenIssuer(ISSUER, jwks_uri="keys.json")}, "invalid jwks_uri 'keys.json'"),
+        (
+            {"introspection": Introspection(url="idp/ask", client_id="a", client_secret="b")},
+            "invalid url 'idp/ask' of Introspection",
+        ),
         ({"issuer": ISSUER, "audience": ""}, "invalid audience ''"),
         ({"issuer": ISSUER, "audience": [f"{ISSUER}/mcp", ""]}, "invalid audience ''"),
         ({"tokens": {"": "ci"}}, "the token of the client 'ci' is empty"),
