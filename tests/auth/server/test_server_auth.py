@@ -285,7 +285,7 @@ def test_an_issuer_may_have_a_name_that_is_not_a_url() -> None:
 async def test_published_urls_come_from_the_settings_only() -> None:
     """Forwarded headers and a chosen Host must not appear in the metadata or in challenges."""
     public = "https://mcp.example/base"
-    auth = ServerAuth(issuer=ISSUER, public_url=f"{public}/")
+    auth = ServerAuth(issuer=ISSUER, public_url=f"{public}/", tokens={"t": "ci"})
     async with serving(make_notes(auth), allowed_hosts=("evil.example",)) as web:
         chosen = {
             "Host": "evil.example",
@@ -302,6 +302,9 @@ async def test_published_urls_come_from_the_settings_only() -> None:
             found = await web.get(url, headers=chosen)
             assert found.json["resource"] == f"{public}/mcp"
             assert b"evil" not in found.body
+        page = await web.get(f"{base}/", headers={**chosen, "Authorization": "Bearer t"})
+        assert f"<code>{public}/mcp</code>" in page.body.decode()
+        assert b"evil" not in page.body
 
 
 async def test_metadata_are_not_sent_to_a_foreign_host_name() -> None:
