@@ -12,6 +12,7 @@ from fairlead.auth.server.server_auth import Introspection, ServerAuth, StaticCl
 from fairlead.errors import ConfigError
 from fairlead.observe.log_filter import redacted_logger
 from fairlead.protocol.identity.token_principal import TokenPrincipal
+from fairlead.transport.http.server.token_access import RequestRefusal
 from tests.support.http_server import Answer, Web, serving
 from tests.support.token_issuer import RunningIssuer, TokenMint, running_issuer
 
@@ -339,12 +340,37 @@ async def test_each_endpoint_has_its_own_audience() -> None:
         for path, end in ends.items():
             given = {b"authorization": f"Bearer {token}".encode()}
             found = await end.verify(given, "POST", None)
-            assert isinstance(found, TokenPrincipal) is (path == aimed)
+            if path == aimed:
+                assert isinstance(found, TokenPrincipal)
+                continue
+            # The operator has to configure the audience at the authorization server.
+            assert isinstance(found, RequestRefusal)
+            assert found.message.endswith(f"another audience, expected https://a.example{path}")
+            now = end.verify_now(given, "POST", None)
+            assert isinstance(now, RequestRefusal)
+            assert now.message == found.message
     for path in ends:
         document = access.metadata(f"/.well-known/oauth-protected-resource{path}")
         assert document is not None
         assert f'"https://a.example{path}"'.encode() in document
     assert access.metadata("/.well-known/oauth-protected-resource") is None
+
+
+async def test_a_refusal_names_a_configured_audience() -> None:
+    async with running_issuer() as issuer:
+        asked = Introspection(
+            url=f"{issuer.issuer}/introspect", client_id="a", client_secret="secret"
+        )
+        auth = ServerAuth(
+            issuer=issuer.issuer, audience=["api://notes", "other"], introspection=asked
+        )
+        issuer.introspected = {"active": True, "sub": "ann", "aud": "account"}
+        async with serving(make_notes(auth)) as web:
+            for _ in range(2):  # the second refusal is remembered
+                refused = await call(web, "whoami", "opaque")
+                assert refused.status == 401
+                description = challenge_of(refused).get("error_description")
+                assert description.endswith("another audience, expected api://notes")
 
 
 async def test_secrets_of_the_settings_are_removed_from_the_log(
