@@ -167,14 +167,14 @@ async def test_a_stream_ends_as_soon_as_another_request_learns_that_its_key_was_
         async with serving(make_server(ServerAuth(issuer=issuer.issuer))) as web:
             place = web.url.replace("/mcp", "/sse") if kind == "sse" else web.url
             known = {"Authorization": f"Bearer {issuer.token(web.url, sub='bob')}"}
-            assert (await web.stateless("ping", {}, known)).status == 200
+            assert (await web.stateless("tools/list", {}, known)).status == 200
             async with (
                 asyncio.timeout(LIMIT),
                 open_stream(web, kind, issuer.token(place)) as ended,
             ):
                 waiting = asyncio.ensure_future(ended)
                 issuer.rotate("second")
-                while (await web.stateless("ping", {}, known)).status != 401:
+                while (await web.stateless("tools/list", {}, known)).status != 401:
                     assert not waiting.done()
                 await waiting
 

@@ -9,7 +9,6 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import AuthorizationError, ConfigError
@@ -21,8 +20,9 @@ from ...transport.http.server.request_guard import RequestRefusal
 from ...wire import to_json
 from ..dpop import DPOP_ALGORITHMS
 from .access_challenges import AccessChallenges
+from .access_policy import AccessPolicy
 from .issuer_keys import KeyMayBeNew
-from .proof_check import BadProof, NonceDemanded, ProofCheck
+from .proof_check import BadProof, NonceDemanded
 from .resource_document import (
     WELL_KNOWN,
     check_public_url,
@@ -33,7 +33,7 @@ from .resource_document import (
 from .token_claims import MAX_TOKEN, BadToken, TokenVerdict, WrongAudience, audience_forms
 from .token_verifiers import NamedVerdict, TokenVerifier
 
-__all__ = ["AccessPolicy", "EndpointAccess", "ServerAccess"]
+__all__ = ["EndpointAccess", "ServerAccess"]
 
 MAX_VERDICTS = 10_000  # maximum number of verdicts kept per endpoint
 MAX_REFUSED = 10_000  # maximum number of remembered refusals per endpoint
@@ -43,21 +43,6 @@ _TOKEN = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")  # `b64token` of RFC 6750
 log = logging.getLogger("fairlead.auth")
 
 Verdict = TokenVerdict | NamedVerdict
-
-
-class AccessPolicy(Struct, frozen=True, kw_only=True):
-    """The rules that all endpoints of an application share. Without rules, no token is accepted."""
-
-    public_url: str | None = None  # None: the address of the socket
-    authorization_servers: tuple[str, ...] = ()
-    audiences: tuple[str, ...] = ()  # empty: each endpoint's audience is its URL
-    scopes: tuple[str, ...] = ()  # scopes that every request needs
-    scopes_supported: Callable[[], Sequence[str]] = tuple
-    tokens: Mapping[bytes, ScopedName] = {}  # configured clients, by the hash of their token
-    names: Container[str] | None = ()  # names of clients; None if a function returns them
-    verifier: TokenVerifier | None = None  # verifies all other tokens
-    bearer: bool = True
-    proofs: ProofCheck | None = None
 
 
 class ServerAccess:

@@ -13,7 +13,8 @@ from ...protocol.identity.principal_scopes import scope_tuple
 from ...protocol.identity.scoped_name import ScopedName
 from ...protocol.identity.token_principal import TOKEN_PRINCIPAL
 from ..guarded_fetch import GuardedFetcher
-from .access_control import AccessPolicy, ServerAccess
+from .access_control import ServerAccess
+from .access_policy import AccessPolicy
 from .issuer_keys import IssuerKeys
 from .key_set import ALGORITHMS, read_key_set
 from .proof_check import ProofCheck
