@@ -46,6 +46,8 @@ def bind(
             f"{host} can be reached from other machines: set auth, auth_token or verify_token, or "
             "pass insecure=True if a proxy authenticates the clients"
         )
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"invalid port {port}: expected a number from 0 to 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)

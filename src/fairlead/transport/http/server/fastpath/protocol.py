@@ -71,7 +71,7 @@ class FastPathProtocol(GuardedProtocol):
         self._head: RequestHead | None = None  # head of that request
         self._piece = b""  # data being parsed, if it starts with a request
         # Parsed heads and the lengths of their bodies, by the bytes of the head.
-        self._known: dict[bytes, tuple[RequestHead, int]] = {}
+        self._known: dict[bytes, tuple[RequestHead, int]] | None = None
         # the entry of `_known` that was used last
         self._last: tuple[bytes, RequestHead | None, int] = (b"", None, 0)
 
@@ -249,9 +249,10 @@ class FastPathProtocol(GuardedProtocol):
             and b"transfer-encoding" not in head.headers
         ):
             # Dicts keep insertion order, so this drops the oldest head.
-            if len(self._known) >= MAX_KNOWN:
-                del self._known[next(iter(self._known))]
-            self._known[piece[:end]] = head, length
+            self._known = known = self._known or {}
+            if len(known) >= MAX_KNOWN:
+                del known[next(iter(known))]
+            known[piece[:end]] = head, length
 
     def _quick(self, head: RequestHead, body: bytes) -> bool:
         """Answer a valid POST and return True; return False if the ASGI path has to handle it."""
