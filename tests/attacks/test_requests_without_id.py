@@ -54,7 +54,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 )
 @pytest.mark.parametrize("share", ["alike", "session"])
 @pytest.mark.parametrize("policy", OPTIONS)
-async def test_requests_without_an_id_reach_no_server(policy: str, share: Any) -> None:
+async def test_requests_without_an_id_are_not_forwarded(policy: str, share: Any) -> None:
     relay = RelaySettings(share=share)
     async with (
         asyncio.timeout(LIMIT),

@@ -71,7 +71,7 @@ def test_local_ipv6_addresses_are_refused(address: str) -> None:
 
 
 @given(st.ip_addresses())
-def test_any_ip_address_is_classified_without_an_exception(address: object) -> None:
+def test_classifying_an_ip_address_never_raises_an_exception(address: object) -> None:
     is_public_address(str(address))
 
 
@@ -281,7 +281,7 @@ def test_no_connection_is_opened_to_an_address_that_is_not_public(address: str) 
     assert connected == []
 
 
-def test_only_the_public_addresses_of_a_name_are_connected_to() -> None:
+def test_only_public_addresses_of_a_host_name_are_connected_to() -> None:
     error, connected = fetch_resolved(["10.0.0.1", "8.8.8.8", "::1", "2001:4860:4860::8888"])
     assert "refused" in error
     assert connected == ["8.8.8.8", "2001:4860:4860::8888"]
@@ -309,7 +309,7 @@ async def test_a_post_request_does_not_follow_redirects(status: int) -> None:
         assert [call.path for call in served.calls] == ["/mcp", "/mcp"]
 
 
-async def test_an_invalid_redirect_is_an_error() -> None:
+async def test_a_redirect_to_a_malformed_url_raises_an_error() -> None:
     async def redirect(call: Call) -> None:
         await call.answer(302, Location="https://[::1")
 

@@ -295,7 +295,7 @@ async def test_a_renewal_response_without_a_refresh_token_keeps_the_old_refresh_
         assert used == {"refresh-1"}
 
 
-async def test_tokens_whose_expiry_is_unknown_are_renewed_again_and_again() -> None:
+async def test_tokens_of_unknown_lifetime_are_renewed_after_every_401() -> None:
     """Each expiry is a 401; the tokens were accepted before."""
     async with scripted_provider() as provider:
         provider.token = {"expires_in": None}
@@ -317,7 +317,7 @@ async def test_a_renewal_uses_the_stored_endpoint_without_discovery() -> None:
         assert call.path == "/as/token"
 
 
-async def test_the_resource_parameter_can_be_left_out_for_servers_that_refuse_it() -> None:
+async def test_the_resource_parameter_can_be_omitted_for_servers_that_refuse_it() -> None:
     async def picky(call: Call) -> None:
         refused = b"resource=" in call.body
         await (error("invalid_target")(call) if refused else provider._token(call))
@@ -371,7 +371,7 @@ async def test_a_server_that_always_demands_more_scopes_does_not_cause_endless_l
         assert len(provider.visits) <= 3
 
 
-async def test_renewals_do_not_allow_a_server_to_demand_more_scopes_again() -> None:
+async def test_the_limit_on_demands_for_more_scopes_is_not_reset_by_renewals() -> None:
     async with scripted_provider() as provider:
         renewing = False
 

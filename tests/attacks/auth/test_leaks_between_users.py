@@ -153,7 +153,7 @@ def user_of(place: Place, role: str, path: str) -> User:
 @pytest.mark.covers("AUT-06")
 @PATHS
 @pytest.mark.parametrize("order", [ROLES, ROLES[::-1]], ids=["widest first", "narrowest first"])
-async def test_users_of_a_gateway_get_what_they_get_alone(
+async def test_caches_of_a_gateway_reveal_nothing_of_other_users(
     path: str, order: list[str], tmp_path: Path
 ) -> None:
     alone: dict[str, Outcomes] = {}
@@ -197,7 +197,7 @@ async def protected(fast_path: bool) -> AsyncIterator[dict[str, User]]:
 
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize("fast_path", [True, False])
-async def test_users_of_a_server_get_what_they_get_alone(fast_path: bool) -> None:
+async def test_caches_of_a_server_reveal_nothing_of_other_users(fast_path: bool) -> None:
     alone: dict[str, Outcomes] = {}
     async with asyncio.timeout(LIMIT):
         for name in ("alice", "weak alice", "bob", "other alice"):

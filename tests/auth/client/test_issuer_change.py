@@ -57,7 +57,7 @@ async def moving_server() -> AsyncIterator[tuple[MovingServer, ScriptedProvider,
         yield MovingServer(first, second), first, second
 
 
-async def test_a_server_that_moved_right_after_a_login_gets_one_new_login() -> None:
+async def test_a_server_that_changes_its_issuer_after_a_login_causes_one_new_login() -> None:
     async with moving_server() as (server, first, second):
         store = MemoryCredentialStore()
         authorizer = OAuthAuthorizer(server.url, store=store, authorize=server.user)

@@ -75,7 +75,7 @@ async def test_scopes_are_requested_again_if_the_call_that_needed_them_was_cance
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_calls_that_wait_for_a_login_share_its_denial(status: int) -> None:
+async def test_all_calls_that_wait_for_a_login_fail_if_the_user_denies_it(status: int) -> None:
     async with scripted_provider() as provider:
         all_refused = asyncio.Event()
 

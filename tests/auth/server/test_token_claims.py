@@ -26,7 +26,7 @@ def judge(**claims: Any) -> str:
         *("authorization_code", "oauth-id-jag+jwt"),
     ],
 )
-def test_other_tokens_of_the_issuer_are_refused(claim: str, kind: str) -> None:
+def test_refresh_tokens_and_id_tokens_of_the_issuer_are_refused(claim: str, kind: str) -> None:
     with pytest.raises(BadToken, match="not an access token"):
         judge(**{claim: kind})
 
@@ -44,7 +44,7 @@ def test_other_tokens_of_the_issuer_are_refused(claim: str, kind: str) -> None:
         {"token_use": ["access", "id"], "typ": None},
     ],
 )
-def test_the_names_of_access_tokens_are_accepted(claims: dict[str, Any]) -> None:
+def test_every_usual_type_claim_of_an_access_token_is_accepted(claims: dict[str, Any]) -> None:
     assert judge(**claims) == "ann"
 
 
