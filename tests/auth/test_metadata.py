@@ -113,7 +113,7 @@ def test_the_error_about_another_resource_contains_no_query() -> None:
     assert "SECRET" not in str(caught.value) + caught.value.server
 
 
-def test_issuers_are_compared_exactly() -> None:
+def test_the_issuer_in_metadata_must_equal_the_requested_issuer() -> None:
     check_issuer(AuthorizationServer(issuer="https://a"), "https://a")
     for other in ("https://a/", "https://A", "https://a:443"):
         with pytest.raises(AuthorizationError, match="another issuer"):

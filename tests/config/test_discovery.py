@@ -337,7 +337,7 @@ def test_a_file_over_the_size_limit_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root reads everything")
-def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
+def test_an_unreadable_configuration_file_is_reported(tmp_path: Path) -> None:
     write(tmp_path / HOME, {".cursor/mcp.json": servers(a="a")})
     (tmp_path / HOME / ".cursor/mcp.json").chmod(0)
     [warning] = load(tmp_path).warnings

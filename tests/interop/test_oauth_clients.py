@@ -170,7 +170,9 @@ async def test_a_client_logs_in_and_renews_its_token(
 
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize(("peer", "place"), STEP_UPS)
-async def test_a_client_requests_more_scopes(peer: str, place: str, tmp_path: Path) -> None:
+async def test_a_client_requests_the_scopes_that_a_tool_needs(
+    peer: str, place: str, tmp_path: Path
+) -> None:
     """At a server a tool needs another scope; at a gateway a rule is changed so that it does."""
     async with protected(place, tmp_path, anyScope=True) as scene:
         async with PEERS[peer](scene.url, tmp_path) as call:

@@ -664,7 +664,7 @@ async def test_queued_requests_continue_after_the_end_of_input_while_requests_co
         assert await frames.next() == Success(2, Raw(b"{}"))
 
 
-async def test_every_method_is_unknown_if_there_is_no_handler() -> None:
+async def test_a_peer_without_a_handler_rejects_every_method_as_unknown() -> None:
     async with bare_server() as (client, frames, _):
         client.send(Request(1, "tools/list"))
         refused = await frames.next()

@@ -155,7 +155,7 @@ async def test_a_form_encoded_error_response_is_treated_as_an_error() -> None:
     ("lifetime", "longest"),
     [(10**30, LONGEST), (-(10**30), 0.0), ("3600", 3600.0), (1e308, LONGEST), (0, 0.0)],
 )
-async def test_huge_token_lifetimes_are_limited(lifetime: Any, longest: float) -> None:
+async def test_a_huge_token_lifetime_is_limited(lifetime: Any, longest: float) -> None:
     async with scripted_provider() as provider:
         provider.token = {"expires_in": lifetime}
         login = await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
@@ -472,7 +472,7 @@ async def test_a_configured_client_is_never_replaced() -> None:
         assert (provider.steps["register"], provider.steps["token"]) == (0, 1)
 
 
-async def test_logins_reuse_one_registration() -> None:
+async def test_several_logins_reuse_one_client_registration() -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         for _ in range(3):

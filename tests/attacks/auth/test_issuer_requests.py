@@ -166,7 +166,7 @@ async def test_a_redirect_into_the_local_network_is_refused(
 
 
 @PLACES
-async def test_a_huge_response_is_refused(place: str) -> None:
+async def test_a_response_of_an_issuer_over_the_size_limit_is_refused(place: str) -> None:
     async def huge(call: Call) -> None:
         await call.json({"active": True, "keys": [], "padding": "x" * MAX_DOCUMENT})
 

@@ -209,7 +209,9 @@ async def test_verify_token_may_be_a_coroutine_function() -> None:
         ),
     ],
 )
-def test_invalid_settings_are_configuration_errors(settings: dict[str, Any], text: str) -> None:
+def test_invalid_auth_settings_raise_configuration_errors(
+    settings: dict[str, Any], text: str
+) -> None:
     with pytest.raises(ConfigError, match=text):
         ServerAuth(**settings)
 

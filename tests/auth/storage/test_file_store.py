@@ -59,7 +59,7 @@ def test_a_newer_login_replaces_the_older_one(store: CredentialStore) -> None:
     assert newer.generation == LOGIN.generation + 1
 
 
-def test_a_deleted_login_is_gone(store: CredentialStore) -> None:
+def test_a_deleted_login_cannot_be_loaded(store: CredentialStore) -> None:
     store.save(LOGIN)
     assert store.delete("alice", SERVER)
     assert not store.delete("alice", SERVER)

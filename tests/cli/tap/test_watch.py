@@ -122,7 +122,7 @@ def test_watch_shows_each_exchange_as_one_line(person: Person) -> None:
     assert "ended: notes" in err
 
 
-def test_watch_flags_unusual_exchanges(person: Person) -> None:
+def test_watch_flags_hanging_malformed_and_unmatched_messages(person: Person) -> None:
     with conversation(person, "--hangs-after", "0.05") as talk:
         talk.ask(1, "tools/list", {"id": 1, "result": {}}, {"id": 1, "result": {}})
         talk.ask(2, "ping", {"id": "2", "result": {}}, {"id": None, "error": {"code": 1}})
@@ -178,7 +178,7 @@ def test_watch_shows_a_tap_that_exits_at_once(person: Person) -> None:
     assert list((person.folder).rglob("*.waiting")) == []
 
 
-def test_tap_on_a_terminal_says_what_it_expects() -> None:
+def test_tap_on_a_terminal_prints_what_it_expects_on_stdin() -> None:
     shown = on_terminal("tap", "--no-tape", "--", "true")
     assert "tap expects MCP messages on stdin" in shown
 

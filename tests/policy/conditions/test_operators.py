@@ -190,7 +190,7 @@ def test_a_map_with_keys_that_are_not_operators_is_not_an_operator_test(
         ([{"a": 1}], "0.a", [1]),
     ],
 )
-def test_find_returns_all_values_at_a_path_in_a_message(
+def test_all_values_at_a_path_in_a_message_are_found(
     value: Any, path: str, found: list[Any]
 ) -> None:
     assert find(value, tuple(path.split("."))) == found

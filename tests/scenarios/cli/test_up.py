@@ -303,7 +303,7 @@ def shown_until(person: Person, *words: str) -> str:
     return shown.decode()
 
 
-def test_make_run_starts_fairlead_up() -> None:
+def test_the_makefile_target_run_starts_fairlead_up() -> None:
     done = subprocess.run(
         ["make", "--no-print-directory", "-n", "run", "ARGS=--port 0"],
         cwd=Path(__file__).parents[3],

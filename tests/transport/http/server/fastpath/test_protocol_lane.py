@@ -812,7 +812,9 @@ async def test_connection_close_is_honoured_in_a_session() -> None:
         ({"answers": "sse"}, True),
     ],
 )
-def test_settings_select_the_protocol_class(settings: dict[str, Any], fast: bool) -> None:
+def test_the_http_settings_select_the_protocol_class_of_uvicorn(
+    settings: dict[str, Any], fast: bool
+) -> None:
     made = fast_path_protocol({}, HttpSettings(body_timeout=3.0, **settings))
     assert issubclass(made, FastPathProtocol) == fast
     assert issubclass(made, GuardedProtocol)
