@@ -139,7 +139,7 @@ async def test_all_spellings_of_private_hosts_are_refused_with_and_without_a_pro
 async def test_local_names_that_a_proxy_would_resolve_need_the_setting_for_private_networks(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The permission for this machine is no permission for other hosts of its network."""
+    """The setting that permits this machine does not permit other hosts of its network."""
 
     async def refuse(call: Call) -> None:
         await call.answer(502)
@@ -288,7 +288,9 @@ def test_only_public_addresses_of_a_host_name_are_connected_to() -> None:
 
 
 def test_an_unspecified_address_does_not_count_as_this_machine() -> None:
-    """The system connects `0.0.0.0` to this machine, so the connected address looks like it."""
+    """The system connects `0.0.0.0` to this machine, so the address of the socket would be
+    permitted.
+    """
     error, connected = fetch_resolved(["0.0.0.0", "::"], allow_loopback=True)
     assert "is not public" in error
     assert connected == []

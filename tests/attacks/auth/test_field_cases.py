@@ -1,4 +1,4 @@
-"""Failures that users of other clients reported, each with the right behaviour."""
+"""Failures that users of other clients have reported; these tests check the correct behaviour."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ CALLS = 8
 
 
 async def test_concurrent_requests_with_the_same_login_do_not_block_each_other() -> None:
-    """A lock around whole requests lets an open stream block all others."""
+    """With a lock around whole requests, an open stream would block all other requests."""
     async with scripted_provider() as provider:
         authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
         await authorizer.log_in()
@@ -49,7 +49,7 @@ async def test_authorizers_that_start_together_share_one_login_and_one_registrat
 
 
 async def test_the_next_metadata_url_of_a_challenge_is_tried_after_a_404() -> None:
-    """The URL of a challenge is used as it is, and not as the base of another one."""
+    """The metadata URL in a challenge is requested unchanged; no path is appended to it."""
     async with scripted_provider() as provider:
         place = "/.well-known/oauth-protected-resource/elsewhere"
 
@@ -124,7 +124,9 @@ async def test_a_refusal_by_the_identity_provider_of_a_company_starts_no_interac
 async def test_the_resource_parameter_equals_the_published_resource_in_every_request(
     resource: str,
 ) -> None:
-    """Providers compare it as text: a slash more or less, or the whole origin, is another one."""
+    """Providers compare resources as text, so one with another slash or only the origin is
+    refused.
+    """
     async with scripted_provider() as provider:
         published = resource.format(provider.origin.replace("http:", "HTTP:"))
         provider.protected = {"resource": published}

@@ -180,7 +180,9 @@ async def test_a_token_lifetime_that_is_not_a_number_is_treated_as_unknown(lifet
 async def test_a_token_with_a_short_lifetime_is_used_for_half_of_it(
     lifetime: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tokens are renewed 30 seconds early, which would be a renewal for each request."""
+    """Tokens are usually renewed 30 seconds early; a shorter lifetime would cause a renewal per
+    request.
+    """
     async with scripted_provider() as provider:
         provider.token = {"expires_in": lifetime}
         store = MemoryCredentialStore()
@@ -296,7 +298,7 @@ async def test_a_renewal_response_without_a_refresh_token_keeps_the_old_refresh_
 
 
 async def test_tokens_of_unknown_lifetime_are_renewed_after_every_401() -> None:
-    """Each expiry is a 401; the tokens were accepted before."""
+    """The server accepts each token once, and then refuses it with a 401."""
     async with scripted_provider() as provider:
         provider.token = {"expires_in": None}
         authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())

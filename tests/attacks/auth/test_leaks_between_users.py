@@ -1,4 +1,4 @@
-"""Every list and read of several users, compared with what each of them gets alone.
+"""Every list and read of several users, compared with the results of each user alone.
 
 Caches are cold for the first user and warm for the others.
 """
@@ -113,7 +113,9 @@ def outcome(answer: dict[str, Any]) -> Any:
 
 
 async def assert_separate(users: dict[str, User], alone: dict[str, Outcomes]) -> None:
-    """Compare the outcomes of users after each other, and of all at the same time."""
+    """Compare the outcomes of users who send their requests in turn, and then all at the same
+    time.
+    """
     for _ in range(2):
         for name, user in users.items():
             assert await user.everything() == alone[name], name

@@ -1,6 +1,6 @@
-"""Secrets at every place where one can enter a gateway, and a search of everything that it writes.
+"""Secrets in every input of a gateway, which are searched for in everything that it writes.
 
-Every server quotes the secrets that belong to it, as a server that is curious or broken would.
+Every server repeats the secrets that it received, as a faulty or hostile server would.
 """
 
 import asyncio

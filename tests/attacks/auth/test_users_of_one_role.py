@@ -1,4 +1,4 @@
-"""Two principals with the same role at a gateway: neither gets anything of the other.
+"""Two principals with the same role at a gateway: neither has access to data of the other.
 
 They are two users, or one user with two OAuth clients.
 """

@@ -21,7 +21,7 @@ LIMIT = 30.0
 
 
 class Person:
-    """A user who completes a login when the test says so."""
+    """A user who completes a login when the test allows it."""
 
     def __init__(self, provider: ScriptedProvider) -> None:
         self._provider = provider
@@ -118,7 +118,9 @@ async def test_a_program_asks_the_user_if_the_login_of_another_program_is_cancel
 async def test_a_waiting_program_uses_a_login_that_the_user_made_with_a_command(
     tmp_path: Path,
 ) -> None:
-    """`fairlead login` asks the user even if a program waits, whose page may be lost."""
+    """`fairlead login` shows its own login page, because that of the waiting program may be
+    lost.
+    """
     async with running(tmp_path) as programs:
         (first, person), (command, user) = programs.program(), programs.program()
         calling = asyncio.create_task(programs.call(first))

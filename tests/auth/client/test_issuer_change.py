@@ -29,7 +29,7 @@ class MovingServer:
         return self._providers[0].url
 
     def move(self) -> None:
-        """Name the other authorization server from now on."""
+        """Publish metadata with the other authorization server from now on."""
         first, second = self._providers
         new = second if self.accepted == "of-first" else first
         self.accepted = new.token["access_token"]

@@ -137,7 +137,7 @@ async def test_waiting_processes_renew_after_the_renewing_process_is_killed(tmp_
 
 @pytest.mark.covers("AUT-03")
 async def test_a_renewal_is_used_if_its_process_is_killed_after_storing_it(tmp_path: Path) -> None:
-    """The stored result is used at once, although the lock is not free."""
+    """The stored result is used at once, although another process still holds the lock."""
     async with expired(tmp_path) as (provider, server):
         async with renewing_process(tmp_path, server.url, "stored") as process:
             assert await call(tmp_path, server.url) == "3"

@@ -1,4 +1,6 @@
-"""What a login sends to the authorization server, and where it receives the redirect."""
+"""Parameters that a login sends to the authorization server, and addresses that receive its
+redirect.
+"""
 
 import asyncio
 import socket

@@ -60,6 +60,6 @@ def test_a_token_of_a_client_has_the_client_as_its_subject() -> None:
 
 @pytest.mark.parametrize("subject", ["", 5, ["ann"], "x" * 1025])
 def test_an_invalid_subject_is_not_replaced_by_the_client(subject: Any) -> None:
-    """The token would otherwise belong to the client itself."""
+    """With the client as a substitute, the token would get the rights of the client itself."""
     with pytest.raises(BadToken, match="names no subject"):
         judge(sub=subject, client_id="app")

@@ -81,7 +81,9 @@ async def _judged(token: str) -> Any:
 
 
 async def test_keys_in_the_header_of_a_token_are_ignored() -> None:
-    """They are neither a reason to refuse a token nor to accept one."""
+    """Keys in the header of a token are ignored: the token is verified with the keys of its
+    issuer.
+    """
     other = ec.generate_private_key(ec.SECP256R1()).public_key().public_numbers()
     jwk = {"kty": "EC", "crv": "P-256", "x": encoded(other.x.to_bytes(32)), "y": "AA"}
     token = signed(jwk=jwk, jku="https://evil.example/keys", x5u="https://evil.example/cert")

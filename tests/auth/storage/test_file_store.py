@@ -1,4 +1,4 @@
-"""Logins in sealed files, and the lock of a login among processes."""
+"""Logins in sealed files, and the lock that processes share."""
 
 import os
 import subprocess

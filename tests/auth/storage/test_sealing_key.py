@@ -75,7 +75,7 @@ def test_programs_that_start_at_the_same_time_share_one_key_in_the_keyring(
 
 
 class SlowKeyring(Keyring):
-    """A keyring that cannot be used, which another program finds out first."""
+    """A keyring that cannot be used; another program detects this first and creates a key file."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`fairlead auth status`: what is shown of stored logins."""
+"""`fairlead auth status`: the displayed properties of stored logins."""
 
 from pathlib import Path
 

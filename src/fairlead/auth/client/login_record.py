@@ -1,4 +1,4 @@
-"""The stored login of one owner at one server, and its lock among threads and processes."""
+"""The stored login of one owner at one server, and the lock that threads and processes share."""
 
 import asyncio
 import contextlib

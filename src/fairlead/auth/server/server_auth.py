@@ -191,7 +191,7 @@ class ServerAuth:
         )
 
     def _unchanged_issuers(self, before: "ServerAuth | None") -> tuple[TokenIssuer, ...]:
-        """Return the issuers whose keys can be used further."""
+        """Return the issuers whose keys can still be used."""
         if before is None or self._reach != before._reach:
             return ()
         return tuple(one for one in self.issuers if one in before.issuers)

@@ -38,7 +38,7 @@ class UrlElicitations(Struct):
     _waiting: list[tuple[set[str], asyncio.Event]] = []
 
     def completed(self, elicitation_id: Any) -> None:
-        """Process the notification that a visit is complete."""
+        """Process the server's notification that the visit with this id is complete."""
         for names, over in self._waiting:
             if f"#{elicitation_id}" in names:
                 over.set()

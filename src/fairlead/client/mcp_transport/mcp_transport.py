@@ -63,8 +63,7 @@ class MCPTransport(ABC):
 
     @property
     def on_notification(self) -> NotificationListener | None:
-        """The listener for all notifications. The first listener also receives earlier
-        notifications.
+        """The listener for all notifications.
 
         The first listener also receives earlier notifications.
         """
