@@ -286,15 +286,20 @@ TARGET_LENGTH = Limit(
     4096,
     "characters",
     "request",
-    "denies that name tools, prompts or resources apply; allows do not",
+    "rules that deny tools, prompts or resources apply; rules that allow them do not",
 )
 # The number of URI forms grows with the escapes, `..` and doubled slashes it combines. The
 # limit counts the characters of all forms, each as at least 256, so a long URI may have fewer.
 TARGET_FORMS = Limit(
-    24 << 10, "characters", "request", "denies that name resources apply; allows do not"
+    24 << 10,
+    "characters",
+    "request",
+    "rules that deny resources apply; rules that allow them do not",
 )
 # Each resource of a `subscriptions/listen` is compared with the patterns of every policy.
-TARGETS = Limit(1000, "items", "request", "denies that name resources apply; allows do not")
+TARGETS = Limit(
+    1000, "items", "request", "rules that deny resources apply; rules that allow them do not"
+)
 
 
 # Command line and configuration files

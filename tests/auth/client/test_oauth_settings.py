@@ -63,7 +63,7 @@ def test_the_resource_parameter_can_be_omitted() -> None:
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ("token-PLANTED", 'expected an object or "oauth", not a text; a token belongs into'),
+        ("token-PLANTED", 'expected an object or "oauth", not a string; put a token into'),
         ([5], "not a list"),
         (False, "not a boolean"),
         ({"clientID": "x"}, "unknown member of an auth block 'clientID': did you mean 'clientId'"),

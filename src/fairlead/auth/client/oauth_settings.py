@@ -123,7 +123,7 @@ def settings_of_entry(auth: object, oauth: object) -> OAuthSettings:
             # The value is not shown, because a text may be a token.
             raise ConfigError(
                 f'invalid auth block: expected an object or "oauth", not a {_kind_of(block)}; '
-                "a token belongs into `headers`, as `Authorization`"
+                "put a token into `headers`, as `Authorization`"
             )
     read = _read_block(members, _EntryBlock, "auth block", "")
     if read.resource is True:
@@ -158,7 +158,7 @@ def _read_block(members: Mapping[str, Any], kind: type[B], what: str, place: str
 
 
 def _kind_of(value: object) -> str:
-    kinds = {str: "text", bool: "boolean", list: "list"}
+    kinds = {str: "string", bool: "boolean", list: "list"}
     return next((name for kind, name in kinds.items() if isinstance(value, kind)), "number")
 
 
