@@ -14,7 +14,7 @@ __all__ = ["ALGORITHMS", "KeySet", "SigningKey", "key_thumbprint", "read_key", "
 
 MAX_KEYS = 64  # maximum number of keys read from a key set
 MIN_RSA, MAX_RSA = 2048, 8192  # bits; a longer key makes every verification expensive
-MAX_EXPONENT = 8  # bytes
+MAX_EXPONENT = 8  # bytes of the public exponent of an RSA key
 
 log = logging.getLogger("fairlead.auth")
 

@@ -54,9 +54,9 @@ class TokenIssuer:
 class Introspection:
     """The endpoint that verifies opaque tokens (RFC 7662)."""
 
-    url: str
-    client_id: str
-    client_secret: str = field(repr=False)
+    url: str  # URL of the introspection endpoint
+    client_id: str  # client id of this server at the endpoint
+    client_secret: str = field(repr=False)  # client secret of this server at the endpoint
     require_audience: bool = True  # False: accept responses with a `token_type` but without `aud`
 
 
