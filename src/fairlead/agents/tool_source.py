@@ -35,7 +35,7 @@ class ToolSource:
 
     def __init__(self, source: MCPManager | MCPClient) -> None:
         self._source = source
-        self._catalog = ToolCatalog(self._call, lambda _: {})  # of a client
+        self._catalog = ToolCatalog(self._call, lambda _: {})  # used if the source is a client
         self._interrupted: dict[Hashable, OpenCall] = {}
 
     async def tools(self) -> list[MCPTool]:

@@ -34,7 +34,7 @@ log = logging.getLogger("fairlead.manager")
 MAX_MISSED_PINGS = 2  # number of unanswered pings after which a connection is lost
 LISTEN_GRACE = 1.0  # seconds that listing waits for the change stream to open
 PAUSE = 0.05  # seconds of the first pause between two rounds of listing
-LONG_PAUSE = 1.0  # seconds; from this pause on, the server is reported
+LONG_PAUSE = 1.0  # seconds; a server is reported when the pause has reached this length
 LIST_GRACE = 2.0  # seconds for lists other than tools, before a server counts as connected
 LONGEST_DELAY = 60.0  # seconds between attempts to list
 

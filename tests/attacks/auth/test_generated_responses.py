@@ -100,7 +100,7 @@ def damaging(
                 try:
                     body = damage.apply(body)
                 except (ValueError, TypeError, KeyError, RecursionError):
-                    continue  # it was damaged too much to be damaged in this way
+                    continue  # an earlier damage has removed the part that this one changes
             headers["Content_Type"] = kind
             await Call.answer(call, status, b"" if status == 204 else body, **headers)
 
@@ -191,7 +191,7 @@ def test_only_a_refusal_of_the_refresh_token_ends_a_stored_login(
             del provider.scripts["token"]
             [login] = store.logins()
             provider.refused.add(login.tokens.access_token)
-            # The login is good for another renewal, without a user.
+            # The login can be renewed again without the user.
             after = await request(provider, OAuthAuthorizer(provider.url, store=store))
             assert after[0] == 200
             assert len(provider.visits) == 1

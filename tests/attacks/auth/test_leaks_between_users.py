@@ -23,7 +23,7 @@ from tests.support.http_server import Session, Web, introduction, serving
 from tests.support.token_issuer import TokenMint
 
 LIMIT = 50.0
-MARK = "SEALED"  # in everything that belongs to secret entries, except their names
+MARK = "SEALED"  # occurs in every text of secret entries except their names
 Outcomes = dict[str, Any]  # the result or error of each request
 LISTS = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"]
 READS: list[tuple[str, dict[str, Any]]] = [

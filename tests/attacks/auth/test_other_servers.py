@@ -135,7 +135,7 @@ async def test_a_renewal_without_a_response_times_out_and_keeps_the_login(
         assert renewed == (200, {"token": "access-2"})
 
 
-# Two authorization servers, one of which lies.
+# Two authorization servers, one of which publishes false metadata.
 
 
 @pytest.mark.parametrize(

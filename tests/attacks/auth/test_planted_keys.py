@@ -73,7 +73,7 @@ class TokenServer:
 
         async def tools(call: Call) -> None:
             if call.rpc == "tools/call":
-                # Some servers quote credentials in their texts, in words of their own.
+                # Some servers quote the credentials that they got in texts of their results.
                 text = f"hello {token}, not refresh-{MARK} or dynamic-{MARK}"
                 await call.result(
                     {"resultType": "complete", "content": [{"type": "text", "text": text}]}

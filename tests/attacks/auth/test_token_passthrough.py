@@ -23,7 +23,7 @@ from tests.support.token_issuer import running_issuer
 LIMIT = 50.0
 MARK = "PLANTED"
 STATIC, ADMIN, PEER = f"static-{MARK}-1", f"admin-{MARK}-2", f"peer-{MARK}-3"
-# Sent by clients beside their token.
+# Credentials that clients send in addition to their token.
 HEADERS = {
     "Cookie": f"session={MARK}",
     "DPoP": f"{MARK}.proof",

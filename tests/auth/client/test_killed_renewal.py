@@ -164,7 +164,7 @@ async def test_a_renewal_lost_by_a_killed_process_requires_a_new_login(tmp_path:
         counts = await provider.counts()
         # The lost request of the killed process, and one that the provider refused.
         assert (counts["refresh_token 200"], counts["refresh_token 400"]) == (1, 1)
-        # The new login is used by everyone.
+        # All processes use the new login.
         store = FileCredentialStore(tmp_path)
         await OAuthAuthorizer(server.url, store=store, authorize=provider.user()).log_in()
         assert await call(tmp_path, server.url) == "3"

@@ -131,7 +131,7 @@ def test_a_token_is_accepted_or_refused_with_an_arbitrary_key_set(keys: list[Any
     try:
         verdict = verified((200, METADATA), (200, {"keys": keys}))
     except (BadToken, AuthorizationError):
-        # One strange key must not break the others.
+        # An invalid key must not affect the other keys.
         assert KEY not in keys
         return
     assert verdict.principal.subject == "alice"

@@ -64,13 +64,13 @@ class OAuthSettings(Struct, frozen=True, kw_only=True):
         return {
             "client_secret": self.client_secret,
             "private_key": self.private_key,
-            # Texts that are read later are registered by the code that reads them.
+            # Secrets that come from files or functions are registered by the code that reads them.
             "secret_texts": [text for text in texts if isinstance(text, str)],
             "identity_client_secret": None if company is None else company.client_secret,
         }
 
     def __repr__(self) -> str:
-        # Without secrets, keys and assertions.
+        # Secrets, keys and assertions are omitted.
         return f"OAuthSettings(grant={self.grant!r}, client_id={self.client_id!r})"
 
 

@@ -22,7 +22,7 @@ __all__ = ["COMPLETED", "UrlElicitations"]
 log = logging.getLogger("fairlead.client")
 
 COMPLETED = "notifications/elicitation/complete"
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds before a rejected request is sent again
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds of the first and the longest pause before a retry
 
 
 class UrlElicitations(Struct):

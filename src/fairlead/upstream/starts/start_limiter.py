@@ -15,7 +15,8 @@ from ...transport.backoff import Backoff
 
 __all__ = ["LocalShortage", "StartLimiter", "StartPriority"]
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before servers are started again
+# seconds of the first and the longest pause before servers are started again
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 # seconds without a report, after which a shortage counts as over
 FORGOTTEN_AFTER = 2 * LONGEST_PAUSE
 
