@@ -1,4 +1,4 @@
-"""Notifications cannot take the place of requests, to which policies apply."""
+"""Attacks with requests that have no id, so that rules and views for requests do not apply."""
 
 import asyncio
 import json

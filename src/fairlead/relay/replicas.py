@@ -43,7 +43,9 @@ class SessionHolder(Protocol):
 
 
 class Replicas(Sequence[Relay]):
-    """The relays to one server, or to several equal servers, in the order of their addition."""
+    """The relays to one server, or to several equal servers, in the order in which they were
+    added.
+    """
 
     def __init__(
         self, name: str, relays: Sequence[Relay], states: RoundStates | None = None

@@ -239,7 +239,7 @@ class ConnectionTasks:
 
     async def _keep_listed(self) -> None:
         """Request lists after a change, and failed lists after a delay."""
-        factor = 1  # of the delay before failed lists are requested again
+        factor = 1  # multiplier of the delay before failed lists are requested again
         pause, listed_at = PAUSE, time.monotonic()
         while True:
             failed = bool(self._lists.errors)

@@ -178,7 +178,7 @@ def test_up_suggests_using_the_gateway_that_already_listens_on_the_port(person: 
 
 
 @pytest.mark.covers("CMD-06")
-def test_the_default_address_is_port_8765(person: Person) -> None:
+def test_the_default_port_is_8765(person: Person) -> None:
     help = person.does("up", "--help").out
     assert "http://127.0.0.1:8765/mcp" in help
     assert "http://127.0.0.1:8765/mcp" in person.does("gateway", "--help").out
