@@ -23,7 +23,7 @@ from ..protocol.downgrade.downgrade_error import DowngradeError
 from ..protocol.envelope import Direction, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.identity.client_key import connection_key
-from ..protocol.methods import exists
+from ..protocol.methods import METHOD_NAMES
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error, unreachable_error
 from ..protocol.public_reason import owner_reason
@@ -401,7 +401,7 @@ class Relay(StandInServer):
             if connection.belongs_to(session) and connection.peer.conversation.numbers:
                 connection.outbox.put(note)
         # A stateless server may support notifications of extensions, but not of the handshake era.
-        elif not connection.stateless or not exists(note.method):
+        elif not connection.stateless or note.method not in METHOD_NAMES:
             connection.outbox.put(note)
 
     async def _opened(self, connection: UpstreamConnection) -> None:

@@ -19,7 +19,7 @@ from ...protocol.caller import (
 )
 from ...protocol.downgrade.params import downgrade_params
 from ...protocol.json_edit import RawMembers, members_of
-from ...protocol.methods import METHODS, exists
+from ...protocol.methods import METHOD_NAMES, METHODS
 from ...server.context.context import LOG_LEVELS as LEVELS
 from ...wire import Notification, Params, RequestId, to_json
 from ...wire.error_codes import INVALID_PARAMS
@@ -142,7 +142,7 @@ def _as_read(members: RawMembers | None, exchange: Exchange) -> Mapping[str, Raw
     """Return the params without members whose names differ only in case from those that were
     checked; a server could read them instead.
     """
-    if not members or not exists(exchange.message.method):
+    if not members or exchange.message.method not in METHOD_NAMES:
         return members  # the names of other methods' params are unknown
     return _PARAMS.exact(members)
 
