@@ -73,7 +73,9 @@ async def test_a_new_registration_that_is_refused_is_not_replaced(kind: str) -> 
     ("status", "body"),
     [(400, '{"error": "invalid_grant"}'), (503, ""), (200, "<h1>Wi-Fi</h1>"), (302, "")],
 )
-async def test_a_stored_registration_is_kept_after_other_refusals(status: int, body: str) -> None:
+async def test_a_stored_registration_is_kept_unless_the_server_rejects_the_client(
+    status: int, body: str
+) -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         await log_in(provider, store)

@@ -161,7 +161,7 @@ def test_basic_credentials_are_form_encoded_before_base64() -> None:
     assert headers == {"Authorization": "Basic YSUzQWI6cCUyRnElMjBy"}
 
 
-def test_client_credentials_are_form_fields_for_other_methods() -> None:
+def test_client_credentials_are_form_fields_unless_the_method_is_basic() -> None:
     client = ClientRegistration("c", "s")
     assert client_authentication("client_secret_post", client)[0] == {
         "client_id": "c",

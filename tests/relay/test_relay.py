@@ -452,7 +452,7 @@ async def test_failures_are_sent_to_the_client_as_errors(
     assert refused.value.data == {"x": 1} or refused.value.data["source"] == "proxy"
 
 
-def test_the_server_of_every_message_in_a_relay_is_its_own_server() -> None:
+def test_a_relay_has_one_server_and_uses_the_given_settings_and_quota() -> None:
     relay = Relay({"command": "true"}, "raw")
     assert relay.server_of(single_exchange()) == relay.name == "raw"
     assert relay.answer_inline(single_exchange("ping")) is None

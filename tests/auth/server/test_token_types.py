@@ -54,7 +54,7 @@ async def test_every_type_header_of_an_access_token_is_accepted(header: dict[str
     ],
     ids=str,
 )
-async def test_tokens_with_another_type_or_critical_headers_are_refused(
+async def test_tokens_of_the_wrong_type_or_with_critical_headers_are_refused(
     header: dict[str, Any],
 ) -> None:
     """The signature is valid, so the header is the only reason to refuse the token."""

@@ -25,7 +25,7 @@ from tests.support.scripted_provider import responding, scripted_provider
 LIMIT = 60.0
 
 
-async def test_other_commands_can_use_show_and_end_a_login(tmp_path: Path) -> None:
+async def test_a_stored_login_can_be_used_shown_and_deleted_by_commands(tmp_path: Path) -> None:
     fairlead = Fairlead(tmp_path)
     async with (
         asyncio.timeout(LIMIT),

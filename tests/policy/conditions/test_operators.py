@@ -147,7 +147,7 @@ def test_a_name_test_may_be_a_pattern_a_list_or_a_map_of_operators(
         (1, "expected a string, a list of strings or a map of operators"),
     ],
 )
-def test_a_name_test_of_any_other_type_is_rejected(wanted: Any, text: str) -> None:
+def test_a_name_test_is_a_string_a_list_of_strings_or_a_map(wanted: Any, text: str) -> None:
     with pytest.raises(InvalidTest) as refused:
         name_test(wanted)
     assert str(refused.value) == text

@@ -396,7 +396,7 @@ async def test_two_requests_in_one_chunk_are_both_answered() -> None:
         assert one.parsed == 5
 
 
-async def test_a_cached_head_with_another_kind_of_body_goes_through_asgi() -> None:
+async def test_a_body_that_is_not_json_goes_through_asgi_even_if_its_head_is_cached() -> None:
     async with lane() as one:
         assert await one.asked(request()) == ([200], False)
         size = len(json.dumps(LIST))
