@@ -412,5 +412,5 @@ async def test_a_gateway_on_stdio_is_served_until_its_streams_end(
     assert gateway.clients == 0
 
 
-def test_the_default_port_is_the_documented_one() -> None:
+def test_the_default_port_of_a_gateway_is_8765() -> None:
     assert Gateway.port == 8765

@@ -509,7 +509,7 @@ async def test_the_first_message_is_written_directly_to_the_pipe(pipe: tuple[int
     channel.write_ended(None)
 
 
-async def test_messages_count_as_never_read_if_the_pipe_breaks_at_the_first_one() -> None:
+async def test_messages_count_as_never_read_if_the_pipe_breaks_at_the_first_message() -> None:
     theirs, ours = os.pipe()
     os.set_blocking(ours, False)
     os.close(theirs)

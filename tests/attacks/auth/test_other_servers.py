@@ -147,7 +147,7 @@ async def test_a_renewal_without_a_response_times_out_and_keeps_the_login(
         ("revocation_endpoint", "revoke"),
     ],
 )
-async def test_metadata_with_endpoints_of_another_server_disclose_none_of_its_codes_and_tokens(
+async def test_a_server_gets_no_codes_or_tokens_by_publishing_endpoints_of_another_server(
     member: str, path: str
 ) -> None:
     """The user sees the page of the honest server, whose code must not reach the other one."""

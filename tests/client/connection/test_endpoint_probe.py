@@ -62,7 +62,7 @@ async def test_an_endpoint_that_requires_a_token_or_session_is_found(
 
 
 @pytest.mark.parametrize("answer", [None, welcome])
-async def test_no_endpoint_is_found_on_a_web_site_without_one(
+async def test_a_web_site_that_serves_no_mcp_has_no_endpoint(
     answer: Callable[[Call], Awaitable[None]] | None,
 ) -> None:
     async with asyncio.timeout(LIMIT), raw_server(site(answer)) as served:
@@ -75,7 +75,7 @@ async def test_no_endpoint_is_searched_for_unsupported_or_unreachable_urls(url: 
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/team/mcp"])
-async def test_a_url_that_ends_with_the_usual_path_is_not_extended_by_it(path: str) -> None:
+async def test_the_path_mcp_is_not_appended_to_a_url_that_ends_with_it(path: str) -> None:
     seen: list[str] = []
 
     async def demand(call: Call) -> None:
