@@ -54,7 +54,7 @@ def require_config(config: MCPClientConfig | None) -> MCPClientConfig:
     """Return the settings, or the default settings for None.
 
     Raises:
-        TypeError: The argument has another type.
+        TypeError: The argument has the wrong type.
     """
     if config is None:
         return MCPClientConfig()

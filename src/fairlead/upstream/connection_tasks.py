@@ -274,8 +274,8 @@ class ConnectionTasks:
     # Desired state
 
     async def _restore(self, wanted: DesiredState) -> None:
-        """Restore each subscription and the log level separately, so that one refusal affects no
-        other.
+        """Restore the log level and each subscription in separate requests, any of which may
+        fail.
         """
         client = self._client
         requests: list[Coroutine[Any, Any, None]] = []

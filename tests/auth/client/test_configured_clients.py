@@ -49,7 +49,7 @@ async def two_providers() -> AsyncIterator[tuple[ScriptedProvider, ScriptedProvi
 
 
 def received(provider: ScriptedProvider) -> bool:
-    """Return True if a provider has received the secret, or another request than for metadata."""
+    """Return True if a provider has received the secret, or a request that is not for metadata."""
     text = "".join(f"{call.path} {call.headers} {call.body!r}" for _, call in provider.calls)
     return SECRET in text or set(provider.steps) - {"metadata"} != set()
 

@@ -104,8 +104,8 @@ class StartLimiter:
         """Hold a slot during a start; the block ends with the first response.
 
         `priority` is called whenever a slot is released, because a call for a waiting server raises
-        its priority. Connections to other servers than processes need no slot, but they wait for
-        the end of a shortage too.
+        its priority. Connections to servers that are not processes need no slot, but they also wait
+        for the end of a shortage.
         """
         await self.shortage.wait()
         if not is_process:
