@@ -110,7 +110,9 @@ def named(path: str, tool: str) -> str:
 @pytest.mark.covers("AUT-06")
 @PLACES
 @ERAS
-async def test_a_login_gets_the_view_of_its_rule(path: str, era: str, tmp_path: Path) -> None:
+async def test_a_user_who_logs_in_gets_the_view_of_the_matching_rule(
+    path: str, era: str, tmp_path: Path
+) -> None:
     async with scene(tmp_path, ADMINS, READERS) as place:
         for name, sees in (("alice", True), ("bob", False)):
             async with place.client(place.login(name, path), era, path) as client:

@@ -24,7 +24,7 @@ def sent(kind: MessageKind, revision: Revision, side: Side) -> set[str]:
 # Lookup of methods.
 
 
-def test_find_method_returns_a_method_only_in_revisions_that_have_it() -> None:
+def test_a_method_is_found_only_in_revisions_that_have_it() -> None:
     assert [revision for revision in Revision if find("initialize", revision)] == [*HANDSHAKE]
     assert [revision for revision in Revision if find("server/discover", revision)] == [NEWEST]
     assert all(find("tools/call", revision) for revision in Revision)

@@ -112,7 +112,7 @@ async def test_a_tool_with_scopes_needs_a_token_with_all_of_them() -> None:
         ("Basic YTpi", 401, None),
     ],
 )
-async def test_credentials_are_refused_with_the_status_of_rfc_6750(
+async def test_invalid_credentials_get_the_status_and_error_of_rfc_6750(
     authorization: str, status: int, error: str | None
 ) -> None:
     async with protected() as (web, _):
@@ -120,7 +120,7 @@ async def test_credentials_are_refused_with_the_status_of_rfc_6750(
         assert (answer.status, challenge_of(answer).error) == (status, error)
 
 
-async def test_static_tokens_have_names_and_scopes() -> None:
+async def test_a_static_token_identifies_a_name_and_its_scopes() -> None:
     tokens = {"t1": "ci", "t2": StaticClient(name="bot", scopes=["notes:write"])}
     async with serving(make_notes(ServerAuth(tokens=tokens))) as web:
         assert (await call(web, "whoami", "t1")).text == "ci"
@@ -137,7 +137,7 @@ async def test_static_tokens_have_names_and_scopes() -> None:
         assert missing.status == 404
 
 
-async def test_a_function_may_judge_tokens() -> None:
+async def test_a_function_may_verify_tokens() -> None:
     asked: list[str] = []
 
     async def verify(token: str) -> TokenPrincipal | str | None:
@@ -158,7 +158,7 @@ async def test_a_function_may_judge_tokens() -> None:
         assert asked.count("subject") == 1, "the verdict is remembered"
 
 
-async def test_a_function_that_fails_is_a_temporary_failure(
+async def test_a_failing_verify_function_causes_a_503_response(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def verify(token: str) -> Any:
@@ -262,7 +262,9 @@ async def test_verify_token_may_be_a_coroutine_function() -> None:
         ),
     ],
 )
-def test_invalid_settings_are_configuration_errors(settings: dict[str, Any], text: str) -> None:
+def test_invalid_auth_settings_raise_configuration_errors(
+    settings: dict[str, Any], text: str
+) -> None:
     with pytest.raises(ConfigError, match=text):
         ServerAuth(**settings)
 
@@ -308,7 +310,7 @@ async def test_published_urls_come_from_the_settings_only() -> None:
         assert b"evil" not in page.body
 
 
-async def test_metadata_are_not_sent_to_a_foreign_host_name() -> None:
+async def test_metadata_are_not_sent_for_a_foreign_host_header() -> None:
     """DNS rebinding: a page of another host must not reach a local server under its own name."""
     async with protected() as (web, _):
         base = web.url.removesuffix("/mcp")
@@ -321,7 +323,7 @@ async def test_metadata_are_not_sent_to_a_foreign_host_name() -> None:
         assert (await web.get(f"{place}/other")).status == 404
 
 
-async def test_pages_of_allowed_origins_can_read_challenges() -> None:
+async def test_web_pages_of_allowed_origins_can_read_challenges() -> None:
     auth = ServerAuth(issuer=ISSUER, public_url="https://a.example")
     async with serving(make_notes(auth), allowed_origins=("https://app.example",)) as web:
         answer = await call(web, "whoami", None, Origin="https://app.example")

@@ -291,7 +291,9 @@ async def test_tokens_are_refused_as_soon_as_their_rule_is_removed(tmp_path: Pat
 
 
 @pytest.mark.covers("AUT-06")
-async def test_changed_settings_of_tokens_apply_while_the_gateway_runs(tmp_path: Path) -> None:
+async def test_changed_settings_for_access_tokens_apply_while_the_gateway_runs(
+    tmp_path: Path,
+) -> None:
     async with scene(tmp_path) as place:
         text, usual = place.path.read_text(), place.ann("ops")
 
@@ -330,7 +332,7 @@ async def test_an_issuer_can_be_added_while_the_gateway_runs(tmp_path: Path) -> 
             assert added.issuer in (await reply.json())["authorization_servers"]
 
 
-async def test_the_section_can_be_removed_and_added_again(tmp_path: Path) -> None:
+async def test_the_auth_section_can_be_removed_and_added_again(tmp_path: Path) -> None:
     async with scene(tmp_path) as place:
         text, token = place.path.read_text(), place.ann("ops")
         assert await place.status(token) == 200

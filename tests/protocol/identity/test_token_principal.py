@@ -78,7 +78,7 @@ def test_a_token_expires_at_its_expiry_time() -> None:
     assert not TokenPrincipal(issuer=A, subject="ann").has_expired()
 
 
-def test_principals_with_different_roles_differ() -> None:
+def test_principals_with_different_roles_are_not_equal() -> None:
     plain = TokenPrincipal(
         issuer=A,
         subject="ann",

@@ -55,9 +55,9 @@ class TokenIssuer:
 class Introspection:
     """The endpoint that verifies opaque tokens (RFC 7662)."""
 
-    url: str
-    client_id: str
-    client_secret: str = field(repr=False)
+    url: str  # URL of the introspection endpoint
+    client_id: str  # client id of this server at the endpoint
+    client_secret: str = field(repr=False)  # client secret of this server at the endpoint
     require_audience: bool = True  # False: accept responses with a `token_type` but without `aud`
 
 
@@ -213,7 +213,7 @@ class ServerAuth:
         )
 
     def _unchanged_issuers(self, before: "ServerAuth | None") -> tuple[TokenIssuer, ...]:
-        """Return the issuers whose keys can be used further."""
+        """Return the issuers whose keys can still be used."""
         if before is None or self._reach != before._reach:
             return ()
         return tuple(one for one in self.issuers if one in before.issuers)

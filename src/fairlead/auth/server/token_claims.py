@@ -30,9 +30,9 @@ __all__ = [
     "verdict_of",
 ]
 
-LEEWAY = 30.0  # seconds that clocks may differ
-MAX_TOKEN = 16 << 10  # characters
-MAX_SUBJECT = 1024  # characters
+LEEWAY = 30.0  # seconds by which the clocks of issuer and server may differ
+MAX_TOKEN = 16 << 10  # maximum number of characters of a token
+MAX_SUBJECT = 1024  # maximum number of characters of a subject
 MAX_AUDIENCES = 64  # maximum number of audiences read from a token
 _PLAIN = re.compile(r"[!-?A-~]+")  # printable characters without `@`
 _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")

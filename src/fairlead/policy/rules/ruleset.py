@@ -305,10 +305,9 @@ class RuleSet(InterceptorBase):
     def _run(
         self, rule: Rule | None, actions: Sequence[Action], exchange: Exchange, inner: Proceed
     ) -> Awaitable[Answer]:
-        """Run a rule's actions. `rule` is None if its condition does not hold and only actions that
-        watch run.
+        """Run a rule's actions.
 
-        `rule` is None if its condition does not hold and only actions that watch run.
+        `rule` is None if its condition does not hold; `actions` are then those that only watch.
         """
         if rule is not None:
             exchange.note(f"rule: {rule.name}")

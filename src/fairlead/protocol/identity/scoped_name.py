@@ -26,5 +26,5 @@ class ScopedName(str):
         return made
 
     def with_standing(self, standing: TokenStanding) -> "ScopedName":
-        """Return a copy that has this standing."""
+        """Return a copy whose token is verified again with `standing`."""
         return ScopedName(self, self.scopes, standing)

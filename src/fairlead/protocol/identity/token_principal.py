@@ -15,9 +15,10 @@ class TokenStanding(Protocol):
     """The current verdict on a token, for streams that stay open after their request."""
 
     def due(self) -> float:
-        """Return the Unix time at which `check` must be called; it may be over.
+        """Return the Unix time at which `check` must be called; it may have passed already.
 
-        Old keys are renewed in the background, because no request may do so for a long time.
+        Also renew old keys in the background, because no request may arrive to do so for a long
+        time.
         """
         ...
 
@@ -104,7 +105,7 @@ class TokenPrincipal:
         return self._copy(role, self.standing)
 
     def with_standing(self, standing: TokenStanding) -> "TokenPrincipal":
-        """Return a copy that has this standing."""
+        """Return a copy whose token is verified again with `standing`."""
         return self._copy(self.role, standing)
 
     def _copy(self, role: str | None, standing: TokenStanding | None) -> "TokenPrincipal":
