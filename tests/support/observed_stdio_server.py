@@ -203,8 +203,6 @@ class Server:
     def _dispatch(self, method: str, message: dict[str, Any]) -> None:
         if method in LISTS:
             self.answer(message, {LISTS[method]: list(self._items(method, message))})
-            if method == "tools/list" and self.options.get("announces_lists"):
-                self.notify("tools/list_changed")
         elif method == "tools/call":
             self._call(message)
         elif method == "resources/read":
