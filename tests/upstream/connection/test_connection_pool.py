@@ -243,6 +243,22 @@ async def test_the_error_for_a_busy_server_contains_the_time_to_retry_after(
     assert (connection.closed, pool._reserved.total()) == (False, 0)
 
 
+@pytest.mark.parametrize(("called", "seconds"), [(False, 5.0), (True, 60.0)])
+async def test_the_connection_of_a_session_without_calls_or_a_stream_is_closed_early(
+    virtual_time: VirtualTime, called: bool, seconds: float
+) -> None:
+    pool = new_pool()
+    about = {"idle": False, "quiet": True, "abandoned": True, "called": called}
+    connection = used_by(unused=seconds - 1, **about)
+    with pytest.raises(ServerBusy) as refused:
+        pool._retire_one([connection], 1)
+    assert refused.value.retry_after == 1.0
+    virtual_time.now += 1
+    pool._retire_one([connection], 1)
+    await asyncio.gather(*pool._retiring)
+    assert connection.closed
+
+
 @pytest.mark.parametrize("about", [{}, {"idle": False, "quiet": True}], ids=["idle", "quiet"])
 async def test_a_connection_can_be_opened_after_the_time_given_in_the_error(
     virtual_time: VirtualTime, about: dict[str, Any]

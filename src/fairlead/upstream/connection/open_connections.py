@@ -235,8 +235,10 @@ class OpenConnections:
         now = asyncio.get_running_loop().time()
         # A connection with sessions may be closed after a long time without calls.
         # The next request of such a session opens another connection.
-        ready = {one: one.used + self.evictable_after for one in connections if one.idle}
-        ready |= {one: one.used + QUIET_AFTER for one in connections if one.quiet and not one.idle}
+        ready = {one: one.used + QUIET_AFTER for one in connections if one.quiet}
+        # A session that has made no call has left no state, and its client may have vanished.
+        unused = [one for one in connections if one.idle or (one.abandoned and not one.called)]
+        ready |= {one: one.used + self.evictable_after for one in unused}
         evictable = [one for one, when in ready.items() if when <= now]
         if evictable:
             idle = [one for one in evictable if one.idle]
