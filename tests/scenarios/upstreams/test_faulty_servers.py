@@ -180,6 +180,8 @@ async def test_a_server_that_rejects_every_request_after_the_handshake_is_report
         async with connect(served.url, "faulty", "elicitation") as client:
             for _ in range(5):
                 assert await client.tools() == []
+            with pytest.raises(RpcError, match="faulty has not listed its items: it answered with"):
+                await client.pid()
         await log.quiet()
         assert max(log.counts("faulty").values()) <= 4
         assert len(log.running("faulty")) <= 2
@@ -254,6 +256,10 @@ async def test_the_error_of_a_server_that_cannot_start_names_the_server(tmp_path
         for declares in ((), ("elicitation",)):
             with pytest.raises(FairleadError, match="faulty"):
                 async with connect(served.url, "faulty", *declares, endpoint="single") as client:
+                    await client.pid()
+            why = "faulty is not connected: it exited with code 1 during start-up"
+            async with connect(served.url, "faulty", *declares) as client:
+                with pytest.raises(RpcError, match=why):
                     await client.pid()
 
 
