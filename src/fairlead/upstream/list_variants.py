@@ -45,10 +45,14 @@ class ListVariants:
     def of_key(self, key: VariantKey) -> int | None:
         """Return the variant for clients with this key; None before the first comparison."""
         number = self._by_key.get(key)
-        if number is not None and number in self._variants:
-            # The least recently used variant is dropped first.
-            self._variants.move_to_end(number)
+        if number is not None:
+            self.use(number)
         return number
+
+    def use(self, number: int) -> None:
+        """Mark a variant as used; the least recently used variant is dropped first."""
+        if number in self._variants:
+            self._variants.move_to_end(number)
 
     def differences(self, one: int, other: int, default: Lists) -> set[ListKind]:
         """Return the kinds of lists that differ between two variants."""

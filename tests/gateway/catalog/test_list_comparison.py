@@ -381,6 +381,26 @@ async def test_a_connection_that_never_becomes_active_is_not_compared(
 # Changes
 
 
+async def test_the_lists_of_a_session_that_is_used_are_not_dropped() -> None:
+    place, upstream = Place(), FakeUpstream()
+    quiet, busy = connection_with("a"), connection_with("a")
+    for one in (quiet, busy):
+        place.open(upstream, one)
+    quiet.items["tools/list"].append({"name": "own", "inputSchema": {}})
+    quiet.announce()
+    await place.idle()
+    session: Any = SimpleNamespace(connection=quiet)
+    for number in range(LIST_VARIANTS.value + 1):
+        busy.items["tools/list"].append({"name": f"t{number}", "inputSchema": {}})
+        busy.announce()
+        await place.idle()
+        assert place.shown(("red", place.variant(upstream, session=session))) == [
+            "red_a",
+            "red_own",
+        ]
+    assert upstream.warnings  # variants that no session uses were dropped
+
+
 async def test_a_change_on_a_connection_is_visible_only_to_its_own_sessions() -> None:
     place, upstream = Place(), FakeUpstream()
     connection, other = connection_with("a"), connection_with("a")

@@ -150,6 +150,7 @@ class ListComparison(Struct, eq=False):
         else:
             connection = None if session is None else session.connection
         if connection is not None and connection.variant is not None:
+            upstream.variants.use(connection.variant)
             return connection.variant
         key = variant_key(caller)
         return DEFAULT_VARIANT if key is None else upstream.variants.of_key(key) or DEFAULT_VARIANT
