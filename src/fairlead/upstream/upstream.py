@@ -154,6 +154,7 @@ class Upstream(ConnectionKeeper):
             FairleadError: The server could not be connected.
         """
         self.pool.losses.clear()
+        self.pool.forget_exits()
         await super().reconnect()
 
     def describe_suspended(self) -> list[dict[str, Any]]:

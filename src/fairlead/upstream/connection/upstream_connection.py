@@ -171,6 +171,7 @@ class UpstreamConnection(ServerEvents):
         self.level: str | None = None  # handshake era: the log level that was set at the server
         self.param_headers: ServerParamHeaders | None = None  # None: the relay sends no headers
         self.stream_count = 0  # listen streams of stateless clients
+        self.preparing = 0  # requests of clients that are sent as soon as the log level is set
         # Called when a caller stops waiting, to let the owner check if the server responds.
         self.on_unanswered: Callable[[], None] = lambda: None
         self.on_idle: Callable[[], None] | None = None  # called once no client uses the connection
@@ -319,11 +320,12 @@ class UpstreamConnection(ServerEvents):
                     self.calls.pop(sent_as, None)
                 if turn is not None:
                     turn.release()
-                self._report_idle()
+                self.report_idle()
             if wanted:
                 await call.flushed()
 
-    def _report_idle(self) -> None:
+    def report_idle(self) -> None:
+        """Call `on_idle` if no client uses the connection."""
         if self.on_idle is not None and self.idle:
             report, self.on_idle = self.on_idle, None
             report()
@@ -350,7 +352,8 @@ class UpstreamConnection(ServerEvents):
     @property
     def idle(self) -> bool:
         """True if no client uses the connection."""
-        return not (self.sessions or self.calls or self.stream_count or not self.turns.free)
+        in_use = self.sessions or self.calls or self.stream_count or self.preparing
+        return not (in_use or not self.turns.free)
 
     def belongs_to(self, session: EventReceiver) -> bool:
         """Return True if the connection has the handshake era and only this session uses it."""
