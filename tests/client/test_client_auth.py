@@ -140,7 +140,7 @@ async def test_an_auth_object_supplies_the_request_headers() -> None:
 
 
 @pytest.mark.parametrize("auth", [3, ["oauth"]])
-def test_an_auth_value_of_another_type_is_a_type_error(auth: Any) -> None:
+def test_an_auth_value_of_the_wrong_type_is_a_type_error(auth: Any) -> None:
     with pytest.raises(TypeError, match="expected 'oauth', a bearer token"):
         MCPClient.connect_http("http://127.0.0.1:1/mcp", auth=auth)
 

@@ -26,10 +26,10 @@ __all__ = [
     "seconds_of",
 ]
 
-LONGEST = 10 * 365 * 86400.0  # seconds; longer lifetimes are reduced to this value
+LONGEST = 10 * 365 * 86400.0  # seconds for which a token is used at most
 LONGEST_TOKEN = 32 << 10  # characters of an access token; servers limit the headers of a request
-_LATEST = 1e12  # seconds since 1970
-# Seconds before its expiry that a token is renewed, or half of its lifetime if that is shorter.
+_LATEST = 1e12  # the latest plausible time, in seconds since 1970
+# seconds before its expiry that a token is renewed, or half of its lifetime if that is shorter
 EARLY = 30.0
 
 # An error code has no spaces. Some servers send sentences, which may quote a secret.

@@ -62,14 +62,14 @@ async def opened_page(provider: ScriptedProvider) -> str:
     return opened[0]
 
 
-async def test_the_default_endpoints_are_used_if_no_metadata_exist() -> None:
+async def test_the_default_endpoints_are_used_if_a_server_publishes_no_metadata() -> None:
     async with scripted_provider() as provider:
         register_at_the_root(provider, MISSING)
         assert await opened_page(provider) == f"{provider.origin}/authorize"
 
 
 @pytest.mark.covers("AUT-04")
-async def test_metadata_at_the_root_are_used_if_the_resource_has_none() -> None:
+async def test_server_metadata_at_the_root_are_used_if_the_resource_has_no_metadata() -> None:
     async with scripted_provider() as provider:
 
         async def metadata(call: Call) -> None:
@@ -81,7 +81,9 @@ async def test_metadata_at_the_root_are_used_if_the_resource_has_none() -> None:
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-async def test_only_a_missing_resource_document_leads_to_the_older_revision(kind: str) -> None:
+async def test_the_rules_of_2025_03_26_apply_only_if_resource_metadata_are_missing(
+    kind: str,
+) -> None:
     status, script = OTHERS[kind]
     async with scripted_provider() as provider:
         register_at_the_root(provider, MISSING)
@@ -95,7 +97,9 @@ async def test_only_a_missing_resource_document_leads_to_the_older_revision(kind
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-async def test_only_missing_metadata_at_the_root_lead_to_the_default_endpoints(kind: str) -> None:
+async def test_the_default_endpoints_are_used_only_if_metadata_at_the_root_are_missing(
+    kind: str,
+) -> None:
     status, script = OTHERS[kind]
     async with scripted_provider() as provider:
         register_at_the_root(provider, script)
@@ -107,7 +111,7 @@ async def test_only_missing_metadata_at_the_root_lead_to_the_default_endpoints(k
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-async def test_an_unusable_place_is_followed_by_the_next_one(kind: str) -> None:
+async def test_the_next_metadata_url_is_tried_after_an_unusable_response(kind: str) -> None:
     _, script = OTHERS[kind]
     async with scripted_provider() as provider:
 
@@ -120,7 +124,7 @@ async def test_an_unusable_place_is_followed_by_the_next_one(kind: str) -> None:
         assert provider.steps["resource"] == 2
 
 
-async def test_an_issuer_without_usable_metadata_is_named_with_the_status() -> None:
+async def test_the_error_for_an_issuer_without_metadata_has_issuer_and_status() -> None:
     async with scripted_provider() as provider:
         provider.scripts["metadata"] = responding(403, "no")
         with pytest.raises(AuthorizationError, match="responded with HTTP 403") as caught:

@@ -1,4 +1,6 @@
-"""What a login sends to the authorization server, and where it receives the redirect."""
+"""Parameters that a login sends to the authorization server, and addresses that receive its
+redirect.
+"""
 
 import asyncio
 import socket
@@ -91,7 +93,7 @@ async def test_the_configured_callback_port_may_differ_from_that_of_the_redirect
         assert browser.uris == [uri]
 
 
-async def test_a_taken_port_of_a_configured_redirect_is_an_error() -> None:
+async def test_a_login_fails_if_the_port_of_the_configured_redirect_is_in_use() -> None:
     async with scripted_provider() as provider:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -100,7 +102,7 @@ async def test_a_taken_port_of_a_configured_redirect_is_an_error() -> None:
                 await log_in(provider, Browser(provider), settings=settings)
 
 
-async def test_the_literal_address_is_sent_and_the_registered_port_is_used_again() -> None:
+async def test_the_redirect_uri_has_a_literal_address_and_keeps_its_port() -> None:
     async with scripted_provider() as provider:
         browser, store = Browser(provider), MemoryCredentialStore()
         for _ in range(2):

@@ -39,7 +39,7 @@ def demand(provider: ScriptedProvider, nonce: str) -> None:
     provider.scripts["mcp"] = respond
 
 
-async def test_requests_that_learn_a_nonce_together_are_repeated_without_a_renewal() -> None:
+async def test_concurrent_requests_are_repeated_with_a_new_nonce_without_a_renewal() -> None:
     async with scripted_provider() as provider:
         authorizer = await logged_in(provider)
         demand(provider, "n1")
@@ -57,7 +57,7 @@ async def test_requests_that_learn_a_nonce_together_are_repeated_without_a_renew
         assert (provider.steps["token"], provider.steps["mcp"]) == (0, 16)
 
 
-async def test_a_nonce_that_stays_wrong_causes_neither_a_renewal_nor_a_login() -> None:
+async def test_repeated_demands_for_a_nonce_cause_neither_a_renewal_nor_a_login() -> None:
     async with scripted_provider() as provider:
         authorizer = await logged_in(provider)
 

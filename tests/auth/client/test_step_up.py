@@ -125,7 +125,7 @@ async def test_a_login_that_the_user_starts_requests_the_default_scopes() -> Non
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_calls_that_wait_for_a_login_share_its_denial(status: int) -> None:
+async def test_all_calls_that_wait_for_a_login_fail_if_the_user_denies_it(status: int) -> None:
     async with scripted_provider() as provider:
         all_refused = asyncio.Event()
 

@@ -32,7 +32,7 @@ class WaitingKeyring(Keyring):
         raise RuntimeError("locked")
 
 
-async def test_a_keyring_that_waits_for_its_user_delays_no_other_connections(
+async def test_a_keyring_that_waits_for_its_user_does_not_delay_other_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keyring = Keyring()

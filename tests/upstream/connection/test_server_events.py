@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw
 from fairlead.errors import ChannelClosed, ConnectFailed, LocalProtocolError, RpcError
 from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
 from fairlead.peer import Peer
-from fairlead.protocol.caller import ANONYMOUS, Principal, principal_from
+from fairlead.protocol.caller import ANONYMOUS, LOG_LEVELS, Principal, principal_from
 from fairlead.protocol.conversation.conversation import (
     Agreement,
     Conversation,
@@ -20,7 +20,6 @@ from fairlead.protocol.conversation.conversation import (
 )
 from fairlead.protocol.outgoing_params import Identity
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
-from fairlead.server.context.context import LOG_LEVELS
 from fairlead.transport.memory import memory_pair
 from fairlead.upstream.connection import server_events
 from fairlead.upstream.connection.upstream_connection import UpstreamConnection
@@ -167,7 +166,7 @@ async def test_an_update_is_sent_to_the_subscribers_or_to_the_only_session(
         ("notifications/vendor", 1, True, True, False),
     ],
 )
-async def test_other_notifications_are_sent_to_a_call_or_to_all_sessions(
+async def test_notifications_related_to_a_call_are_sent_to_it_and_list_changes_to_all_sessions(
     method: str, related: int | None, stateless: bool, told: bool, others: bool
 ) -> None:
     connection, mine, other = connection_of(), FakeSession(), FakeSession()

@@ -1,4 +1,4 @@
-"""The stored login of one owner at one server, and its lock among threads and processes."""
+"""The stored login of one owner at one server, and the lock that threads and processes share."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ __all__ = ["LoginBusy", "LoginRecord", "LoginTarget", "LoginWish", "try_lock"]
 
 FIRST_POLL = 0.01  # seconds between the first two attempts to lock a login, on average
 LONGEST_POLL = 0.25  # seconds between looks at a lock that another process holds, at most
-REPLACE_TIMEOUT = 11.0  # seconds; longer than a renewal request of another process
+REPLACE_TIMEOUT = 11.0  # seconds to wait for the lock; longer than a renewal takes
 
 
 class LoginTarget(Struct, frozen=True):

@@ -20,7 +20,7 @@ __all__ = ["SealingKey"]
 
 log = logging.getLogger("fairlead.auth")
 
-KEY_BYTES = 32  # AES-256
+KEY_BYTES = 32  # bytes of an AES-256 key
 KEYRING_TIMEOUT = 60.0  # seconds for a keyring to answer; its user may have to unlock it
 LOCK_TIMEOUT = 70.0  # seconds for another process to create the key in the keyring
 LOCK_POLL = 0.05  # seconds between two attempts to lock
@@ -86,7 +86,7 @@ class SealingKey:
                 file.write(key)
                 file.flush()
                 os.fsync(file.fileno())
-            # A link fails if another process was first; its key is then used.
+            # `os.link` fails if another process has created the file first; its key is then used.
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, self._path)
         except OSError as exc:

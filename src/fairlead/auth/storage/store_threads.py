@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 __all__ = ["in_store_thread"]
 
-THREADS = 4
+THREADS = 4  # number of concurrent calls to credential stores
 
 P = ParamSpec("P")
 T = TypeVar("T")
