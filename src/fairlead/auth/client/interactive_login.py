@@ -320,7 +320,8 @@ class BrowserLogin:
         place = self._server.device_authorization_endpoint
         if place is None:
             raise AuthorizationError(
-                f"the authorization server {self._server.issuer} offers no login by device code",
+                f"the authorization server {self._server.issuer} offers no login by device code: "
+                "log in with a browser",
                 step="authorization",
                 issuer=self._server.issuer,
             )
