@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -232,10 +233,12 @@ async def test_a_first_login_requests_the_scopes_of_the_last_rule_that_needs_som
 async def test_names_without_a_server_look_like_endpoints_without_a_token(tmp_path: Path) -> None:
     """Clients must not find out which servers exist before they log in."""
     async with scene(tmp_path) as place:
-        for method in ("GET", "POST", "DELETE"):
+        # A token for another endpoint, and one that matches no rule.
+        for method, foreign in itertools.product(("GET", "POST", "DELETE"), (True, False)):
             found = []
             for name in ("red", "off"):
-                headers = {"Authorization": f"Bearer {place.ann('ops')}"}  # for another endpoint
+                token = place.a.token(f"{place.url}/mcp/{name}", sub="ann")
+                headers = {"Authorization": f"Bearer {place.ann('ops') if foreign else token}"}
                 async with place.web.request(
                     method, f"{place.url}/mcp/{name}", headers=headers
                 ) as reply:
@@ -245,7 +248,7 @@ async def test_names_without_a_server_look_like_endpoints_without_a_token(tmp_pa
                     }
                     found.append((reply.status, text, fields))
             assert found[0] == found[1]
-            assert found[0][0] == 401
+            assert found[0][0] == (401 if foreign else 403)
         documents = []
         for name in ("red", "off"):
             metadata = f"{place.url}/.well-known/oauth-protected-resource/mcp/{name}"
@@ -412,6 +415,18 @@ async def test_a_stream_ends_if_changed_settings_refuse_its_token(
             assert '"resultType":"complete"' in (await next_event(one))["data"]
             await place.gateway.disconnect("blue")
             assert "list_changed" in (await next_event(other))["data"]
+
+
+async def test_a_stream_stays_open_if_changed_settings_accept_its_token(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place, place.listening(place.ann()) as stream:
+        assert "acknowledged" in (await next_event(stream))["data"]
+        text = place.path.read_text()
+        place.path.write_text(text.replace("public_url", 'scopes = ["mcp"]\npublic_url'))
+        assert await place.access.follow(read_gateway_file(place.path), place.gateway)
+        for _ in range(5):  # meanwhile, the token of the stream is judged again
+            assert await place.status(place.ann()) == 200
+        await place.gateway.disconnect("blue")
+        assert "list_changed" in (await next_event(stream))["data"]
 
 
 async def test_the_log_contains_role_subject_and_scopes_of_a_token(tmp_path: Path) -> None:
