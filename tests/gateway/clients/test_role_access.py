@@ -415,6 +415,8 @@ async def test_a_stream_ends_if_changed_settings_refuse_its_token(
             assert '"resultType":"complete"' in (await next_event(one))["data"]
             await place.gateway.disconnect("blue")
             assert "list_changed" in (await next_event(other))["data"]
+            # Scopes, audience and proofs do not concern static tokens.
+            assert await place.status("static") == 200
 
 
 async def test_a_stream_stays_open_if_changed_settings_accept_its_token(tmp_path: Path) -> None:
