@@ -412,3 +412,15 @@ async def test_stdio_is_served_until_its_streams_end(monkeypatch: pytest.MonkeyP
 
 def test_the_default_port_is_the_documented_one() -> None:
     assert Gateway.port == 8765
+
+
+@pytest.mark.parametrize("wrong", ["server.py", {"a": {"command": "uvx"}}, 5])
+async def test_servers_passed_in_place_of_a_manager_are_rejected_with_the_correct_call(
+    wrong: Any,
+) -> None:
+    with pytest.raises(TypeError, match=r"^manager must be an MCPManager, .*gateway\.connect\("):
+        Gateway(wrong)
+    if not isinstance(wrong, dict):
+        async with Gateway(search=False) as gateway:
+            with pytest.raises(TypeError, match="^servers must be a dict with the entry of each"):
+                await gateway.connect(wrong)
