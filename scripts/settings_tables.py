@@ -93,7 +93,7 @@ def amount(value: float, unit: str) -> str:
             if value % size == 0 and value:
                 return f"{value // size} {name}"
     if unit == "seconds":
-        return f"{value:g} s"
+        return f"{value:,} s" if isinstance(value, int) else f"{value:g} s"
     number = f"{value:,}" if isinstance(value, int) else f"{value:g}"
     return f"{number} {unit}".rstrip()
 

@@ -239,6 +239,8 @@ def test_the_default_code_of_a_tool_error_is_execution_error() -> None:
         ({"isError": True, "content": [{"text": "{}"}]}, "not a tool error: 'message'"),
     ],
 )
-def test_a_tool_error_cannot_be_built_from_other_results(result: Any, text: str) -> None:
+def test_a_tool_error_cannot_be_built_from_results_that_are_not_tool_errors(
+    result: Any, text: str
+) -> None:
     with pytest.raises(ValueError, match=text):
         MCPToolError.from_mcp_response(result)

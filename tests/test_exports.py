@@ -113,7 +113,9 @@ def test_dir_and_help_show_the_public_names() -> None:
 @pytest.mark.parametrize(
     "package", ["auth", "client", "gateway", "interceptor", "manager", "server"]
 )
-def test_dir_of_a_package_shows_its_public_names_before_they_are_used(package: str) -> None:
+def test_the_dir_function_shows_the_public_names_of_a_package_before_their_use(
+    package: str,
+) -> None:
     program = f"import fairlead.{package} as p; print(set(p.__all__) - set(dir(p)))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True

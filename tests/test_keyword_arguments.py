@@ -164,7 +164,7 @@ def test_the_error_for_an_argument_of_another_library_says_what_to_use(
     ],
     ids=str,
 )
-def test_a_setting_of_another_type_is_rejected_when_the_server_is_created(
+def test_a_setting_of_the_wrong_type_is_rejected_when_the_server_is_created(
     settings: dict[str, Any], problem: type[Exception], message: str
 ) -> None:
     with pytest.raises(problem) as caught:
@@ -208,7 +208,7 @@ def test_settings_of_the_right_types_are_accepted(settings: dict[str, Any]) -> N
         (lambda: Gateway(page_size="all"), "page_size must be a whole number, not 'all'"),
     ],
 )
-def test_an_argument_of_another_type_is_rejected_at_once(call: Any, message: str) -> None:
+def test_an_argument_of_the_wrong_type_is_rejected_at_once(call: Any, message: str) -> None:
     with pytest.raises(TypeError) as caught:
         call()
     assert message in str(caught.value)
@@ -268,7 +268,7 @@ def test_too_many_positional_arguments_are_not_reported_as_an_argument_of_anothe
         (lambda: MCPClient.connect_channel(1), "open_channel must be a function, not 1"),
     ],
 )
-def test_an_argument_of_another_type_for_a_client_or_manager_is_rejected_at_once(
+def test_an_argument_of_the_wrong_type_for_a_client_or_manager_is_rejected_at_once(
     call: Any, message: str
 ) -> None:
     with pytest.raises(TypeError) as caught:

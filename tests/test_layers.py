@@ -220,7 +220,9 @@ print(*sys.modules)
 
 
 @pytest.mark.covers("DEC-19")
-def test_only_http_and_authorization_need_the_other_required_libraries(tmp_path: Path) -> None:
+def test_in_process_and_stdio_calls_import_no_library_for_http_or_authorization(
+    tmp_path: Path,
+) -> None:
     """Calls in process and over stdio, and connecting configured servers, load none of them."""
     program = tmp_path / "adder.py"
     program.write_text(

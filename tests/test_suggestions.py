@@ -25,7 +25,7 @@ def test_the_error_for_an_unknown_name_shows_the_closest_name_or_all_names(
     assert unknown_name("setting", name, known) == text
 
 
-def test_close_matches_returns_the_closest_name_first() -> None:
+def test_similar_names_are_returned_closest_first() -> None:
     known = ["notes", "note", "weather"]
     assert close_matches("note", known, most=3) == ["note", "notes"]
     assert close_matches("note", known) == ["note"]

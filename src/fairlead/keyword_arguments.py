@@ -126,8 +126,8 @@ def make_settings(
     """Return the given settings object, or a new one after a check of the options.
 
     Raises:
-        TypeError: An option is unknown or has another type than its setting, or both settings and
-            options are given.
+        TypeError: An option is unknown or has the wrong type for its setting, or both settings and
+        options are given.
         ValueError: A value is invalid.
     """
     require_known(options, inspect.signature(kind).parameters, hints)
@@ -144,7 +144,7 @@ def check_types(settings: object) -> None:
     """Check the values of a settings object against the annotations of its class.
 
     Raises:
-        TypeError: A value has another type than its setting.
+        TypeError: A value has the wrong type for its setting.
         ValueError: A number is negative or not finite, or a value is not one of several choices.
     """
     kinds: dict[str, Any] = {}
@@ -175,7 +175,7 @@ def _check(kinds: Mapping[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return False if a value has another type. Annotations that are not known accept any value."""
+    """Return False if a value has the wrong type. Unknown annotations accept any value."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind in (Any, type) or isinstance(kind, str):
         return True

@@ -144,14 +144,14 @@ CONNECTIONS_PER_CLIENT = Limit(
     16,
     "items",
     "client",
-    "the client's least recently used idle connection to the server closes, or it is busy",
+    "the client's least recently used idle connection closes; if none is idle, calls fail",
     "RelaySettings.max_connections",
 )
 STORED_SESSIONS = Limit(
     10_000,
     "items",
     "server",
-    "the least recently used session of the client with the most is not kept across a restart",
+    "the oldest session of the client with the most sessions is not kept across a restart",
     "max_sessions of the session store",
 )
 # Events stored for clients that resume a stream. The events of each session are limited as well.
@@ -174,11 +174,11 @@ COMPLETION_VALUES = Limit(100, "items", "request", "further values are omitted (
 SESSION_SUBSCRIPTIONS = Limit(
     1000, "items", "session", "-32602; `subscriptions/listen` accepts the first 1,000"
 )
-CLIENT_SUBSCRIPTIONS = Limit(4000, "items", "client", "-32602")
-SUBSCRIPTIONS = Limit(100_000, "items", "process", "-32602")
-CONNECTION_LISTENERS = Limit(32, "items", "connection", "-32602")
-CLIENT_LISTENERS = Limit(256, "items", "client", "-32602")
-LISTENERS = Limit(10_000, "items", "process", "-32602")
+CLIENT_SUBSCRIPTIONS = Limit(4000, "items", "client", "-32602 for further subscriptions")
+SUBSCRIPTIONS = Limit(100_000, "items", "process", "-32602 for further subscriptions")
+CONNECTION_LISTENERS = Limit(32, "items", "connection", "-32602 for further listen streams")
+CLIENT_LISTENERS = Limit(256, "items", "client", "-32602 for further listen streams")
+LISTENERS = Limit(10_000, "items", "process", "-32602 for further listen streams")
 TEMPLATE_TEXT = Limit(
     2048,
     "characters",
@@ -261,7 +261,7 @@ INTERRUPTED_CALLS = Limit(64, "items", "process", "the oldest interrupted call i
 KEPT_OUTCOMES = Limit(1024, "items", "process", "the oldest outcome of a round is dropped")
 KEPT_OUTCOME_BYTES = Limit(16 << 20, "bytes", "process", "the oldest outcome of a round is dropped")
 REMEMBERED_ROUNDS = Limit(10_000, "items", "process", "the oldest input request is dropped")
-OWNED_TASKS = Limit(10_000, "items", "server", "the oldest task is unknown to its client")
+OWNED_TASKS = Limit(10_000, "items", "server", "the client of the oldest task can no longer use it")
 HELD_MESSAGES = Limit(1000, "items", "process", "a further message is blocked")
 LOCKED_TOOLS = Limit(10_000, "items", "process", "the oldest comparison is repeated")
 CATALOG_VIEWS = Limit(256, "items", "process", "the oldest merged list is rebuilt")
@@ -278,7 +278,7 @@ DIFFERENCE_LINES = Limit(
 )
 DIFFERENCE_TEXT = Limit(1000, "characters", "server", "a line of a changed definition is truncated")
 DIFFERENCE_EFFORT = Limit(
-    500_000, "items", "server", "lines of a changed definition are not matched"
+    500_000, "items", "server", "all lines of a changed definition are shown as replaced"
 )
 # Decoding and resolving a name or URI takes time that grows with its length. Longer values are not
 # compared; policies treat them as forbidden.
@@ -286,15 +286,20 @@ TARGET_LENGTH = Limit(
     4096,
     "characters",
     "request",
-    "denies that name tools, prompts or resources apply; allows do not",
+    "rules that deny tools, prompts or resources apply; rules that allow them do not",
 )
 # The number of URI forms grows with the escapes, `..` and doubled slashes it combines. The
 # limit counts the characters of all forms, each as at least 256, so a long URI may have fewer.
 TARGET_FORMS = Limit(
-    24 << 10, "characters", "request", "denies that name resources apply; allows do not"
+    24 << 10,
+    "characters",
+    "request",
+    "rules that deny resources apply; rules that allow them do not",
 )
 # Each resource of a `subscriptions/listen` is compared with the patterns of every policy.
-TARGETS = Limit(1000, "items", "request", "denies that name resources apply; allows do not")
+TARGETS = Limit(
+    1000, "items", "request", "rules that deny resources apply; rules that allow them do not"
+)
 
 
 # Command line and configuration files

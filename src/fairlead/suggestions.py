@@ -14,10 +14,10 @@ __all__ = [
 
 # The names of tools come from servers, and `difflib` takes quadratic time: one comparison of two
 # long names takes up to 0.4 ms. So only the names with the most common letter pairs are compared.
-_LONGEST = 200
-_MOST_NAMES = 5000
-_MOST_PAIRS = 50
-_COMPARED = 20
+_LONGEST = 200  # number of characters of a name that are compared
+_MOST_NAMES = 5000  # number of known names that are compared
+_MOST_PAIRS = 50  # number of pairs of letters of a name that are compared
+_COMPARED = 20  # number of names that are compared exactly
 _CUTOFF = 0.65  # cutoff for `difflib` that excludes most names that only share some letters
 
 

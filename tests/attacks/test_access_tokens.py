@@ -144,7 +144,9 @@ async def test_tokens_with_wrong_audience_lifetime_or_kind_are_refused(
 @pytest.mark.parametrize(
     "audience", [BASE, f"{BASE}//mcp", f"{HERE}/other", "https://else.example"]
 )
-async def test_the_audience_is_compared_for_every_issuer(mint: TokenMint, audience: str) -> None:
+async def test_a_token_for_another_audience_is_refused_from_every_issuer(
+    mint: TokenMint, audience: str
+) -> None:
     status, text = await refused(mint.token(audience))
     assert (status, "issued for another audience" in text) == (401, True)
     assert isinstance(await verdict(mint.token(HERE)), TokenPrincipal)
@@ -153,7 +155,7 @@ async def test_the_audience_is_compared_for_every_issuer(mint: TokenMint, audien
 @pytest.mark.parametrize(
     ("minutes", "why"), [(10, "not valid yet (iat)"), (-10, "the token has expired")]
 )
-async def test_the_refusal_says_what_a_clock_that_is_ten_minutes_off_causes(
+async def test_the_refusal_names_the_time_claim_if_the_clock_of_the_issuer_is_off(
     minutes: int, why: str
 ) -> None:
     """The clock of the issuer differs; its tokens are valid for five minutes."""
@@ -215,7 +217,7 @@ async def test_forged_signatures_are_refused() -> None:
     assert str(await verdict(OTHER.token(HERE))) == "oauth:https://other.example alice app"
 
 
-async def test_a_public_rsa_key_is_never_a_secret() -> None:
+async def test_an_hmac_signature_with_the_text_of_a_public_rsa_key_is_refused() -> None:
     """Signatures with the text of the public key in each usual form (algorithm confusion)."""
     pair = RSAKey.generate_key(2048, {"kid": "first"})
     public = pair.as_dict(private=False)
@@ -238,7 +240,7 @@ async def test_a_public_rsa_key_is_never_a_secret() -> None:
     [("else", HERE, True), (HERE, "https://else.example/mcp", False)],
     ids=["the last is ours", "the first is ours"],
 )
-async def test_the_last_of_repeated_members_counts_everywhere(
+async def test_checks_and_principal_use_the_last_of_repeated_members(
     first: str, last: str, accepted: bool
 ) -> None:
     """Checks and programs read the same value; RFC 7519, section 4, allows this or a refusal."""
@@ -271,7 +273,7 @@ async def test_the_last_of_repeated_members_counts_everywhere(
         "oauth:x",
     ],
 )
-async def test_no_subject_imitates_another_principal(subject: str) -> None:
+async def test_the_subject_of_a_token_cannot_imitate_another_principal(subject: str) -> None:
     """The subjects contain separators, escapes and names of other principals."""
     one = access(tokens={"secret": "ci"})
     plain = [MINT.token(HERE), MINT.token(HERE, client_id=None), OTHER.token(HERE), "secret"]
@@ -359,7 +361,7 @@ def test_parsing_any_text_as_a_token_raises_only_bad_token(text: str) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["kty", "n", "e", "crv", "x", "y", "kid", "use"]), _json))
-def test_no_key_in_a_key_set_makes_reading_fail(jwk: dict[str, Any]) -> None:
+def test_reading_a_key_set_with_an_arbitrary_key_does_not_fail(jwk: dict[str, Any]) -> None:
     assert read_key_set({"keys": [jwk]}) is not None
 
 
@@ -450,6 +452,27 @@ async def test_a_bound_token_requires_a_proof_signed_with_its_key() -> None:
     assert one.verify_now({b"authorization": f"Bearer {token}".encode()}, "POST", None) is None
     assert (await refused(MINT.token(HERE), scheme="DPoP", one=one))[0] == 401
     assert (await refused(MINT.token(HERE), one=access(dpop="required")))[0] == 401
+
+
+@pytest.mark.attack(
+    "a token that is not bound to a key, at a server that requires bound tokens",
+    '`dpop="required"` applies to every token, on the fast path too',
+    "401, however often the token is sent",
+)
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize("token", [MINT.token(HERE), "static"], ids=["signed", "static"])
+@pytest.mark.parametrize("scheme", ["Bearer", "DPoP"])
+async def test_a_token_without_a_key_is_refused_if_keys_are_required(
+    token: str, scheme: str
+) -> None:
+    one = access(dpop="required", tokens={"static": "ci"})
+    given = {b"authorization": f"{scheme} {token}".encode()}
+    for _ in range(2):  # the second request finds the verdict of the first one
+        now = one.verify_now(given, "POST", None)
+        assert now is None or isinstance(now, RequestRefusal)
+        assert (await refused(token, scheme=scheme, one=one))[0] == 401
+        proof = DpopKey().proof("POST", HERE, access_token=token)
+        assert (await refused(token, scheme=scheme, one=one, dpop=proof))[0] == 401
 
 
 async def test_a_server_that_accepts_both_schemes_sends_two_challenges() -> None:

@@ -374,7 +374,7 @@ async def test_no_request_costs_much_more_processor_time_or_output_than_an_echo(
 
 
 async def test_unread_responses_to_a_batch_are_limited_in_bytes() -> None:
-    """Each list has the size that its author chose, but the queued responses are limited."""
+    """The size of one list is not limited, but the size of all queued responses is."""
     server = make()
     for n in range(60):
         server.tool(name=f"tool_{n}", description="d" * 1000)(lambda: "x")

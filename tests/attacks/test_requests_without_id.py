@@ -1,4 +1,4 @@
-"""Notifications cannot take the place of requests, to which policies apply."""
+"""Attacks with requests that have no id, so that rules and views for requests do not apply."""
 
 import asyncio
 import json
@@ -16,11 +16,11 @@ from tests.support.http_server import Web, serving, stateless
 # A server that reports which messages it has received, as the result of each call.
 REPORTING = """
 import json, sys
-heard = []
+received = []
 for line in sys.stdin:
     asked = json.loads(line)
     method = asked["method"]
-    heard.append([method, asked.get("params", {}).get("name")])
+    received.append([method, asked.get("params", {}).get("name")])
     if "id" not in asked:
         continue
     if method == "initialize":
@@ -34,7 +34,7 @@ for line in sys.stdin:
         result = {"tools": [{"name": n, "inputSchema": {"type": "object"}}
                             for n in ("read", "erase")]}
     else:
-        result = {"content": [{"type": "text", "text": json.dumps(heard)}]}
+        result = {"content": [{"type": "text", "text": json.dumps(received)}]}
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
 """
 REQUESTS = ["tools/call", "prompts/get", "resources/read", "resources/subscribe", "tools/list"]
@@ -54,7 +54,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 )
 @pytest.mark.parametrize("share", ["alike", "session"])
 @pytest.mark.parametrize("policy", OPTIONS)
-async def test_requests_without_an_id_reach_no_server(policy: str, share: Any) -> None:
+async def test_requests_without_an_id_are_not_forwarded(policy: str, share: Any) -> None:
     relay = RelaySettings(share=share)
     async with (
         asyncio.timeout(LIMIT),
@@ -74,6 +74,6 @@ async def test_requests_without_an_id_reach_no_server(policy: str, share: Any) -
                 body, headers = stateless(method, params)
                 del body["id"]
                 assert (await there.post(body, headers)).status == 202
-            heard = json.loads((await session.call(name)).text)
+            received = json.loads((await session.call(name)).text)
             expected = {ALLOWED} if policy == "view" else {ALLOWED, CUSTOM}
-            assert {method for method, item in heard if item == "erase"} == expected
+            assert {method for method, item in received if item == "erase"} == expected

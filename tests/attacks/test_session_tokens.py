@@ -145,7 +145,7 @@ async def test_a_call_in_progress_keeps_the_scopes_of_its_token(fast_path: bool)
 
 
 @pytest.mark.covers("AUT-06")
-async def test_a_renewed_token_without_a_scope_ends_its_use_in_an_open_session() -> None:
+async def test_the_scopes_of_a_renewed_token_apply_in_an_open_session() -> None:
     """The session is subscribed to the resource; the client may still end the subscription."""
     async with protected() as (web, issuer):
         strong = issuer.token(web.url, scope="read")
@@ -164,7 +164,7 @@ async def test_a_renewed_token_without_a_scope_ends_its_use_in_an_open_session()
 
 
 @pytest.mark.covers("AUT-06")
-async def test_a_session_survives_the_renewal_of_its_token() -> None:
+async def test_a_session_continues_with_a_renewed_token() -> None:
     """Sessions are bound to the principal, not to the text of a token."""
     async with protected() as (web, issuer):
         session = await open_session(web, issuer.token(web.url))

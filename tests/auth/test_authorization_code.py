@@ -41,7 +41,7 @@ def test_the_pkce_challenge_is_that_of_rfc_7636() -> None:
     assert pkce_challenge(verifier) == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
-def test_the_url_has_all_parameters_and_keeps_those_of_the_endpoint() -> None:
+def test_the_login_url_has_all_parameters_and_those_of_the_endpoint() -> None:
     made = attempt()
     assert parse_qs(urlsplit(made.url).query) == {
         "tenant": ["1"],
@@ -56,7 +56,7 @@ def test_the_url_has_all_parameters_and_keeps_those_of_the_endpoint() -> None:
     }
 
 
-def test_each_attempt_has_its_own_state_and_verifier() -> None:
+def test_each_login_attempt_has_its_own_state_and_verifier() -> None:
     one, other = attempt(), attempt()
     assert one.state != other.state
     assert one.verifier != other.verifier
@@ -78,12 +78,12 @@ def test_each_attempt_has_its_own_state_and_verifier() -> None:
         "calc.exe",
     ],
 )
-def test_only_web_pages_are_handed_to_a_browser(endpoint: str | None) -> None:
+def test_an_authorization_endpoint_that_is_no_https_url_is_refused(endpoint: str | None) -> None:
     with pytest.raises(AuthorizationError, match="expected an https URL"):
         attempt(authorization_endpoint=endpoint)
 
 
-def test_a_redirect_of_the_attempt_yields_its_code() -> None:
+def test_the_code_is_read_from_the_redirect_of_the_attempt() -> None:
     made = attempt()
     assert code_of(made, redirect(code="x", state=made.state)) == "x"
 
@@ -121,14 +121,14 @@ def test_a_redirect_of_another_login_is_refused(state: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["code", "state", "iss"])
-def test_a_repeated_parameter_is_refused(name: str) -> None:
+def test_a_redirect_with_a_repeated_parameter_is_refused(name: str) -> None:
     made = attempt()
     url = redirect(code="x", state=made.state, iss=ISSUER) + f"&{name}=y"
     with pytest.raises(AuthorizationError, match="twice"):
         code_of(made, url)
 
 
-def test_an_error_of_the_server_is_reported_with_its_code() -> None:
+def test_an_error_in_a_redirect_is_raised_with_its_code() -> None:
     made = attempt()
     url = redirect(error="access_denied", error_description="no\x1b[31m", state=made.state)
     with pytest.raises(AuthorizationError) as caught:
@@ -137,7 +137,7 @@ def test_an_error_of_the_server_is_reported_with_its_code() -> None:
     assert str(caught.value) == "login refused: access_denied no[31m"
 
 
-def test_an_error_with_a_foreign_issuer_is_not_shown() -> None:
+def test_an_error_in_a_redirect_from_another_issuer_is_not_shown() -> None:
     made = attempt()
     url = redirect(error="visit evil.example", state=made.state, iss="https://evil.example")
     with pytest.raises(AuthorizationError) as caught:

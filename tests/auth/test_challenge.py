@@ -34,7 +34,7 @@ from fairlead.auth.challenge import (
         (', ,"x", Bearer', [Challenge("bearer")]),
     ],
 )
-def test_challenges_are_parsed(value: str | None, expected: list[Challenge]) -> None:
+def test_every_form_of_a_challenge_is_parsed(value: str | None, expected: list[Challenge]) -> None:
     assert parse_challenges(value) == expected
 
 
@@ -45,12 +45,12 @@ def test_all_values_of_a_repeated_parameter_are_kept_in_order() -> None:
     assert challenge.get("scope") is None
 
 
-def test_scopes_are_split_without_repetitions() -> None:
+def test_the_scopes_of_a_challenge_are_split_without_repetitions() -> None:
     [challenge] = parse_challenges('Bearer scope="a b  a c"')
     assert challenge.scopes == ("a", "b", "c")
 
 
-def test_dpop_is_preferred_to_bearer() -> None:
+def test_a_dpop_challenge_is_preferred_to_a_bearer_challenge() -> None:
     challenges = parse_challenges('Basic realm="x", Bearer a="1", DPoP b="2"')
     assert pick_challenge(challenges) == Challenge("dpop", (("b", "2"), ("a", "1")))
     assert pick_challenge(challenges[:2]) == Challenge("bearer", (("a", "1"),))
@@ -68,7 +68,9 @@ def test_dpop_is_preferred_to_bearer() -> None:
         ('Basic error="insufficient_scope", Bearer scope="a"', None, ("a",)),
     ],
 )
-def test_all_challenges_are_judged(value: str, error: int | None, scopes: tuple[str, ...]) -> None:
+def test_the_error_and_scopes_are_read_from_all_challenges(
+    value: str, error: int | None, scopes: tuple[str, ...]
+) -> None:
     found = pick_challenge(parse_challenges(value))
     assert found is not None
     errors = ("invalid_token", "use_dpop_nonce", "insufficient_scope")
@@ -102,7 +104,7 @@ def test_a_built_challenge_is_parsed_to_the_same_parameters(params: dict[str, st
     ]
 
 
-def test_control_characters_cannot_end_the_header() -> None:
+def test_control_characters_in_a_challenge_do_not_end_the_header() -> None:
     assert format_challenge("Bearer", {"error": "a\r\nSet-Cookie: x"}) == (
         'Bearer error="a  Set-Cookie: x"'
     )

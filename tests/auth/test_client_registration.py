@@ -49,7 +49,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("kind", REFUSALS)
-async def test_a_held_registration_that_is_refused_is_replaced_once(kind: str) -> None:
+async def test_a_stored_registration_that_is_refused_is_replaced_once(kind: str) -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         await log_in(provider, store)
@@ -73,7 +73,9 @@ async def test_a_new_registration_that_is_refused_is_not_replaced(kind: str) -> 
     ("status", "body"),
     [(400, '{"error": "invalid_grant"}'), (503, ""), (200, "<h1>Wi-Fi</h1>"), (302, "")],
 )
-async def test_other_refusals_keep_a_held_registration(status: int, body: str) -> None:
+async def test_a_stored_registration_is_kept_unless_the_server_rejects_the_client(
+    status: int, body: str
+) -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         await log_in(provider, store)
@@ -162,7 +164,7 @@ async def test_a_renewal_that_names_an_unknown_client_leads_to_a_login_if_possib
         assert store.logins()[0].client.client_id == "client-2"
 
 
-async def test_a_registration_of_another_program_is_not_deleted() -> None:
+async def test_a_newer_registration_of_another_program_is_not_deleted() -> None:
     """Another process may have registered again before this one notices the refusal."""
     async with scripted_provider() as provider:
         store, newer = MemoryCredentialStore(), MemoryCredentialStore()
@@ -179,7 +181,7 @@ async def test_a_registration_of_another_program_is_not_deleted() -> None:
 
 
 @pytest.mark.parametrize("held", ["nothing", "registration", "configured issuer"])
-async def test_an_issuer_with_a_registration_is_preferred(held: str) -> None:
+async def test_an_issuer_at_which_the_client_is_registered_is_preferred(held: str) -> None:
     async with scripted_provider() as provider, scripted_provider() as other:
         store = MemoryCredentialStore()
         settings = OAuthSettings()

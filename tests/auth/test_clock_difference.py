@@ -29,18 +29,18 @@ BEHIND = "the clock of this machine is 10 minutes behind that of the server: cor
         (NOW - 600, BEHIND.replace("behind", "ahead of")),
     ],
 )
-def test_a_difference_of_more_than_four_minutes_is_reported(there: float, text: str) -> None:
+def test_a_clock_difference_of_more_than_four_minutes_is_reported(there: float, text: str) -> None:
     assert clock_difference({"date": formatdate(there, usegmt=True)}, NOW) == text
 
 
 @given(st.text(max_size=60))
-def test_any_date_is_read_or_ignored(text: str) -> None:
+def test_an_arbitrary_date_header_raises_no_exception(text: str) -> None:
     assert isinstance(clock_difference({"date": text}, NOW), str)
     assert clock_difference({}, NOW) == ""
 
 
 @pytest.mark.parametrize("skew", [600, -600])
-async def test_a_proof_that_is_refused_because_of_a_clock_starts_no_login(skew: int) -> None:
+async def test_a_proof_that_is_refused_because_of_a_wrong_clock_starts_no_login(skew: int) -> None:
     async def refuse(call: Call) -> None:
         if "authorization" not in call.headers:
             await provider._mcp(call)
@@ -60,7 +60,7 @@ async def test_a_proof_that_is_refused_because_of_a_clock_starts_no_login(skew: 
         assert (len(provider.visits), provider.steps["token"]) == (1, 1)
 
 
-async def test_an_assertion_that_is_refused_because_of_a_clock_is_explained() -> None:
+async def test_the_error_for_a_refused_assertion_mentions_a_wrong_clock() -> None:
     async def refuse(call: Call) -> None:
         date = formatdate(time.time() + 600, usegmt=True)
         await call.json({"error": "invalid_client"}, 401, Date=date)

@@ -25,7 +25,7 @@ def test_each_proof_has_its_own_id() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["ES256", "ES384"])
-def test_a_stored_key_signs_as_before(algorithm: str) -> None:
+def test_a_stored_key_creates_proofs_for_the_same_public_key(algorithm: str) -> None:
     key = DpopKey(algorithm=algorithm)
     again = DpopKey(key.private)
     assert again.thumbprint == key.thumbprint
@@ -35,7 +35,7 @@ def test_a_stored_key_signs_as_before(algorithm: str) -> None:
     assert json.loads(base64.urlsafe_b64decode(header + "=="))["alg"] == algorithm
 
 
-def test_an_algorithm_that_all_servers_support_is_chosen() -> None:
+def test_the_algorithm_of_proofs_is_one_that_all_servers_support() -> None:
     assert choose_proof_algorithm(None, None) == "ES256"
     assert choose_proof_algorithm(["RS256", "ES256"], None) == "ES256"
     assert choose_proof_algorithm(["ES512", "ES384", "ES256"], ["PS256", "ES384"]) == "ES384"
@@ -43,7 +43,7 @@ def test_an_algorithm_that_all_servers_support_is_chosen() -> None:
     assert choose_proof_algorithm([]) == "ES256"
 
 
-def test_the_target_of_a_proof_has_no_query_and_no_default_port() -> None:
+def test_the_url_in_a_proof_has_no_query_and_no_default_port() -> None:
     assert proof_target("HTTP://[::1]:80/Mcp?a=1#b") == "http://[::1]/Mcp"
     assert proof_target("wss://h.example:443/ws?a=1") == "https://h.example/ws"
     assert proof_target("ws://h.example:8080/ws") == "http://h.example:8080/ws"

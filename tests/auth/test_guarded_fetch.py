@@ -61,7 +61,7 @@ async def serving() -> AsyncIterator[Site]:
 LOCAL = {"allow_loopback": True}
 
 
-async def test_a_document_is_fetched() -> None:
+async def test_a_json_document_is_fetched_and_decoded() -> None:
     async with serving() as site:
         site.json("/x")
         found = await GuardedFetcher(**LOCAL).get(f"{site.url}/x")
@@ -103,7 +103,7 @@ async def test_loopback_addresses_are_refused_unless_allowed() -> None:
         "",
     ],
 )
-async def test_unsafe_urls_are_refused(url: str) -> None:
+async def test_urls_with_unsafe_schemes_or_characters_are_refused(url: str) -> None:
     with pytest.raises(AuthorizationError):
         await GuardedFetcher(**LOCAL).get(url)
 
@@ -114,7 +114,7 @@ async def test_hosts_with_other_characters_than_those_of_names_are_refused(host:
         await GuardedFetcher(**LOCAL).get(f"https://{host}/x")
 
 
-async def test_three_redirects_are_followed() -> None:
+async def test_up_to_three_redirects_are_followed() -> None:
     async with serving() as site:
         site.redirect("/1", "/2")
         site.redirect("/2", f"{site.url}/3")
@@ -123,7 +123,7 @@ async def test_three_redirects_are_followed() -> None:
         assert (await GuardedFetcher(**LOCAL).get(f"{site.url}/1")).document == {"a": 1}
 
 
-async def test_endless_redirects_are_refused() -> None:
+async def test_more_than_three_redirects_are_refused() -> None:
     async with serving() as site:
         site.redirect("/1", "/1")
         with pytest.raises(AuthorizationError, match="too many redirects"):
@@ -131,7 +131,7 @@ async def test_endless_redirects_are_refused() -> None:
         assert len(site.requests) == 4
 
 
-async def test_each_redirect_is_checked() -> None:
+async def test_the_target_of_each_redirect_is_checked() -> None:
     async with serving() as site:
         for target in ("http://169.254.169.254/latest", "file:///etc/passwd", "http://h/x"):
             site.redirect("/1", target)
@@ -147,7 +147,7 @@ async def test_redirects_of_a_post_are_refused() -> None:
         assert len(site.requests) == 1
 
 
-async def test_long_documents_are_refused() -> None:
+async def test_documents_over_the_size_limit_are_refused() -> None:
     async with serving() as site:
         site.json("/x", b'"' + b"x" * MAX_DOCUMENT + b'"')
         with pytest.raises(AuthorizationError, match="over the limit"):
@@ -155,20 +155,22 @@ async def test_long_documents_are_refused() -> None:
 
 
 @pytest.mark.parametrize("body", [b"[1]", b"<html>", b"", b"\xff", b"[" * 50_000, b"5"])
-async def test_only_objects_are_documents(body: bytes) -> None:
+async def test_a_body_that_is_not_a_json_object_is_no_document(body: bytes) -> None:
     async with serving() as site:
         site.json("/x", body)
         assert (await GuardedFetcher(**LOCAL).get(f"{site.url}/x")).document is None
 
 
-async def test_a_silent_server_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_to_a_server_that_does_not_respond_times_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with serving() as site:
         monkeypatch.setattr("fairlead.auth.guarded_fetch.DOCUMENT_TIMEOUT", 0.2)
         with pytest.raises(AuthorizationError, match="no response in time"):
             await GuardedFetcher(**LOCAL).get(f"{site.url}/silent")
 
 
-async def test_errors_name_the_host_but_no_path() -> None:
+async def test_fetch_errors_contain_the_host_but_no_path() -> None:
     async with serving():
         with pytest.raises(AuthorizationError) as caught:
             await GuardedFetcher().get("https://127.0.0.1:1/secret-path?token=x")
@@ -176,7 +178,7 @@ async def test_errors_name_the_host_but_no_path() -> None:
         assert "secret" not in str(caught.value)
 
 
-async def test_a_budget_limits_the_requests_of_a_discovery() -> None:
+async def test_a_budget_limits_the_number_of_requests_of_a_discovery() -> None:
     budget = FetchBudget(seconds=30, requests=2)
     assert 0 < budget.take() <= 10
     budget.take()
@@ -204,5 +206,5 @@ async def test_a_budget_limits_the_requests_of_a_discovery() -> None:
         ("2002:a00:1::", False),
     ],
 )
-def test_public_addresses(address: str, public: bool) -> None:
+def test_only_globally_routable_addresses_are_public(address: str, public: bool) -> None:
     assert is_public_address(address) is public

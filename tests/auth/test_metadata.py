@@ -35,13 +35,13 @@ from fairlead.errors import AuthorizationError
         ("https://h/", ["https://h/.well-known/oauth-protected-resource"]),
     ],
 )
-def test_resource_metadata_are_looked_for_by_path_and_then_at_the_root(
+def test_resource_metadata_urls_are_tried_with_the_path_and_then_at_the_root(
     url: str, places: list[str]
 ) -> None:
     assert resource_metadata_urls(url) == places
 
 
-def test_the_root_is_not_asked_for_an_issuer_with_a_path() -> None:
+def test_metadata_of_an_issuer_with_a_path_are_not_requested_at_the_root() -> None:
     assert server_metadata_urls("https://a/t1") == [
         "https://a/.well-known/oauth-authorization-server/t1",
         "https://a/.well-known/openid-configuration/t1",
@@ -63,7 +63,9 @@ def test_the_root_is_not_asked_for_an_issuer_with_a_path() -> None:
         ("https://h/a/", "https://h/a/mcp"),
     ],
 )
-def test_a_resource_may_be_the_server_or_a_parent(resource: str, server: str) -> None:
+def test_published_metadata_may_be_for_the_server_or_a_parent_of_its_path(
+    resource: str, server: str
+) -> None:
     check_resource(resource, server)
 
 
@@ -77,7 +79,7 @@ def test_a_resource_may_be_the_server_or_a_parent(resource: str, server: str) ->
         ("https://h/mcp/more", "https://h/mcp"),
     ],
 )
-def test_metadata_of_another_resource_are_refused(resource: str, server: str) -> None:
+def test_published_metadata_for_another_resource_are_refused(resource: str, server: str) -> None:
     with pytest.raises(AuthorizationError, match="another resource"):
         check_resource(resource, server)
 
@@ -99,7 +101,9 @@ def test_metadata_of_another_resource_are_refused(resource: str, server: str) ->
         ("https://[::1/a/mcp", False),
     ],
 )
-def test_urls_below_a_resource_have_its_path_and_no_dot_segments(url: str, within: bool) -> None:
+def test_only_urls_with_the_path_of_a_resource_and_no_dot_segments_are_below_it(
+    url: str, within: bool
+) -> None:
     assert is_within(url, "https://h/a/mcp") is within
 
 
@@ -109,7 +113,15 @@ def test_the_error_about_another_resource_contains_no_query() -> None:
     assert "SECRET" not in str(caught.value) + caught.value.server
 
 
-def test_issuers_are_compared_exactly() -> None:
+@pytest.mark.parametrize("issuer", ["https://a/\r\nINFO x", "https://a\t/", "https://a/\x1b[2J"])
+def test_an_issuer_with_control_characters_is_refused(issuer: str) -> None:
+    """URL parsers remove some of them, but the issuer is shown and logged as it is."""
+    with pytest.raises(AuthorizationError, match="invalid authorization server") as caught:
+        server_metadata_urls(issuer)
+    assert str(caught.value).isprintable()
+
+
+def test_the_issuer_in_metadata_must_equal_the_requested_issuer() -> None:
     check_issuer(AuthorizationServer(issuer="https://a"), "https://a")
     for other in ("https://a/", "https://A", "https://a:443"):
         with pytest.raises(AuthorizationError, match="another issuer"):
@@ -117,7 +129,7 @@ def test_issuers_are_compared_exactly() -> None:
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
-def test_a_server_without_s256_is_refused(methods: list[str] | None) -> None:
+def test_an_authorization_server_without_s256_is_refused(methods: list[str] | None) -> None:
     server = AuthorizationServer(issuer="https://a", code_challenge_methods_supported=methods)
     with pytest.raises(AuthorizationError, match="S256"):
         check_pkce(server)
@@ -134,7 +146,7 @@ def test_a_server_without_s256_is_refused(methods: list[str] | None) -> None:
         {"resource": "https://h", "authorization_servers": ["https://a"] * 33},
     ],
 )
-def test_other_documents_are_not_resource_metadata(document: object) -> None:
+def test_documents_without_valid_members_are_not_resource_metadata(document: object) -> None:
     assert read_protected_resource(document) is None
 
 
@@ -143,7 +155,7 @@ def test_unknown_members_of_metadata_are_ignored() -> None:
     assert found == AuthorizationServer(issuer="https://a")
 
 
-def test_the_default_endpoints_are_at_the_root_of_the_host() -> None:
+def test_default_endpoints_are_at_the_root_of_the_host() -> None:
     found = default_endpoints("https://h:8443/a/mcp?x=1")
     assert (found.issuer, found.token_endpoint) == ("https://h:8443", "https://h:8443/token")
 
@@ -157,7 +169,9 @@ def test_the_default_endpoints_are_at_the_root_of_the_host() -> None:
         ("https://h/mcp/", "https://h/mcp/"),
     ],
 )
-def test_canonical_resources(url: str, canonical: str) -> None:
+def test_the_canonical_uri_of_a_server_has_lower_case_host_and_no_fragment(
+    url: str, canonical: str
+) -> None:
     assert canonical_resource(url) == canonical
 
 

@@ -26,7 +26,7 @@ def read(document: object, status: int = 200, **options: object) -> TokenSet:
     return read_token_response(status, document, issuer=ISSUER, now=NOW, **options)  # type: ignore[arg-type]
 
 
-def test_a_complete_response_is_read() -> None:
+def test_all_members_of_a_token_response_are_read() -> None:
     document = {
         "access_token": "t",
         "token_type": "bearer",
@@ -37,7 +37,7 @@ def test_a_complete_response_is_read() -> None:
     assert read(document) == TokenSet("t", "Bearer", ("a", "b"), NOW + 60, "r", 60)
 
 
-def test_missing_members_have_safe_defaults() -> None:
+def test_missing_members_of_a_token_response_have_safe_defaults() -> None:
     found = read({"access_token": "t", "token_type": "Bearer"}, requested=["x"], refresh_token="r")
     assert found == TokenSet("t", "Bearer", ("x",), None, "r")
 
@@ -56,7 +56,9 @@ def test_missing_members_have_safe_defaults() -> None:
         (None, None),
     ],
 )
-def test_unusual_lifetimes_are_bounded_or_unknown(seconds: object, expiry: float | None) -> None:
+def test_unusual_token_lifetimes_are_limited_or_treated_as_unknown(
+    seconds: object, expiry: float | None
+) -> None:
     document = {"access_token": "t", "token_type": "Bearer", "expires_in": seconds}
     assert read(document).expires_at == expiry
 
@@ -72,7 +74,9 @@ def test_a_token_is_not_fresh_shortly_before_its_expiry() -> None:
 @pytest.mark.parametrize(
     ("lifetime", "early"), [(3600, EARLY), (60, EARLY), (20, 10), (1, 0.5), (0, 0)]
 )
-def test_a_short_lifetime_is_used_for_half_of_it(lifetime: float, early: float) -> None:
+def test_tokens_with_a_short_lifetime_are_renewed_after_half_of_it(
+    lifetime: float, early: float
+) -> None:
     tokens = TokenSet("t", "Bearer", expires_at=NOW, lifetime=lifetime)
     assert tokens.fresh_until == NOW - early
 
@@ -87,7 +91,7 @@ def test_a_short_lifetime_is_used_for_half_of_it(lifetime: float, early: float) 
         ({"message": "nope"}, 429, "", True),
     ],
 )
-def test_errors_are_recognised_whatever_the_status(
+def test_an_error_is_recognised_in_a_response_with_any_status(
     document: object, status: int, code: str, temporary: bool
 ) -> None:
     with pytest.raises(AuthorizationError) as caught:
@@ -103,7 +107,7 @@ def test_a_successful_status_without_tokens_is_reported_as_an_invalid_response(
     assert what in str(refusal("the request", document, 200, issuer=ISSUER, step="token"))
 
 
-def test_the_text_of_a_server_is_not_shown() -> None:
+def test_the_error_description_of_a_server_is_not_shown() -> None:
     with pytest.raises(AuthorizationError) as caught:
         read({"error": "invalid_grant", "error_description": "bad secret s3cr3t"}, 400)
     assert "s3cr3t" not in str(caught.value)
@@ -114,6 +118,8 @@ def test_the_text_of_a_server_is_not_shown() -> None:
     [
         {"token_type": "Bearer"},
         {"access_token": 5, "token_type": "Bearer"},
+        {"access_token": "", "token_type": "Bearer"},
+        {"access_token": "a" * (1 << 16), "token_type": "Bearer"},
         {"access_token": "a b", "token_type": "Bearer"},
         {"access_token": "a\r\nb", "token_type": "Bearer"},
         {"access_token": "t"},
@@ -121,12 +127,12 @@ def test_the_text_of_a_server_is_not_shown() -> None:
         {"access_token": "t", "token_type": "DPoP"},
     ],
 )
-def test_unusable_tokens_are_refused(document: object) -> None:
+def test_tokens_of_an_unusable_type_or_form_are_refused(document: object) -> None:
     with pytest.raises(AuthorizationError, match="no usable access token"):
         read(document)
 
 
-def test_a_bound_token_is_accepted_after_a_proof() -> None:
+def test_a_bound_token_is_accepted_if_a_proof_was_sent() -> None:
     document = {"access_token": "t", "token_type": "dpop"}
     assert read(document, sent_proof=True).token_type == "DPoP"
 
@@ -142,7 +148,7 @@ def test_a_bound_token_is_accepted_after_a_proof() -> None:
         (["none"], ClientRegistration("c", "s", "client_secret_post", "dynamic"), "none"),
     ],
 )
-def test_the_authentication_method_follows_registration_and_metadata(
+def test_registration_and_metadata_determine_the_authentication_method(
     supported: list[str] | None, client: ClientRegistration, method: str
 ) -> None:
     server = AuthorizationServer(ISSUER, token_endpoint_auth_methods_supported=supported)
@@ -157,7 +163,7 @@ def test_basic_credentials_are_form_encoded_before_base64() -> None:
     assert headers == {"Authorization": "Basic YSUzQWI6cCUyRnElMjBy"}
 
 
-def test_other_methods_put_credentials_into_the_form() -> None:
+def test_client_credentials_are_form_fields_unless_the_method_is_basic() -> None:
     client = ClientRegistration("c", "s")
     assert client_authentication("client_secret_post", client)[0] == {
         "client_id": "c",

@@ -287,7 +287,7 @@ async def test_pipelined_requests_of_all_kinds_are_answered_in_order(
                 assert [(await line.answer()).status for _ in chosen] == [s for _, s in chosen]
 
 
-async def test_a_malformed_request_does_not_affect_the_response_before_it(
+async def test_a_malformed_request_does_not_affect_the_response_to_the_request_before_it(
     options: dict[str, Any],
 ) -> None:
     for bad in (b"\x00\x01nonsense\r\n\r\n", request(None, "X-A: " + "a" * 70_000)):

@@ -68,6 +68,7 @@ async def test_a_stored_login_is_used_without_user_interaction(home: Path) -> No
     async with protected() as (provider, server):
         store = FileCredentialStore(home)
         await OAuthAuthorizer(server.url, store=store, authorize=provider.user()).log_in()
+        server.tokens.clear()
         assert await add(MCPClient.connect(server.url, auth="oauth")) == "3"
         assert await add(MCPClient.connect_http(server.url, auth="oauth")) == "3"
         entry = {"type": "http", "url": server.url, "auth": {"type": "oauth"}}
@@ -139,7 +140,7 @@ async def test_an_auth_object_supplies_the_request_headers() -> None:
 
 
 @pytest.mark.parametrize("auth", [3, ["oauth"]])
-def test_an_auth_value_of_another_type_is_a_type_error(auth: Any) -> None:
+def test_an_auth_value_of_the_wrong_type_is_a_type_error(auth: Any) -> None:
     with pytest.raises(TypeError, match="expected 'oauth', a bearer token"):
         MCPClient.connect_http("http://127.0.0.1:1/mcp", auth=auth)
 

@@ -138,7 +138,9 @@ def test_a_project_file_cannot_enable_a_server_that_the_user_disabled(tmp_path: 
     assert load(tmp_path).configs == {}
 
 
-def test_a_server_configured_under_two_names_is_connected_once(tmp_path: Path) -> None:
+def test_a_server_that_two_programs_configure_under_different_names_is_loaded_once(
+    tmp_path: Path,
+) -> None:
     entry = {"command": "npx", "args": ["gh"], "env": {"T": "${GH}"}}
     theirs = {"command": "npx", "args": ["gh"], "env": {"T": "${env:GH}"}}
     other = {"command": "npx", "args": ["gh"], "env": {"T": "${env:OTHER_ACCOUNT}"}}
@@ -337,7 +339,7 @@ def test_a_file_over_the_size_limit_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root reads everything")
-def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
+def test_an_unreadable_configuration_file_is_reported(tmp_path: Path) -> None:
     write(tmp_path / HOME, {".cursor/mcp.json": servers(a="a")})
     (tmp_path / HOME / ".cursor/mcp.json").chmod(0)
     [warning] = load(tmp_path).warnings

@@ -44,7 +44,7 @@ def machine(platform: str, **env: str) -> HostPaths:
         ),
     ],
 )
-def test_folders_depend_on_the_platform(
+def test_the_folders_of_fairlead_depend_on_the_platform(
     platform: str, config: str, support: str, own: tuple[str, ...], data: str, cache: str
 ) -> None:
     found = machine(platform)

@@ -76,7 +76,9 @@ server.run()
 
 
 @pytest.mark.covers("AUT-02")
-async def test_a_local_program_gets_the_token_of_its_auth_block(tmp_path: Path) -> None:
+async def test_a_local_program_gets_the_access_token_for_the_resource_in_its_auth_block(
+    tmp_path: Path,
+) -> None:
     program = tmp_path / "server.py"
     program.write_text(PROGRAM)
     async with (
@@ -107,7 +109,7 @@ async def test_a_local_program_gets_the_token_of_its_auth_block(tmp_path: Path) 
 
 
 @pytest.mark.covers("AUT-01", "AUT-02")
-async def test_a_key_is_stored_by_its_credential_id_and_sent_as_a_bearer_token() -> None:
+async def test_an_api_key_is_stored_by_credential_id_and_sent_as_a_bearer_token() -> None:
     async with (
         asyncio.timeout(LIMIT),
         running_provider() as provider,
@@ -129,7 +131,7 @@ async def test_a_key_is_stored_by_its_credential_id_and_sent_as_a_bearer_token()
 
 
 @pytest.mark.covers("AUT-01")
-async def test_a_block_with_a_token_url_needs_no_discovery_and_no_person() -> None:
+async def test_an_auth_block_with_a_token_url_needs_neither_discovery_nor_a_user() -> None:
     service = {
         "client_id": "service",
         "client_secret": "a-secret",

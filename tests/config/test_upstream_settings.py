@@ -136,7 +136,7 @@ def test_default_rules_of_a_manager_equal_the_default_settings() -> None:
     assert Rules().settings == UpstreamSettings()
 
 
-def test_settings_that_are_not_defaults_replace_those_of_others() -> None:
+def test_values_that_are_not_defaults_replace_the_values_of_other_settings() -> None:
     others = UpstreamSettings(share="all", hang_timeout=9.0)
     found = UpstreamSettings(hang_timeout=2.0, idle_close=3.0).over(others)
     assert found == UpstreamSettings(share="all", hang_timeout=2.0, idle_close=3.0)

@@ -35,32 +35,32 @@ def embedded(uri: str, text: str, mime_type: str = "text/plain") -> EmbeddedReso
 # Tools with results. The suite calls the first one without arguments.
 
 
-@server.tool()
-def test_simple_text() -> str:
+@server.tool("test_simple_text")
+def simple_text() -> str:
     """Return text."""
     return "This is a simple text response for testing."
 
 
-@server.tool()
-def test_image_content() -> Image:
+@server.tool("test_image_content")
+def image_content() -> Image:
     """Return an image."""
     return Image(PNG)
 
 
-@server.tool()
-def test_audio_content() -> Audio:
+@server.tool("test_audio_content")
+def audio_content() -> Audio:
     """Return audio."""
     return Audio(WAV, format="wav")
 
 
-@server.tool()
-def test_embedded_resource() -> EmbeddedResource:
+@server.tool("test_embedded_resource")
+def embedded_resource() -> EmbeddedResource:
     """Return a resource."""
     return embedded("test://embedded-resource", "This is an embedded resource content.")
 
 
-@server.tool()
-def test_multiple_content_types() -> list[Any]:
+@server.tool("test_multiple_content_types")
+def multiple_content_types() -> list[Any]:
     """Return several kinds of content."""
     data = json.dumps({"test": "data", "value": 123})
     return [
@@ -70,14 +70,14 @@ def test_multiple_content_types() -> list[Any]:
     ]
 
 
-@server.tool()
-def test_error_handling() -> str:
+@server.tool("test_error_handling")
+def error_handling() -> str:
     """Raise an error."""
     raise MCPToolError("This tool intentionally returns an error for testing")
 
 
-@server.tool()
-async def test_tool_with_progress(ctx: Context) -> str:
+@server.tool("test_tool_with_progress")
+async def tool_with_progress(ctx: Context) -> str:
     """Report progress."""
     for done in (0, 50, 100):
         await ctx.progress(done, 100, f"Completed step {done} of 100")
@@ -85,8 +85,8 @@ async def test_tool_with_progress(ctx: Context) -> str:
     return "done"
 
 
-@server.tool()
-async def test_tool_with_logging(ctx: Context) -> str:
+@server.tool("test_tool_with_logging")
+async def tool_with_logging(ctx: Context) -> str:
     """Log each step."""
     for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         await ctx.info(text)
@@ -94,15 +94,15 @@ async def test_tool_with_logging(ctx: Context) -> str:
     return "Tool with logging executed successfully"
 
 
-@server.tool()
-async def test_logging_tool(ctx: Context) -> str:
+@server.tool("test_logging_tool")
+async def logging_tool(ctx: Context) -> str:
     """Log one message."""
     await ctx.info("test_logging_tool was called")
     return "logged"
 
 
-@server.tool()
-async def test_reconnection(ctx: Context) -> str:
+@server.tool("test_reconnection")
+async def reconnection(ctx: Context) -> str:
     """Close the stream, and return the result when the client has reconnected."""
     ctx.close_stream()
     await asyncio.sleep(2 * PAUSE)
@@ -149,16 +149,16 @@ server.register_tool("json_schema_2020_12_tool", SCHEMA_2020_12, json_schema_202
 # Tools that change lists
 
 
-@server.tool()
-async def test_trigger_tool_change() -> str:
+@server.tool("test_trigger_tool_change")
+async def trigger_tool_change() -> str:
     """Add a tool and remove it again."""
-    server.register_tool("test_passing_tool", {"type": "object"}, test_simple_text)
+    server.register_tool("test_passing_tool", {"type": "object"}, simple_text)
     server.remove_tool("test_passing_tool")
     return "the list of tools has changed"
 
 
-@server.tool()
-async def test_trigger_prompt_change() -> str:
+@server.tool("test_trigger_prompt_change")
+async def trigger_prompt_change() -> str:
     """Add a prompt and remove it again."""
     server.register_prompt("test_passing_prompt", "A temporary prompt")
     server.remove_prompt("test_passing_prompt")
@@ -225,27 +225,27 @@ def text_of(sampled: dict[str, Any]) -> str:
     return str(sampled["content"]["text"])
 
 
-@server.tool()
-async def test_sampling(prompt: str, ctx: Context) -> str:
+@server.tool("test_sampling")
+async def sampling(prompt: str, ctx: Context) -> str:
     """Ask the client's model."""
     return f"LLM response: {text_of(await ctx.sample(prompt, max_tokens=100))}"
 
 
-@server.tool()
-async def test_elicitation(message: str, ctx: Context) -> str:
+@server.tool("test_elicitation")
+async def elicitation(message: str, ctx: Context) -> str:
     """Ask the user."""
     return f"User response: {told(await ctx.elicit(message, Account))}"
 
 
-@server.tool()
-async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
+@server.tool("test_elicitation_sep1034_defaults")
+async def elicitation_sep1034_defaults(ctx: Context) -> str:
     """Ask the user with a form that has defaults."""
     answer = await ctx.elicit("Please review and update the form", Profile)
     return f"Elicitation completed: {told(answer)}"
 
 
-@server.tool()
-async def test_elicitation_sep1330_enums(ctx: Context) -> str:
+@server.tool("test_elicitation_sep1330_enums")
+async def elicitation_sep1330_enums(ctx: Context) -> str:
     """Ask the user with a form that has every kind of choice."""
     try:
         return f"Elicitation completed: {told(await ctx.elicit('Please choose', ENUMS))}"
@@ -253,48 +253,48 @@ async def test_elicitation_sep1330_enums(ctx: Context) -> str:
         return f"Elicitation completed: {exc.message}"
 
 
-@server.tool()
-async def test_missing_capability(ctx: Context) -> str:
+@server.tool("test_missing_capability")
+async def missing_capability(ctx: Context) -> str:
     """Ask the client's model; fail if the client does not support sampling."""
     return text_of(await ctx.sample("Say hello"))
 
 
-@server.tool()
-async def test_streaming_elicitation(ctx: Context) -> str:
+@server.tool("test_streaming_elicitation")
+async def streaming_elicitation(ctx: Context) -> str:
     """Report progress, then ask the user."""
     await ctx.progress(1, 2, "about to ask")
     return told(await ctx.elicit("Please enter your name", Name, key="user_name"))
 
 
-@server.tool()
-async def test_input_required_result_elicitation(ctx: Context) -> str:
+@server.tool("test_input_required_result_elicitation")
+async def input_required_result_elicitation(ctx: Context) -> str:
     """Greet the user by name."""
     answer = await ctx.elicit("Please enter your name", Name, key="user_name")
     return f"Hello, {answer.data.name if answer.data else 'stranger'}!"
 
 
-@server.tool()
-async def test_input_required_result_sampling(ctx: Context) -> str:
+@server.tool("test_input_required_result_sampling")
+async def input_required_result_sampling(ctx: Context) -> str:
     """Ask the client's model."""
     return text_of(await ctx.sample("Name the capital of France", key="capital_question"))
 
 
-@server.tool()
-async def test_input_required_result_list_roots(ctx: Context) -> str:
+@server.tool("test_input_required_result_list_roots")
+async def input_required_result_list_roots(ctx: Context) -> str:
     """Return the client's roots."""
     return ", ".join(root["uri"] for root in await ctx.roots(key="client_roots")) or "no roots"
 
 
-@server.tool()
-async def test_input_required_result_request_state(ctx: Context) -> str:
+@server.tool("test_input_required_result_request_state")
+async def input_required_result_request_state(ctx: Context) -> str:
     """Keep state while asking the user."""
     before = await ctx.step("state", lambda: "state-ok")
     answer = await ctx.elicit("Please confirm", Confirmation, key="confirm")
     return f"{before}: {told(answer)}"
 
 
-@server.tool()
-async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
+@server.tool("test_input_required_result_multiple_inputs")
+async def input_required_result_multiple_inputs(ctx: Context) -> str:
     """Send three requests at once."""
     name, greeting, roots = await asyncio.gather(
         ctx.elicit("Please enter your name", Name, key="user_name"),
@@ -304,22 +304,22 @@ async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
     return f"{told(name)}; {text_of(greeting)}; {len(roots)} roots"
 
 
-@server.tool()
-async def test_input_required_result_multi_round(ctx: Context) -> str:
+@server.tool("test_input_required_result_multi_round")
+async def input_required_result_multi_round(ctx: Context) -> str:
     """Ask the user two questions in sequence."""
     name = await ctx.elicit("Step 1: what is your name?", Name, key="step1")
     color = await ctx.elicit("Step 2: what is your favorite color?", Color, key="step2")
     return f"{told(name)}; {told(color)}"
 
 
-@server.tool()
-async def test_input_required_result_tampered_state(ctx: Context) -> str:
+@server.tool("test_input_required_result_tampered_state")
+async def input_required_result_tampered_state(ctx: Context) -> str:
     """Ask the user with a request state that cannot be forged."""
     return told(await ctx.elicit("Please confirm", Confirmation, key="confirm"))
 
 
-@server.tool()
-async def test_input_required_result_capabilities(ctx: Context) -> str:
+@server.tool("test_input_required_result_capabilities")
+async def input_required_result_capabilities(ctx: Context) -> str:
     """Send every request that the client supports."""
     answers = []
     for ask in (
@@ -361,14 +361,14 @@ def template_data(id: str) -> dict[str, Any]:
 # Prompts
 
 
-@server.prompt()
-def test_simple_prompt() -> str:
+@server.prompt("test_simple_prompt")
+def simple_prompt() -> str:
     """A prompt without arguments."""
     return "This is a simple prompt for testing."
 
 
-@server.prompt()
-def test_prompt_with_arguments(
+@server.prompt("test_prompt_with_arguments")
+def prompt_with_arguments(
     arg1: Annotated[str, "First test argument"], arg2: Annotated[str, "Second test argument"]
 ) -> str:
     """A prompt with two arguments."""
@@ -391,14 +391,14 @@ def prompt_with_embedded_resource(
     return [content, "Please process the embedded resource above."]
 
 
-@server.prompt()
-def test_prompt_with_image() -> list[Any]:
+@server.prompt("test_prompt_with_image")
+def prompt_with_image() -> list[Any]:
     """A prompt with an image."""
     return [Image(PNG), "Please analyze the image above."]
 
 
-@server.prompt()
-async def test_input_required_result_prompt(ctx: Context) -> str:
+@server.prompt("test_input_required_result_prompt")
+async def input_required_result_prompt(ctx: Context) -> str:
     """A prompt that asks the user for its context."""
     answer = await ctx.elicit("Please describe the context", Background, key="user_context")
     return f"Use this context: {answer.data.context if answer.data else 'none'}"

@@ -346,7 +346,7 @@ async def test_the_listed_method_waits_until_all_servers_have_listed_their_items
         assert one.server_of(call) == "red"
 
 
-async def test_reload_calls_the_registered_function() -> None:
+async def test_the_reload_request_calls_the_registered_function() -> None:
     gateway, reloads = Gateway(), []
 
     async def reload() -> None:
@@ -392,7 +392,9 @@ async def test_new_views_apply_to_connected_clients_immediately() -> None:
     assert gateway.catalog.changes == changes + 1
 
 
-async def test_stdio_is_served_until_its_streams_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gateway_on_stdio_is_served_until_its_streams_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     client = RawClient()
 
     @contextlib.asynccontextmanager
@@ -410,7 +412,7 @@ async def test_stdio_is_served_until_its_streams_end(monkeypatch: pytest.MonkeyP
     assert gateway.clients == 0
 
 
-def test_the_default_port_is_the_documented_one() -> None:
+def test_the_default_port_of_a_gateway_is_8765() -> None:
     assert Gateway.port == 8765
 
 

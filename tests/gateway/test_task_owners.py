@@ -54,7 +54,7 @@ class User:
 
     @property
     def headers(self) -> dict[str, str]:
-        token = self._place.b.token(self.web.url, sub=self._name)  # another one each time
+        token = self._place.b.token(self.web.url, sub=self._name)  # a new token for each request
         return {"Authorization": f"Bearer {token}"}
 
     async def ask(self, method: str, **params: Any) -> Answer:
@@ -82,7 +82,8 @@ async def test_a_task_is_unknown_to_other_users(method: str, tmp_path: Path) -> 
         )
         assert server.of(method) == []
         assert (await ann.ask(method, taskId="of-ann")).result["taskId"] == "of-ann"
-        # A server that uses an id twice does not give the task away.
+        # A server that uses the id a second time does not make the task accessible to the second
+        # user.
         await ben.ask("tools/call", name="work", arguments={"task": "of-ann"})
         assert (await ben.ask(method, taskId="of-ann")).error == -32602
 

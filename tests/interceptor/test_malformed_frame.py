@@ -65,7 +65,7 @@ async def test_journal_and_audit_record_malformed_frames_from_both_sides_without
     assert mine[3]["reason"] == "a response to a request that is not pending"
     assert json.loads(mine[4]["frame"])["method"] == "initialize"
     assert mine[4]["reason"] == "Already initialized"
-    kinds = ["no message", "no message", "no message", "nobody asked", "refused"]
+    kinds = ["not a message", "not a message", "not a message", "unmatched", "refused"]
     assert [line["kind"] for line in mine] == kinds
     assert [record.flags for record in strays if record.dir is UP] == [(kind,) for kind in kinds]
     assert [record.error for record in strays if record.dir is UP] == [m["reason"] for m in mine]
@@ -184,7 +184,7 @@ async def test_servers_and_clients_call_the_hook_for_malformed_frames(tmp_path: 
         await client.list_tools()
     strays = [r for r in journal.records() if r.kind == "stray"]
     assert strays[0].text == 'Starting with password="[REDACTED]"'
-    assert strays[1].flags == ("nobody asked",)
+    assert strays[1].flags == ("unmatched",)
     assert SECRET not in repr(journal.records())
 
     file = tmp_path / "audit.jsonl"

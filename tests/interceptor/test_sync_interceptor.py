@@ -114,7 +114,7 @@ def test_bytes_none_and_exceptions_are_valid_outcomes_of_an_interceptor(outcome:
 
 
 @pytest.mark.parametrize(("outcome", "name"), [("text", "str"), ({}, "dict"), (1, "int")])
-def test_an_outcome_of_another_type_becomes_a_type_error(outcome: object, name: str) -> None:
+def test_an_outcome_of_the_wrong_type_raises_a_type_error(outcome: object, name: str) -> None:
     found = checked_outcome(outcome)
     assert isinstance(found, TypeError)
     assert str(found) == f"an interceptor must return bytes or None, not {name}"

@@ -28,7 +28,7 @@ from tests.support.oidc_provider import Provider, running_provider
 
 LIMIT = 50.0
 LIFETIME = 3  # seconds of a token in tests of renewals
-RENEW_AFTER_REFUSAL = ("TypeScript", "mcp-remote")  # the others renew expired tokens by their clock
+RENEW_AFTER_REFUSAL = ("TypeScript", "mcp-remote")  # others renew by their clock
 
 PLACES = ["server", "/mcp", "/mcp/plain"]
 BY_EVERY_PEER = pytest.mark.parametrize("peer", PEERS)
@@ -157,7 +157,7 @@ async def test_a_client_logs_in_and_renews_its_token(
     peer: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if peer in RENEW_AFTER_REFUSAL:
-        monkeypatch.setattr(token_claims, "LEEWAY", 0.0)  # the refusal comes 30 s earlier
+        monkeypatch.setattr(token_claims, "LEEWAY", 0.0)  # expired tokens are refused at once
     async with protected(place, tmp_path, ttl=LIFETIME) as scene:
         async with PEERS[peer](scene.url, tmp_path) as call:
             tool = f"{scene.prefix}whoami"
@@ -170,7 +170,9 @@ async def test_a_client_logs_in_and_renews_its_token(
 
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize(("peer", "place"), STEP_UPS)
-async def test_a_client_requests_more_scopes(peer: str, place: str, tmp_path: Path) -> None:
+async def test_a_client_requests_the_scopes_that_a_tool_needs(
+    peer: str, place: str, tmp_path: Path
+) -> None:
     """At a server a tool needs another scope; at a gateway a rule is changed so that it does."""
     async with protected(place, tmp_path, anyScope=True) as scene:
         async with PEERS[peer](scene.url, tmp_path) as call:

@@ -136,7 +136,9 @@ def expire(store: CredentialStore) -> None:
 @PROTECTED
 @VERSIONS
 @PLACES
-async def test_authorization_code_and_renewal(version: str, place: str) -> None:
+async def test_the_authorization_code_grant_obtains_and_renews_a_token(
+    version: str, place: str
+) -> None:
     async with protected(place=place) as (provider, url):
         store = MemoryCredentialStore()
         first = OAuthAuthorizer(url, store=store, authorize=provider.user())
@@ -149,7 +151,9 @@ async def test_authorization_code_and_renewal(version: str, place: str) -> None:
 @PROTECTED
 @VERSIONS
 @PLACES
-async def test_authorization_code_with_a_pushed_request(version: str, place: str) -> None:
+async def test_the_authorization_code_grant_supports_pushed_requests(
+    version: str, place: str
+) -> None:
     async with protected({"requirePar": True}, place) as (provider, url):
         authorizer = OAuthAuthorizer(url, authorize=provider.user())
         assert await call(authorizer, url, version) == "alice"
@@ -162,7 +166,7 @@ async def test_authorization_code_with_a_pushed_request(version: str, place: str
 @PROTECTED
 @VERSIONS
 @PLACES
-async def test_device_code_and_renewal(version: str, place: str) -> None:
+async def test_the_device_code_grant_obtains_and_renews_a_token(version: str, place: str) -> None:
     async with protected(place=place) as (provider, url):
         prompt, store = DevicePrompt(), MemoryCredentialStore()
         settings = OAuthSettings(grant="device_code")
@@ -178,7 +182,9 @@ async def test_device_code_and_renewal(version: str, place: str) -> None:
 @VERSIONS
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "private_key_jwt"])
 @PLACES
-async def test_client_credentials(version: str, method: str, place: str) -> None:
+async def test_the_client_credentials_grant_obtains_a_token(
+    version: str, method: str, place: str
+) -> None:
     settings = OAuthSettings(grant="client_credentials", client_id="robot")
     client = {**ROBOT, "token_endpoint_auth_method": method}
     if method == "private_key_jwt":
@@ -204,7 +210,9 @@ async def test_client_credentials(version: str, method: str, place: str) -> None
 @PROTECTED
 @VERSIONS
 @PLACES
-async def test_bound_tokens_with_nonces(version: str, place: str) -> None:
+async def test_bound_tokens_are_accepted_if_provider_and_server_demand_nonces(
+    version: str, place: str
+) -> None:
     """The provider and our server demand nonces."""
     options = {"dpopNonce": True}
     async with protected(options, place, dpop="required", dpop_nonce=True) as (provider, url):
@@ -225,7 +233,7 @@ async def test_bound_tokens_with_nonces(version: str, place: str) -> None:
 
 @PROTECTED
 @VERSIONS
-async def test_a_tool_that_needs_more_scopes(version: str) -> None:
+async def test_a_call_of_a_tool_that_needs_more_scopes_causes_another_login(version: str) -> None:
     async with protected() as (provider, url):
         authorizer = OAuthAuthorizer(url, authorize=provider.user())
         assert await call(authorizer, url, version) == "alice"
@@ -238,7 +246,7 @@ async def test_a_tool_that_needs_more_scopes(version: str) -> None:
 @PROTECTED
 @VERSIONS
 @PLACES
-async def test_a_client_that_is_identified_by_its_metadata_document(
+async def test_a_client_may_be_identified_by_its_metadata_document(
     version: str, place: str
 ) -> None:
     name = "https://client.example/fairlead.json"
@@ -274,7 +282,9 @@ async def test_a_client_that_is_identified_by_its_metadata_document(
 @PROTECTED
 @VERSIONS
 @PLACES
-async def test_enterprise_managed_authorization(version: str, place: str) -> None:
+async def test_the_enterprise_grant_obtains_a_token_with_the_login_at_a_company(
+    version: str, place: str
+) -> None:
     """A user logs in at the company's provider; no page of the server's provider is opened."""
     company = {
         "client_id": "company",
@@ -334,7 +344,9 @@ async def id_token(idp: Provider) -> str:
 @PROTECTED
 @VERSIONS
 @PLACES
-async def test_workload_identity(version: str, place: str) -> None:
+async def test_a_workload_obtains_a_token_with_an_assertion_of_its_platform(
+    version: str, place: str
+) -> None:
     async with workload(place) as (provider, url, settings):
         store = MemoryCredentialStore()
         first = OAuthAuthorizer(url, settings(), store=store)
@@ -348,7 +360,7 @@ async def test_workload_identity(version: str, place: str) -> None:
 
 @PROTECTED
 @pytest.mark.parametrize("change", [{"exp": 1}, {"aud": "https://another.example"}])
-async def test_a_refused_assertion_is_sent_once(change: dict[str, Any]) -> None:
+async def test_a_refused_assertion_of_a_platform_is_sent_only_once(change: dict[str, Any]) -> None:
     async with workload("server") as (provider, url, settings):
         authorizer = OAuthAuthorizer(url, settings(**change))
         for _ in range(3):

@@ -37,7 +37,7 @@ scopes = ["mcp:basic"]
 [[auth.rules]]
 client = "users"
 """
-# The forwarded headers are wrong, as a stranger could send them to a careless proxy.
+# The forwarded headers are false, as an attacker could send them through a careless proxy.
 SETTINGS = (
     "proxy_http_version 1.1",
     "proxy_set_header Host $http_host",
@@ -107,7 +107,7 @@ async def scene(tls: tuple[Path, Path], dpop: str = "off") -> AsyncIterator[Plac
             await gateway.communicate()
 
 
-async def test_published_urls_are_those_of_the_proxy(
+async def test_metadata_and_challenges_contain_the_public_urls_of_the_proxy(
     certificate: tuple[Path, Path],
 ) -> None:
     async with (
@@ -115,7 +115,7 @@ async def test_published_urls_are_those_of_the_proxy(
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=place.tls)) as web,
     ):
         for path in ("/mcp", "/mcp/red"):
-            # A cookie authenticates nobody, and none is set.
+            # A cookie does not authenticate a client, and the gateway sets none.
             async with web.post(place.base + path, json={}, headers={"Cookie": "a=b"}) as reply:
                 assert reply.status == 401
                 assert "Set-Cookie" not in reply.headers
@@ -132,7 +132,7 @@ async def test_published_urls_are_those_of_the_proxy(
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize("dpop", ["off", "required"])
 @pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])
-async def test_a_client_logs_in_through_the_proxy(
+async def test_a_client_logs_in_to_a_gateway_behind_a_proxy(
     dpop: str, era: str, certificate: tuple[Path, Path]
 ) -> None:
     """The gateway sees plain HTTP; the proofs of the client contain the public URL."""

@@ -171,7 +171,9 @@ async def log_in_and_renew(url: str, version: str) -> MemoryCredentialStore:
 
 @pytest.mark.covers("AUT-04")
 @VERSIONS
-async def test_official_server_with_its_own_authorization_server(version: str) -> None:
+async def test_fairlead_logs_in_to_an_official_server_with_its_own_authorization_server(
+    version: str,
+) -> None:
     async with reserved_port() as (listening, base):
         url, provider = f"{base}/mcp", OwnProvider()
         settings = AuthSettings(
@@ -201,7 +203,9 @@ async def test_official_server_with_its_own_authorization_server(version: str) -
 
 @pytest.mark.covers("AUT-04")
 @VERSIONS
-async def test_fastmcp_that_verifies_tokens_of_a_provider(version: str) -> None:
+async def test_fairlead_logs_in_to_a_fastmcp_server_that_verifies_tokens_of_a_provider(
+    version: str,
+) -> None:
     async with reserved_port() as (listening, base), running_provider(ttl=LIFETIME) as provider:
         url = f"{base}/mcp"
         verifier = token_verifier(provider.issuer, url)
@@ -216,7 +220,7 @@ async def test_fastmcp_that_verifies_tokens_of_a_provider(version: str) -> None:
 
 @pytest.mark.covers("AUT-04")
 @VERSIONS
-async def test_fastmcp_that_issues_tokens_in_front_of_a_provider(version: str) -> None:
+async def test_fairlead_logs_in_to_a_fastmcp_server_with_an_oauth_proxy(version: str) -> None:
     async with reserved_port() as (listening, base):
         client = {
             "client_id": "proxy",

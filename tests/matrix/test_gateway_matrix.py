@@ -79,7 +79,7 @@ async def through_a_gateway(
 @pytest.mark.parametrize(
     "revision", [Revision.V2024_11_05, Revision.V2025_11_25, Revision.V2026_07_28]
 )
-async def test_the_matrix_scenario_succeeds_through_a_gateway(
+async def test_all_features_of_the_matrix_scenario_work_through_a_gateway(
     revision: Revision, front: str, upstream: str
 ) -> None:
     scene = Scene()

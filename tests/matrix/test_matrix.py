@@ -120,7 +120,7 @@ def _forget_verdicts() -> None:
 
 @pytest.mark.covers("DEC-04", "PRO-21", "WSK-05", "CLT-01", "CON-06")
 @pytest.mark.parametrize(("revision", "transport"), cells())
-async def test_the_matrix_scenario_succeeds_in_every_revision_over_every_transport(
+async def test_all_features_of_the_matrix_scenario_work_in_every_revision_and_transport(
     revision: Revision, transport: str, tmp_path: Path
 ) -> None:
     scene = Scene()

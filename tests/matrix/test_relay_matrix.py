@@ -90,7 +90,7 @@ def _ws(url: str) -> str:
 
 @pytest.mark.covers("GTW-02", "GTW-03")
 @pytest.mark.parametrize(("revision", "era", "front", "upstream"), cells())
-async def test_the_matrix_scenario_succeeds_through_a_relay(
+async def test_all_features_of_the_matrix_scenario_work_through_a_relay(
     revision: Revision, era: str, front: str, upstream: str
 ) -> None:
     scene = Scene()

@@ -62,7 +62,7 @@ async def test_the_error_for_a_closed_connection_contains_the_reason() -> None:
     assert str(error).startswith("Transport not connected")
 
 
-async def test_send_quietly_ignores_a_closed_channel() -> None:
+async def test_sending_quietly_on_a_closed_channel_raises_no_error() -> None:
     line = state()
     await line.channel.close()
     with pytest.raises(ChannelClosed):

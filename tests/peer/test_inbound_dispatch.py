@@ -58,10 +58,10 @@ async def test_invalid_frames_are_reported() -> None:
         again = b'{"jsonrpc":"2.0","id":1,"method":"x"}'
         stray = b'{"jsonrpc":"2.0","id":99,"result":{}}'
         assert heard == [
-            MalformedFrame(frame=b"what?", size=5, kind="no message", why=why[0], **common),
+            MalformedFrame(frame=b"what?", size=5, kind="not a message", why=why[0], **common),
             MalformedFrame(frame=again, size=len(again), kind="refused", why=why[1], **common),
             MalformedFrame(
-                frame=stray, size=len(stray), kind="nobody asked", why=heard[2].why, **common
+                frame=stray, size=len(stray), kind="unmatched", why=heard[2].why, **common
             ),
         ]
         assert (server.malformed, server.unmatched_count) == (1, 1)

@@ -545,7 +545,7 @@ async def test_a_client_skips_invalid_frames_and_reports_them() -> None:
 
 
 @pytest.mark.covers("DEC-13")
-async def test_a_program_that_writes_other_output_is_disconnected_at_once() -> None:
+async def test_a_program_that_writes_a_long_usage_text_is_disconnected_at_once() -> None:
     left, right = memory_pair()
     client = Peer(left, Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS))
     client.start()
@@ -664,7 +664,7 @@ async def test_queued_requests_continue_after_the_end_of_input_while_requests_co
         assert await frames.next() == Success(2, Raw(b"{}"))
 
 
-async def test_every_method_is_unknown_if_there_is_no_handler() -> None:
+async def test_a_peer_without_a_handler_rejects_every_method_as_unknown() -> None:
     async with bare_server() as (client, frames, _):
         client.send(Request(1, "tools/list"))
         refused = await frames.next()
@@ -766,14 +766,14 @@ async def test_a_cancelled_handler_has_a_second_to_clean_up(
 
 
 @pytest.mark.parametrize(("lines", "size", "closed"), [(99, 10, False), (100, 10, True)])
-async def test_a_program_that_writes_a_hundred_other_lines_is_disconnected(
+async def test_a_program_that_writes_a_hundred_invalid_lines_is_disconnected(
     lines: int, size: int, closed: bool
 ) -> None:
     await chat(b"x" * size, lines, closed=closed)
 
 
 @pytest.mark.parametrize(("size", "closed"), [(32 << 10, True), ((32 << 10) - 1, False)])
-async def test_a_program_that_writes_64_kilobytes_of_other_output_is_disconnected(
+async def test_a_program_that_writes_64_kilobytes_of_invalid_lines_is_disconnected(
     size: int, closed: bool
 ) -> None:
     await chat(b"x" * size, 2, closed=closed)

@@ -36,7 +36,7 @@ def test_reversing_a_direction_twice_returns_the_original_direction() -> None:
 
 
 @pytest.mark.covers("PRO-07")
-def test_session_state_has_five_values() -> None:
+def test_the_state_of_a_session_has_five_values() -> None:
     assert [state.name for state in SessionState] == [
         "UNINITIALIZED",
         "INITIALIZING",

@@ -135,7 +135,7 @@ def test_all_combined_json_edits_are_applied() -> None:
     assert edit(members) is False
 
 
-def test_reading_a_json_value_as_another_type_returns_none() -> None:
+def test_reading_a_json_value_as_the_wrong_type_returns_none() -> None:
     assert members_of(None) is items_of(None) is string_of(None) is None
     assert members_of(raw([])) is None
     assert members_of(b"{") is None

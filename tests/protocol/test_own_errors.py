@@ -17,7 +17,7 @@ from fairlead.protocol.own_errors import unreachable_error
         ("'https://internal.example/a&b'", "URL"),
     ],
 )
-def test_clients_learn_the_command_for_a_login_without_files_and_addresses(
+def test_errors_for_clients_contain_the_login_command_without_files_and_addresses(
     arguments: str, shown: str
 ) -> None:
     error = LoginRequired("h", remedy=f"run `fairlead login {arguments}`", scopes=["a"])
@@ -27,6 +27,6 @@ def test_clients_learn_the_command_for_a_login_without_files_and_addresses(
     )
 
 
-def test_an_error_without_a_command_has_only_a_reason() -> None:
+def test_an_error_for_clients_without_a_login_command_has_only_the_reason() -> None:
     message = unreachable_error("notes", LoginRequired("h", server="https://h")).message
     assert message == "server 'notes' requires a login"

@@ -66,7 +66,7 @@ def test_each_limited_feature_is_available_in_the_expected_revisions() -> None:
     assert having("null_error_id") == [revision.value for revision in HANDSHAKE]
 
 
-def test_find_revision_returns_none_for_unknown_names() -> None:
+def test_no_revision_is_found_for_an_unknown_name() -> None:
     assert [find_revision(revision.value) for revision in Revision] == [*Revision]
     assert [find_revision(name) for name in ("", "2025-11-2", "latest", "2099-01-01")] == [None] * 4
 

@@ -290,9 +290,7 @@ async def test_a_session_is_rejected_at_once_while_a_quiet_session_has_the_only_
         await place.session()
 
 
-async def test_a_stateless_caller_may_share_a_connection_before_its_session_is_initialized() -> (
-    None
-):
+async def test_a_stateless_call_may_use_the_connection_of_a_session_during_its_handshake() -> None:
     introduction = {
         "protocolVersion": HANDSHAKE,
         "capabilities": {},

@@ -328,7 +328,7 @@ async def test_subscriptions_to_resources_that_are_no_longer_permitted_end() -> 
     await relay.pool.close()
 
 
-async def test_hang_up_ends_the_subscriptions_of_one_client_or_of_all_clients() -> None:
+async def test_hanging_up_ends_the_subscriptions_of_one_client_or_of_all_clients() -> None:
     relay, connection = Relay({"command": "true"}), StatelessConnection()
     given: Any = connection
     relay.pool._connections[CONNECTION_OF_ALL] = [given]
@@ -453,7 +453,7 @@ async def test_failures_are_sent_to_the_client_as_errors(
     assert refused.value.data == {"x": 1} or refused.value.data["source"] == "proxy"
 
 
-def test_server_of_returns_the_name_of_the_relay_for_every_message() -> None:
+def test_a_relay_has_one_server_and_uses_the_given_settings_and_quota() -> None:
     relay = Relay({"command": "true"}, "raw")
     assert relay.server_of(single_exchange()) == relay.name == "raw"
     assert relay.answer_inline(single_exchange("ping")) is None
@@ -711,7 +711,7 @@ async def test_sessions_that_lost_the_default_connection_join_the_next_connectio
         assert reconnected == [listening]
 
 
-async def test_end_streams_ends_the_subscriptions_on_all_connections() -> None:
+async def test_ending_the_streams_of_a_relay_ends_all_its_subscriptions() -> None:
     one, other = NotedConnection(), NotedConnection()
     one.changes = one
     await Noted(one, other).relay.end_streams()
@@ -770,7 +770,9 @@ async def test_delayed_notifications_are_dropped_when_the_client_disconnects() -
         await reading
 
 
-async def test_run_stdio_serves_until_its_streams_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_relay_on_stdio_is_served_until_its_streams_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     near, far = memory_pair()
 
     @contextlib.asynccontextmanager

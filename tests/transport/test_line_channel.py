@@ -197,7 +197,7 @@ async def test_a_message_counts_as_never_read_until_the_peer_reads_from_its_pipe
     assert not channel.never_read()
 
 
-async def test_the_result_of_never_read_does_not_change_after_the_end(
+async def test_the_verdict_whether_messages_were_read_is_final_at_the_end(
     pipe: tuple[int, int],
 ) -> None:
     channel, _ = await channel_with(pipe[1])
@@ -509,7 +509,7 @@ async def test_the_first_message_is_written_directly_to_the_pipe(pipe: tuple[int
     channel.write_ended(None)
 
 
-async def test_never_read_is_true_if_the_pipe_breaks_at_the_first_message() -> None:
+async def test_messages_count_as_never_read_if_the_pipe_breaks_at_the_first_message() -> None:
     theirs, ours = os.pipe()
     os.set_blocking(ours, False)
     os.close(theirs)

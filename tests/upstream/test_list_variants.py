@@ -105,7 +105,7 @@ def test_a_key_is_compared_with_each_list_version_unless_its_variant_is_final(
     assert [variants.is_current(key(1), version) for version in (3, 4)] == [False, True]
 
 
-def test_differences_returns_the_kinds_of_lists_in_which_two_variants_differ() -> None:
+def test_two_list_variants_are_compared_by_kind_of_list() -> None:
     variants = ListVariants()
     more, _ = variants.add({TOOLS: tools("a", "b")}, DEFAULT)
     other, _ = variants.add({TOOLS: tools("a", "b"), RESOURCES: resources("r:1")}, DEFAULT)

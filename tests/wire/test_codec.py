@@ -725,7 +725,7 @@ def test_a_line_is_returned_when_its_end_arrives() -> None:
     assert splitter.finish() == []
 
 
-def test_crlf_ends_a_line() -> None:
+def test_a_carriage_return_before_a_newline_is_not_part_of_a_line() -> None:
     splitter = LineSplitter()
     assert splitter.feed(b"{}\r") == []
     assert splitter.feed(b"\n{}\r\n\r\n") == [b"{}", b"{}"]

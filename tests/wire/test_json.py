@@ -90,19 +90,19 @@ NAMES = MemberNames("uri", "arguments", "taskId")
 @pytest.mark.parametrize(
     "name", ["URI", "Uri", "ur\u0131", "argument\u017f", "taskid", "TaskID", "tas\u212aId"]
 )
-def test_a_name_in_another_case_is_a_respelling(name: str) -> None:
+def test_a_member_name_in_another_case_is_recognised(name: str) -> None:
     assert NAMES.respells(name)
 
 
 @pytest.mark.parametrize("name", ["uri", "taskId", "uris", "task_id", "", "ürl"])
-def test_known_and_unrelated_names_are_no_respellings(name: str) -> None:
+def test_exact_and_unrelated_member_names_are_not_respellings(name: str) -> None:
     assert not NAMES.respells(name)
 
 
-def test_members_with_respelled_names_are_left_out() -> None:
+def test_members_whose_names_differ_only_in_case_are_removed() -> None:
     assert NAMES.exact({"uri": 1, "URI": 2, "other": 3}) == {"uri": 1, "other": 3}
 
 
-def test_members_without_respelled_names_are_returned_unchanged() -> None:
+def test_members_with_exact_names_are_returned_unchanged() -> None:
     for members in ({}, {"uri": 1}, {"uri": 1, "other": 3}):
         assert NAMES.exact(members) is members

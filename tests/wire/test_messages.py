@@ -14,7 +14,7 @@ from fairlead.wire.messages import size_of
 
 
 @pytest.mark.covers("RPC-01")
-def test_message_types_have_long_aliases() -> None:
+def test_message_types_can_be_imported_under_their_long_names() -> None:
     assert wire.JsonRpcRequest is Request
     assert wire.JsonRpcNotification is Notification
     assert wire.JsonRpcResponse is Success

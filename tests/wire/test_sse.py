@@ -237,10 +237,12 @@ def test_an_encoded_event_is_parsed_to_the_same_event(
         ("[" * 100_000, None),
     ],
 )
-def test_parse_sse_returns_the_data_of_the_first_event(text: str, value: Any) -> None:
+def test_parsing_a_text_with_events_returns_the_data_of_the_first_event(
+    text: str, value: Any
+) -> None:
     assert parse_sse(text) == value
 
 
 @given(st.text())
-def test_parse_sse_raises_no_exception_for_any_text(text: str) -> None:
+def test_parsing_arbitrary_text_as_events_raises_no_exception(text: str) -> None:
     parse_sse(text)

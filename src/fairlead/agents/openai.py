@@ -84,7 +84,7 @@ class FairleadServer(MCPServer):
 
 
 def _definition(tool: MCPTool) -> Tool:
-    # A hint of another type would make the SDK reject the tools of all servers.
+    # A hint of the wrong type would make the SDK reject the tools of all servers.
     hints = {key: hint for key, hint in tool.annotations.items() if isinstance(hint, bool)}
     definition = {
         "name": tool.name,

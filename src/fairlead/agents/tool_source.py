@@ -45,7 +45,7 @@ class ToolSource:
                 "`async with MCPClient.connect(target) as client:` and pass the client"
             )
         self._source = source
-        self._catalog = ToolCatalog(self._call, lambda _: {})  # of a client
+        self._catalog = ToolCatalog(self._call, lambda _: {})  # used if the source is a client
         self._interrupted: dict[Hashable, OpenCall] = {}
 
     async def tools(self) -> list[MCPTool]:
@@ -160,7 +160,7 @@ class ToolSource:
 
 
 def _with_late_answer(result: ToolResult) -> ToolResult:
-    """Return the result of a call that did not get an answer, because it arrived too late."""
+    """Return the result of a call whose answer from the user arrived too late."""
     log.warning(
         "tool %r of server %r: the answer to a question of the server arrived too late, and was "
         "not sent; increase input_timeout to wait longer",

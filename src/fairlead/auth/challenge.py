@@ -103,7 +103,7 @@ def pick_challenge(challenges: Iterable[Challenge]) -> Challenge | None:
         return None
     found.sort(key=lambda challenge: challenge.scheme != "dpop")
     scheme = found[0].scheme
-    # First the errors that a client handles in a way of their own, with their scopes.
+    # Errors that a client handles specially come first: their challenge also has their scopes.
     found.sort(key=lambda challenge: _HANDLED.get(challenge.error or "", len(_HANDLED)))
     return Challenge(scheme, tuple(param for challenge in found for param in challenge.params))
 

@@ -86,8 +86,8 @@ class RegisteredClients:
         if self._settings.redirect_uri is None:
             uris += [f"http://127.0.0.1{path}", f"http://localhost{path}"]
         supported = self._server.token_endpoint_auth_methods_supported or ["client_secret_basic"]
-        # Servers disagree about the encoding of Basic, and those of the official SDK expect the
-        # secret in the form of a revocation.
+        # Servers disagree about the encoding of Basic credentials, and servers of the official SDK
+        # expect the secret of a revocation request in its form fields.
         usual = ("none", "client_secret_post", "client_secret_basic")
         method = next((one for one in usual if one in supported), "none")
         grants = ["authorization_code", "refresh_token"]

@@ -11,7 +11,7 @@ from ..transport.http.client.http1.url import host_of
 
 __all__ = ["check_clock", "clock_difference"]
 
-NOTICED = 240.0  # seconds; servers accept proofs up to five minutes old
+NOTICED = 240.0  # seconds of difference that cause a warning; servers accept five minutes
 
 
 def clock_difference(headers: Mapping[str, str], now: float) -> str:

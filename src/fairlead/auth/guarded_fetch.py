@@ -300,7 +300,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _is_private(address: str) -> bool:
-    # Link-local addresses do not count: cloud providers have metadata services there.
+    # `_PRIVATE` has no link-local network, because cloud providers have metadata services there.
     return all(
         any(ip in network for network in _PRIVATE) and ip not in _CLOUD_METADATA
         for ip in _forms(address)

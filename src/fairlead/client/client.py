@@ -128,7 +128,7 @@ class MCPClient(CallbackMixin):
         the redirect URL.
 
         Raises:
-            TypeError: The target has another type, or a keyword argument is unknown.
+            TypeError: The target has the wrong type, or a keyword argument is unknown.
             ConfigError: The script does not exist, or the entry is invalid. A configured name is
                 unknown, disabled or not approved (raised when the connection is opened).
         """

@@ -30,7 +30,7 @@ def with_auth(
     credentials except a bearer token.
 
     Raises:
-        TypeError: The value has another type, or the server is a local program.
+        TypeError: The value has the wrong type, or the server is a local program.
         ConfigError: The entry's `auth` or `oauth` block is invalid.
     """
     if auth is None:

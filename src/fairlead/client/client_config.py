@@ -27,18 +27,18 @@ TIMEOUT_VARIABLE = "FAIRLEAD_MCP_TIMEOUT_MS"
 class MCPClientConfig:
     """Settings for an `MCPClient`. Durations are in seconds."""
 
-    timeout_seconds: float = 30.0
-    max_retries: int = 3
-    retry_delay: float = 0.5
-    connection_pool_size: int = 10
-    protocol_version: str = "auto"
-    name: str = "fairlead"
-    version: str = "0.1.0"
-    health_check_interval: float = 0.0
-    auto_reconnect: bool = False
-    retry_tool_calls: bool = False
-    probe_timeout: float = 1.0
-    max_total_seconds: float = 600.0
+    timeout_seconds: float = 30.0  # time limit for a response and for connecting; 0: no limit
+    max_retries: int = 3  # maximum number of retries of a request
+    retry_delay: float = 0.5  # delay before the first retry
+    connection_pool_size: int = 10  # concurrent calls to a server over HTTP; further calls wait
+    protocol_version: str = "auto"  # a revision, "latest" (with a handshake) or "auto"
+    name: str = "fairlead"  # name of the client, as sent to servers
+    version: str = "0.1.0"  # version of the client, as sent to servers
+    health_check_interval: float = 0.0  # interval of health checks in the background; 0: none
+    auto_reconnect: bool = False  # replace a lost connection
+    retry_tool_calls: bool = False  # retry tool calls like reads
+    probe_timeout: float = 1.0  # wait for `server/discover` before `initialize` is sent
+    max_total_seconds: float = 600.0  # time limit for a call with progress
     input_timeout: float = 600.0  # seconds to wait for the user's input
     max_rounds: int = 20  # maximum number of input rounds per request (stateless era)
     cache: bool = True  # cache results for the time that the server allows (stateless era)
@@ -47,14 +47,14 @@ class MCPClientConfig:
     validate_output: bool = True  # check results against the output schemas in the tool list
     strict: bool = False  # treat an invalid tool response as an error
     max_list_bytes: int = LIST_BYTES.value  # maximum size of a list, including all pages
-    max_list_items: int = LIST_ITEMS.value
+    max_list_items: int = LIST_ITEMS.value  # maximum number of items of a list
 
 
 def require_config(config: MCPClientConfig | None) -> MCPClientConfig:
     """Return the settings, or the default settings for None.
 
     Raises:
-        TypeError: The argument has another type.
+        TypeError: The argument has the wrong type.
     """
     if config is None:
         return MCPClientConfig()

@@ -29,30 +29,32 @@ InheritEnv: TypeAlias = Literal["all", "safe"] | Sequence[str]
 class _Entry(Struct, kw_only=True, rename="camel"):
     """Fields that all kinds of entries have."""
 
-    enabled: bool = True
+    enabled: bool = True  # False: the server is not used
     timeout: float | None = None  # milliseconds
+    # form of the ids of requests to the server
     request_id_format: Literal["integer", "string"] = "integer"
     lazy: bool = False  # connect on the first call
     # The era used with the server; auto tries both.
     era: Literal["auto", "handshake", "stateless"] = "auto"
-    auth: Any = None
-    oauth: Any = None
+    auth: Any = None  # how to log in to the server
+    oauth: Any = None  # how to log in, as in the files of other programs
 
 
 class MCPStdioServerConfig(_Entry, kw_only=True, rename="camel"):
     """A server that runs as a child process."""
 
-    command: str
-    args: list[str] = []
-    env: dict[str, str] = {}
-    cwd: str | None = None
+    command: str  # program that runs the server
+    args: list[str] = []  # arguments of the program
+    env: dict[str, str] = {}  # environment variables in addition to inherited ones
+    cwd: str | None = None  # working directory of the program
+    # inherited variables: all, a safe selection, or the given names
     inherit_env: InheritEnv = "all"
-    type: Literal["stdio"] = "stdio"
+    type: Literal["stdio"] = "stdio"  # kind of the entry
 
 
 class _Remote(_Entry, kw_only=True, rename="camel"):
-    url: str
-    headers: dict[str, str] = {}
+    url: str  # URL of the MCP endpoint
+    headers: dict[str, str] = {}  # headers that are sent with every request
 
     @property
     def has_authorization(self) -> bool:
@@ -64,20 +66,21 @@ class _Remote(_Entry, kw_only=True, rename="camel"):
 class MCPHttpServerConfig(_Remote, kw_only=True, rename="camel"):
     """A server over HTTP, in any era; HTTP+SSE (2024-11-05) is tried last."""
 
-    type: Literal["http"] = "http"
+    type: Literal["http"] = "http"  # kind of the entry
 
 
 class MCPSseServerConfig(_Remote, kw_only=True, rename="camel"):
     """A server over HTTP, in any era; HTTP+SSE (2024-11-05) is tried first."""
 
-    type: Literal["sse"] = "sse"
+    type: Literal["sse"] = "sse"  # kind of the entry
 
 
 class MCPWebSocketServerConfig(_Remote, kw_only=True, rename="camel"):
     """A server over WebSocket."""
 
+    # "toolcall": frames that contain only tool calls
     dialect: Literal["jsonrpc", "toolcall"] = "jsonrpc"
-    type: Literal["ws"] = "ws"
+    type: Literal["ws"] = "ws"  # kind of the entry
 
 
 MCPServerEntry: TypeAlias = (

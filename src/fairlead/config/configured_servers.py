@@ -1,4 +1,4 @@
-"""Servers from configuration files, as specifications with which a manager can connect."""
+"""Configured servers, converted to the specifications with which a manager connects to them."""
 
 import asyncio
 import logging

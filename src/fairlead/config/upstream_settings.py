@@ -45,7 +45,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
     idle_close_used: float = 1800.0
     # Seconds before a session without a request or an open stream releases its connection.
     idle_release: float = 600.0
-    connect_timeout: float = 30.0
+    connect_timeout: float = 30.0  # time limit for connecting to a server
     call_timeout: float = 3600.0  # longest time without a message from the server; 0: unlimited
     input_timeout: float = 600.0  # seconds for a user or a model to respond to an input request
     # longest time until a stateless client sends the requested input
@@ -69,8 +69,8 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
 class Rules(Struct, frozen=True, kw_only=True):
     """A manager's settings for monitoring servers. Durations are in seconds; 0 means never."""
 
-    connect_timeout: float = 30.0
-    health_interval: float = 60.0
+    connect_timeout: float = 30.0  # time limit for connecting to a server
+    health_interval: float = 60.0  # interval of pings on an idle connection
     # Seconds without a message after a call timed out, before the process is replaced.
     hang_timeout: float = 60.0
     idle_stop: float = 300.0  # seconds before an unused lazy server is stopped

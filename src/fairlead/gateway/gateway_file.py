@@ -55,21 +55,21 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
     named_views: Mapping[str, View] = field(default_factory=dict)
     clients: tuple[ClientEntry, ...] = ()
     auth: GatewayAuth | None = None  # OAuth access tokens
-    token: str | None = None
-    listen: str | None = None
+    token: str | None = None  # bearer token of clients that are not in `clients`
+    listen: str | None = None  # PORT, HOST:PORT or the path of a unix socket
     endpoint: str | None = None  # path of the merged endpoint in the URL
     discovered: bool = False  # also serve the servers that discovery finds
-    allowed_hosts: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
-    tls_cert: str | None = None
-    tls_key: str | None = None
+    allowed_hosts: tuple[str, ...] = ()  # host names under which clients reach the gateway
+    allowed_origins: tuple[str, ...] = ()  # origins of web pages that may connect
+    tls_cert: str | None = None  # path of the certificate chain (PEM)
+    tls_key: str | None = None  # path of the private key (PEM)
     drain: float | None = None  # seconds for running calls after SIGTERM; None: at most 1
     journal: bool = False  # keep the latest messages in memory, for `fairlead watch`
-    metrics: bool = False
+    metrics: bool = False  # count requests, and serve the counters at `/metrics`
     record: str | bool = False  # record on a new tape at each start; a string is its name
     rules: str | None = None  # path of the rules file
     lock: str | None = None  # path of the lock file of tools
-    lock_policy: Literal["refuse", "warn", "ask"] = "refuse"
+    lock_policy: Literal["refuse", "warn", "ask"] = "refuse"  # effect of a changed tool
     warnings: tuple[str, ...] = ()  # warnings about deprecated keys in the file
 
     @property

@@ -12,7 +12,7 @@ __all__ = ["GatewaySettings", "gateway_keywords"]
 class GatewaySettings(Struct, frozen=True, kw_only=True):
     """Settings of a gateway that offers many servers as one."""
 
-    name: str = "fairlead-gateway"
+    name: str = "fairlead-gateway"  # name that clients see
     # instructions for clients; None: those of all servers, each under the server's name
     instructions: str | None = None
     # The view of clients that have no view of their own.
@@ -28,6 +28,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     max_list_items: int = LIST_ITEMS.value  # limit per list of a server
     max_server_bytes: int = SERVER_CATALOG_BYTES.value  # limit for all lists of one server together
     max_catalog_bytes: int = CATALOG_BYTES.value  # limit for the lists of all servers together
+    # settings for connections and calls
     relay: RelaySettings = field(default_factory=RelaySettings)
 
 

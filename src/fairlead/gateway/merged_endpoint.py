@@ -13,7 +13,7 @@ from ..protocol.caller import ANONYMOUS, Caller, Principal
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader
-from ..protocol.methods import by_era, exists
+from ..protocol.methods import METHOD_NAMES, by_era
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error
 from ..protocol.targets.list_kind import ListKind
@@ -145,7 +145,7 @@ class MergedEndpoint(EndpointHandler):
         # The client's handshake is with the gateway, which has its own handshakes with servers.
         if note.method == "notifications/initialized":
             return
-        if self._views.view_for(client.principal).selects_items and not exists(note.method):
+        if self._views.view_for(client.principal).selects_items and note.method not in METHOD_NAMES:
             return  # it may name an item outside the view
         for session in list(client.sessions.values()):
             connection = session.connection

@@ -22,7 +22,7 @@ from ..protocol.caller import ANONYMOUS, Caller, Principal
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import Direction, SessionState, TransportContext
 from ..protocol.headers import ParamHeader
-from ..protocol.methods import exists
+from ..protocol.methods import METHOD_NAMES
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error
 from ..protocol.targets.list_kind import ListKind
@@ -225,7 +225,7 @@ class SingleServerEndpoint(EndpointHandler):
 
     def _forward_notification(self, client: SingleServerClient, note: Notification) -> None:
         view = self._views.view_for(client.principal)
-        if self._restricts(view) and not exists(note.method):
+        if self._restricts(view) and note.method not in METHOD_NAMES:
             return  # it may name an item outside the view
         for relay in self._member.replicas:
             session = client.sessions.get(relay)

@@ -18,7 +18,7 @@ class MalformedFrame(Struct, frozen=True, kw_only=True):
 
     frame: bytes  # as received, with secrets; empty if it exceeded the size limit
     size: int
-    kind: Literal["no message", "nobody asked", "refused"]
+    kind: Literal["not a message", "unmatched", "refused"]
     why: str
     direction: Direction
     transport: TransportContext

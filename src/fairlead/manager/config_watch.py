@@ -18,7 +18,7 @@ __all__ = ["FileStamp", "Reloader", "follow_files", "snapshot_reader"]
 
 log = logging.getLogger("fairlead.manager")
 
-INTERVAL = 1.0  # seconds between checks
+INTERVAL = 1.0  # seconds between two checks of the configuration files
 
 
 class ReloadTarget(ServerConnector, Protocol):

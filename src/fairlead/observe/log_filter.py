@@ -105,7 +105,7 @@ def _shortened(text: str, redact: Callable[[str], str]) -> str:
     return f"{redact(text[: limit + _LONGEST_SECRET])[:limit]}… ({len(text)} characters)"
 
 
-_LONGEST_SECRET: Final = 8 << 10  # characters
+_LONGEST_SECRET: Final = 8 << 10  # maximum length of a secret, in characters
 
 
 class _Clean(logging.Filter):

@@ -129,7 +129,7 @@ class InboundDispatcher:
                 self.unmatched_count += 1
                 log.debug("stray message: %s", why)
                 if self.on_malformed is not None:
-                    self._offended("nobody asked", encode(message), why)
+                    self._offended("unmatched", encode(message), why)
 
     def report(self, error: Exception) -> None:
         """Call `on_error`, if set."""
@@ -160,7 +160,7 @@ class InboundDispatcher:
     def _unreadable(self, error: RemoteProtocolError) -> None:
         self.malformed += 1
         if self.on_malformed is not None:
-            self._offended("no message", error.frame, str(error), error.size)
+            self._offended("not a message", error.frame, str(error), error.size)
         self._settle_unreadable(error)
         if self._conversation.role is ConversationRole.SERVER:
             self._refuse_unreadable(error)
@@ -235,7 +235,7 @@ class InboundDispatcher:
 
     def _offended(
         self,
-        kind: Literal["no message", "nobody asked", "refused"],
+        kind: Literal["not a message", "unmatched", "refused"],
         frame: bytes,
         why: str,
         size: int = 0,

@@ -34,8 +34,7 @@ _ID: Final[_Schema] = {
 
 
 def _envelope(name: str, title: str, **members: _Schema | bool) -> _Schema:
-    """Return the schema of a JSON-RPC message with an id. Members with the schema False must be
-    absent.
+    """Return the schema of a JSON-RPC message with an id.
 
     A member whose schema is False must be absent.
     """

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from .revisions import HANDSHAKE, NEWEST_HANDSHAKE, STATELESS, Revision
 
-__all__ = ["METHODS", "QUESTIONS", "TASKS_EXTENSION", "by_era", "exists", "find", "is_request"]
+__all__ = ["METHODS", "METHOD_NAMES", "QUESTIONS", "REQUESTS", "TASKS_EXTENSION", "by_era", "find"]
 
 T = TypeVar("T")
 
@@ -48,16 +48,6 @@ class Method(Struct, frozen=True, kw_only=True):
 def find(name: str, revision: Revision) -> Method | None:
     """Return the method with this name in a revision; None if the revision does not have it."""
     return _BY_REVISION[revision].get(name)
-
-
-def exists(name: str) -> bool:
-    """Return True if any revision has a method with this name."""
-    return name in _NAMES
-
-
-def is_request(name: str) -> bool:
-    """Return True for the method of a request; its messages must have an id."""
-    return name in _REQUESTS
 
 
 def by_era(handlers: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
@@ -170,11 +160,12 @@ METHODS: Final[tuple[Method, ...]] = (
     ),
 )
 
-_NAMES = frozenset(row.name for row in METHODS)
-_REQUESTS = frozenset(row.name for row in METHODS if row.kind == "request")
+METHOD_NAMES: Final = frozenset(row.name for row in METHODS)
 # Indexed once, because every message looks up its method.
 _BY_REVISION = {
     revision: {row.name: row for row in METHODS if row.within(revision)} for revision in Revision
 }
+# Methods of requests, whose messages must have an id.
+REQUESTS: Final = frozenset(row.name for row in METHODS if row.kind == "request")
 # Input requests, which a user or a model on the client side answers.
 QUESTIONS: Final = frozenset(row.name for row in METHODS if row.embedded_since is not None)

@@ -43,7 +43,9 @@ class SessionHolder(Protocol):
 
 
 class Replicas(Sequence[Relay]):
-    """The relays to one server, or to several equal servers, in the order of their addition."""
+    """The relays to one server, or to several equal servers, in the order in which they were
+    added.
+    """
 
     def __init__(
         self, name: str, relays: Sequence[Relay], states: RoundStates | None = None
@@ -95,7 +97,7 @@ class Replicas(Sequence[Relay]):
                 try:
                     session = None if client is None else client.session_with(relay)
                     health = None if relay.upstream is None else relay.upstream.health
-                    # The client ends a subscription, so its end is not a failure.
+                    # A subscription lasts until the client ends it, so it is not counted as a call.
                     if health is None or method == LISTEN:
                         answer = await relay.answer(exchange, session)
                     else:

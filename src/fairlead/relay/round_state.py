@@ -23,7 +23,7 @@ from .request_params import with_members
 
 __all__ = ["RoundStates", "needs_binding"]
 
-LIFETIME: Final = 24 * 3600.0  # seconds; servers usually expire their states much earlier
+LIFETIME: Final = 24 * 3600.0  # seconds for which a state is accepted
 
 
 class _Sealed(Struct, array_like=True):

@@ -24,7 +24,7 @@ def check_mountable(inner: object, prefix: object) -> None:
     """Check the types of the arguments of `MCPServer.mount`.
 
     Raises:
-        TypeError: An argument has another type.
+        TypeError: An argument has the wrong type.
     """
     if isinstance(prefix, Registration) and not isinstance(inner, Registration):
         raise TypeError(

@@ -260,7 +260,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         other server apply to its entries, in addition to those of this server.
 
         Raises:
-            TypeError: An argument has another type, such as a server of another package.
+            TypeError: An argument has the wrong type, such as a server of another package.
             ValueError: A name or URI is registered already.
         """
         from .mount import check_mountable, mount

@@ -17,28 +17,28 @@ _LEVELS = ("DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "CRITICAL", "ALERT", "
 class MCPServerConfig:
     """Settings of one `MCPServer`. Durations are in seconds; 0 means no limit."""
 
-    name: str = "fairlead-mcp-server"
-    version: str = "1.0.0"
-    title: str | None = None
+    name: str = "fairlead-mcp-server"  # name that clients see
+    version: str = "1.0.0"  # version of the server, for clients
+    title: str | None = None  # name for display, if it differs from `name`
     transport: Literal["stdio", "http"] = "stdio"  # transport that `run()` serves
-    host: str = "127.0.0.1"
-    port: int = 8080
+    host: str = "127.0.0.1"  # address on which `run()` listens
+    port: int = 8080  # port on which `run()` listens; 0: any free port
     auth_token: str | None = None  # required to listen on an address other than loopback
-    instructions: str | None = None
-    default_tool_timeout: float = 60.0
-    per_tool_timeouts: dict[str, float] | None = None
+    instructions: str | None = None  # instructions for models, sent to each client
+    default_tool_timeout: float = 60.0  # time limit for a tool call
+    per_tool_timeouts: dict[str, float] | None = None  # time limits of single tools, by name
     # tool calls per second; the default applies to network callers, an explicit rate to all callers
     rate_limit_rate: float = _DEFAULT_RATE
-    rate_limit_burst: int = 100
+    rate_limit_burst: int = 100  # calls that are accepted at once
     # calls per second: one rate for every tool, or a rate by tool name
     per_tool_rate: float | dict[str, float] = 0.0
     per_tool_burst: int = 0  # 0: as many calls as the rate allows in one second
-    warm_up: bool = True
-    log_level: str = "INFO"
-    input_timeout: float = 600.0
-    page_size: int = 100
-    max_in_flight: int = IN_FLIGHT.value
-    max_message_bytes: int = 16 * 1024 * 1024
+    warm_up: bool = True  # encode lists and compile schemas before the first connection
+    log_level: str = "INFO"  # lowest level of log messages for sessions that set none
+    input_timeout: float = 600.0  # time limit for input that a tool requests from the client
+    page_size: int = 100  # items per page of a list
+    max_in_flight: int = IN_FLIGHT.value  # concurrent requests per connection; further ones wait
+    max_message_bytes: int = 16 * 1024 * 1024  # maximum size of a message and of a result
     cache_ttl: float = 0.0  # seconds that stateless clients may cache lists and contents
     # "public" allows shared caches to serve lists and contents to any client
     cache_scope: Literal["private", "public"] = "private"

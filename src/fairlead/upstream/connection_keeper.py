@@ -38,8 +38,9 @@ __all__ = ["END_LIMIT", "ConnectionKeeper", "State"]
 
 log = logging.getLogger("fairlead.manager")
 
-FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds between connection attempts
-# seconds between attempts to connect a server that was never connected
+# seconds of the first and the longest delay between attempts to reconnect
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
+# seconds of the first and the longest delay, if the server was never connected
 FIRST_START_DELAY, LONGEST_START_DELAY = 2.0, 60.0
 END_LIMIT = 10.0  # seconds to wait for a connection to close
 

@@ -34,7 +34,7 @@ log = logging.getLogger("fairlead.manager")
 MAX_MISSED_PINGS = 2  # number of unanswered pings after which a connection is lost
 LISTEN_GRACE = 1.0  # seconds that listing waits for the change stream to open
 PAUSE = 0.05  # seconds of the first pause between two rounds of listing
-LONG_PAUSE = 1.0  # seconds; from this pause on, the server is reported
+LONG_PAUSE = 1.0  # seconds; a server is reported when the pause has reached this length
 LIST_GRACE = 2.0  # seconds for lists other than tools, before a server counts as connected
 LONGEST_DELAY = 60.0  # seconds between attempts to list
 
@@ -239,7 +239,7 @@ class ConnectionTasks:
 
     async def _keep_listed(self) -> None:
         """Request lists after a change, and failed lists after a delay."""
-        factor = 1  # of the delay before failed lists are requested again
+        factor = 1  # multiplier of the delay before failed lists are requested again
         pause, listed_at = PAUSE, time.monotonic()
         while True:
             failed = bool(self._lists.errors)
@@ -274,8 +274,8 @@ class ConnectionTasks:
     # Desired state
 
     async def _restore(self, wanted: DesiredState) -> None:
-        """Restore each subscription and the log level separately, so that one refusal affects no
-        other.
+        """Restore the log level and each subscription in separate requests, any of which may
+        fail.
         """
         client = self._client
         requests: list[Coroutine[Any, Any, None]] = []

@@ -275,7 +275,7 @@ async def test_a_renewed_token_is_used_although_the_disk_is_full(
         ]
 
 
-async def test_a_renewal_in_a_read_only_folder_is_an_error_that_names_the_file() -> None:
+async def test_a_renewal_in_a_read_only_folder_raises_an_error_with_the_path_of_the_file() -> None:
     """A rotated refresh token that cannot be stored would end the login."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -299,7 +299,7 @@ async def test_a_renewal_in_a_read_only_folder_is_an_error_that_names_the_file()
 
 
 @pytest.mark.parametrize("newer", [True, False])
-async def test_a_late_write_replaces_no_newer_and_no_deleted_login(
+async def test_a_late_write_neither_replaces_a_newer_login_nor_restores_a_deleted_one(
     tmp_path: Path, newer: bool
 ) -> None:
     store = file_store(tmp_path)

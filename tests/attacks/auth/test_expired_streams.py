@@ -27,7 +27,9 @@ def soon_expired(place: Place, path: str) -> dict[str, str]:
 
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/new", "/mcp/old"])
-async def test_a_listen_stream_ends_with_a_result(path: str, tmp_path: Path) -> None:
+async def test_a_listen_stream_ends_with_a_result_when_its_token_expires(
+    path: str, tmp_path: Path
+) -> None:
     """At `/mcp/new` the stream is relayed to a server of the same era."""
     async with two_users(tmp_path, path) as (place, _, _):
         body, headers = stateless("subscriptions/listen", LISTEN)
@@ -46,7 +48,7 @@ async def test_a_listen_stream_ends_with_a_result(path: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/new", "/mcp/old"])
-async def test_the_stream_of_a_session_ends_and_the_session_remains(
+async def test_an_expired_token_ends_the_stream_of_a_session_but_not_the_session(
     path: str, tmp_path: Path
 ) -> None:
     async with two_users(tmp_path, path) as (place, ann, _):
@@ -62,7 +64,7 @@ async def test_the_stream_of_a_session_ends_and_the_session_remains(
         assert "result" in await ann.call("who", session)
 
 
-async def test_a_websocket_is_closed(tmp_path: Path) -> None:
+async def test_a_websocket_is_closed_when_its_token_expires(tmp_path: Path) -> None:
     async with two_users(tmp_path, "/mcp") as (place, _, _):
         headers = soon_expired(place, "/mcp")
         async with (
@@ -73,7 +75,7 @@ async def test_a_websocket_is_closed(tmp_path: Path) -> None:
         assert (end.type, end.data) == (aiohttp.WSMsgType.CLOSE, 1008)
 
 
-async def test_an_http_sse_stream_ends(tmp_path: Path) -> None:
+async def test_an_http_sse_stream_ends_when_its_token_expires(tmp_path: Path) -> None:
     async with two_users(tmp_path, "/sse") as (place, _, _):
         headers = soon_expired(place, "/sse")
         async with (

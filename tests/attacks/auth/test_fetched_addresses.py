@@ -71,7 +71,7 @@ def test_local_ipv6_addresses_are_refused(address: str) -> None:
 
 
 @given(st.ip_addresses())
-def test_any_ip_address_is_classified_without_an_exception(address: object) -> None:
+def test_classifying_an_ip_address_never_raises_an_exception(address: object) -> None:
     is_public_address(str(address))
 
 
@@ -139,7 +139,7 @@ async def test_all_spellings_of_private_hosts_are_refused_with_and_without_a_pro
 async def test_local_names_that_a_proxy_would_resolve_need_the_setting_for_private_networks(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The permission for this machine is no permission for other hosts of its network."""
+    """The setting that permits this machine does not permit other hosts of its network."""
 
     async def refuse(call: Call) -> None:
         await call.answer(502)
@@ -281,14 +281,16 @@ def test_no_connection_is_opened_to_an_address_that_is_not_public(address: str) 
     assert connected == []
 
 
-def test_only_the_public_addresses_of_a_name_are_connected_to() -> None:
+def test_only_public_addresses_of_a_host_name_are_connected_to() -> None:
     error, connected = fetch_resolved(["10.0.0.1", "8.8.8.8", "::1", "2001:4860:4860::8888"])
     assert "refused" in error
     assert connected == ["8.8.8.8", "2001:4860:4860::8888"]
 
 
 def test_an_unspecified_address_does_not_count_as_this_machine() -> None:
-    """The system connects `0.0.0.0` to this machine, so the connected address looks like it."""
+    """The system connects `0.0.0.0` to this machine, so the address of the socket would be
+    permitted.
+    """
     error, connected = fetch_resolved(["0.0.0.0", "::"], allow_loopback=True)
     assert "is not public" in error
     assert connected == []
@@ -309,7 +311,7 @@ async def test_a_post_request_does_not_follow_redirects(status: int) -> None:
         assert [call.path for call in served.calls] == ["/mcp", "/mcp"]
 
 
-async def test_an_invalid_redirect_is_an_error() -> None:
+async def test_a_redirect_to_a_malformed_url_raises_an_error() -> None:
     async def redirect(call: Call) -> None:
         await call.answer(302, Location="https://[::1")
 

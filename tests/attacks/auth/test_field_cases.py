@@ -1,4 +1,4 @@
-"""Failures that users of other clients reported, each with the right behaviour."""
+"""Failures that users of other clients have reported; these tests check the correct behaviour."""
 
 import asyncio
 from pathlib import Path
@@ -16,8 +16,8 @@ from tests.support.scripted_provider import request, scripted_provider
 CALLS = 8
 
 
-async def test_requests_with_a_login_do_not_wait_for_each_other() -> None:
-    """A lock around whole requests lets an open stream block all others."""
+async def test_concurrent_requests_with_the_same_login_do_not_block_each_other() -> None:
+    """With a lock around whole requests, an open stream would block all other requests."""
     async with scripted_provider() as provider:
         authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
         await authorizer.log_in()
@@ -32,7 +32,7 @@ async def test_requests_with_a_login_do_not_wait_for_each_other() -> None:
         assert answers == [(200, {"token": "access-1"})] * CALLS
 
 
-async def test_instances_that_start_together_share_one_login_and_one_registration(
+async def test_authorizers_that_start_together_share_one_login_and_one_registration(
     tmp_path: Path,
 ) -> None:
     async with scripted_provider() as provider:
@@ -48,8 +48,8 @@ async def test_instances_that_start_together_share_one_login_and_one_registratio
         assert (provider.steps["register"], provider.steps["token"]) == (1, 1)
 
 
-async def test_a_dead_place_of_the_metadata_is_followed_by_the_next_one() -> None:
-    """The URL of a challenge is used as it is, and not as the base of another one."""
+async def test_the_next_metadata_url_of_a_challenge_is_tried_after_a_404() -> None:
+    """The metadata URL in a challenge is requested unchanged; no path is appended to it."""
     async with scripted_provider() as provider:
         place = "/.well-known/oauth-protected-resource/elsewhere"
 
@@ -68,7 +68,7 @@ async def test_a_dead_place_of_the_metadata_is_followed_by_the_next_one() -> Non
         assert [call.path for call in provider.of("resource")] == [place]
 
 
-async def test_more_scopes_are_requested_although_another_challenge_comes_first() -> None:
+async def test_missing_scopes_are_requested_even_if_another_challenge_comes_first() -> None:
     async with scripted_provider() as provider:
 
         async def respond(call: Call) -> None:
@@ -84,7 +84,9 @@ async def test_more_scopes_are_requested_although_another_challenge_comes_first(
         assert [visit.scopes for visit in provider.visits] == [(), ("write",)]
 
 
-async def test_a_token_request_goes_to_the_host_of_the_authorization_server() -> None:
+async def test_tokens_are_requested_from_the_authorization_server_and_not_from_the_mcp_server() -> (
+    None
+):
     async with scripted_provider() as server, scripted_provider() as other:
         server.protected = {"authorization_servers": [other.issuer]}
         server.accepted.add("access-1")
@@ -94,7 +96,9 @@ async def test_a_token_request_goes_to_the_host_of_the_authorization_server() ->
         assert other.steps == {"metadata": 1, "register": 1, "token": 1}
 
 
-async def test_a_refusal_by_the_policy_of_a_company_is_no_interactive_login() -> None:
+async def test_a_refusal_by_the_identity_provider_of_a_company_starts_no_interactive_login() -> (
+    None
+):
     async with scripted_provider() as provider:
 
         async def refuse(call: Call) -> None:
@@ -117,8 +121,12 @@ async def test_a_refusal_by_the_policy_of_a_company_is_no_interactive_login() ->
 
 @pytest.mark.covers("AUT-04")
 @pytest.mark.parametrize("resource", ["{}", "{}/", "{}/mcp", "{}/mcp/"])
-async def test_the_published_resource_is_sent_byte_for_byte_in_every_request(resource: str) -> None:
-    """Providers compare it as text: a slash more or less, or the whole origin, is another one."""
+async def test_the_resource_parameter_equals_the_published_resource_in_every_request(
+    resource: str,
+) -> None:
+    """Providers compare resources as text, so one with another slash or only the origin is
+    refused.
+    """
     async with scripted_provider() as provider:
         published = resource.format(provider.origin.replace("http:", "HTTP:"))
         provider.protected = {"resource": published}

@@ -100,7 +100,7 @@ def damaging(
                 try:
                     body = damage.apply(body)
                 except (ValueError, TypeError, KeyError, RecursionError):
-                    continue  # it was damaged too much to be damaged in this way
+                    continue  # an earlier damage has removed the part that this one changes
             headers["Content_Type"] = kind
             await Call.answer(call, status, b"" if status == 204 else body, **headers)
 
@@ -115,7 +115,7 @@ STEPS = st.sampled_from(["resource", "metadata", "register", "token", "device", 
 
 @bounded
 @given(STEPS, st.lists(DAMAGES, min_size=1, max_size=3), st.sampled_from([200, 200, *STATUSES]))
-def test_a_login_with_a_damaged_response_succeeds_or_says_where_it_failed(
+def test_a_login_with_a_damaged_response_succeeds_or_its_error_names_the_step(
     step: str, damages: list[Damage], status: int
 ) -> None:
     async def log_in() -> None:
@@ -172,7 +172,7 @@ def approve(provider: ScriptedProvider) -> Any:
 @example([Damage("replace", 0, "error", "invalid_client")], 401, "application/json")
 @example([Damage("replace", 0, "access_token", None)], 200, "application/json")
 @example([Damage("replace", 0, "token_type", "mac")], 200, "application/json")
-def test_no_response_but_a_refusal_of_the_refresh_token_ends_a_login(
+def test_only_a_refusal_of_the_refresh_token_ends_a_stored_login(
     damages: list[Damage], status: int, kind: str
 ) -> None:
     async def renew() -> None:
@@ -191,7 +191,7 @@ def test_no_response_but_a_refusal_of_the_refresh_token_ends_a_login(
             del provider.scripts["token"]
             [login] = store.logins()
             provider.refused.add(login.tokens.access_token)
-            # The login is good for another renewal, without a user.
+            # The login can be renewed again without the user.
             after = await request(provider, OAuthAuthorizer(provider.url, store=store))
             assert after[0] == 200
             assert len(provider.visits) == 1
@@ -219,7 +219,7 @@ CHALLENGES = st.lists(
 @example('DPoP error="use_dpop_nonce"', 401)
 @example('Bearer error="insufficient_scope"', 403)
 @example('Bearer error="insufficient_scope", scope="a a a"', 403)
-def test_a_request_with_any_challenge_ends_with_a_response_or_an_error(
+def test_a_request_ends_within_the_time_limit_for_any_challenge(
     challenge: str, status: int
 ) -> None:
     async def send() -> None:
@@ -251,7 +251,7 @@ PARAMETERS = st.lists(
 @given(PARAMETERS, st.sampled_from(["?{}", "#{}", "?{}#{}", "/?{}", ";{}", "?{}&&=&"]))
 @example([("code", "code-1"), ("state", "STATE"), ("iss", "ISSUER")], "?{}")
 @example([("code", "code-1"), ("code", "code-1"), ("state", "STATE"), ("iss", "ISSUER")], "?{}")
-def test_a_code_is_sent_only_after_a_redirect_with_one_code_the_state_and_the_issuer(
+def test_a_code_is_exchanged_only_if_the_redirect_has_one_code_and_the_state_and_issuer(
     parameters: list[tuple[str, str]], form: str
 ) -> None:
     async def log_in() -> None:
@@ -276,7 +276,7 @@ def test_a_code_is_sent_only_after_a_redirect_with_one_code_the_state_and_the_is
 
 
 @pytest.mark.parametrize("step", ["resource", "metadata", "register", "token"])
-async def test_a_response_that_never_ends_is_an_error_in_time(
+async def test_an_endless_response_raises_an_error_at_the_time_limit(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.auth.guarded_fetch.DOCUMENT_TIMEOUT", 0.5)

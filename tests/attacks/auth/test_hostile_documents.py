@@ -72,7 +72,7 @@ def documents(*names: str) -> st.SearchStrategy[dict[str, Any]]:
 
 @given(documents("resource", "authorization_servers", "scopes_supported"))
 @example({"resource": "https://h:port/mcp", "authorization_servers": ["https://[::1"]})
-def test_any_resource_metadata_is_used_or_raises_only_authorization_error(
+def test_arbitrary_resource_metadata_raises_only_authorization_error(
     document: dict[str, Any],
 ) -> None:
     found = read_protected_resource(document)
@@ -84,7 +84,7 @@ def test_any_resource_metadata_is_used_or_raises_only_authorization_error(
 
 
 @given(URLS)
-def test_any_authorization_endpoint_is_used_or_raises_only_authorization_error(url: str) -> None:
+def test_an_arbitrary_authorization_endpoint_raises_only_authorization_error(url: str) -> None:
     server = AuthorizationServer(ISSUER, authorization_endpoint=url)
     with contextlib.suppress(AuthorizationError):
         attempt, _ = begin_attempt(
@@ -101,7 +101,7 @@ def test_any_authorization_endpoint_is_used_or_raises_only_authorization_error(u
 @example(200, {"access_token": "t", "token_type": "Bearer", "expires_in": 10**400})
 @example(200, {"access_token": "t", "token_type": "Bearer", "expires_in": "²"})
 @example(200, {"access_token": "t", "token_type": "Bearer", "expires_in": "9" * 5000})
-def test_any_token_response_is_used_or_raises_only_authorization_error(
+def test_an_arbitrary_token_response_raises_only_authorization_error(
     status: int, document: Any
 ) -> None:
     with contextlib.suppress(AuthorizationError):
@@ -113,7 +113,7 @@ def test_any_token_response_is_used_or_raises_only_authorization_error(
 @given(documents("client_id", "client_secret", "client_secret_expires_at", "error") | JSON)
 @example({"client_id": "c", "client_secret_expires_at": 10**400})
 @example({"client_id": "c", "client_secret_expires_at": True})
-def test_any_client_registration_is_used_or_raises_only_authorization_error(document: Any) -> None:
+def test_an_arbitrary_client_registration_raises_only_authorization_error(document: Any) -> None:
     with contextlib.suppress(AuthorizationError):
         read_registration(document, ISSUER).is_usable(NOW)
 
@@ -127,7 +127,7 @@ GOOD_KEY = ECKey.generate_key("P-256", {"kid": "good"}).as_dict(private=False)
 
 
 @given(JSON | st.fixed_dictionaries({"keys": JSON | st.lists(KEYS | JSON, max_size=5)}))
-def test_any_key_set_is_used_or_refused(document: Any) -> None:
+def test_reading_an_arbitrary_key_set_raises_no_exception(document: Any) -> None:
     read_key_set(document)
 
 
@@ -135,7 +135,9 @@ def test_any_key_set_is_used_or_refused(document: Any) -> None:
 @example(
     [{"kty": "RSA", "n": "AA", "e": "AQAB"}], [{"kty": "EC", "crv": "P-256", "x": "", "y": ""}]
 )
-def test_broken_keys_do_not_hide_a_good_one(before: list[Any], after: list[Any]) -> None:
+def test_invalid_keys_in_a_key_set_do_not_hide_a_valid_one(
+    before: list[Any], after: list[Any]
+) -> None:
     found = read_key_set({"keys": [*before, GOOD_KEY, *after]})
     assert found is not None
     assert "good" in {key.id for key in found.keys}
@@ -151,7 +153,7 @@ def test_broken_keys_do_not_hide_a_good_one(before: list[Any], after: list[Any])
         "interval": 10**400,
     }
 )
-def test_any_device_code_response_is_used_or_raises_only_authorization_error(document: Any) -> None:
+def test_an_arbitrary_device_code_response_raises_only_authorization_error(document: Any) -> None:
     with contextlib.suppress(AuthorizationError):
         _, code, pause = _device_code(document, 200, ISSUER)
         assert 1 <= pause <= 60

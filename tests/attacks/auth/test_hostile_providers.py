@@ -155,7 +155,7 @@ async def test_a_form_encoded_error_response_is_treated_as_an_error() -> None:
     ("lifetime", "longest"),
     [(10**30, LONGEST), (-(10**30), 0.0), ("3600", 3600.0), (1e308, LONGEST), (0, 0.0)],
 )
-async def test_huge_token_lifetimes_are_limited(lifetime: Any, longest: float) -> None:
+async def test_a_huge_token_lifetime_is_limited(lifetime: Any, longest: float) -> None:
     async with scripted_provider() as provider:
         provider.token = {"expires_in": lifetime}
         login = await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
@@ -180,7 +180,9 @@ async def test_a_token_lifetime_that_is_not_a_number_is_treated_as_unknown(lifet
 async def test_a_token_with_a_short_lifetime_is_used_for_half_of_it(
     lifetime: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tokens are renewed 30 seconds early, which would be a renewal for each request."""
+    """Tokens are usually renewed 30 seconds early; a shorter lifetime would cause a renewal per
+    request.
+    """
     async with scripted_provider() as provider:
         provider.token = {"expires_in": lifetime}
         store = MemoryCredentialStore()
@@ -291,12 +293,12 @@ async def test_a_renewal_response_without_a_refresh_token_keeps_the_old_refresh_
         authorizer = OAuthAuthorizer(provider.url, store=store)
         for _ in range(3):
             assert (await request(provider, authorizer))[0] == 200
-        used = {form["refresh_token"] for form in provider.forms()[1:]}
-        assert used == {"refresh-1"}
+        used = [form["refresh_token"] for form in provider.forms()[1:]]
+        assert used == ["refresh-1"] * 3
 
 
-async def test_tokens_whose_expiry_is_unknown_are_renewed_again_and_again() -> None:
-    """Each expiry is a 401; the tokens were accepted before."""
+async def test_tokens_of_unknown_lifetime_are_renewed_after_every_401() -> None:
+    """The server accepts each token once, and then refuses it with a 401."""
     async with scripted_provider() as provider:
         provider.token = {"expires_in": None}
         authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
@@ -317,7 +319,7 @@ async def test_a_renewal_uses_the_stored_endpoint_without_discovery() -> None:
         assert call.path == "/as/token"
 
 
-async def test_the_resource_parameter_can_be_left_out_for_servers_that_refuse_it() -> None:
+async def test_the_resource_parameter_can_be_omitted_for_servers_that_refuse_it() -> None:
     async def picky(call: Call) -> None:
         refused = b"resource=" in call.body
         await (error("invalid_target")(call) if refused else provider._token(call))
@@ -333,6 +335,24 @@ async def test_the_resource_parameter_can_be_left_out_for_servers_that_refuse_it
         provider.token = {}
         assert (await request(provider, authorizer))[0] == 200  # renewed
         assert "resource=" not in provider.visits[-1].url
+
+
+async def test_the_resource_parameter_can_be_left_out_after_a_login() -> None:
+    """Some providers accept it at a login, and refuse it at a renewal."""
+
+    async def picky(call: Call) -> None:
+        refused = b"resource=" in call.body and b"refresh_token" in call.body
+        await (error("invalid_target")(call) if refused else provider._token(call))
+
+    async with scripted_provider() as provider:
+        store = await expired(provider)
+        provider.scripts["token"] = picky
+        with pytest.raises(AuthorizationError, match="set `resource` to false"):
+            await request(provider, OAuthAuthorizer(provider.url, store=store))
+        settings = OAuthSettings(resource=False)
+        authorizer = OAuthAuthorizer(provider.url, settings, store=store)
+        assert await request(provider, authorizer) == (200, {"token": "access-2"})
+        assert len(provider.visits) == 1
 
 
 async def test_a_server_that_always_refuses_does_not_cause_endless_logins() -> None:
@@ -371,7 +391,7 @@ async def test_a_server_that_always_demands_more_scopes_does_not_cause_endless_l
         assert len(provider.visits) <= 3
 
 
-async def test_renewals_do_not_allow_a_server_to_demand_more_scopes_again() -> None:
+async def test_the_limit_on_demands_for_more_scopes_is_not_reset_by_renewals() -> None:
     async with scripted_provider() as provider:
         renewing = False
 
@@ -409,7 +429,7 @@ async def test_metadata_that_names_another_issuer_fails_the_login() -> None:
         provider.metadata = {"issuer": f"{provider.origin}/other"}
         with pytest.raises(AuthorizationError, match="name another issuer"):
             await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
-        assert provider.steps == {"resource": 1, "metadata": 1}
+        assert provider.steps == {"mcp": 1, "resource": 1, "metadata": 1}
         assert provider.visits == []
 
 
@@ -472,7 +492,7 @@ async def test_a_configured_client_is_never_replaced() -> None:
         assert (provider.steps["register"], provider.steps["token"]) == (0, 1)
 
 
-async def test_logins_reuse_one_registration() -> None:
+async def test_several_logins_reuse_one_client_registration() -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         for _ in range(3):

@@ -57,7 +57,7 @@ async def outcome(auth: ServerAuth) -> int:
 @PLACES
 @pytest.mark.parametrize("private_issuers", [False, True])
 @pytest.mark.parametrize("host", ["169.254.169.254", "[fd00:ec2::254]", "2852039166", "0.0.0.0"])
-async def test_metadata_services_are_never_asked(
+async def test_no_request_is_sent_to_a_cloud_metadata_service(
     host: str, private_issuers: bool, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     auth = asking(place, f"https://{host}/latest", private_issuers=private_issuers)
@@ -68,7 +68,7 @@ async def test_metadata_services_are_never_asked(
 
 @PLACES
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "10.0.0.1", "[::ffff:192.168.0.1]"])
-async def test_a_public_server_sends_no_request_into_its_own_network(
+async def test_a_server_refuses_issuers_with_addresses_in_its_own_network(
     host: str, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with asyncio.timeout(LIMIT):
@@ -166,7 +166,7 @@ async def test_a_redirect_into_the_local_network_is_refused(
 
 
 @PLACES
-async def test_a_huge_response_is_refused(place: str) -> None:
+async def test_a_response_of_an_issuer_over_the_size_limit_is_refused(place: str) -> None:
     async def huge(call: Call) -> None:
         await call.json({"active": True, "keys": [], "padding": "x" * MAX_DOCUMENT})
 
@@ -177,7 +177,7 @@ async def test_a_huge_response_is_refused(place: str) -> None:
 
 @pytest.mark.usefixtures("virtual_time")
 @PLACES
-async def test_a_response_that_does_not_arrive_is_awaited_for_ten_seconds(place: str) -> None:
+async def test_an_issuer_that_does_not_respond_is_awaited_for_ten_seconds(place: str) -> None:
     async with raw_server(hang) as served:
         begin = asyncio.get_running_loop().time()
         assert await outcome(asking(place, served.url, private_issuers=True)) == 503

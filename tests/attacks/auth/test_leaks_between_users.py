@@ -1,4 +1,4 @@
-"""Every list and read of several users, compared with what each of them gets alone.
+"""Every list and read of several users, compared with the results of each user alone.
 
 Caches are cold for the first user and warm for the others.
 """
@@ -23,7 +23,7 @@ from tests.support.http_server import Session, Web, introduction, serving
 from tests.support.token_issuer import TokenMint
 
 LIMIT = 50.0
-MARK = "SEALED"  # in everything that belongs to secret entries, except their names
+MARK = "SEALED"  # occurs in every text of secret entries except their names
 Outcomes = dict[str, Any]  # the result or error of each request
 LISTS = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"]
 READS: list[tuple[str, dict[str, Any]]] = [
@@ -113,7 +113,9 @@ def outcome(answer: dict[str, Any]) -> Any:
 
 
 async def assert_separate(users: dict[str, User], alone: dict[str, Outcomes]) -> None:
-    """Compare the outcomes of users after each other, and of all at the same time."""
+    """Compare the outcomes of users who send their requests in turn, and then all at the same
+    time.
+    """
     for _ in range(2):
         for name, user in users.items():
             assert await user.everything() == alone[name], name
@@ -153,7 +155,7 @@ def user_of(place: Place, role: str, path: str) -> User:
 @pytest.mark.covers("AUT-06")
 @PATHS
 @pytest.mark.parametrize("order", [ROLES, ROLES[::-1]], ids=["widest first", "narrowest first"])
-async def test_users_of_a_gateway_get_what_they_get_alone(
+async def test_caches_of_a_gateway_reveal_nothing_of_other_users(
     path: str, order: list[str], tmp_path: Path
 ) -> None:
     alone: dict[str, Outcomes] = {}
@@ -197,7 +199,7 @@ async def protected(fast_path: bool) -> AsyncIterator[dict[str, User]]:
 
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize("fast_path", [True, False])
-async def test_users_of_a_server_get_what_they_get_alone(fast_path: bool) -> None:
+async def test_caches_of_a_server_reveal_nothing_of_other_users(fast_path: bool) -> None:
     alone: dict[str, Outcomes] = {}
     async with asyncio.timeout(LIMIT):
         for name in ("alice", "weak alice", "bob", "other alice"):

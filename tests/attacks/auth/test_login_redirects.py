@@ -57,7 +57,7 @@ class Browser(LoginPrompt):
                     self.late += 1  # the listener has closed
 
 
-async def test_a_login_ignores_other_requests_and_uses_its_redirect_once() -> None:
+async def test_the_login_listener_ignores_other_requests_and_accepts_one_redirect() -> None:
     async with scripted_provider() as provider:
         browser = Browser(provider)
         authorizer = OAuthAuthorizer(provider.url, prompt=browser)
@@ -91,7 +91,7 @@ async def test_the_redirect_of_another_login_is_refused() -> None:
         assert provider.steps["token"] == 1
 
 
-async def test_logins_at_the_same_time_do_not_accept_the_redirects_of_each_other() -> None:
+async def test_concurrent_logins_refuse_the_redirects_of_each_other() -> None:
     async with scripted_provider() as provider:
         logins: list[Any] = []
         both = asyncio.Barrier(2)
@@ -127,7 +127,7 @@ async def test_a_redirect_after_the_time_limit_of_a_login_is_not_received(
         assert provider.steps["token"] == 0
 
 
-async def test_an_occupied_fixed_port_is_an_error_with_a_remedy() -> None:
+async def test_the_error_for_an_occupied_callback_port_names_the_setting() -> None:
     async with scripted_provider() as provider:
         port = int(provider.origin.rpartition(":")[2])
         settings = OAuthSettings(callback_port=port)
@@ -198,7 +198,7 @@ GOOD = b"GET /callback?state=s1&code=c HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n\r\n"
     ],
     ids=range(24),
 )
-async def test_requests_other_than_the_redirect_are_refused(
+async def test_the_login_listener_refuses_all_requests_except_the_redirect(
     head: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with listening() as (listener, waiting):
@@ -234,7 +234,7 @@ async def test_the_redirect_is_accepted_despite_many_idle_connections() -> None:
             writer.close()
 
 
-async def test_the_listener_refuses_connections_after_it_was_closed() -> None:
+async def test_the_login_listener_refuses_connections_after_it_was_closed() -> None:
     async with listening() as (listener, _):
         await listener.close()
         with pytest.raises(OSError):
@@ -295,7 +295,9 @@ os.rename({report!r}, {report!r} + ".done")
 
 
 @pytest.mark.parametrize("tail", ["$(id)", "';touch%20pwned;'", "&calc", "%0a--x", "*?a=~"])
-async def test_the_browser_gets_the_url_as_one_argument(tmp_path: Path, tail: str) -> None:
+async def test_the_url_is_passed_to_the_browser_as_a_single_argument(
+    tmp_path: Path, tail: str
+) -> None:
     """The browser is configured with `$BROWSER`, as on machines without a desktop."""
     report = tmp_path / "report"
     browser = tmp_path / "browser"

@@ -73,7 +73,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("script", BROKEN.values(), ids=BROKEN)
-async def test_a_provider_that_fails_at_a_renewal_affects_no_other_server(
+async def test_an_authorization_server_that_fails_during_a_renewal_affects_no_other_server(
     script: Any,
     home: Path,
     tmp_path: Path,
@@ -115,7 +115,7 @@ async def test_a_provider_that_fails_at_a_renewal_affects_no_other_server(
     assert (good.steps["token"], len(good.visits), len(bad.visits)) == (1, 1, 1)
 
 
-async def test_a_renewal_that_hangs_ends_in_time_and_keeps_the_login(
+async def test_a_renewal_without_a_response_times_out_and_keeps_the_login(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fairlead.auth.guarded_fetch.DOCUMENT_TIMEOUT", 0.5)
@@ -135,7 +135,7 @@ async def test_a_renewal_that_hangs_ends_in_time_and_keeps_the_login(
         assert renewed == (200, {"token": "access-2"})
 
 
-# Two authorization servers, one of which lies.
+# Two authorization servers, one of which publishes false metadata.
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ async def test_a_renewal_that_hangs_ends_in_time_and_keeps_the_login(
         ("revocation_endpoint", "revoke"),
     ],
 )
-async def test_a_server_that_names_an_endpoint_of_another_one_gets_no_code_or_token_of_it(
+async def test_a_server_gets_no_codes_or_tokens_by_publishing_endpoints_of_another_server(
     member: str, path: str
 ) -> None:
     """The user sees the page of the honest server, whose code must not reach the other one."""

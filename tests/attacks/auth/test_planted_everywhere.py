@@ -1,6 +1,6 @@
-"""Secrets at every place where one can enter a gateway, and a search of everything that it writes.
+"""Secrets in every input of a gateway, which are searched for in everything that it writes.
 
-Every server quotes the secrets that belong to it, as a server that is curious or broken would.
+Every server repeats the secrets that it received, as a faulty or hostile server would.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ def command_lines() -> str:
 
 @pytest.mark.covers("AUT-05")
 @pytest.mark.slow
-async def test_no_secret_of_any_kind_is_in_what_a_gateway_writes_and_shows(tmp_path: Path) -> None:
+async def test_output_and_files_of_a_gateway_contain_no_secret_of_any_kind(tmp_path: Path) -> None:
     home, audit = tmp_path / "home", tmp_path / "audit.jsonl"
     program, assertion = tmp_path / "program.py", tmp_path / "assertion"
     program.write_text(PROGRAM)
@@ -184,7 +184,7 @@ async def test_no_secret_of_any_kind_is_in_what_a_gateway_writes_and_shows(tmp_p
 
 
 @pytest.mark.parametrize("device", [False, True])
-async def test_a_login_at_the_command_line_shows_no_secret_of_its_steps(
+async def test_output_and_files_of_a_login_command_contain_no_secret(
     tmp_path: Path, device: bool
 ) -> None:
     async def codes(call: Call) -> None:

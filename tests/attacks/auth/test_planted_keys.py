@@ -73,7 +73,7 @@ class TokenServer:
 
         async def tools(call: Call) -> None:
             if call.rpc == "tools/call":
-                # Some servers quote credentials in their texts, in words of their own.
+                # Some servers quote the credentials that they got in texts of their results.
                 text = f"hello {token}, not refresh-{MARK} or dynamic-{MARK}"
                 await call.result(
                     {"resultType": "complete", "content": [{"type": "text", "text": text}]}
@@ -136,7 +136,9 @@ async def shown(base: str, *paths: str) -> list[str]:
     "no secret in the journal, metrics, audit log, admin API, output and files",
 )
 @pytest.mark.slow
-async def test_no_credential_of_a_server_is_in_what_a_gateway_keeps(tmp_path: Path) -> None:
+async def test_output_and_files_of_a_gateway_contain_no_credential_for_its_servers(
+    tmp_path: Path,
+) -> None:
     home, audit = tmp_path / "home", tmp_path / "audit.jsonl"
     keyed = TokenServer(lambda token: token == f"key-{MARK}")
     helped = TokenServer(lambda token: token == f"helper-{MARK}-2")
@@ -178,7 +180,7 @@ async def call_all(url: str) -> dict[str, Any]:
         return {tool.name: await client.call(tool.name) for tool in await client.tools()}
 
 
-async def test_a_tape_contains_no_token_that_its_server_quotes(tmp_path: Path) -> None:
+async def test_a_tape_contains_no_token_that_its_server_repeats(tmp_path: Path) -> None:
     async with asyncio.timeout(LIMIT), scripted_provider() as provider:
         await log_in(tmp_path, provider)
         provider.scripts["mcp"] = TokenServer(lambda token: token == f"access-{MARK}")
@@ -192,7 +194,9 @@ async def test_a_tape_contains_no_token_that_its_server_quotes(tmp_path: Path) -
     assert_no_mark(tmp_path)
 
 
-async def test_a_command_runs_the_helper_again_and_shows_no_key(tmp_path: Path) -> None:
+async def test_commands_repeat_a_refused_header_helper_and_do_not_print_keys(
+    tmp_path: Path,
+) -> None:
     home = tmp_path / "home"
     keyed = TokenServer(lambda token: token == f"key-{MARK}")
     helped = TokenServer(lambda token: token == f"helper-{MARK}-2")

@@ -261,7 +261,7 @@ async def test_a_tape_of_a_protected_server_contains_no_token(tmp_path: Path) ->
     assert_no_mark(tmp_path)
 
 
-async def test_programs_that_fairlead_starts_get_no_token(tmp_path: Path) -> None:
+async def test_local_servers_do_not_receive_tokens_of_other_servers(tmp_path: Path) -> None:
     """A local server can read its arguments and its environment."""
     report = tmp_path / "report.json"
     program = tmp_path / "server.py"

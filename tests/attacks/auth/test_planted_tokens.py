@@ -145,7 +145,9 @@ async def running_gateway(folder: Path, audit: Path) -> AsyncIterator[tuple[str,
 )
 @pytest.mark.covers("AUT-06")
 @pytest.mark.slow
-async def test_no_credential_of_a_client_is_in_what_a_gateway_keeps(tmp_path: Path) -> None:
+async def test_output_and_files_of_a_gateway_contain_no_credential_of_its_clients(
+    tmp_path: Path,
+) -> None:
     audit = tmp_path / "audit.jsonl"
     async with (
         asyncio.timeout(LIMIT),
@@ -164,7 +166,7 @@ async def test_no_credential_of_a_client_is_in_what_a_gateway_keeps(tmp_path: Pa
 
 
 @pytest.mark.covers("AUT-06")
-async def test_no_credential_of_a_client_is_in_what_a_server_writes(
+async def test_output_and_responses_of_a_server_contain_no_credential_of_its_clients(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -55,7 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
 )
 @pytest.mark.parametrize("place", ["query", "user"])
 @pytest.mark.parametrize("case", CASES)
-async def test_a_login_does_not_pass_on_secrets_of_the_server_url(
+async def test_a_login_sends_no_secret_of_the_server_url_and_does_not_log_it(
     case: str, place: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -82,7 +82,7 @@ async def test_the_file_of_an_api_key_contains_no_secret_of_the_server_url(tmp_p
     assert_no_mark(tmp_path)
 
 
-async def test_commands_use_a_login_for_a_url_with_secrets_and_do_not_show_them(
+async def test_commands_use_the_login_of_a_url_with_secrets_and_do_not_print_them(
     tmp_path: Path,
 ) -> None:
     async with asyncio.timeout(LIMIT), scripted_provider() as provider:

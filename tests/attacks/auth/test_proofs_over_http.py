@@ -145,7 +145,7 @@ async def test_a_stolen_token_is_refused_without_a_matching_proof(entry: str) ->
 
 
 @AT_EVERY_ENTRY
-async def test_a_proof_is_accepted_once(entry: str) -> None:
+async def test_the_same_proof_is_refused_the_second_time(entry: str) -> None:
     async with protected() as place:
         proof = place.proof(entry)
         assert (await place.send(entry, proof))[0] == ENTRIES[entry][-1]
@@ -153,7 +153,7 @@ async def test_a_proof_is_accepted_once(entry: str) -> None:
 
 
 @AT_EVERY_ENTRY
-async def test_two_proofs_are_refused(entry: str) -> None:
+async def test_a_request_with_two_proofs_is_refused(entry: str) -> None:
     """A proxy or a log may read the one that the server ignores (RFC 9449, section 4.3)."""
     async with protected() as place:
         forged = place.proof(entry, DpopKey())[1]
@@ -167,7 +167,7 @@ async def test_two_proofs_are_refused(entry: str) -> None:
         await place.refuses(entry, [twice[0], ("DPoP", joined)])
 
 
-async def test_a_proof_may_be_off_by_almost_five_minutes() -> None:
+async def test_the_time_of_a_proof_may_differ_by_almost_five_minutes() -> None:
     """Clocks of clients are often wrong by minutes."""
     async with protected() as place:
         for off in (-WINDOW + 10, WINDOW - 10):

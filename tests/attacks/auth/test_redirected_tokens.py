@@ -54,7 +54,9 @@ async def logged_in(provider: ScriptedProvider, kind: str) -> RequestAuthorizer:
 )
 @pytest.mark.parametrize("kind", ["Bearer", "DPoP", "API key"])
 @pytest.mark.parametrize("status", [307, 308])
-async def test_a_redirect_outside_of_the_resource_carries_no_token(kind: str, status: int) -> None:
+async def test_the_token_is_not_sent_after_a_redirect_outside_of_its_resource(
+    kind: str, status: int
+) -> None:
     async with scripted_provider() as provider:
         login = await logged_in(provider, kind)
         arrived = redirect_to(provider, "/tenant-b/mcp", status)
@@ -63,9 +65,7 @@ async def test_a_redirect_outside_of_the_resource_carries_no_token(kind: str, st
         assert [set(call.headers) & {"authorization", "dpop"} for call in arrived] == [set()] * 2
 
 
-async def test_a_server_that_redirects_to_a_protected_path_gets_an_error_instead_of_a_login() -> (
-    None
-):
+async def test_a_redirect_to_another_protected_path_raises_an_error_and_starts_no_login() -> None:
     async with scripted_provider() as provider:
         login = await logged_in(provider, "Bearer")
         redirect_to(provider, "/tenant-b/mcp", 307)
@@ -80,7 +80,7 @@ async def test_a_server_that_redirects_to_a_protected_path_gets_an_error_instead
 
 
 @pytest.mark.parametrize("path", ["/mcp/", "/mcp/v2?x=1"])
-async def test_a_proof_after_a_redirect_is_made_for_the_new_url(path: str) -> None:
+async def test_the_proof_sent_after_a_redirect_is_for_the_new_url(path: str) -> None:
     async with scripted_provider() as provider:
         login = await logged_in(provider, "DPoP")
         arrived = redirect_to(provider, path, 307)

@@ -199,7 +199,7 @@ async def test_every_request_for_a_protected_entry_needs_its_scopes(
 @pytest.mark.covers("AUT-06")
 @PREFIXES
 @pytest.mark.parametrize("uri", SUBSCRIPTIONS)
-async def test_a_subscription_needs_the_scopes_of_its_resource(uri: str, prefix: str) -> None:
+async def test_subscribing_to_a_resource_requires_its_scopes(uri: str, prefix: str) -> None:
     several = {"notifications": {"resourceSubscriptions": ["open://fixed", uri]}}
     async with callers(make_server(prefix)) as (strong, weak):
         for ask in (Caller.in_session, Caller.in_batch, Caller.over_http_sse):
@@ -217,7 +217,7 @@ async def test_a_subscription_needs_the_scopes_of_its_resource(uri: str, prefix:
 
 
 @AT_EVERY_ENTRY
-async def test_scopes_of_the_server_are_added_to_those_of_the_entry(entry: str) -> None:
+async def test_a_request_needs_the_scopes_of_the_server_and_those_of_the_entry(entry: str) -> None:
     """A scope that includes another one counts as both."""
     server = make_server(scopes=["use"], implied_scopes={"all": ["use", "read"]})
     async with callers(server) as (strong, weak):
@@ -229,7 +229,7 @@ async def test_scopes_of_the_server_are_added_to_those_of_the_entry(entry: str) 
 
 
 @pytest.mark.parametrize("fast_path", [True, False])
-async def test_an_entry_that_is_added_later_needs_its_scopes_at_once(fast_path: bool) -> None:
+async def test_the_scopes_of_an_entry_apply_as_soon_as_it_is_added(fast_path: bool) -> None:
     inner = MCPServer("inner", rate_limit_rate=0)
     inner.tool("first")(lambda: "first")
     outer = MCPServer("outer", auth=ServerAuth(issuer=TokenIssuer(MINT.issuer, jwks=MINT.jwks)))

@@ -92,14 +92,14 @@ async def test_a_stream_ends_after_its_token_was_revoked(kind: str) -> None:
 
 
 @STREAMS
-async def test_a_stream_ends_if_its_token_belongs_to_another_user_now(kind: str) -> None:
+async def test_a_stream_ends_if_introspection_reports_another_user_for_its_token(kind: str) -> None:
     async with introspecting(remember=1.0) as (web, issuer), asyncio.timeout(LIMIT):
         async with open_stream(web, kind, "opaque") as ended:
             issuer.introspected = {"active": True, "sub": "bob", "token_type": "Bearer"}
             await ended
 
 
-async def test_a_stream_outlasts_a_short_outage_of_the_authorization_server(
+async def test_a_stream_stays_open_during_a_short_outage_of_the_authorization_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(token_expiry, "RETRY_AFTER", 0.1)
@@ -115,7 +115,7 @@ async def test_a_stream_outlasts_a_short_outage_of_the_authorization_server(
             await waiting
 
 
-async def test_a_stream_of_a_name_ends_once_the_function_refuses_its_token() -> None:
+async def test_a_stream_ends_when_the_verify_function_refuses_its_token() -> None:
     allowed = {"t": "bot"}
 
     async def verify(token: str) -> str | None:
@@ -138,7 +138,7 @@ def quick_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.covers("AUT-06")
 @pytest.mark.usefixtures("quick_renewal")
 @STREAMS
-async def test_a_stream_ends_after_the_key_of_its_token_was_withdrawn(kind: str) -> None:
+async def test_a_stream_ends_when_the_issuer_withdraws_the_key_of_its_token(kind: str) -> None:
     async with running_issuer() as issuer:
         issuer.headers = {"Cache-Control": "max-age=0"}
         async with serving(make_server(ServerAuth(issuer=issuer.issuer))) as web:
@@ -156,9 +156,34 @@ async def test_a_stream_ends_after_the_key_of_its_token_was_withdrawn(kind: str)
                 await waiting
 
 
+@STREAMS
+async def test_a_stream_ends_as_soon_as_another_request_learns_that_its_key_was_withdrawn(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream itself would look at its token only after five minutes."""
+    monkeypatch.setattr(issuer_keys, "MIN_AGE", 0.0)
+    async with running_issuer() as issuer:
+        issuer.headers = {"Cache-Control": "max-age=0"}
+        async with serving(make_server(ServerAuth(issuer=issuer.issuer))) as web:
+            place = web.url.replace("/mcp", "/sse") if kind == "sse" else web.url
+            known = {"Authorization": f"Bearer {issuer.token(web.url, sub='bob')}"}
+            assert (await web.stateless("tools/list", {}, known)).status == 200
+            async with (
+                asyncio.timeout(LIMIT),
+                open_stream(web, kind, issuer.token(place)) as ended,
+            ):
+                waiting = asyncio.ensure_future(ended)
+                issuer.rotate("second")
+                while (await web.stateless("tools/list", {}, known)).status != 401:
+                    assert not waiting.done()
+                await waiting
+
+
 @pytest.mark.usefixtures("quick_renewal")
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/new", "/mcp/old"])
-async def test_a_stream_at_a_gateway_ends_with_its_key(path: str, tmp_path: Path) -> None:
+async def test_a_stream_at_a_gateway_ends_when_the_issuer_withdraws_its_key(
+    path: str, tmp_path: Path
+) -> None:
     """At `/mcp/new` the stream is relayed to a server of the same era."""
     async with two_users(tmp_path, path) as (place, _, _):
         place.a.headers = {"Cache-Control": "max-age=0"}

@@ -23,7 +23,7 @@ from tests.support.token_issuer import running_issuer
 LIMIT = 50.0
 MARK = "PLANTED"
 STATIC, ADMIN, PEER = f"static-{MARK}-1", f"admin-{MARK}-2", f"peer-{MARK}-3"
-# Sent by clients beside their token.
+# Credentials that clients send in addition to their token.
 HEADERS = {
     "Cookie": f"session={MARK}",
     "DPoP": f"{MARK}.proof",
@@ -148,7 +148,7 @@ async def use(client: MCPClient, names: dict[str, str]) -> None:
     "no credential of a client over stdio, HTTP, HTTP+SSE and WebSocket",
 )
 @pytest.mark.slow
-async def test_no_credential_of_a_client_reaches_a_server(tmp_path: Path) -> None:
+async def test_credentials_of_gateway_clients_are_not_sent_to_servers(tmp_path: Path) -> None:
     file, report, program = (tmp_path / name for name in ("gateway.toml", "report", "program.py"))
     program.write_text(PROGRAM.format(path=[str(Path.cwd())]))
     async with asyncio.timeout(LIMIT), running_issuer() as issuer, recording() as (app, origin):

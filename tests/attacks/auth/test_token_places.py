@@ -97,7 +97,7 @@ def bearer(token: str) -> tuple[str, str]:
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize("fast_path", [True, False])
 @AT_EVERY_ENTRY
-async def test_two_tokens_are_refused(entry: str, fast_path: bool) -> None:
+async def test_a_request_with_two_tokens_is_refused(entry: str, fast_path: bool) -> None:
     async with protected(fast_path=fast_path) as place:
         valid, other = bearer(place.token), bearer("static")
         for pair in ([valid, bearer("x")], [bearer("x"), valid], [valid, other], [valid, valid]):
@@ -114,7 +114,7 @@ async def test_two_tokens_are_refused(entry: str, fast_path: bool) -> None:
 )
 @pytest.mark.covers("AUT-06")
 @AT_EVERY_ENTRY
-async def test_tokens_in_other_places_are_ignored(entry: str) -> None:
+async def test_tokens_outside_of_the_authorization_header_are_ignored(entry: str) -> None:
     async with protected() as place:
         for token in (place.token, "static"):
             for query in (f"?access_token={token}", f"?token={token}", f"?bearer={token}"):
@@ -129,7 +129,7 @@ async def test_tokens_in_other_places_are_ignored(entry: str) -> None:
                 assert await place.send(entry, [], protocols=protocols) == 401
 
 
-async def test_a_token_in_a_form_is_ignored() -> None:
+async def test_a_token_in_a_form_parameter_is_ignored() -> None:
     """RFC 6750, section 2.2, allows a form parameter; the metadata name the header only."""
     async with protected() as place:
         form = aiohttp.FormData({"access_token": place.token})

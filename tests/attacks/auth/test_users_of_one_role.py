@@ -1,4 +1,4 @@
-"""Two principals with the same role at a gateway: neither gets anything of the other.
+"""Two principals with the same role at a gateway: neither has access to data of the other.
 
 They are two users, or one user with two OAuth clients.
 """
@@ -157,7 +157,7 @@ async def test_events_of_a_session_are_not_replayed_to_other_users(
 @pytest.mark.covers("AUT-06")
 @PATHS
 @OTHERS
-async def test_the_state_of_a_call_is_refused_from_other_users(
+async def test_the_request_state_of_a_call_is_refused_if_another_user_sends_it(
     path: str, other: dict[str, Any], tmp_path: Path
 ) -> None:
     """At `/mcp/old` the call is parked, because its server is of the handshake era."""
@@ -173,7 +173,7 @@ async def test_the_state_of_a_call_is_refused_from_other_users(
 
 @pytest.mark.covers("AUT-06")
 @PATHS
-async def test_the_state_of_a_call_survives_the_renewal_of_the_token(
+async def test_the_request_state_of_a_call_is_accepted_with_a_renewed_token(
     path: str, tmp_path: Path
 ) -> None:
     """At `/mcp/old` the call is parked."""

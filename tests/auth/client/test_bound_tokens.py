@@ -24,7 +24,7 @@ def header_of(call: Call) -> Any:
     return json.loads(base64.urlsafe_b64decode(call.headers["dpop"].partition(".")[0] + "=="))
 
 
-async def test_a_token_without_a_key_is_refused_if_the_settings_demand_one() -> None:
+async def test_an_unbound_token_is_refused_if_the_settings_require_dpop() -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         with pytest.raises(AuthorizationError, match="not bound to a key.*`dpop`"):
@@ -32,7 +32,7 @@ async def test_a_token_without_a_key_is_refused_if_the_settings_demand_one() -> 
         assert store.logins() == []
 
 
-async def test_a_renewed_token_without_a_key_is_refused_if_the_settings_demand_one() -> None:
+async def test_an_unbound_renewed_token_is_refused_if_the_settings_require_dpop() -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         provider.token = {"token_type": "DPoP", "expires_in": 0}
@@ -43,7 +43,7 @@ async def test_a_renewed_token_without_a_key_is_refused_if_the_settings_demand_o
         assert store.logins() == [login]
 
 
-async def test_a_token_without_a_key_is_used_if_only_the_challenge_asked_for_one() -> None:
+async def test_an_unbound_token_is_used_if_dpop_was_only_offered_by_the_challenge() -> None:
     async with scripted_provider() as provider:
 
         async def respond(call: Call) -> None:
@@ -70,7 +70,7 @@ async def test_proofs_use_an_algorithm_that_the_server_supports(where: str) -> N
         assert header_of(provider.of("mcp")[-1])["alg"] == "ES384"
 
 
-async def test_a_server_without_a_common_algorithm_is_an_error() -> None:
+async def test_a_login_fails_if_the_server_supports_none_of_our_proof_algorithms() -> None:
     async with scripted_provider() as provider:
         provider.metadata["dpop_signing_alg_values_supported"] = ["RS256"]
         with pytest.raises(AuthorizationError, match="ES256, ES384 or ES512") as caught:
@@ -78,7 +78,7 @@ async def test_a_server_without_a_common_algorithm_is_an_error() -> None:
         assert (caught.value.issuer, provider.steps["register"]) == (provider.issuer, 0)
 
 
-async def test_a_client_with_bound_tokens_has_a_registration_of_its_own() -> None:
+async def test_clients_with_and_without_bound_tokens_have_separate_registrations() -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         await OAuthAuthorizer(provider.url, store=store, authorize=provider.user()).log_in()

@@ -21,7 +21,7 @@ LIMIT = 30.0
 
 
 class Person:
-    """A user who completes a login when the test says so."""
+    """A user who completes a login when the test allows it."""
 
     def __init__(self, provider: ScriptedProvider) -> None:
         self._provider = provider
@@ -86,7 +86,7 @@ def short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrent_login, "STORE_POLL", 0.02)
 
 
-async def test_a_program_uses_the_login_that_another_one_waits_for(
+async def test_a_program_uses_the_login_that_another_program_completes(
     tmp_path: Path, warned: asyncio.Event
 ) -> None:
     async with running(tmp_path) as programs:
@@ -100,7 +100,7 @@ async def test_a_program_uses_the_login_that_another_one_waits_for(
         assert other.requests == []
 
 
-async def test_a_program_asks_the_user_if_the_login_of_the_other_one_fails(
+async def test_a_program_asks_the_user_if_the_login_of_another_program_is_cancelled(
     tmp_path: Path, warned: asyncio.Event
 ) -> None:
     async with running(tmp_path) as programs:
@@ -115,10 +115,12 @@ async def test_a_program_asks_the_user_if_the_login_of_the_other_one_fails(
         assert await waiting == (200, {"token": "access-1"})
 
 
-async def test_a_login_that_the_user_starts_serves_a_program_that_waits(
+async def test_a_waiting_program_uses_a_login_that_the_user_made_with_a_command(
     tmp_path: Path,
 ) -> None:
-    """`fairlead login` asks the user even if a program waits, whose page may be lost."""
+    """`fairlead login` shows its own login page, because that of the waiting program may be
+    lost.
+    """
     async with running(tmp_path) as programs:
         (first, person), (command, user) = programs.program(), programs.program()
         calling = asyncio.create_task(programs.call(first))
@@ -130,7 +132,7 @@ async def test_a_login_that_the_user_starts_serves_a_program_that_waits(
         assert programs.store.logins() == [login]
 
 
-async def test_two_logins_that_the_user_starts_both_end_with_the_first_result(
+async def test_two_explicit_logins_end_with_the_result_of_the_first_completed_one(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as programs:
@@ -144,7 +146,7 @@ async def test_two_logins_that_the_user_starts_both_end_with_the_first_result(
         assert programs.store.logins() == [results[0]]
 
 
-async def test_a_login_with_other_scopes_is_completed_too(tmp_path: Path) -> None:
+async def test_concurrent_logins_with_different_scopes_are_both_completed(tmp_path: Path) -> None:
     async with running(tmp_path) as programs:
         (first, person), (second, other) = programs.program(), programs.program()
         narrow = asyncio.create_task(first.log_in(["read"]))
@@ -157,7 +159,7 @@ async def test_a_login_with_other_scopes_is_completed_too(tmp_path: Path) -> Non
         assert stored.requested == ("read",)
 
 
-async def test_a_renewal_is_not_taken_for_the_new_login_that_the_user_wants(
+async def test_a_renewal_by_another_program_does_not_end_an_explicit_login(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as programs:
@@ -190,7 +192,7 @@ async def test_a_renewal_is_not_taken_for_the_new_login_that_the_user_wants(
         assert programs.store.logins() == [new]
 
 
-async def test_an_unreadable_store_does_not_end_a_login(
+async def test_a_login_in_progress_continues_if_the_store_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as programs:
@@ -224,7 +226,7 @@ async def headless(
         yield provider
 
 
-async def test_without_a_browser_and_a_terminal_a_login_fails_at_once(
+async def test_a_login_fails_at_once_without_a_browser_and_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with headless(monkeypatch, terminal=False) as provider:
@@ -241,7 +243,7 @@ async def test_without_a_browser_and_a_terminal_a_login_fails_at_once(
         assert provider.steps["register"] == 1, "the failed login is not repeated"
 
 
-async def test_without_a_browser_the_terminal_shows_the_page_and_the_command(
+async def test_the_terminal_shows_the_login_page_if_no_browser_can_be_opened(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(interactive_login, "PROGRESS", 0.01)
@@ -274,7 +276,7 @@ async def test_other_tasks_run_while_a_browser_starts(monkeypatch: pytest.Monkey
 # Missing scopes
 
 
-async def test_an_error_about_scopes_names_the_missing_ones_and_a_command_that_is_safe_to_paste(
+async def test_the_error_for_missing_scopes_contains_them_and_a_quoted_login_command(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as programs:

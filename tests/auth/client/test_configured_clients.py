@@ -49,13 +49,13 @@ async def two_providers() -> AsyncIterator[tuple[ScriptedProvider, ScriptedProvi
 
 
 def received(provider: ScriptedProvider) -> bool:
-    """Return True if a provider has received the secret, or another request than for metadata."""
+    """Return True if a provider has received the secret, or a request that is not for metadata."""
     text = "".join(f"{call.path} {call.headers} {call.body!r}" for _, call in provider.calls)
     return SECRET in text or set(provider.steps) - {"metadata"} != set()
 
 
 @GRANTS
-async def test_an_issuer_that_the_settings_do_not_name_gets_no_credentials(grant: str) -> None:
+async def test_configured_credentials_are_not_sent_to_another_issuer(grant: str) -> None:
     async with two_providers() as (own, foreign):
         own.protected = {"authorization_servers": [foreign.issuer]}
         settings = replace(CREDENTIALS[grant], issuer=own.issuer)
@@ -71,7 +71,9 @@ async def test_an_issuer_that_the_settings_do_not_name_gets_no_credentials(grant
 
 
 @GRANTS
-async def test_the_issuer_of_the_settings_is_chosen_among_several(grant: str) -> None:
+async def test_the_configured_issuer_is_chosen_among_several_issuers_of_a_server(
+    grant: str,
+) -> None:
     if grant in ("device_code", "enterprise"):
         pytest.skip("needs more than the scripted provider")
     async with two_providers() as (own, foreign):
@@ -84,7 +86,7 @@ async def test_the_issuer_of_the_settings_is_chosen_among_several(grant: str) ->
 
 @WITHOUT_USER
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_credentials_stay_with_the_issuer_of_the_first_login(
+async def test_configured_credentials_are_sent_only_to_the_issuer_of_the_first_login(
     grant: str, restarted: bool
 ) -> None:
     async with two_providers() as (own, foreign):
@@ -101,7 +103,7 @@ async def test_credentials_stay_with_the_issuer_of_the_first_login(
         assert not received(foreign)
 
 
-async def test_a_renewal_uses_a_client_secret_that_was_changed_in_the_settings() -> None:
+async def test_a_renewal_uses_the_current_client_secret_of_the_settings() -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         provider.token = {"expires_in": 0}

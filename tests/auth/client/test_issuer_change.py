@@ -29,7 +29,7 @@ class MovingServer:
         return self._providers[0].url
 
     def move(self) -> None:
-        """Name the other authorization server from now on."""
+        """Publish metadata with the other authorization server from now on."""
         first, second = self._providers
         new = second if self.accepted == "of-first" else first
         self.accepted = new.token["access_token"]
@@ -57,7 +57,7 @@ async def moving_server() -> AsyncIterator[tuple[MovingServer, ScriptedProvider,
         yield MovingServer(first, second), first, second
 
 
-async def test_a_server_that_moved_right_after_a_login_gets_one_new_login() -> None:
+async def test_a_server_that_changes_its_issuer_after_a_login_causes_one_new_login() -> None:
     async with moving_server() as (server, first, second):
         store = MemoryCredentialStore()
         authorizer = OAuthAuthorizer(server.url, store=store, authorize=server.user)

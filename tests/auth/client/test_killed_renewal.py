@@ -124,7 +124,7 @@ async def call(folder: Path, url: str, store: FileCredentialStore | None = None)
 
 
 @pytest.mark.covers("AUT-03")
-async def test_waiting_processes_continue_after_a_kill_before_the_request(tmp_path: Path) -> None:
+async def test_waiting_processes_renew_after_the_renewing_process_is_killed(tmp_path: Path) -> None:
     async with expired(tmp_path) as (provider, server):
         async with renewing_process(tmp_path, server.url, "locked") as process:
             waiting = await waiting_calls(tmp_path, server.url)
@@ -136,8 +136,8 @@ async def test_waiting_processes_continue_after_a_kill_before_the_request(tmp_pa
 
 
 @pytest.mark.covers("AUT-03")
-async def test_a_kill_after_the_write_does_not_matter(tmp_path: Path) -> None:
-    """The stored result is used at once, although the lock is not free."""
+async def test_a_renewal_is_used_if_its_process_is_killed_after_storing_it(tmp_path: Path) -> None:
+    """The stored result is used at once, although another process still holds the lock."""
     async with expired(tmp_path) as (provider, server):
         async with renewing_process(tmp_path, server.url, "stored") as process:
             assert await call(tmp_path, server.url) == "3"
@@ -149,7 +149,7 @@ async def test_a_kill_after_the_write_does_not_matter(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("AUT-03")
-async def test_a_kill_between_request_and_write_requires_one_new_login(tmp_path: Path) -> None:
+async def test_a_renewal_lost_by_a_killed_process_requires_a_new_login(tmp_path: Path) -> None:
     async with expired(tmp_path) as (provider, server):
         async with renewing_process(tmp_path, server.url, "renewed") as process:
             waiting = await waiting_calls(tmp_path, server.url)
@@ -164,7 +164,7 @@ async def test_a_kill_between_request_and_write_requires_one_new_login(tmp_path:
         counts = await provider.counts()
         # The lost request of the killed process, and one that the provider refused.
         assert (counts["refresh_token 200"], counts["refresh_token 400"]) == (1, 1)
-        # The new login is used by everyone.
+        # All processes use the new login.
         store = FileCredentialStore(tmp_path)
         await OAuthAuthorizer(server.url, store=store, authorize=provider.user()).log_in()
         assert await call(tmp_path, server.url) == "3"

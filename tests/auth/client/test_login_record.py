@@ -17,7 +17,9 @@ ELSEWHERE = ["/tenant-b/mcp", "/mcp2", "/mcp/../tenant-b/mcp", "/mcp/..%2ftenant
 
 
 @pytest.mark.parametrize("path", ELSEWHERE)
-async def test_a_login_is_not_used_for_another_path_with_its_credential_id(path: str) -> None:
+async def test_a_login_is_not_used_outside_its_resource_despite_an_equal_credential_id(
+    path: str,
+) -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         mine = {"store": store, "credential_id": "mine"}
@@ -48,7 +50,9 @@ async def test_a_login_for_a_whole_origin_is_used_for_all_of_its_paths() -> None
 
 
 @pytest.mark.parametrize("path", ELSEWHERE)
-async def test_an_api_key_is_not_used_for_another_path_with_its_credential_id(path: str) -> None:
+async def test_an_api_key_is_not_used_outside_its_resource_despite_an_equal_credential_id(
+    path: str,
+) -> None:
     store = MemoryCredentialStore()
     await ApiKeyAuthorizer("https://h/mcp", store=store, credential_id="mine").log_in("key-1")
     other = ApiKeyAuthorizer(f"https://h{path}", store=store, credential_id="mine")

@@ -30,7 +30,7 @@ async def get(url: str, **headers: str) -> tuple[int, str]:
 
 
 @pytest.mark.covers("AUT-04")
-async def test_the_redirect_with_the_right_state_is_returned() -> None:
+async def test_the_listener_returns_the_redirect_with_the_right_state() -> None:
     async with listening() as listener:
         waiting = asyncio.ensure_future(listener.wait("s1"))
         await asyncio.sleep(0)
@@ -41,7 +41,7 @@ async def test_the_redirect_with_the_right_state_is_returned() -> None:
         assert "close this window" in page
 
 
-async def test_other_requests_are_refused_and_the_listener_keeps_waiting() -> None:
+async def test_the_listener_refuses_other_requests_and_keeps_waiting() -> None:
     async with listening() as listener:
         waiting = asyncio.ensure_future(listener.wait("s1"))
         await asyncio.sleep(0)
@@ -72,7 +72,7 @@ async def test_incomplete_requests_do_not_block_the_listener() -> None:
             writer.close()
 
 
-async def test_a_taken_port_is_replaced_unless_it_is_fixed() -> None:
+async def test_the_listener_uses_another_port_if_its_port_is_in_use_and_not_fixed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         free = LoopbackListener()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -44,7 +45,7 @@ async def add(server: ProtectedServer, authorizer: OAuthAuthorizer) -> Any:
         return (await client.call("add", {"a": 1, "b": 2})).text
 
 
-async def test_a_login_serves_all_requests_of_a_client() -> None:
+async def test_one_login_is_used_for_all_requests_of_a_client() -> None:
     async with protected() as (provider, server):
         authorizer = OAuthAuthorizer(server.url, authorize=provider.user())
         assert await add(server, authorizer) == "3"
@@ -52,7 +53,7 @@ async def test_a_login_serves_all_requests_of_a_client() -> None:
         assert await provider.counts() == {"authorization_code 200": 1}
 
 
-async def test_a_stored_login_needs_no_second_visit() -> None:
+async def test_a_stored_login_is_used_without_asking_the_user_again() -> None:
     async with protected() as (provider, server):
         store = MemoryCredentialStore()
         first = OAuthAuthorizer(server.url, store=store, authorize=provider.user())
@@ -89,7 +90,7 @@ async def test_a_token_that_the_server_refuses_is_renewed() -> None:
 
 
 @pytest.mark.covers("AUT-04")
-async def test_more_scopes_are_requested_with_those_held_before() -> None:
+async def test_a_request_for_more_scopes_includes_the_scopes_of_the_current_login() -> None:
     async with protected() as (provider, server):
         authorizer = OAuthAuthorizer(server.url, authorize=provider.user())
         await add(server, authorizer)
@@ -99,7 +100,7 @@ async def test_more_scopes_are_requested_with_those_held_before() -> None:
         assert len(provider.visits) == 2
 
 
-async def test_each_of_many_tools_may_require_a_scope_of_its_own() -> None:
+async def test_many_tools_may_each_require_a_different_scope() -> None:
     async with scripted_provider() as provider:
         held: dict[str, set[str]] = {}
 
@@ -134,7 +135,7 @@ async def test_scopes_that_are_never_granted_are_requested_once() -> None:
         assert len(provider.visits) <= 2
 
 
-async def test_without_a_person_the_error_says_how_to_log_in() -> None:
+async def test_the_error_contains_the_login_command_if_no_user_can_be_asked() -> None:
     async with protected() as (_, server):
         authorizer = OAuthAuthorizer(server.url, remedy="run `fairlead login notes`")
         with pytest.raises(LoginRequired, match="requires a login: run `fairlead login notes`"):
@@ -156,7 +157,7 @@ async def test_a_refused_login_is_not_repeated_by_other_requests() -> None:
         assert len(asked) == 1
 
 
-async def test_client_credentials_need_no_person() -> None:
+async def test_client_credentials_obtain_a_token_without_a_user() -> None:
     async with protected(clients=[SERVICE]) as (provider, server):
         settings = OAuthSettings(
             grant="client_credentials", client_id="service", client_secret="a-secret"
@@ -236,3 +237,48 @@ async def test_tokens_are_removed_from_log_lines(caplog: pytest.LogCaptureFixtur
         token = server.tokens[-1]
         logging.getLogger("fairlead.auth").warning("sent %s", token)
         assert caplog.messages[-1] == "sent [REDACTED]"
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    real = time.time
+    monkeypatch.setattr("time.time", lambda: real() + seconds)
+
+
+@pytest.mark.covers("AUT-03")
+async def test_requests_use_a_valid_token_while_its_renewal_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlead.auth.client.oauth_authorizer.EARLY_WAIT", 0.1)
+    async with scripted_provider() as provider:
+        provider.token = {"expires_in": 60}
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        await authorizer.log_in()
+        pass_time(monkeypatch, 40)  # the token is valid, but due for renewal
+        released = asyncio.Event()
+
+        async def wait(call: Call) -> None:
+            await released.wait()
+            await provider._token(call)
+
+        provider.scripts["token"] = wait
+        for _ in range(3):
+            assert await request(provider, authorizer) == (200, {"token": "access-1"})
+        assert provider.steps["token"] == 2
+        released.set()
+        # The renewal was not cancelled, and its result is used.
+        pass_time(monkeypatch, 30)
+        assert await request(provider, authorizer) == (200, {"token": "access-2"})
+        assert provider.steps["token"] == 2
+
+
+async def test_the_error_of_a_failed_login_does_not_grow_with_each_request() -> None:
+    async with scripted_provider() as provider:
+        user = provider.user(code=None, error="access_denied")
+        authorizer = OAuthAuthorizer(provider.url, authorize=user)
+        lengths = []
+        for _ in range(4):
+            with pytest.raises(AuthorizationError, match="access_denied") as caught:
+                await request(provider, authorizer)
+            lengths.append(len(caught.traceback))
+        assert len(provider.visits) == 1
+        assert len(set(lengths[1:])) == 1

@@ -9,12 +9,12 @@ from fairlead.errors import ConfigError
 
 
 @pytest.mark.parametrize("auth", [None, True, "oauth", {}, {"type": "oauth", "credentialId": "x"}])
-def test_a_plain_block_means_the_default_settings(auth: object) -> None:
+def test_an_auth_block_without_options_has_the_default_settings(auth: object) -> None:
     assert settings_of_entry(auth, None) == OAuthSettings()
 
 
 @pytest.mark.covers("AUT-01")
-def test_each_member_of_the_blocks_is_read() -> None:
+def test_all_members_of_the_auth_and_oauth_blocks_are_read() -> None:
     auth = {
         "type": "oauth",
         "credentialId": "x",
@@ -43,7 +43,7 @@ def test_each_member_of_the_blocks_is_read() -> None:
     )
 
 
-def test_both_blocks_are_merged() -> None:
+def test_the_oauth_block_overrides_equal_settings_of_the_auth_block() -> None:
     auth = {"type": "oauth", "clientId": "a", "clientSecret": "s", "tokenUrl": "https://a/token"}
     oauth = {"clientId": "b", "callbackPort": 7000, "scopes": "x y", "prompt": "consent"}
     assert settings_of_entry(auth, oauth) == OAuthSettings(
@@ -63,7 +63,7 @@ def test_the_resource_parameter_can_be_omitted() -> None:
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ("token-PLANTED", 'expected an object or "oauth", not a text; a token belongs into'),
+        ("token-PLANTED", 'expected an object or "oauth", not a string; put a token into'),
         ([5], "not a list"),
         (False, "not a boolean"),
         ({"clientID": "x"}, "unknown member of an auth block 'clientID': did you mean 'clientId'"),
@@ -76,13 +76,15 @@ def test_the_resource_parameter_can_be_omitted() -> None:
         ({"grant": "jwt_bearer"}, "needs `assertionFile`"),
     ],
 )
-def test_mistakes_are_reported(block: object, message: str) -> None:
+def test_the_error_for_an_invalid_auth_block_names_the_member_and_no_secret(
+    block: object, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         settings_of_entry(block, None)
     assert "PLANTED" not in str(caught.value)
 
 
-def test_an_assertion_is_read_from_its_file_each_time(tmp_path: Path) -> None:
+def test_the_assertion_file_is_read_again_for_each_use(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("one\n")
     settings = settings_of_entry({"assertionFile": str(file)}, None)
@@ -96,7 +98,7 @@ def test_an_assertion_is_read_from_its_file_each_time(tmp_path: Path) -> None:
         settings.assertion()
 
 
-def test_an_enterprise_login_is_read_with_an_id_token_that_is_read_each_time(
+def test_the_id_token_file_of_an_enterprise_login_is_read_for_each_use(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "id-token"

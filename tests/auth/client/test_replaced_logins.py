@@ -46,7 +46,7 @@ def renewed_often(store: MemoryCredentialStore) -> None:
 
 
 @pytest.mark.parametrize("expired", [False, True])
-async def test_a_new_login_is_used_instead_of_an_old_one_with_more_renewals(
+async def test_a_newer_login_is_used_even_if_the_older_one_was_renewed_more_often(
     expired: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scripted_provider() as provider:
@@ -67,7 +67,7 @@ async def test_a_new_login_is_used_instead_of_an_old_one_with_more_renewals(
         assert store.logins() == [newer]
 
 
-async def test_a_login_that_ended_is_replaced_by_a_new_one_without_a_restart() -> None:
+async def test_a_running_program_uses_a_new_login_after_its_login_has_ended() -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         await log_in_elsewhere(provider, store)
@@ -84,7 +84,7 @@ async def test_a_login_that_ended_is_replaced_by_a_new_one_without_a_restart() -
         assert await request(provider, mine) == (200, {"token": "access-2"})
 
 
-async def test_a_login_without_a_refresh_token_is_replaced_without_a_restart() -> None:
+async def test_a_running_program_uses_a_new_login_if_its_own_has_no_refresh_token() -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         provider.token = {"refresh_token": None}
@@ -117,7 +117,7 @@ async def test_a_login_made_during_a_refused_renewal_is_kept_and_used() -> None:
         assert store.logins() == [newer]
 
 
-async def test_a_renewal_does_not_restore_a_login_that_was_deleted_meanwhile() -> None:
+async def test_a_renewal_does_not_restore_a_login_that_was_deleted_in_the_meantime() -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         await log_in_elsewhere(provider, store)
@@ -202,6 +202,52 @@ async def test_logging_out_holds_the_lock_of_the_login() -> None:
         assert store.deleted_with_lock == [True]
 
 
+# Tokens for programs that do not receive them in HTTP headers
+
+
+@pytest.mark.covers("AUT-02")
+async def test_an_expired_token_that_cannot_be_renewed_is_not_passed_on() -> None:
+    async with scripted_provider() as provider:
+        store = MemoryCredentialStore()
+        provider.token = {"refresh_token": None}
+        await log_in_elsewhere(provider, store)
+        expire(store)
+        mine = OAuthAuthorizer(provider.url, store=store, remedy=REMEDY)
+        with pytest.raises(LoginRequired, match="requires a new login: run `fairlead login notes`"):
+            await mine.access_token()
+        await log_in_elsewhere(provider, store)
+        assert await mine.access_token() == "access-2"
+
+
+@pytest.mark.covers("AUT-02", "AUT-03")
+async def test_a_token_that_expired_after_the_renewal_of_another_program_is_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two uses, a machine may sleep for longer than a token lives."""
+    async with scripted_provider() as provider:
+        store = MemoryCredentialStore()
+        await log_in_elsewhere(provider, store)
+        first, second = (OAuthAuthorizer(provider.url, store=store) for _ in range(2))
+        for mine in (first, second):
+            assert await mine.access_token() == "access-1"
+        real = time.time
+        monkeypatch.setattr("time.time", lambda: real() + 2 * 3600)
+        assert await OAuthAuthorizer(provider.url, store=store).access_token() == "access-2"
+        monkeypatch.setattr("time.time", lambda: real() + 4 * 3600)
+        provider.refused |= {"access-1", "access-2"}
+        provider.calls.clear()
+        assert await first.access_token() == "access-3"
+        assert await request(provider, second) == (200, {"token": "access-3"})
+        assert provider.steps == {"token": 1, "mcp": 1}
+
+
+def expire(store: MemoryCredentialStore) -> None:
+    """Let the stored token look expired."""
+    [login] = store.logins()
+    tokens = msgspec.structs.replace(login.tokens, expires_at=1.0)
+    store.save(msgspec.structs.replace(login, tokens=tokens))
+
+
 # More scopes
 
 
@@ -269,7 +315,7 @@ async def test_a_client_without_a_user_gets_a_new_token_after_its_refresh_token_
 
 
 @pytest.mark.parametrize("grant", ["authorization_code", "client_credentials"])
-async def test_a_login_that_cannot_be_stored_is_renewed_instead_of_the_stored_one(
+async def test_an_unstored_new_login_is_renewed_instead_of_the_older_stored_one(
     grant: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scripted_provider() as provider:

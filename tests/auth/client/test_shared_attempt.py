@@ -1,4 +1,4 @@
-"""Requests that share a renewal or a login, and what cancelling some of them does."""
+"""Requests that share a renewal or a login, and the cancellation of some of them."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ LIMIT = 10.0
 
 
 class Login:
-    """A login that waits for the user; its cleanup takes until the test lets it end."""
+    """A login that waits for the user, and whose cleanup ends when the test allows it."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()

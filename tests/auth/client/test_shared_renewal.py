@@ -73,7 +73,9 @@ def expire(store: FileCredentialStore) -> None:
 
 @pytest.mark.covers("AUT-03")
 @pytest.mark.parametrize("count", [8, pytest.param(PROCESSES, marks=pytest.mark.slow)])
-async def test_connected_processes_share_one_renewal(tmp_path: Path, count: int) -> None:
+async def test_several_processes_renew_an_expired_token_only_once(
+    tmp_path: Path, count: int
+) -> None:
     async with (
         asyncio.timeout(LIMIT),
         running_provider(ttl=3600) as provider,
@@ -149,7 +151,7 @@ async def call(folder: Path, url: str) -> str:
 
 
 @pytest.mark.covers("AUT-03")
-async def test_tasks_in_several_threads_share_one_renewal(tmp_path: Path) -> None:
+async def test_several_threads_renew_an_expired_token_only_once(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(LIMIT),
         running_provider(ttl=3600) as provider,
@@ -187,7 +189,7 @@ async def test_tasks_in_several_threads_share_one_renewal(tmp_path: Path) -> Non
         assert (await provider.counts())["refresh_token 200"] == 2
 
 
-async def test_a_login_whose_renewal_was_lost_ends_with_one_attempt(tmp_path: Path) -> None:
+async def test_a_refresh_token_that_was_already_used_is_tried_once(tmp_path: Path) -> None:
     """The process that renewed was killed before it stored the result."""
     async with (
         asyncio.timeout(LIMIT),
@@ -209,7 +211,7 @@ async def test_a_login_whose_renewal_was_lost_ends_with_one_attempt(tmp_path: Pa
         assert login.ended
 
 
-async def test_an_unreachable_provider_does_not_end_a_login(tmp_path: Path) -> None:
+async def test_a_login_is_kept_if_the_authorization_server_is_unreachable(tmp_path: Path) -> None:
     async with asyncio.timeout(LIMIT), running_provider() as provider:
         async with protected_server(provider.issuer) as server:
             await expired_login(tmp_path, provider, server)

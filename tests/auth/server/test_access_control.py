@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -37,7 +38,9 @@ async def admitted(access: EndpointAccess, token: str) -> Principal:
     return found
 
 
-async def test_verdicts_that_have_ended_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_verdicts_on_tokens_are_dropped_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(access_control, "MAX_VERDICTS", 20)
     mint = TokenMint()
     issuer = TokenIssuer(mint.issuer, jwks=mint.jwks)
@@ -62,7 +65,7 @@ async def test_verdicts_that_have_ended_are_dropped_first(monkeypatch: pytest.Mo
     assert len(access.verdicts) == 1
 
 
-async def test_a_dropped_verdict_is_found_again() -> None:
+async def test_a_token_whose_verdict_was_dropped_is_verified_again() -> None:
     mint = TokenMint()
     issuer = TokenIssuer(mint.issuer, jwks=mint.jwks)
     access = ServerAuth(issuer=issuer, public_url=BASE).open_access().endpoint("/mcp")
@@ -75,7 +78,7 @@ async def test_a_dropped_verdict_is_found_again() -> None:
         assert access.verify_now(header(token), "POST", None) == first
 
 
-async def test_a_token_is_judged_at_once_unless_keys_must_be_fetched() -> None:
+async def test_a_token_is_verified_without_waiting_unless_keys_must_be_fetched() -> None:
     async with running_issuer() as issuer:
         auth = ServerAuth(issuer=issuer.issuer, public_url=BASE, private_issuers=True)
         server = auth.open_access()
@@ -99,12 +102,28 @@ async def test_a_token_is_judged_at_once_unless_keys_must_be_fetched() -> None:
         await server.close()
 
 
+async def test_a_token_is_judged_by_the_rules_that_apply_at_the_end_of_its_verification() -> None:
+    async with running_issuer() as issuer, asyncio.timeout(LIMIT):
+        issuer.gate = asyncio.Event()
+        before = ServerAuth(issuer=issuer.issuer, public_url=BASE, private_issuers=True)
+        server = before.open_access()
+        access = server.endpoint("/mcp")
+        waiting = asyncio.create_task(
+            access.verify(header(issuer.token(f"{BASE}/mcp")), "POST", None)
+        )
+        await issuer.requested("/jwks")
+        replace(before, audience="https://other.example").change_access(server, before)
+        issuer.gate.set()
+        assert status(await waiting) == 401
+        await server.close()
+
+
 def status(found: Principal | RequestRefusal | None) -> int | None:
     return found.status if isinstance(found, RequestRefusal) else None
 
 
 @pytest.mark.parametrize("public", [f"{BASE}/", f"{BASE}//", BASE])
-async def test_a_slash_at_the_end_of_the_public_url_does_not_matter(public: str) -> None:
+async def test_slashes_at_the_end_of_the_public_url_are_ignored(public: str) -> None:
     mint = TokenMint()
     issuer = TokenIssuer(mint.issuer, jwks=mint.jwks)
     server = ServerAuth(issuer=issuer, public_url=public).open_access()

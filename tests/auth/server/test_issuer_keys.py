@@ -44,11 +44,13 @@ def bearer(token: str) -> dict[bytes, bytes]:
         ("", 300),
     ],
 )
-def test_cache_control_is_followed_within_limits(control: str, seconds: float) -> None:
+def test_keys_are_cached_for_the_max_age_limited_to_five_minutes_and_one_day(
+    control: str, seconds: float
+) -> None:
     assert cache_seconds({"Cache-Control": control}) == seconds
 
 
-async def test_concurrent_tokens_share_one_fetch() -> None:
+async def test_concurrent_tokens_share_one_fetch_of_the_keys() -> None:
     async with running_issuer() as issuer:
         keys = keys_of(issuer)
         found = await asyncio.gather(*(keys.find("first", "ES256") for _ in range(50)))
@@ -56,7 +58,7 @@ async def test_concurrent_tokens_share_one_fetch() -> None:
         assert issuer.counts["/jwks"] == 1
 
 
-async def test_unknown_keys_cause_one_fetch_per_cool_down(
+async def test_tokens_with_unknown_keys_cause_at_most_one_fetch_per_cool_down(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Tokens with unknown key ids must not cause one fetch each."""
@@ -73,7 +75,7 @@ async def test_unknown_keys_cause_one_fetch_per_cool_down(
         assert issuer.counts["/jwks"] == 2
 
 
-async def test_a_token_that_is_newer_than_the_keys_is_tried_again_later(
+async def test_a_token_issued_after_the_last_fetch_of_keys_gets_503_with_retry_after(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A 401 would make clients discard a good login after the issuer rotated its keys."""
@@ -92,7 +94,7 @@ async def test_a_token_that_is_newer_than_the_keys_is_tried_again_later(
         newer = issuer.token(HERE, iat=began + 5)
         status, seconds = (await result(newer)).split()
         assert (status, 25 <= int(seconds) <= 30) == ("503", True)
-        # A flood of such tokens causes neither fetches nor more log lines, and known keys serve.
+        # A flood of such tokens causes neither fetches nor more log lines; known keys still work.
         forged = [issuer.token(HERE, header={"kid": f"k{n}"}, iat=began + 5) for n in range(50)]
         assert {(await result(token)).split()[0] for token in forged} == {"503"}
         assert await result(old) == "alice"
@@ -108,7 +110,7 @@ async def test_a_token_that_is_newer_than_the_keys_is_tried_again_later(
         assert issuer.counts["/jwks"] == 2
 
 
-async def test_unknown_keys_are_no_reason_for_a_401_while_the_issuer_is_down(
+async def test_tokens_with_unknown_keys_get_no_401_while_the_issuer_is_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running_issuer() as issuer:
@@ -124,7 +126,7 @@ async def test_unknown_keys_are_no_reason_for_a_401_while_the_issuer_is_down(
         assert len(await keys.find("second", "ES256", time.time() + 1)) == 1
 
 
-async def test_a_fetch_that_began_before_a_token_was_issued_does_not_refuse_it() -> None:
+async def test_a_token_is_not_refused_because_of_keys_fetched_before_it_was_issued() -> None:
     async with running_issuer() as issuer:
         keys = keys_of(issuer)
         issuer.gate = asyncio.Event()
@@ -147,7 +149,7 @@ def _retry_after(refusal: RequestRefusal) -> list[str]:
     return [value.decode() for name, value in refusal.headers if name == b"retry-after"]
 
 
-async def test_known_keys_serve_while_the_issuer_is_down() -> None:
+async def test_known_keys_are_used_while_the_issuer_is_unavailable() -> None:
     async with running_issuer() as issuer:
         keys = keys_of(issuer)
         await keys.find("first", "ES256")
@@ -158,7 +160,7 @@ async def test_known_keys_serve_while_the_issuer_is_down() -> None:
         assert len(await keys.find("first", "ES256")) == 1
 
 
-async def test_a_huge_key_set_is_refused_and_known_keys_serve() -> None:
+async def test_a_too_large_key_set_is_refused_and_the_known_keys_stay_in_use() -> None:
     """More than a megabyte of keys, and then nothing but keys of 16,384 bits."""
     async with running_issuer() as issuer:
         keys = keys_of(issuer)
@@ -175,7 +177,7 @@ async def test_a_huge_key_set_is_refused_and_known_keys_serve() -> None:
         assert len(await keys.find("first", "ES256")) == 1
 
 
-async def test_first_keys_that_cannot_be_loaded_are_a_temporary_failure() -> None:
+async def test_tokens_get_503_if_the_first_fetch_of_keys_fails() -> None:
     async with running_issuer() as issuer:
         issuer.status = 500
         access = ServerAuth(issuer=issuer.issuer, public_url=BASE).open_access().endpoint("/mcp")
@@ -186,7 +188,7 @@ async def test_first_keys_that_cannot_be_loaded_are_a_temporary_failure() -> Non
         assert issuer.counts["/.well-known/oauth-authorization-server"] == 1
 
 
-async def test_metadata_that_name_another_issuer_are_not_used() -> None:
+async def test_keys_are_not_fetched_from_metadata_of_another_issuer() -> None:
     async with running_issuer() as issuer:
         keys = IssuerKeys(
             issuer.issuer.replace("127.0.0.1", "localhost"), GuardedFetcher(allow_loopback=True)
@@ -196,7 +198,7 @@ async def test_metadata_that_name_another_issuer_are_not_used() -> None:
         assert issuer.counts["/jwks"] == 0
 
 
-async def test_a_known_token_never_waits_and_ends_with_its_key() -> None:
+async def test_a_known_token_does_not_wait_for_keys_and_is_refused_without_its_key() -> None:
     """A request with a known token starts a renewal but does not wait for it; a withdrawn key ends
     the verdicts that it signed.
     """
@@ -221,7 +223,7 @@ async def test_a_known_token_never_waits_and_ends_with_its_key() -> None:
         await server.close()
 
 
-async def test_opaque_tokens_are_introspected() -> None:
+async def test_a_token_that_is_not_a_jwt_is_introspected() -> None:
     async with running_issuer() as issuer:
         asked = Introspection(url=f"{issuer.issuer}/introspect", client_id="a:b", client_secret="s")
         auth = ServerAuth(issuer=issuer.issuer, introspection=asked, public_url=BASE)
@@ -254,7 +256,7 @@ async def test_opaque_tokens_are_introspected() -> None:
 
 
 @pytest.mark.slow
-async def test_a_flood_of_unknown_keys_causes_one_fetch() -> None:
+async def test_thousands_of_tokens_with_unknown_keys_cause_one_fetch() -> None:
     """10,000 tokens with different key ids within seconds."""
     async with running_issuer() as issuer:
         access = ServerAuth(issuer=issuer.issuer, public_url=BASE).open_access().endpoint("/mcp")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ async def introspecting(**settings: Any) -> AsyncIterator[tuple[EndpointAccess, 
 
 
 @pytest.mark.covers("AUT-06")
-async def test_200_new_tokens_at_once_are_all_introspected() -> None:
+async def test_two_hundred_simultaneous_new_tokens_are_all_introspected() -> None:
     async with introspecting() as (access, issuer):
         issuer.introspected = {"active": True, "sub": "alice", "aud": HERE}
         found = await statuses(access, *(f"t{number}" for number in range(200)))
@@ -85,7 +86,9 @@ async def outcomes(verifier: Any, count: int, release: asyncio.Event) -> list[An
         return [*await asyncio.gather(*tasks, return_exceptions=True)]
 
 
-async def test_the_queue_for_introspection_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_tokens_that_wait_for_introspection_is_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pending_tokens, "MAX_PENDING", 100)
     fetcher = HeldFetcher()
     found = await outcomes(introspection(fetcher), 120, fetcher.gate)
@@ -104,7 +107,7 @@ async def test_a_token_waits_for_its_introspection_for_a_limited_time(
     assert (len(failed), {one.temporary for one in failed}) == (5, {True})
 
 
-async def test_a_function_that_hangs_holds_a_limited_number_of_tokens(
+async def test_the_number_of_tokens_that_wait_for_the_verify_function_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pending_tokens, "MAX_PENDING", 10)
@@ -140,7 +143,7 @@ async def test_tokens_that_wait_for_one_issuer_do_not_delay_those_of_another(
         await server.close()
 
 
-async def test_a_refused_token_is_not_introspected_again_for_a_moment(
+async def test_a_refused_token_is_not_introspected_again_within_a_few_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = access_control.time.time()
@@ -156,6 +159,23 @@ async def test_a_refused_token_is_not_introspected_again_for_a_moment(
         assert await status(access, "bad") == 200
 
 
+async def test_a_remembered_refusal_is_forgotten_with_the_rules_that_caused_it() -> None:
+    async with running_issuer() as issuer, asyncio.timeout(LIMIT):
+        issuer.introspected = {"active": True, "sub": "alice", "aud": "api://notes"}
+        asked = Introspection(
+            url=f"{issuer.issuer}/introspect", client_id="a", client_secret="secret"
+        )
+        before = ServerAuth(
+            issuer=issuer.issuer, introspection=asked, public_url=BASE, private_issuers=True
+        )
+        server = before.open_access()
+        access = server.endpoint("/mcp")
+        assert await statuses(access, "opaque", "opaque") == [401, 401]
+        replace(before, audience="api://notes").change_access(server, before)
+        assert await status(access, "opaque") == 200
+        await server.close()
+
+
 async def test_the_number_of_remembered_refusals_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -169,7 +189,7 @@ async def test_the_number_of_remembered_refusals_is_limited(
         assert len(issuer.asked) == 16
 
 
-async def test_tokens_that_are_judged_without_a_request_are_not_remembered_as_refused() -> None:
+async def test_refusals_by_the_verify_function_are_not_remembered() -> None:
     allowed: set[str] = set()
 
     async def verify(token: str) -> str | None:

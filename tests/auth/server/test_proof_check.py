@@ -79,13 +79,13 @@ def test_a_proof_is_accepted_for_its_request_and_token() -> None:
         {"thumbprint": "other"},
     ],
 )
-def test_a_proof_is_refused_for_anything_else(options: dict[str, Any]) -> None:
+def test_a_proof_is_refused_for_another_method_url_token_or_key(options: dict[str, Any]) -> None:
     with pytest.raises(BadProof):
         verify(signed(claims()), **options)
 
 
 @pytest.mark.parametrize("offset", [WINDOW + 10, -WINDOW - 10])
-def test_a_proof_is_refused_outside_its_time(offset: float) -> None:
+def test_a_proof_outside_the_time_window_is_refused(offset: float) -> None:
     with pytest.raises(BadProof, match="too old"):
         verify(signed(claims()), now=time.time() + offset)
 
@@ -93,7 +93,7 @@ def test_a_proof_is_refused_outside_its_time(offset: float) -> None:
 @pytest.mark.parametrize(
     "url", ["https://H.example:443/mcp", "https://h.example/mcp/", "wss://h.example/mcp"]
 )
-def test_spellings_of_the_same_url_are_accepted(url: str) -> None:
+def test_a_proof_may_contain_any_spelling_of_the_request_url(url: str) -> None:
     verify(signed(claims(htu=url)))
 
 
@@ -106,13 +106,13 @@ def test_spellings_of_the_same_url_are_accepted(url: str) -> None:
         ("ath", ["", None, token_hash("other")]),
     ],
 )
-def test_a_proof_with_an_unacceptable_claim_is_refused(name: str, values: list[Any]) -> None:
+def test_a_proof_with_an_invalid_claim_is_refused(name: str, values: list[Any]) -> None:
     for value in values:
         with pytest.raises(BadProof):
             verify(signed(claims(**{name: value})))
 
 
-def test_symmetric_keys_private_keys_and_other_types_are_refused() -> None:
+def test_proofs_with_symmetric_private_or_unsupported_keys_are_refused() -> None:
     other = ECKey.generate_key("P-256")
     for proof in (
         signed(claims(), {"typ": "JWT"}),
@@ -171,7 +171,9 @@ MINT = TokenMint()
 @example({"jti": "\ud800"}, False)
 @example({"nonce": "1.\ud800"}, True)
 @example({"iat": 10**400}, False)
-def test_any_signed_proof_is_accepted_or_challenged(changed: dict[str, Any], nonces: bool) -> None:
+def test_a_proof_with_arbitrary_claims_is_accepted_or_gets_a_dpop_challenge(
+    changed: dict[str, Any], nonces: bool
+) -> None:
     issuer = TokenIssuer(MINT.issuer, jwks=MINT.jwks)
     auth = ServerAuth(issuer=issuer, public_url=BASE, dpop="required", dpop_nonce=nonces)
     access = auth.open_access().endpoint("/mcp")
@@ -218,7 +220,7 @@ def test_processes_with_the_same_keys_accept_the_nonces_of_each_other(
         ProofCheck(nonces=True)
 
 
-def test_a_proof_is_accepted_once() -> None:
+def test_a_repeated_proof_is_refused() -> None:
     check = ProofCheck(nonces=False)
     proof = signed(claims())
     check.check(proof, method="POST", url=URL, token="t", key=MINE)

@@ -20,7 +20,7 @@ class Clock:
 
 
 @pytest.mark.covers("AUT-06")
-def test_a_flood_of_one_key_makes_no_other_proof_repeatable(
+def test_many_proofs_of_one_key_do_not_displace_the_proofs_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(proof_memory, "MAX_IDS", 100)
@@ -37,7 +37,7 @@ def test_a_flood_of_one_key_makes_no_other_proof_repeatable(
     assert memory.add("victim", "w", now)
 
 
-def test_many_greedy_keys_never_use_the_whole_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_key_may_use_half_of_the_free_proof_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof_memory, "MAX_IDS", 100)
     memory, now = ProofMemory(WINDOW), time.time()
     held = []
@@ -51,7 +51,7 @@ def test_many_greedy_keys_never_use_the_whole_memory(monkeypatch: pytest.MonkeyP
     assert memory.add("d", "0", now)
 
 
-def test_ids_are_forgotten_once_their_proofs_are_too_old(
+def test_proof_ids_are_forgotten_once_their_proofs_are_too_old(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(proof_memory, "MAX_IDS", 10)

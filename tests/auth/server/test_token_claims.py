@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.auth.server.token_claims import BadToken, verdict_of
+from fairlead.protocol.identity.token_principal import TokenPrincipal
 
 ISSUER = "https://login.example"
 
@@ -26,7 +27,7 @@ def judge(**claims: Any) -> str:
         *("authorization_code", "oauth-id-jag+jwt"),
     ],
 )
-def test_other_tokens_of_the_issuer_are_refused(claim: str, kind: str) -> None:
+def test_refresh_tokens_and_id_tokens_of_the_issuer_are_refused(claim: str, kind: str) -> None:
     with pytest.raises(BadToken, match="not an access token"):
         judge(**{claim: kind})
 
@@ -44,7 +45,7 @@ def test_other_tokens_of_the_issuer_are_refused(claim: str, kind: str) -> None:
         {"token_use": ["access", "id"], "typ": None},
     ],
 )
-def test_the_names_of_access_tokens_are_accepted(claims: dict[str, Any]) -> None:
+def test_every_usual_type_claim_of_an_access_token_is_accepted(claims: dict[str, Any]) -> None:
     assert judge(**claims) == "ann"
 
 
@@ -54,12 +55,21 @@ def test_tokens_with_claims_of_id_and_logout_tokens_are_refused(claim: str) -> N
         judge(**{claim: "x"})
 
 
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize("claim", ["client_id", "azp", "appid", "cid"])
+def test_the_client_of_a_token_is_known_under_every_name(claim: str) -> None:
+    """Otherwise, a session would be shared by all clients of a user."""
+    made = {"sub": "ann", "azp": None, claim: "app"}
+    verdict = verdict_of(made, ISSUER, until=1.0, expires=None, implied={})
+    assert verdict.principal == TokenPrincipal(issuer=ISSUER, subject="ann", client="app")
+
+
 def test_a_token_of_a_client_has_the_client_as_its_subject() -> None:
     assert judge(sub=None, client_id="app") == "app"
 
 
 @pytest.mark.parametrize("subject", ["", 5, ["ann"], "x" * 1025])
 def test_an_invalid_subject_is_not_replaced_by_the_client(subject: Any) -> None:
-    """The token would otherwise belong to the client itself."""
+    """With the client as a substitute, the token would get the rights of the client itself."""
     with pytest.raises(BadToken, match="names no subject"):
         judge(sub=subject, client_id="app")

@@ -34,7 +34,7 @@ def encoded(raw: bytes) -> str:
     [{}, *({"typ": kind} for kind in (None, "JWT", "at+jwt", "AT+JWT", "application/at+jwt"))],
     ids=str,
 )
-async def test_the_types_of_access_tokens_are_accepted(header: dict[str, Any]) -> None:
+async def test_every_type_header_of_an_access_token_is_accepted(header: dict[str, Any]) -> None:
     assert isinstance(await verdict(signed(**header)), TokenPrincipal)
 
 
@@ -54,7 +54,9 @@ async def test_the_types_of_access_tokens_are_accepted(header: dict[str, Any]) -
     ],
     ids=str,
 )
-async def test_other_types_and_critical_members_are_refused(header: dict[str, Any]) -> None:
+async def test_tokens_of_the_wrong_type_or_with_critical_headers_are_refused(
+    header: dict[str, Any],
+) -> None:
     """The signature is valid, so the header is the only reason to refuse the token."""
     assert (await refused(signed(**header)))[0] == 401
 
@@ -78,8 +80,10 @@ async def _judged(token: str) -> Any:
     return await verdict(token)
 
 
-async def test_keys_in_the_header_are_not_used() -> None:
-    """They are neither a reason to refuse a token nor to accept one."""
+async def test_keys_in_the_header_of_a_token_are_ignored() -> None:
+    """Keys in the header of a token are ignored: the token is verified with the keys of its
+    issuer.
+    """
     other = ec.generate_private_key(ec.SECP256R1()).public_key().public_numbers()
     jwk = {"kty": "EC", "crv": "P-256", "x": encoded(other.x.to_bytes(32)), "y": "AA"}
     token = signed(jwk=jwk, jku="https://evil.example/keys", x5u="https://evil.example/cert")

@@ -73,7 +73,9 @@ def introspected(status: int, document: dict[str, Any] | None, **options: Any) -
 @bounded
 @given(changed(GOOD, "scope", "scp", "cnf", "nbf", "client_id", "token_use", "events"))
 @example(GOOD)
-def test_any_introspection_response_has_a_verdict(document: dict[str, Any]) -> None:
+def test_an_arbitrary_introspection_response_accepts_or_refuses_the_token(
+    document: dict[str, Any],
+) -> None:
     try:
         verdict = introspected(200, document)
     except (BadToken, AuthorizationError):
@@ -89,7 +91,7 @@ def test_any_introspection_response_has_a_verdict(document: dict[str, Any]) -> N
     [(500, GOOD), (404, None), (200, None), (200, {}), (200, {**GOOD, "active": "true"})],
     ids=str,
 )
-def test_a_response_without_a_verdict_is_temporary(
+def test_an_introspection_response_without_active_is_a_temporary_failure(
     status: int, document: dict[str, Any] | None
 ) -> None:
     with pytest.raises(AuthorizationError) as caught:
@@ -97,7 +99,7 @@ def test_a_response_without_a_verdict_is_temporary(
     assert caught.value.temporary
 
 
-def test_a_response_without_an_audience_must_say_that_the_token_is_an_access_token() -> None:
+def test_an_introspection_response_without_audience_must_declare_an_access_token() -> None:
     """`oidc-provider` describes a refresh token like this, without `aud` and `token_type`."""
     refresh = {"active": True, "iss": MINT.issuer, "sub": "ann", "client_id": "app", "scope": "a"}
     for kind in ({}, {"token_type": None}, {"token_type": "refresh_token"}):
@@ -125,11 +127,11 @@ def verified(*replies: tuple[int, dict[str, Any] | None]) -> TokenVerdict:
 @bounded
 @given(st.lists(values | changed(KEY, "alg", "key_ops", "x5c"), max_size=4))
 @example([KEY])
-def test_any_key_set_verifies_or_refuses(keys: list[Any]) -> None:
+def test_a_token_is_accepted_or_refused_with_an_arbitrary_key_set(keys: list[Any]) -> None:
     try:
         verdict = verified((200, METADATA), (200, {"keys": keys}))
     except (BadToken, AuthorizationError):
-        # One strange key must not break the others.
+        # An invalid key must not affect the other keys.
         assert KEY not in keys
         return
     assert verdict.principal.subject == "alice"
@@ -138,7 +140,9 @@ def test_any_key_set_verifies_or_refuses(keys: list[Any]) -> None:
 
 @bounded
 @given(st.none() | changed(METADATA, "authorization_endpoint", "scopes_supported"))
-def test_any_metadata_name_the_keys_or_are_refused(document: dict[str, Any] | None) -> None:
+def test_a_token_is_accepted_or_refused_with_arbitrary_issuer_metadata(
+    document: dict[str, Any] | None,
+) -> None:
     try:
         verified((200, document), (200, {"keys": [KEY]}))
     except (BadToken, AuthorizationError):
@@ -152,7 +156,9 @@ def test_any_metadata_name_the_keys_or_are_refused(document: dict[str, Any] | No
 @given(
     st.integers(0, 2), st.integers(0, 400), st.integers(1, 255), st.sampled_from(["flip", "cut"])
 )
-def test_a_damaged_token_is_refused(part: int, place: int, mask: int, kind: str) -> None:
+def test_a_token_with_one_changed_or_missing_character_is_refused(
+    part: int, place: int, mask: int, kind: str
+) -> None:
     """Change one character, or cut the token, anywhere."""
     pieces = MINT.token(HERE).split(".")
     piece = pieces[part]

@@ -1,4 +1,4 @@
-"""Logins in sealed files, and the lock of a login among processes."""
+"""Logins in sealed files, and the lock that processes share."""
 
 import os
 import subprocess
@@ -59,7 +59,7 @@ def test_a_newer_login_replaces_the_older_one(store: CredentialStore) -> None:
     assert newer.generation == LOGIN.generation + 1
 
 
-def test_a_deleted_login_is_gone(store: CredentialStore) -> None:
+def test_a_deleted_login_cannot_be_loaded(store: CredentialStore) -> None:
     store.save(LOGIN)
     assert store.delete("alice", SERVER)
     assert not store.delete("alice", SERVER)
@@ -75,7 +75,7 @@ def test_registrations_are_kept_per_issuer_and_redirect(store: CredentialStore) 
     assert store.load_registration("https://as", "r1") is None
 
 
-def test_one_holder_has_the_lock_of_a_login(store: CredentialStore) -> None:
+def test_only_one_holder_has_the_lock_of_a_login(store: CredentialStore) -> None:
     one, other = store.lock("alice", SERVER), store.lock("alice", SERVER)
     assert one.try_acquire()
     assert not other.try_acquire()
@@ -84,7 +84,7 @@ def test_one_holder_has_the_lock_of_a_login(store: CredentialStore) -> None:
     assert other.try_acquire()
 
 
-def test_the_end_of_a_process_releases_its_lock(tmp_path: Path) -> None:
+def test_a_process_releases_its_locks_when_it_ends(tmp_path: Path) -> None:
     store = file_store(tmp_path)
     program = (
         "import sys\n"
@@ -104,6 +104,28 @@ def test_the_end_of_a_process_releases_its_lock(tmp_path: Path) -> None:
         assert lock.try_acquire()
 
 
+def test_a_released_lock_is_free_although_a_forked_process_lives(tmp_path: Path) -> None:
+    """A forked process has a copy of the descriptor, which would keep the file locked."""
+    program = (
+        "import os, sys\n"
+        "from fairlead.auth.storage.file_store import FileCredentialStore\n"
+        "lock = FileCredentialStore(sys.argv[1]).lock('alice', sys.argv[2])\n"
+        "lock.try_acquire()\n"
+        "if os.fork():\n"
+        "    lock.release()\n"
+        "    print('released', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path), SERVER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as holder:  # type: ignore[call-overload]
+        assert holder.stdout.readline() == "released\n"
+        lock = file_store(tmp_path).lock("alice", SERVER)
+        assert lock.try_acquire()
+        lock.release()
+        holder.stdin.close()  # both processes end
+
+
 @pytest.mark.covers("AUT-05")
 def test_files_contain_no_secrets_and_belong_to_their_owner(tmp_path: Path) -> None:
     folder = tmp_path / "auth"
@@ -114,7 +136,7 @@ def test_files_contain_no_secrets_and_belong_to_their_owner(tmp_path: Path) -> N
     assert all(b"secret" not in path.read_bytes() for path in files)
 
 
-def test_a_login_does_not_open_under_another_name(tmp_path: Path) -> None:
+def test_a_login_file_copied_to_another_owner_cannot_be_opened(tmp_path: Path) -> None:
     store = file_store(tmp_path)
     store.save(LOGIN)
     store.save(msgspec.structs.replace(LOGIN, owner="bob"))
@@ -125,7 +147,7 @@ def test_a_login_does_not_open_under_another_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "changed", "empty", "text"])
-def test_a_damaged_file_is_ignored(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_login_file_is_ignored(tmp_path: Path, damage: str) -> None:
     store = file_store(tmp_path)
     store.save(LOGIN)
     path = store._login_path("alice", SERVER)
@@ -141,20 +163,20 @@ def test_a_damaged_file_is_ignored(tmp_path: Path, damage: str) -> None:
     assert store.logins() == []
 
 
-def test_files_do_not_open_with_another_key(tmp_path: Path) -> None:
+def test_login_files_cannot_be_opened_with_another_key(tmp_path: Path) -> None:
     file_store(tmp_path).save(LOGIN)
     (tmp_path / "sealing.key").write_bytes(os.urandom(32))
     assert file_store(tmp_path).load("alice", SERVER) is None
 
 
-def test_a_damaged_key_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+def test_the_error_for_a_damaged_key_contains_a_remedy(tmp_path: Path) -> None:
     file_store(tmp_path).save(LOGIN)
     (tmp_path / "sealing.key").write_bytes(b"short")
     with pytest.raises(AuthorizationError, match="is damaged: delete it and log in again"):
         file_store(tmp_path).load("alice", SERVER)
 
 
-def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
+def test_a_login_folder_that_cannot_be_created_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AuthorizationError) as caught:
         file_store(tmp_path / "file" / "auth").save(LOGIN)
@@ -192,7 +214,7 @@ assert store.load_registration("https://as", "http://127.0.0.1/callback") is not
 """
 
 
-def test_loading_is_safe_in_several_threads_from_the_first_time(tmp_path: Path) -> None:
+def test_several_threads_can_load_a_login_at_the_same_time(tmp_path: Path) -> None:
     """msgspec crashes if one thread decodes a type while another one is resolving its fields."""
     store = file_store(tmp_path)
     store.save(LOGIN)

@@ -24,13 +24,13 @@ def test_an_existing_folder_of_logins_is_restricted_to_its_owner(
     assert mode(tmp_path / "auth") == 0o700
 
 
-def test_an_empty_folder_is_restricted_to_its_owner(tmp_path: Path) -> None:
+def test_an_empty_login_folder_is_restricted_to_its_owner(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     file_store(tmp_path).save(LOGIN)
     assert mode(tmp_path) == 0o700
 
 
-def test_a_readable_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
+def test_permissions_of_a_folder_with_other_files_are_not_changed(tmp_path: Path) -> None:
     (tmp_path / "README").write_text("")
     tmp_path.chmod(0o755)
     create_private_folder(tmp_path)
@@ -38,7 +38,7 @@ def test_a_readable_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("before", [0o777, 0o775, 0o1777])
-def test_a_folder_with_other_files_that_others_can_change_is_refused(
+def test_a_folder_with_other_files_that_other_users_can_write_is_refused(
     tmp_path: Path, before: int
 ) -> None:
     (tmp_path / "README").write_text("")

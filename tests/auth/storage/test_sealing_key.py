@@ -31,7 +31,7 @@ class Keyring(types.ModuleType):
 
 
 @pytest.mark.covers("AUT-05")
-def test_a_key_file_is_created_once_for_its_owner(tmp_path: Path) -> None:
+def test_a_key_file_is_created_once_and_readable_only_by_its_owner(tmp_path: Path) -> None:
     folder = tmp_path / "auth"
     key = SealingKey(folder, use_keyring=False).value()
     assert len(key) == 32
@@ -65,7 +65,7 @@ class MeetingKeyring(Keyring):
         return found
 
 
-def test_programs_that_start_together_create_one_key_in_the_keyring(
+def test_programs_that_start_at_the_same_time_share_one_key_in_the_keyring(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "keyring", MeetingKeyring())
@@ -75,7 +75,7 @@ def test_programs_that_start_together_create_one_key_in_the_keyring(
 
 
 class SlowKeyring(Keyring):
-    """A keyring that cannot be used, which another program finds out first."""
+    """A keyring that cannot be used; another program detects this first and creates a key file."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -87,14 +87,14 @@ class SlowKeyring(Keyring):
         raise RuntimeError("no backend")
 
 
-def test_programs_that_start_together_without_a_keyring_use_one_key_file(
+def test_programs_that_start_at_the_same_time_share_one_key_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "keyring", SlowKeyring(tmp_path))
     assert SealingKey(tmp_path).value() == (tmp_path / "sealing.key").read_bytes()
 
 
-def test_an_existing_key_file_is_used_beside_a_keyring(
+def test_an_existing_key_file_is_used_even_if_a_keyring_is_available(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = SealingKey(tmp_path, use_keyring=False).value()
@@ -102,7 +102,7 @@ def test_an_existing_key_file_is_used_beside_a_keyring(
     assert SealingKey(tmp_path).value() == key
 
 
-def test_without_a_keyring_the_key_is_in_a_file(
+def test_the_key_is_stored_in_a_file_if_there_is_no_keyring(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "keyring", Keyring(RuntimeError("no backend")))
@@ -165,7 +165,7 @@ def test_a_warning_says_that_a_file_is_used_instead_of_a_keyring(
     assert caplog.messages == [what]  # only once
 
 
-def test_a_keyring_that_does_not_answer_is_an_error_with_a_remedy(
+def test_the_error_for_a_keyring_that_does_not_respond_contains_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.auth.storage.sealing_key.KEYRING_TIMEOUT", 0.2)
@@ -180,7 +180,7 @@ def test_a_keyring_that_does_not_answer_is_an_error_with_a_remedy(
 
 
 @pytest.mark.parametrize("text", ["c2hvcnQ=", "not base64 \xff", "A" * 1000])
-def test_a_damaged_key_in_a_keyring_is_an_error_with_a_remedy(
+def test_the_error_for_a_damaged_key_in_a_keyring_contains_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     keyring = Keyring()

@@ -25,7 +25,7 @@ from tests.support.scripted_provider import responding, scripted_provider
 LIMIT = 60.0
 
 
-async def test_a_login_can_be_used_shown_and_ended_by_other_commands(tmp_path: Path) -> None:
+async def test_a_stored_login_can_be_used_shown_and_deleted_by_commands(tmp_path: Path) -> None:
     fairlead = Fairlead(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -72,7 +72,7 @@ async def client_of(fairlead: Fairlead) -> str:
 
 @pytest.mark.covers("CMD-03")
 @pytest.mark.slow
-async def test_a_new_client_is_registered_also_without_a_stored_login(tmp_path: Path) -> None:
+async def test_the_option_new_client_works_without_a_stored_login(tmp_path: Path) -> None:
     fairlead = Fairlead(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -90,7 +90,9 @@ async def test_a_new_client_is_registered_also_without_a_stored_login(tmp_path: 
 
 
 @pytest.mark.slow
-async def test_a_device_code_has_a_registration_of_its_own(tmp_path: Path) -> None:
+async def test_logins_by_browser_and_by_device_code_have_separate_registrations(
+    tmp_path: Path,
+) -> None:
     """A client that is registered for a browser may not use device codes."""
     fairlead = Fairlead(tmp_path)
     async with (
@@ -136,7 +138,7 @@ async def test_a_pasted_redirect_completes_a_login(tmp_path: Path) -> None:
         assert provider.steps["token"] == 1
 
 
-async def test_a_logout_says_that_the_tokens_could_not_be_revoked(tmp_path: Path) -> None:
+async def test_logout_reports_that_tokens_could_not_be_revoked(tmp_path: Path) -> None:
     fairlead = Fairlead(tmp_path)
     async with asyncio.timeout(LIMIT), scripted_provider() as provider:
         store = FileCredentialStore(tmp_path / "data" / "auth")
@@ -149,7 +151,7 @@ async def test_a_logout_says_that_the_tokens_could_not_be_revoked(tmp_path: Path
         )
 
 
-async def test_a_logout_that_fails_says_what_failed(tmp_path: Path) -> None:
+async def test_the_error_of_a_failed_logout_contains_the_reason(tmp_path: Path) -> None:
     fairlead, folder = Fairlead(tmp_path), tmp_path / "data" / "auth"
     async with asyncio.timeout(LIMIT), scripted_provider() as provider:
         store = FileCredentialStore(folder)
@@ -163,7 +165,7 @@ async def test_a_logout_that_fails_says_what_failed(tmp_path: Path) -> None:
         )
 
 
-async def test_a_login_says_every_minute_how_much_time_is_left(tmp_path: Path) -> None:
+async def test_a_login_prints_the_remaining_time_every_minute(tmp_path: Path) -> None:
     fairlead = Fairlead(tmp_path)
     program = "from fairlead.auth.client import interactive_login\n"
     program += "interactive_login.PROGRESS = 0.05\ninteractive_login.LOGIN_TIMEOUT = 100.0\n"

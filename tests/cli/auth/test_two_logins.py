@@ -29,7 +29,9 @@ interactive_login._has_terminal = lambda: True
 """
 
 
-async def test_two_logins_at_once_both_end_when_one_is_completed(tmp_path: Path) -> None:
+async def test_two_concurrent_login_commands_end_when_one_login_is_completed(
+    tmp_path: Path,
+) -> None:
     fairlead = Fairlead(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -55,7 +57,7 @@ async def test_two_logins_at_once_both_end_when_one_is_completed(tmp_path: Path)
         assert (code, out.strip()) == (0, "3"), err
 
 
-async def test_a_second_login_replaces_the_first_one(tmp_path: Path) -> None:
+async def test_the_login_that_is_completed_last_replaces_the_other_one(tmp_path: Path) -> None:
     """The other program wanted other scopes, so its user completes it as well."""
     fairlead = Fairlead(tmp_path)
     async with (
@@ -72,7 +74,7 @@ async def test_a_second_login_replaces_the_first_one(tmp_path: Path) -> None:
         assert login["scopes"] == ["mcp:basic"]
 
 
-async def test_a_program_that_waits_uses_the_login_of_the_command(tmp_path: Path) -> None:
+async def test_a_waiting_program_uses_the_login_made_with_the_login_command(tmp_path: Path) -> None:
     fairlead = Fairlead(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -85,7 +87,9 @@ async def test_a_program_that_waits_uses_the_login_of_the_command(tmp_path: Path
         assert await ended(program) == (0, "3\n")
 
 
-async def test_a_program_without_a_browser_and_a_terminal_fails_at_once(tmp_path: Path) -> None:
+async def test_a_program_without_browser_and_terminal_fails_with_the_login_command(
+    tmp_path: Path,
+) -> None:
     fairlead = Fairlead(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -100,7 +104,7 @@ async def test_a_program_without_a_browser_and_a_terminal_fails_at_once(tmp_path
         assert last.endswith(f": run `fairlead login {server.url}`")
 
 
-async def test_a_command_without_a_browser_says_so_and_names_the_device_option(
+async def test_a_login_command_without_a_browser_suggests_the_device_option(
     tmp_path: Path,
 ) -> None:
     fairlead = Fairlead(tmp_path)

@@ -78,6 +78,6 @@ def test_a_long_command_line_is_shortened_after_its_secrets_are_masked() -> None
     assert "sesame" not in said
 
 
-def test_arguments_are_separated_and_quoted() -> None:
+def test_arguments_in_a_displayed_command_line_are_quoted() -> None:
     with listening("notes.py", "two words") as (_, port):
         assert sentence(port).endswith("notes.py 'two words')")

@@ -108,7 +108,7 @@ def test_watch_shows_each_exchange_as_one_line(person: Person) -> None:
             out, err = watching.process.communicate(timeout=LIMIT)
             assert watching.process.returncode == 0
     lines = (watching.said + out).splitlines()
-    assert "stray: Starting up \\x1b[31m  [no message]" in lines[0]
+    assert "stray: Starting up \\x1b[31m  [not a message]" in lines[0]
     assert "→  tools/call add  " in lines[1]
     assert lines[1].endswith(" ms ok")
     assert lines[2].endswith(" ms failed")
@@ -122,7 +122,7 @@ def test_watch_shows_each_exchange_as_one_line(person: Person) -> None:
     assert "ended: notes" in err
 
 
-def test_watch_flags_unusual_exchanges(person: Person) -> None:
+def test_watch_flags_hanging_malformed_and_unmatched_messages(person: Person) -> None:
     with conversation(person, "--hangs-after", "0.05") as talk:
         talk.ask(1, "tools/list", {"id": 1, "result": {}}, {"id": 1, "result": {}})
         talk.ask(2, "ping", {"id": "2", "result": {}}, {"id": None, "error": {"code": 1}})
@@ -130,8 +130,8 @@ def test_watch_flags_unusual_exchanges(person: Person) -> None:
         with Watching(person, "notes") as watching:
             watching.until("hangs")
         flags = [one.get("flags") for one in remembered(person, 6)][:6]
-    odd = ["nobody asked"]
-    assert flags[:2] == [["no message"], None]
+    odd = ["unmatched"]
+    assert flags[:2] == [["not a message"], None]
     assert flags[2] == odd
     assert sorted(map(str, flags[3:])) == sorted(map(str, [["hangs"], odd, odd]))
 
@@ -178,7 +178,7 @@ def test_watch_shows_a_tap_that_exits_at_once(person: Person) -> None:
     assert list((person.folder).rglob("*.waiting")) == []
 
 
-def test_tap_on_a_terminal_says_what_it_expects() -> None:
+def test_tap_on_a_terminal_prints_what_it_expects_on_stdin() -> None:
     shown = on_terminal("tap", "--no-tape", "--", "true")
     assert "tap expects MCP messages on stdin" in shown
 
@@ -301,11 +301,11 @@ def _plain_environment() -> dict[str, str]:
 def test_ctrl_c_ends_watch_and_leaves_the_terminal_unchanged(person: Person) -> None:
     long = "describe_everything_there_is_about_one_of_the_notes"
     with conversation(person, "--hangs-after", "0.5") as talk, terminal(person, "watch") as it:
-        assert "[no message]" in it.until("stray: ")
+        assert "[not a message]" in it.until("stray: ")
         talk.ask(1, "tools/call", {"id": 1, "result": {}}, name=long)
         wide = it.until("tools/call")
         talk.ask(2, "ping", {"id": 99, "result": {}})
-        assert it.until("answer to id 99").endswith("[nobody asked]")
+        assert it.until("answer to id 99").endswith("[unmatched]")
         assert it.until("→  ping").endswith("pending  [hangs]")
         it.resize(80)
         talk.ask(3, "tools/call", {"id": 3, "result": {}}, name=long)

@@ -45,7 +45,7 @@ async def welcome(call: Call) -> None:
     await call.json({"message": "this is an API, but not MCP"})
 
 
-async def test_the_endpoint_of_a_server_is_found() -> None:
+async def test_the_endpoint_of_a_server_is_found_from_a_url_with_the_wrong_path() -> None:
     async with asyncio.timeout(LIMIT), serving(make_server()) as web:
         origin = web.url.removesuffix("/mcp")
         assert await find_endpoint(f"{origin}/wrong?key=secret") == web.url
@@ -53,7 +53,7 @@ async def test_the_endpoint_of_a_server_is_found() -> None:
 
 
 @pytest.mark.parametrize("answer", [demand_token, demand_session])
-async def test_an_endpoint_that_refuses_the_request_is_found(
+async def test_an_endpoint_that_requires_a_token_or_session_is_found(
     answer: Callable[[Call], Awaitable[None]],
 ) -> None:
     async with asyncio.timeout(LIMIT), raw_server(site(answer)) as served:
@@ -62,7 +62,7 @@ async def test_an_endpoint_that_refuses_the_request_is_found(
 
 
 @pytest.mark.parametrize("answer", [None, welcome])
-async def test_a_web_site_without_an_endpoint_has_no_hint(
+async def test_a_web_site_that_serves_no_mcp_has_no_endpoint(
     answer: Callable[[Call], Awaitable[None]] | None,
 ) -> None:
     async with asyncio.timeout(LIMIT), raw_server(site(answer)) as served:
@@ -70,12 +70,12 @@ async def test_a_web_site_without_an_endpoint_has_no_hint(
 
 
 @pytest.mark.parametrize("url", ["ws://127.0.0.1:1/x", "http://[", "http://127.0.0.1:1/x"])
-async def test_a_url_that_cannot_be_searched_has_no_hint(url: str) -> None:
+async def test_no_endpoint_is_searched_for_unsupported_or_unreachable_urls(url: str) -> None:
     assert await find_endpoint(url) is None
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/team/mcp"])
-async def test_the_usual_path_is_not_appended_to_itself(path: str) -> None:
+async def test_the_path_mcp_is_not_appended_to_a_url_that_ends_with_it(path: str) -> None:
     seen: list[str] = []
 
     async def demand(call: Call) -> None:
@@ -98,7 +98,7 @@ async def test_a_path_whose_challenge_names_another_endpoint_is_skipped() -> Non
         assert await find_endpoint(f"{origin}/wrong") == f"{origin}/mcp"
 
 
-async def test_the_search_sends_no_credentials() -> None:
+async def test_the_search_for_an_endpoint_sends_no_credentials() -> None:
     seen: list[Call] = []
 
     async def record(call: Call) -> None:
@@ -113,7 +113,9 @@ async def test_the_search_sends_no_credentials() -> None:
 
 
 @pytest.mark.parametrize("path", ["/page", "/missing"])
-async def test_commands_name_the_right_url_of_an_open_server(tmp_path: Path, path: str) -> None:
+async def test_commands_suggest_the_right_url_of_an_unprotected_server(
+    tmp_path: Path, path: str
+) -> None:
     fairlead = Fairlead(tmp_path)
     async with asyncio.timeout(LIMIT), raw_server(site(demand_session)) as served:
         origin = f"http://127.0.0.1:{served.port}"
@@ -128,7 +130,7 @@ async def test_commands_name_the_right_url_of_an_open_server(tmp_path: Path, pat
         assert (code, f"login {origin}/mcp`" in err) == (1, True)
 
 
-async def test_a_login_names_the_other_host_of_a_protected_server(tmp_path: Path) -> None:
+async def test_a_login_at_the_wrong_host_suggests_the_url_in_the_metadata(tmp_path: Path) -> None:
     fairlead = Fairlead(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -145,7 +147,7 @@ async def test_a_login_names_the_other_host_of_a_protected_server(tmp_path: Path
         assert (code, err.splitlines()[1:]) == (1, [f"hint: {hint}"])
 
 
-async def test_commands_name_the_right_url_of_a_protected_server(tmp_path: Path) -> None:
+async def test_commands_suggest_the_right_url_of_a_protected_server(tmp_path: Path) -> None:
     fairlead = Fairlead(tmp_path)
     async with (
         asyncio.timeout(LIMIT),

@@ -83,7 +83,7 @@ async def test_the_status_page_shows_the_state_of_each_server() -> None:
             assert (await get(web, base + "/admin/servers"))[0] == 404  # no admin_token is set
 
 
-async def test_a_gateway_is_ready_without_servers_but_not_without_a_usable_one() -> None:
+async def test_a_gateway_with_servers_is_ready_only_if_one_of_them_can_be_used() -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway() as gateway,

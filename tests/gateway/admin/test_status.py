@@ -160,7 +160,7 @@ def test_the_operator_gets_the_status_with_all_details() -> None:
     assert (blue["connections"], second["connections"]) == ([], [])
 
 
-def test_the_status_of_a_server_that_needs_a_login_names_no_other_command() -> None:
+def test_the_status_of_a_server_without_a_login_contains_no_reconnect_command() -> None:
     shown, registry = gateway()
     registry.members["blue"].upstreams[0].error = LoginRequired("run `fairlead login blue`")
     assert shown.full()["servers"][0]["remedy"] is None

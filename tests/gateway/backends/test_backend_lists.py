@@ -201,7 +201,7 @@ async def test_a_list_over_the_size_limit_is_an_error_until_it_is_replaced() -> 
         (("connecting", "failed"), ["a"]),
     ],
 )
-async def test_lists_come_from_a_connected_replica_or_else_from_a_connecting_one(
+async def test_the_lists_of_a_connected_replica_are_preferred_to_those_of_a_connecting_replica(
     states: tuple[Any, Any], shown: list[str]
 ) -> None:
     place = Place(Server("red"), Server("red#2"))

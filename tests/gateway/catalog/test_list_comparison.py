@@ -142,7 +142,9 @@ async def test_clients_with_equal_capabilities_cause_one_list_comparison() -> No
     assert place.variant(upstream, ROOTS) == DEFAULT_VARIANT
 
 
-async def test_a_connection_is_closed_if_its_lists_are_the_default_ones() -> None:
+async def test_a_connection_for_a_comparison_is_closed_if_its_lists_equal_the_default_lists() -> (
+    None
+):
     place, upstream = Place(), FakeUpstream()
     upstream.next = connection_with("a")
     task = place.request(upstream)

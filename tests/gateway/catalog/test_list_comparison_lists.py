@@ -35,7 +35,7 @@ def caller(*, stateless: bool = True, info: bytes | None = None) -> Caller:
 
 
 async def read(connection: ListingConnection, *about: Any) -> dict[ListKind, list[Any]]:
-    """Return the lists of a connection as plain data."""
+    """Return all lists of a connection, decoded."""
     given: Any = connection
     lists = await read_lists(given, budget, *about)
     return {kind: [json.loads(bytes(item)) for item in items] for kind, items in lists.items()}

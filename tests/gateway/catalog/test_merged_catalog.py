@@ -51,7 +51,7 @@ def test_resources_and_templates_are_not_renamed() -> None:
     }
 
 
-def test_put_returns_true_if_the_merged_list_has_changed() -> None:
+def test_replacing_a_list_returns_whether_the_merged_list_has_changed() -> None:
     catalog = MergedCatalog()
     assert catalog.put("s", ListKind.TOOLS, []) is False
     assert catalog.put("s", ListKind.TOOLS, tools("a", "b")) is True

@@ -147,7 +147,7 @@ def test_a_name_test_may_be_a_pattern_a_list_or_a_map_of_operators(
         (1, "expected a string, a list of strings or a map of operators"),
     ],
 )
-def test_a_name_test_of_any_other_type_is_rejected(wanted: Any, text: str) -> None:
+def test_a_name_test_is_a_string_a_list_of_strings_or_a_map(wanted: Any, text: str) -> None:
     with pytest.raises(InvalidTest) as refused:
         name_test(wanted)
     assert str(refused.value) == text
@@ -190,7 +190,7 @@ def test_a_map_with_keys_that_are_not_operators_is_not_an_operator_test(
         ([{"a": 1}], "0.a", [1]),
     ],
 )
-def test_find_returns_all_values_at_a_path_in_a_message(
+def test_all_values_at_a_path_in_a_message_are_found(
     value: Any, path: str, found: list[Any]
 ) -> None:
     assert find(value, tuple(path.split("."))) == found

@@ -145,14 +145,18 @@ def test_a_refusal_without_usable_versions_is_incompatible(data: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [-32020, -32021])
-def test_other_stateless_errors_in_response_to_discover_are_incompatible(code: int) -> None:
+def test_an_error_of_the_stateless_era_in_response_to_discover_means_incompatible(
+    code: int,
+) -> None:
     assert judge_discover(failure(1, code, "headers")) == Incompatible(
         "the server refuses server/discover: headers"
     )
 
 
 @pytest.mark.parametrize("code", [-32601, -32602, -32600, -32603, -32700, -32000, -32002, 0, 400])
-def test_any_other_error_in_response_to_discover_requires_a_handshake(code: int) -> None:
+def test_an_error_without_a_stateless_meaning_in_response_to_discover_requires_a_handshake(
+    code: int,
+) -> None:
     assert judge_discover(failure(1, code, "what?")) == NeedsHandshake(
         f"the server refuses server/discover with error {code}: what?"
     )

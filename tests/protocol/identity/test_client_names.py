@@ -9,23 +9,23 @@ from fairlead.protocol.identity.scoped_name import ScopedName
 
 
 @pytest.mark.parametrize("name", ["", "token", UNNAMED, "oauth:", "oauth:issuer ann"])
-def test_names_of_other_principals_are_reserved(name: str) -> None:
+def test_a_client_name_must_not_equal_a_principal_from_another_source(name: str) -> None:
     assert is_reserved(name)
 
 
 @pytest.mark.parametrize("name", ["ann", "Token", "tokens", "oauth", "anonymous", "x oauth:"])
-def test_other_names_may_be_used(name: str) -> None:
+def test_a_client_may_have_any_name_that_is_not_reserved(name: str) -> None:
     assert not is_reserved(name)
 
 
 @pytest.mark.covers("AUT-06")
-def test_only_the_owner_is_not_limited_by_scopes() -> None:
+def test_only_the_principal_of_the_owner_is_not_limited_by_scopes() -> None:
     """A client that is called like the owner's token has no scopes."""
     assert granted_scopes(UNNAMED) is None
     for named in ("".join(["to", "ken"]), ScopedName("token"), "ann"):
         assert missing_scopes(named, ["admin"]) == ("admin",)
 
 
-def test_the_owner_is_restored_by_name() -> None:
+def test_the_principal_of_the_owner_is_restored_from_its_name() -> None:
     assert principal_from(principal_name(UNNAMED)) is UNNAMED
     assert principal_from("ann") == "ann"

@@ -129,7 +129,7 @@ def test_the_maximum_depth_of_explained_values_depends_on_the_number_of_schema_p
         ([[[1]]], 3, (3, 4)),
     ],
 )
-def test_extent_returns_the_depth_and_size_of_a_value(
+def test_the_extent_of_a_value_is_its_depth_and_size(
     value: Any, deepest: int, extent: tuple[int, int]
 ) -> None:
     assert _extent(value, deepest) == extent

@@ -135,7 +135,7 @@ def test_one_of_several_tools_with_the_same_name_keeps_it_and_the_others_get_suf
         ("s" * 40, "s" * 30, False),
     ],
 )
-def test_may_belong_to_recognizes_the_servers_of_a_merged_name(
+def test_all_servers_that_a_merged_name_may_belong_to_are_recognized(
     server: str, merged: str, expected: bool
 ) -> None:
     assert may_belong_to(server, merged) is expected

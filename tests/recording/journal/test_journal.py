@@ -13,7 +13,7 @@ from fairlead.observe.timestamps import Timestamp
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.journal import Journal, JournalRecord, LineObserver
 from fairlead.recording.journal.journal_interceptor import Journaling
-from fairlead.recording.journal.journal_record import HANGS, IN_USE, NO_MESSAGE, NOBODY_ASKED
+from fairlead.recording.journal.journal_record import HANGS, IN_USE, NOT_A_MESSAGE, UNMATCHED
 from fairlead.recording.journal.watch_socket import (
     WatchHello,
     announce_journal,
@@ -190,7 +190,7 @@ def test_malformed_and_unmatched_lines_are_flagged() -> None:
     assert overheard.receive_bytes(b'[{"id":7,"method":"a"},{"method":"b"}]', DOWN)
     overheard.too_long(99, DOWN)
     flags = [list(one.flags) for one in journal.records()]
-    asked, nothing = [NOBODY_ASKED], [NO_MESSAGE]
+    asked, nothing = [UNMATCHED], [NOT_A_MESSAGE]
     expected = [[], [IN_USE], asked, asked, nothing, nothing, nothing, [], [], ["too long"]]
     assert flags == expected
     assert "hunter22" not in msgspec.json.encode(journal.records()).decode()

@@ -10,9 +10,9 @@ from fairlead.recording.journal import Journal, LineObserver
 from fairlead.recording.journal import line_observer as observers
 from fairlead.recording.journal.journal_record import (
     IN_USE,
-    NO_MESSAGE,
-    NOBODY_ASKED,
+    NOT_A_MESSAGE,
     TOO_LONG,
+    UNMATCHED,
 )
 
 UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
@@ -85,7 +85,7 @@ def test_a_response_to_an_unknown_id_is_recorded_separately(
 ) -> None:
     asked, stray = observe((UP, ASK), (DOWN, answer)).records()
     assert asked.state == "pending"
-    assert (stray.kind, stray.state, stray.flags) == ("answer", state, (NOBODY_ASKED,))
+    assert (stray.kind, stray.state, stray.flags) == ("answer", state, (UNMATCHED,))
     assert (stray.dir, stray.request_id, stray.session) == (DOWN, shown, "s1")
 
 
@@ -141,7 +141,7 @@ def test_pending_requests_are_recorded_as_lost_when_the_conversation_ends() -> N
         ("lost", "the conversation ended before a response")
     ] * 2
     observer.receive_bytes(b'{"id":1,"result":{}}', DOWN)
-    assert journal.records()[-1].flags == (NOBODY_ASKED,)
+    assert journal.records()[-1].flags == (UNMATCHED,)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_batch_is_split_and_lines_that_are_not_messages_are_flagged(
     assert [one.kind for one in records] == kinds
     strays = [one for one in records if one.kind == "stray"]
     assert all(
-        (one.flags, one.state, one.session) == ((NO_MESSAGE,), "passed", "s1") for one in strays
+        (one.flags, one.state, one.session) == ((NOT_A_MESSAGE,), "passed", "s1") for one in strays
     )
     if len(kinds) == 1:
         assert (strays[0].text, strays[0].size) == (line.decode(), len(line))

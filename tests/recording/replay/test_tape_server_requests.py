@@ -230,7 +230,7 @@ async def test_a_client_that_disconnects_during_a_replay_is_not_an_error() -> No
     await serving._quietly(fails())
 
 
-def test_soon_calls_its_argument_immediately_on_a_tape_server(tmp_path: Path) -> None:
+def test_the_soon_method_of_a_tape_server_calls_its_argument_immediately(tmp_path: Path) -> None:
     server = TapeServer(tape(tmp_path, *call(1, "a", {"result": {}})))
     done: list[int] = []
     server.soon(lambda: done.append(1))

@@ -49,7 +49,7 @@ def test_the_error_code_for_a_missing_resource_matches_the_era_of_the_client() -
         ("resources/read", foreign(1)),
     ],
 )
-def test_other_errors_are_sent_to_a_handshake_client_unchanged(
+def test_errors_that_need_no_conversion_are_sent_to_a_handshake_client_unchanged(
     method: str, error: RpcError
 ) -> None:
     assert for_handshake_client(method, error) is error

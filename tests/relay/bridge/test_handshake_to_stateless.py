@@ -155,7 +155,7 @@ async def test_cancelling_a_call_cancels_its_input_request() -> None:
         assert sum(m.get("method") == "tools/call" for m in server.seen) == 1
 
 
-async def test_progress_increases_across_input_rounds() -> None:
+async def test_reported_progress_increases_across_input_rounds() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()

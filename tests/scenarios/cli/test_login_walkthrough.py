@@ -40,7 +40,7 @@ async def example(name: str, *arguments: str, **variables: str) -> AsyncIterator
         await process.wait()
 
 
-async def test_a_newcomer_logs_in_with_the_two_examples(tmp_path: Path) -> None:
+async def test_the_walkthrough_with_the_two_examples_works_as_described(tmp_path: Path) -> None:
     fairlead = Fairlead(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -83,7 +83,7 @@ async def test_a_newcomer_logs_in_with_the_two_examples(tmp_path: Path) -> None:
             assert (out + err).count(f" login {name}` logs in to the server") == 1
 
 
-async def test_the_commands_of_the_readme_work_in_their_order(tmp_path: Path) -> None:
+async def test_the_commands_in_the_readme_succeed_in_the_given_order(tmp_path: Path) -> None:
     servers, commands = commands_of_readme()
     assert [line.split()[-2:] for line in servers] == [
         ["examples/authorization_server.py", "9000"],
@@ -121,7 +121,7 @@ def commands_of_readme() -> tuple[list[str], list[str]]:
     return [line for line in commands if line not in ours], ours
 
 
-async def test_two_terminals_use_a_login_for_longer_than_its_token_is_valid(
+async def test_two_terminals_share_a_login_and_its_renewals(
     tmp_path: Path,
 ) -> None:
     fairlead = Fairlead(tmp_path)
@@ -150,7 +150,7 @@ async def test_two_terminals_use_a_login_for_longer_than_its_token_is_valid(
         assert (await fairlead("logout", url))[1] == f"Logged out of {url}.\n"
 
 
-async def test_the_authorization_server_refuses_what_it_did_not_issue() -> None:
+async def test_the_example_authorization_server_refuses_unknown_clients_codes_and_tokens() -> None:
     challenge = {"code_challenge": "x", "code_challenge_method": "S256"}
     query = {"response_type": "code", "client_id": "c", "resource": "r", **challenge}
     form = {
@@ -174,7 +174,7 @@ async def test_the_authorization_server_refuses_what_it_did_not_issue() -> None:
             assert (reply.status, await reply.json()) == (400, {"error": "invalid_request"})
 
 
-def test_the_protected_server_says_what_it_needs() -> None:
+def test_the_protected_server_example_reports_the_missing_variable() -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "protected_server.py")],
         env={name: value for name, value in os.environ.items() if name != "ISSUER"},
@@ -190,7 +190,9 @@ def test_the_protected_server_says_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize("issuer", ["https://login.invalid"])
-async def test_a_login_at_an_unknown_issuer_names_the_issuer(tmp_path: Path, issuer: str) -> None:
+async def test_the_error_for_a_login_at_an_unknown_issuer_contains_the_issuer(
+    tmp_path: Path, issuer: str
+) -> None:
     fairlead = Fairlead(tmp_path)
     async with asyncio.timeout(LIMIT), example("protected_server.py", ISSUER=issuer) as url:
         code, _, err = await fairlead("login", url)
@@ -199,7 +201,7 @@ async def test_a_login_at_an_unknown_issuer_names_the_issuer(tmp_path: Path, iss
     assert f"hint: check the issuer that the server names: {issuer}\n" in err
 
 
-async def test_a_gateway_says_which_server_requires_a_login(tmp_path: Path) -> None:
+async def test_a_gateway_reports_which_server_requires_a_login(tmp_path: Path) -> None:
     fairlead = Fairlead(tmp_path)
     async with (
         asyncio.timeout(LIMIT),

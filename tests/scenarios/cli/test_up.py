@@ -178,7 +178,7 @@ def test_up_suggests_using_the_gateway_that_already_listens_on_the_port(person: 
 
 
 @pytest.mark.covers("CMD-06")
-def test_the_default_address_is_port_8765(person: Person) -> None:
+def test_the_default_port_is_8765(person: Person) -> None:
     help = person.does("up", "--help").out
     assert "http://127.0.0.1:8765/mcp" in help
     assert "http://127.0.0.1:8765/mcp" in person.does("gateway", "--help").out
@@ -303,7 +303,7 @@ def shown_until(person: Person, *words: str) -> str:
     return shown.decode()
 
 
-def test_make_run_starts_fairlead_up() -> None:
+def test_the_makefile_target_run_starts_fairlead_up() -> None:
     done = subprocess.run(
         ["make", "--no-print-directory", "-n", "run", "ARGS=--port 0"],
         cwd=Path(__file__).parents[3],

@@ -62,7 +62,9 @@ async def two_clients(url: str, era: str) -> AsyncIterator[list[MCPClient]]:
 @pytest.mark.slow
 @ERAS
 @PATHS
-async def test_two_clients_share_one_login_and_one_renewal(path: str, tool: str, era: str) -> None:
+async def test_clients_of_a_gateway_share_the_login_of_its_owner_and_its_renewal(
+    path: str, tool: str, era: str
+) -> None:
     async with scene() as (provider, server, url), two_clients(url + path, era) as clients:
         for client in clients:
             assert (await client.call(tool, SUM)).text == "3"
@@ -89,7 +91,7 @@ async def raw_call(url: str, tool: str) -> tuple[int, str | None, Any]:
 
 @pytest.mark.slow
 @PATHS
-async def test_a_challenge_of_a_server_is_not_forwarded(
+async def test_a_gateway_does_not_forward_the_challenge_of_a_server(
     path: str, tool: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A client would log in at the wrong place; only the owner of the gateway can log in."""
@@ -111,7 +113,9 @@ async def test_a_challenge_of_a_server_is_not_forwarded(
 
 @pytest.mark.slow
 @ERAS
-async def test_without_a_login_clients_learn_the_reason_and_the_owner_the_command(era: str) -> None:
+async def test_clients_are_told_that_a_login_is_missing_and_the_owner_how_to_log_in(
+    era: str,
+) -> None:
     async with (
         asyncio.timeout(LIMIT),
         running_provider() as provider,

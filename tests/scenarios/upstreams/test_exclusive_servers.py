@@ -103,7 +103,7 @@ async def test_the_gateway_remembers_that_a_server_cannot_run_twice(
 
 
 @both_endpoints
-async def test_a_process_that_exits_for_one_capability_is_not_taken_for_a_single_one(
+async def test_a_server_that_exits_for_one_capability_gets_a_second_process_for_others(
     tmp_path: Path, endpoint: str
 ) -> None:
     log = ServerLog(tmp_path)

@@ -109,7 +109,7 @@ async def test_a_server_that_crashes_in_one_era_serves_clients_of_both_eras(
         assert len(log.started("faulty")) <= 4
 
 
-async def test_a_server_that_crashes_in_the_handshake_serves_sessions_without_one(
+async def test_sessions_use_the_stateless_era_of_a_server_that_crashes_during_the_handshake(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)

@@ -185,7 +185,7 @@ async def test_a_killed_process_is_reopened_at_once_for_a_subscriber(tmp_path: P
         await until(lambda: any(subscribed(log, one) for one in log.running() if one != pid))
 
 
-async def test_ended_subscriptions_are_not_restored(tmp_path: Path) -> None:
+async def test_subscriptions_that_clients_have_ended_are_not_restored(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),

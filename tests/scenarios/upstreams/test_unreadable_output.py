@@ -56,7 +56,7 @@ async def test_the_warning_names_the_server_the_shortened_line_and_the_remedy(
     assert len(first) < 300
 
 
-async def test_many_lines_cause_few_warnings(caplog: pytest.LogCaptureFixture) -> None:
+async def test_many_unreadable_lines_cause_few_warnings(caplog: pytest.LogCaptureFixture) -> None:
     entry = {"command": sys.executable, "args": ["-c", SHOUTS]}
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"notes": entry})

@@ -473,7 +473,7 @@ async def test_malformed_input_responses_are_rejected(given: dict[str, Any]) -> 
         assert refused["error"]["message"].startswith("Invalid input responses: ")
 
 
-async def test_an_input_response_to_an_unknown_request_is_ignored() -> None:
+async def test_an_input_response_to_a_request_that_has_changed_is_ignored() -> None:
     server, words = MCPServer("s"), ["one?", "two?"]
 
     @server.tool()

@@ -66,7 +66,7 @@ async def test_a_tool_without_required_parameters_may_be_called_without_argument
 
 
 @pytest.mark.parametrize("name", ["inline", "waiting", "threaded"])
-async def test_arguments_that_are_not_an_object_are_rejected_and_others_validated(
+async def test_arguments_must_be_an_object_that_matches_the_schema(
     name: str,
 ) -> None:
     server = server_with_tools()

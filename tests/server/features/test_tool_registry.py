@@ -109,7 +109,7 @@ async def test_several_tasks_may_execute_tools_at_the_same_time() -> None:
     assert [r["content"][0]["text"] for r in results] == [str(2 * n) for n in range(20)]
 
 
-async def test_tools_run_by_execute_have_an_anonymous_caller() -> None:
+async def test_tools_that_a_registry_executes_have_an_anonymous_caller() -> None:
     registry = MCPToolRegistry()
 
     @registry.register
@@ -147,7 +147,7 @@ def test_tools_with_the_same_source_and_definition_are_equal() -> None:
     assert [tool.title for tool in registry.list_tools()] == ["Other"]
 
 
-def test_has_inline_becomes_true_with_the_first_inline_tool() -> None:
+def test_a_registry_has_inline_tools_from_the_first_inline_tool_on() -> None:
     registry = MCPToolRegistry()
     registry.register(double)
     assert registry.has_inline is False
@@ -158,7 +158,7 @@ def test_has_inline_becomes_true_with_the_first_inline_tool() -> None:
     assert registry.has_inline is True
 
 
-def test_validate_call_checks_the_tool_name_and_the_arguments() -> None:
+def test_validating_a_call_checks_the_tool_name_and_the_arguments() -> None:
     registry = MCPToolRegistry()
     registry.register(double)
     with pytest.raises(MCPToolError) as caught:
@@ -173,7 +173,7 @@ def test_validate_call_checks_the_tool_name_and_the_arguments() -> None:
     assert (caught.value.code, caught.value.tool_name) == ("NOT_FOUND", "no")
 
 
-async def test_a_tool_run_by_execute_cannot_request_input() -> None:
+async def test_a_tool_that_a_registry_executes_cannot_request_input() -> None:
     registry = MCPToolRegistry()
 
     @registry.register

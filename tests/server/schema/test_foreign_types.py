@@ -81,7 +81,7 @@ def test_a_converter_accepts_numbers_in_strings_unless_it_is_strict() -> None:
         convert("5", True)
 
 
-def test_a_converter_rejects_a_value_of_another_type() -> None:
+def test_a_converter_rejects_a_value_of_the_wrong_type() -> None:
     given = {"a": 1}
     assert require_type(given, dict) is given
     with pytest.raises(TypeError, match="^expected dict, got list$"):

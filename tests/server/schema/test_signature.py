@@ -199,7 +199,7 @@ def test_each_parameter_type_has_the_expected_schema(kind: Any, schema: dict[str
 
 
 @pytest.mark.covers("SRV-30")
-def test_parameter_classes_become_schema_definitions() -> None:
+def test_classes_of_parameters_become_schema_definitions() -> None:
     def function(a: Color, b: Place, c: Circle, d: Point, e: Person) -> None: ...
 
     schema = Signature(function).schema
@@ -822,15 +822,15 @@ def test_a_signature_has_the_source_location_and_the_return_annotation() -> None
     assert Signature(bare).schema["properties"] == {"a": {}}
 
 
-def test_an_unresolved_annotation_is_explained() -> None:
+def test_the_error_for_an_unresolved_annotation_explains_the_reason() -> None:
     def function(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(TypeError) as refused:
         Signature(function)
     assert str(refused.value) == (
-        f"{__name__}.test_an_unresolved_annotation_is_explained.<locals>.function: the annotation "
-        "'Nowhere' of parameter 'value' cannot be resolved: name 'Nowhere' is not defined. Import "
-        "or define it before the function, and not only for type checkers"
+        f"{__name__}.test_the_error_for_an_unresolved_annotation_explains_the_reason.<locals>.function:"
+        " the annotation 'Nowhere' of parameter 'value' cannot be resolved: name 'Nowhere' is not "
+        "defined. Import or define it before the function, and not only for type checkers"
     )
 
 

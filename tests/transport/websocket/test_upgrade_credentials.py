@@ -53,7 +53,7 @@ async def redirecting(path: str) -> AsyncIterator[tuple[str, list[Any]]]:
         yield f"ws://127.0.0.1:{port}/mcp", arrived
 
 
-async def test_credentials_after_a_redirect_are_those_for_the_new_url() -> None:
+async def test_a_redirected_request_has_the_credentials_for_the_new_url() -> None:
     async with redirecting("/mcp/v2") as (url, arrived):
         channel = await connect_websocket(url, proxy=None, authorizer=UrlAuthorizer())
         await channel.close()
@@ -71,14 +71,16 @@ async def test_credentials_are_not_sent_to_another_resource_after_a_redirect() -
     ("headers", "sent"),
     [({}, "Basic bWU6cHc="), ({"authorization": "Bearer mine"}, "Bearer mine")],
 )
-async def test_one_authorization_header_is_sent(headers: dict[str, str], sent: str) -> None:
+async def test_configured_headers_replace_credentials_in_a_websocket_url(
+    headers: dict[str, str], sent: str
+) -> None:
     async with redirecting("/mcp/v2") as (url, arrived):
         place = url.replace("ws://", "ws://me:pw@")
         await (await connect_websocket(place, headers=headers, proxy=None)).close()
         assert arrived == [[sent]]
 
 
-async def test_repeated_headers_of_a_refusal_are_joined() -> None:
+async def test_repeated_headers_of_a_refused_websocket_are_joined() -> None:
     def refuse(connection: ServerConnection, request: Request) -> Response:
         response = connection.respond(401, "")
         response.headers["WWW-Authenticate"] = 'Bearer scope="a"'

@@ -230,7 +230,7 @@ async def test_a_server_that_does_not_respond_times_out(virtual_time: VirtualTim
     assert server.opener.error is refused.value
 
 
-async def test_the_public_reason_for_an_exit_during_start_up_says_so(
+async def test_the_public_reason_for_an_exit_during_start_up_mentions_the_start(
     virtual_time: VirtualTime,
 ) -> None:
     error = ChannelClosed("red exited", exit_code=7, delivered=False)

@@ -1060,7 +1060,7 @@ async def test_a_connection_stays_shared_if_the_session_has_no_roots() -> None:
     ],
     ids=["anonymous", "unnamed", "named", "no exit", "http", "first is lost"],
 )
-async def test_clients_use_the_first_process_if_a_second_one_exits(
+async def test_clients_use_the_first_process_if_a_second_process_exits(
     principal: Principal, exit_code: int | None, is_process: bool, is_open: bool, served: bool
 ) -> None:
     place = Sessions(is_process=is_process)
@@ -1083,7 +1083,7 @@ async def test_clients_use_the_first_process_if_a_second_one_exits(
         assert ('set share = "all"' in refused.value.public) is (principal is ADA)
 
 
-async def test_a_second_process_that_runs_shows_that_capabilities_made_another_exit() -> None:
+async def test_a_server_may_run_twice_although_it_exits_for_some_capabilities() -> None:
     place = Sessions()
     place.pool.default = Default(default := used_by())
     place.error = ConnectFailed("exited", exit_code=1)
@@ -1098,7 +1098,7 @@ async def test_a_second_process_that_runs_shows_that_capabilities_made_another_e
     assert place.pool.facts == ServerFacts()
 
 
-async def test_a_process_that_exits_without_capabilities_is_a_single_one() -> None:
+async def test_a_server_whose_second_process_exits_without_capabilities_cannot_run_twice() -> None:
     place = Sessions(share="alike")
     place.pool.default = Default(default := used_by(stateless=True))
     place.pool.opener.speaks_stateless = True
@@ -1107,7 +1107,7 @@ async def test_a_process_that_exits_without_capabilities_is_a_single_one() -> No
     assert place.pool.facts == ServerFacts(is_single=True)
 
 
-async def test_a_server_that_ran_in_two_processes_is_not_marked_as_single() -> None:
+async def test_a_server_that_has_run_in_two_processes_may_run_twice() -> None:
     place = Sessions()
     place.pool.default = Default(used_by())
     await place.open(ANONYMOUS, ROOTS)

@@ -34,7 +34,7 @@ async def test_more_than_five_losses_within_thirty_seconds_suspend_a_key(
     assert suspended(losses) == ["1"]
 
 
-async def test_the_description_of_a_suspended_key_tells_whether_it_belongs_to_one_session(
+async def test_the_description_of_a_suspended_key_has_its_session_property(
     virtual_time: VirtualTime,
 ) -> None:
     losses = LossCounter("red")
@@ -53,7 +53,7 @@ async def test_the_description_of_a_suspended_key_tells_whether_it_belongs_to_on
     ]
 
 
-async def test_losses_expire(virtual_time: VirtualTime) -> None:
+async def test_losses_of_processes_are_forgotten_after_a_while(virtual_time: VirtualTime) -> None:
     losses = LossCounter("red")
     for _ in range(7):
         losses.count(ONE)
@@ -76,7 +76,7 @@ async def test_unreported_losses_count_only_in_addition_to_reported_ones(
         losses.check(ONE, 2)
 
 
-async def test_a_reconnect_ends_all_suspensions(virtual_time: VirtualTime) -> None:
+async def test_a_manual_reconnect_ends_all_suspensions(virtual_time: VirtualTime) -> None:
     losses = LossCounter("red")
     for _ in range(6):
         losses.count(ONE)

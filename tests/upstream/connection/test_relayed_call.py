@@ -305,7 +305,7 @@ def test_a_member_that_differs_from_another_in_case_only_is_not_sent(meta: str) 
     assert json.loads(bytes(sent or b"")) == expected
 
 
-def test_params_with_nothing_but_respelled_members_are_sent_without_them() -> None:
+def test_members_whose_names_differ_only_in_case_are_not_sent() -> None:
     exchange = exchanged(b'{"Name":"rm"}')
     assert params_as_decoded(exchange) is None
     assert bytes(params_of(exchange).fill(5)) == b"{}"

@@ -166,7 +166,7 @@ async def test_an_update_is_sent_to_the_subscribers_or_to_the_only_session(
         ("notifications/vendor", 1, True, True, False),
     ],
 )
-async def test_other_notifications_are_sent_to_a_call_or_to_all_sessions(
+async def test_notifications_related_to_a_call_are_sent_to_it_and_list_changes_to_all_sessions(
     method: str, related: int | None, stateless: bool, told: bool, others: bool
 ) -> None:
     connection, mine, other = connection_of(), FakeSession(), FakeSession()

@@ -25,14 +25,14 @@ PLAIN, ROOTS, SAMPLING = caller("{}"), caller('{"roots":{}}'), caller('{"samplin
         ([ROOTS, PLAIN], True),
     ],
 )
-def test_a_server_cannot_run_twice_if_processes_exit_whatever_clients_declare(
+def test_a_server_cannot_run_twice_if_second_processes_exit_for_all_capabilities(
     exits: list[Caller], single: bool
 ) -> None:
     known = StartExits()
     assert [known.count(one) for one in exits][-1] is single
 
 
-def test_exits_concern_clients_with_the_same_capabilities() -> None:
+def test_an_exit_is_recorded_for_clients_with_the_same_capabilities_only() -> None:
     known = StartExits()
     assert not known.concern(ROOTS)
     known.count(ROOTS)
@@ -40,7 +40,7 @@ def test_exits_concern_clients_with_the_same_capabilities() -> None:
     assert not known.concern(SAMPLING)
 
 
-def test_a_second_process_that_runs_ends_the_suspicion() -> None:
+def test_recorded_exits_are_forgotten_once_a_second_process_runs() -> None:
     known = StartExits()
     known.count(ROOTS)
     assert not known.has_run_twice

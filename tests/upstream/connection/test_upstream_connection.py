@@ -207,7 +207,7 @@ async def test_stateless_notifications_are_forwarded_unless_they_name_a_request(
 
 
 @pytest.mark.parametrize("everybody", [True, False])
-async def test_hang_up_ends_the_listen_streams_of_one_or_all_clients(everybody: bool) -> None:
+async def test_hanging_up_ends_the_listen_streams_of_one_or_all_clients(everybody: bool) -> None:
     async with scene("stateless") as place:
         one, other = await place.client(), await place.client()
         wanted = {"notifications": {"toolsListChanged": True}}

@@ -108,7 +108,7 @@ async def test_a_server_that_failed_to_start_is_remembered(
     assert memory._failing == set()
 
 
-async def test_a_failed_start_is_remembered_until_its_server_is_forgotten() -> None:
+async def test_a_server_whose_last_start_failed_is_known_until_it_is_forgotten() -> None:
     cache = FakeCache()
     cache.failing.add("red")
     memory = memory_of(cache)

@@ -7,10 +7,17 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ...errors import ConfigError
+from ...errors import AuthorizationError, ConfigError
 from ...suggestions import unknown_name
+from ..storage.credential_store import StoredLogin
 
-__all__ = ["EnterpriseLogin", "OAuthSettings", "TextSource", "settings_of_entry"]
+__all__ = [
+    "EnterpriseLogin",
+    "OAuthSettings",
+    "TextSource",
+    "check_credentials",
+    "settings_of_entry",
+]
 
 B = TypeVar("B", bound=Struct)
 TextSource: TypeAlias = str | Callable[[], str | Awaitable[str]]
@@ -34,15 +41,15 @@ class EnterpriseLogin(Struct, frozen=True, kw_only=True):
 class OAuthSettings(Struct, frozen=True, kw_only=True):
     """Settings that determine how a client obtains tokens for one server."""
 
-    grant: Grant = "authorization_code"
+    grant: Grant = "authorization_code"  # how a token is obtained
     client_id: str | None = None  # None: a metadata document or dynamic registration
-    client_secret: str | None = None
+    client_secret: str | None = None  # secret of the configured client
     private_key: str | None = None  # PEM, for `private_key_jwt`
-    signing_algorithm: str = "ES256"
+    signing_algorithm: str = "ES256"  # algorithm of `private_key`
     # the only issuer to which client id, secret, key and assertion are sent
     issuer: str | None = None
     client_metadata_url: str | None = None  # URL of a client id metadata document
-    client_name: str = "Fairlead"
+    client_name: str = "Fairlead"  # name of this program in a dynamic registration
     scopes: Sequence[str] | None = None  # None: the scopes that the server requests
     resource: str | Literal[False] | None = None  # False omits the parameter
     token_url: str | None = None  # token endpoint without discovery, for grants without a user
@@ -50,10 +57,10 @@ class OAuthSettings(Struct, frozen=True, kw_only=True):
     redirect_uri: str | None = None
     callback_port: int = 0  # port to listen on; 0: that of `redirect_uri`, or any free port
     callback_path: str = "/callback"  # without `redirect_uri`
-    prompt: str | None = None
+    prompt: str | None = None  # OpenID Connect parameter `prompt`, such as "login"
     dpop: bool | None = None  # True requires bound tokens; None: only if the server requests it
     assertion: TextSource | None = None  # the workload's JWT, for the grant `jwt_bearer`
-    enterprise: EnterpriseLogin | None = None
+    enterprise: EnterpriseLogin | None = None  # identity provider, for the grant `enterprise`
     allow_private: bool = False  # permit authorization servers in private networks
 
     @property
@@ -64,14 +71,53 @@ class OAuthSettings(Struct, frozen=True, kw_only=True):
         return {
             "client_secret": self.client_secret,
             "private_key": self.private_key,
-            # Texts that are read later are registered by the code that reads them.
+            # Secrets that come from files or functions are registered by the code that reads them.
             "secret_texts": [text for text in texts if isinstance(text, str)],
             "identity_client_secret": None if company is None else company.client_secret,
         }
 
+    def match(self, login: StoredLogin) -> bool:
+        """Return True if a login was made with these settings, as far as it contains them."""
+        return (
+            self.token_url in (None, login.token_endpoint)
+            and self.issuer in (None, login.issuer)
+            and (self.client_id or "") == login.client.client_id
+            and self.fixed_scopes == login.configured_scopes
+            and self.dpop in (None, login.dpop_key is not None)
+        )
+
+    @property
+    def fixed_scopes(self) -> tuple[str, ...] | None:
+        return None if self.scopes is None else tuple(self.scopes)
+
     def __repr__(self) -> str:
-        # Without secrets, keys and assertions.
+        # Secrets, keys and assertions are omitted.
         return f"OAuthSettings(grant={self.grant!r}, client_id={self.client_id!r})"
+
+
+def check_credentials(
+    settings: OAuthSettings, issuer: str, previous: StoredLogin | None, server_url: str
+) -> None:
+    """Check that configured credentials, if there are any, belong to an issuer.
+
+    Raises:
+        AuthorizationError: They belong to another issuer and must not be sent to this one.
+    """
+    if settings.client_id is None and settings.assertion is None:
+        return
+    bound = settings.issuer
+    if bound is None and previous is not None and previous.client.origin == "configured":
+        bound = previous.issuer
+    if bound is not None and bound != issuer:
+        what = "assertion" if settings.client_id is None else "client"
+        raise AuthorizationError(
+            f"the configured {what} belongs to {bound} and is not sent to {issuer}, which "
+            f"{server_url} names as its authorization server: if this is right, "
+            f"configure {issuer} as `issuer`, and credentials for it",
+            step="registration",
+            server=server_url,
+            issuer=issuer,
+        )
 
 
 class _EnterpriseBlock(Struct, kw_only=True, rename="camel"):
@@ -100,7 +146,7 @@ class _EntryBlock(Struct, kw_only=True, rename="camel", omit_defaults=True):
     redirect_uri: str | None = None
     callback_port: int | None = None
     callback_path: str | None = None
-    prompt: str | None = None
+    prompt: str | None = None  # OpenID Connect parameter `prompt`, such as "login"
     dpop: bool | None = None
     allow_private: bool | None = None
     assertion_file: str | None = None
@@ -123,7 +169,7 @@ def settings_of_entry(auth: object, oauth: object) -> OAuthSettings:
             # The value is not shown, because a text may be a token.
             raise ConfigError(
                 f'invalid auth block: expected an object or "oauth", not a {_kind_of(block)}; '
-                "a token belongs into `headers`, as `Authorization`"
+                "put a token into `headers`, as `Authorization`"
             )
     read = _read_block(members, _EntryBlock, "auth block", "")
     if read.resource is True:
@@ -158,7 +204,7 @@ def _read_block(members: Mapping[str, Any], kind: type[B], what: str, place: str
 
 
 def _kind_of(value: object) -> str:
-    kinds = {str: "text", bool: "boolean", list: "list"}
+    kinds = {str: "string", bool: "boolean", list: "list"}
     return next((name for kind, name in kinds.items() if isinstance(value, kind)), "number")
 
 

@@ -26,7 +26,7 @@ __all__ = ["EndpointMissing", "TokenEndpoint", "read_text", "sign_assertion"]
 ASSERTION_LIFETIME = 120  # seconds for which a client assertion is valid
 
 
-_SHORTEST_SECRET = 6  # characters; shorter values are also parts of ordinary error codes
+_SHORTEST_SECRET = 6  # characters; shorter parts of a secret also occur in ordinary error codes
 _SECRET_FIELDS = frozenset(
     (
         *("assertion", "client_assertion", "client_secret", "code", "code_verifier"),

@@ -23,7 +23,7 @@ __all__ = ["IssuerKeys", "KeyMayBeNew", "cache_seconds"]
 
 COOL_DOWN = 30.0  # seconds between two fetches caused by tokens with unknown keys
 FIRST_RETRY = 5.0  # seconds between two attempts to load the first set
-MIN_AGE, MAX_AGE = 300.0, 86_400.0  # seconds for which a key set is used before it is renewed
+MIN_AGE, MAX_AGE = 300.0, 86_400.0  # seconds until a key set is renewed, at least and at most
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE)
 
 log = logging.getLogger("fairlead.auth")
@@ -125,7 +125,8 @@ class IssuerKeys:
         return self._fetching is not None or _now() - self._attempt >= COOL_DOWN
 
     def _may_be_new(self) -> KeyMayBeNew:
-        left = max(math.ceil(self._attempt + COOL_DOWN - _now()), 1)
+        # The age is subtracted, because the rounded sum of two clock times may exceed the limit.
+        left = max(math.ceil(COOL_DOWN - (_now() - self._attempt)), 1)
         error = KeyMayBeNew(self.issuer, left)
         # Logged once per fetch, because forged tokens may come in floods.
         if self._reported != self._attempt:

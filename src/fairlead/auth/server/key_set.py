@@ -13,8 +13,9 @@ from ...wire import to_json
 __all__ = ["ALGORITHMS", "KeySet", "SigningKey", "key_thumbprint", "read_key", "read_key_set"]
 
 MAX_KEYS = 64  # maximum number of keys read from a key set
-MIN_RSA, MAX_RSA = 2048, 8192  # bits; a longer key makes every verification expensive
-MAX_EXPONENT = 8  # bytes
+MIN_RSA = 2048  # minimum length of an RSA key, in bits
+MAX_RSA = 8192  # maximum length of an RSA key, in bits; longer keys make verifications expensive
+MAX_EXPONENT = 8  # bytes of the public exponent of an RSA key, at most
 
 log = logging.getLogger("fairlead.auth")
 

@@ -10,7 +10,7 @@ MAX_PENDING = 1024  # tokens that wait for one authorization server at the same 
 class PendingTokens:
     """The number of tokens that wait for one authorization server.
 
-    Each authorization server has its own number, so that a slow one does not delay the tokens of
+    Each authorization server has its own counter, so that a slow one does not delay the tokens of
     others. Used as a context manager while a token waits.
     """
 

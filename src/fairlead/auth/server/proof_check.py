@@ -13,7 +13,7 @@ from .token_claims import ParsedToken, is_time, read_jwt
 __all__ = ["BadProof", "NonceDemanded", "ProofCheck", "verify_proof"]
 
 WINDOW = 300.0  # seconds that the time of a proof may differ from the clock of this server
-MAX_PROOF = 8 << 10  # characters
+MAX_PROOF = 8 << 10  # maximum number of characters of a proof
 NONCE_AGE = 120.0  # seconds for which a nonce may be used
 _PRIVATE = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))
 

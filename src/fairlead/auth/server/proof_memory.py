@@ -25,7 +25,7 @@ class ProofMemory:
         """A proof can be accepted until `window` seconds after the time that it contains."""
         self._window = window
         self._clock = clock
-        # By the step in which a proof was created, as it says, and by the key of the proof.
+        # Ids by the time step of the `iat` claim of their proof, and then by the key of the proof.
         self._steps: dict[int, dict[str, set[bytes]]] = {}
         self._held: Counter[str] = Counter()  # number of ids per key
         self._total = 0

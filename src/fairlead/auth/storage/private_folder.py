@@ -30,7 +30,7 @@ def create_private_folder(folder: Path) -> None:
                 return
     except OSError as exc:
         raise _unusable(f"cannot create {folder}: {exc.strerror}") from exc
-    # Others could replace the key and the logins with their own.
+    # Other users could replace the key and the logins with their own.
     if mode & 0o022:
         raise _unusable(
             f"other users can change files in {folder}: choose a folder of its own for logins, or "

@@ -67,7 +67,10 @@ class Questions:
             print_message("warning", f"no question has the field {visible(key)} of --answer")
 
     def _given(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values for a form's fields. Raises `UsageError` for an invalid value."""
+        """Return the values for a form's fields.
+
+        Raises `UsageError` for an invalid answer.
+        """
         fields = schema.get("properties") or {}
         given: dict[str, Any] = {}
         for name, values in self._answers.items():

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ...config.upstream_settings import OLD_SHARE
 from ..framework.access_options import ACCESS, require_network
 from ..framework.command_errors import NO_CONNECTION, CommandError, UsageError, print_message
-from ..framework.connect_target import ConnectTarget, name_of_command, parse_with_server
+from ..framework.connect_target import ConnectTarget, parse_with_server
 from ..framework.parser import (
     INPUT,
     JOURNAL,
@@ -261,7 +261,7 @@ def target_of_options(
         parts = urlsplit(target.url)
         name = parts.netloc.rpartition("@")[2] or os.path.basename(parts.path) or "server"
     else:
-        name = name_of_command(target.command)
+        name = os.path.basename(target.command[0])  # clients see the name, not the script
     entry = target.entry(headers, sse=options.sse)
     return target_for(entry, name, on_stderr=_show), entry
 

@@ -125,7 +125,7 @@ class TapListener:
                 self._write(bytes(one), direction, "in a batch")
         else:
             text = self._redactor.text(line.decode("utf-8", "replace"))
-            self._write(to_json({"stray": text}), direction, "no message")
+            self._write(to_json({"stray": text}), direction, "not a message")
 
     def _write(self, line: bytes, direction: Direction, did: str | None = None) -> None:
         if self._tape is not None:

@@ -63,9 +63,9 @@ class SubscriptionMixin(ListMixin):
             await self.request("resources/unsubscribe", {"uri": uri})
 
     async def listen(self, *changes: WatchedChanges) -> None:
-        """Request notifications about list changes. Handshake-era servers always send them.
+        """Request notifications about list changes.
 
-        Servers of the handshake era always send them.
+        Servers of the handshake era send them without a request.
         """
         self._listening.set_lists(changes)
         if self._stateless:

@@ -80,10 +80,9 @@ class ResultCache:
         return await self._join(key, fetch)
 
     def heard(self, method: str, params: Mapping[str, Any]) -> None:
-        """Drop the results that a notification invalidates. Results of running reads are not
-        stored.
+        """Drop the results that a notification invalidates.
 
-        Results of running reads are not stored.
+        Results of reads in progress are returned to their callers, but not stored.
         """
         if method == _UPDATED:
             self._forget_resource(params.get("uri"))
@@ -91,9 +90,10 @@ class ResultCache:
             self._forget(lambda key: key[0] in _STALE[method])
 
     def expire_stale(self) -> None:
-        """Drop expired results after a tool call. Results of running reads are not stored.
+        """Drop expired results after a tool call.
 
-        Later reads must see the effect of the call.
+        Results of reads in progress are not stored either: later reads must see the effect of the
+        call.
         """
         self._reading.clear()
         if self._stale:

@@ -131,7 +131,7 @@ class Reconnector:
         raise _client_closed(delivered=True)
 
     async def run_until_closed(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await an operation that depends on a user, or until the client is closed.
+        """Await an operation that depends on a user, unless the client is closed first.
 
         Raises:
             ChannelClosed: The client was closed first, and the operation was cancelled.

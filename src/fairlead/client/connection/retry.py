@@ -15,7 +15,7 @@ __all__ = ["Retry", "restarts", "retries_exhausted", "server_requested_delay"]
 
 # Includes this package's errors: RequestTimeout is a TimeoutError, ChannelClosed a ConnectionError.
 TRANSIENT = (TimeoutError, OSError, ConnectFailed)
-SHORTEST_DELAY, LONGEST_DELAY = 0.05, 30.0  # seconds between two retries
+SHORTEST_DELAY, LONGEST_DELAY = 0.05, 30.0  # seconds between two retries, at least and at most
 
 # Methods with side effects. All others only read, or set a value that may be set twice.
 _HAS_EFFECTS = frozenset(("tools/call", "tasks/update"))

@@ -19,7 +19,7 @@ __all__ = ["ClientInputRounds", "is_input_required"]
 
 log = logging.getLogger("fairlead.client")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry that the server requests
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds of the first and the longest pause before a retry
 
 
 class _Kind(Struct, rename="camel"):

@@ -22,7 +22,7 @@ __all__ = ["COMPLETED", "UrlElicitations"]
 log = logging.getLogger("fairlead.client")
 
 COMPLETED = "notifications/elicitation/complete"
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds before a rejected request is sent again
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds of the first and the longest pause before a retry
 
 
 class UrlElicitations(Struct):
@@ -38,7 +38,7 @@ class UrlElicitations(Struct):
     _waiting: list[tuple[set[str], asyncio.Event]] = []
 
     def completed(self, elicitation_id: Any) -> None:
-        """Process the notification that a visit is complete."""
+        """Process the server's notification that the visit with this id is complete."""
         for names, over in self._waiting:
             if f"#{elicitation_id}" in names:
                 over.set()

@@ -44,8 +44,8 @@ class RequestOptions:
     """Options of one request."""
 
     timeout: float | None = None  # seconds; 0 means no limit
-    signal: AbortSignal | None = None
-    on_progress: OnProgress | None = None
+    signal: AbortSignal | None = None  # aborts the request
+    on_progress: OnProgress | None = None  # called with the progress of the request
     headers: Mapping[str, str] | None = None  # sent only by transports that support headers
     on_sent: Callable[[RequestId], None] | None = None  # called with the request's id
 
@@ -63,8 +63,7 @@ class MCPTransport(ABC):
 
     @property
     def on_notification(self) -> NotificationListener | None:
-        """The listener for all notifications. The first listener also receives earlier
-        notifications.
+        """The listener for all notifications.
 
         The first listener also receives earlier notifications.
         """

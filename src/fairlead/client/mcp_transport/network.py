@@ -36,10 +36,12 @@ class HttpOptions(TypedDict, total=False):
     listen: bool  # open a stream for messages outside of requests (handshake era)
     pool_size: int  # maximum number of connections for calls
     verify: bool  # False accepts any certificate; only for tests
-    ca_file: str | None
-    ssl_context: ssl.SSLContext | None
+    ca_file: str | None  # certificates of trusted authorities (PEM); None: those of the system
+    ssl_context: ssl.SSLContext | None  # TLS settings, instead of `verify` and `ca_file`
     authorizer: "RequestAuthorizer | None"  # obtains the credentials, for example with OAuth
+    # called with a 401 or 403; returns headers for a second attempt, or None
     on_auth_error: "Callable[[HttpError], Awaitable[Mapping[str, str] | None]] | None"
+    # called with content blocks of a result that is sent in parts
     on_fragment: "Callable[[RequestId, list[Any]], None] | None"
 
 

@@ -1,4 +1,4 @@
-"""Reading of configuration files. Each file is read once; problems are collected, not raised.
+"""Reading of configuration files.
 
 Each file is read once, and problems are collected, not raised.
 """

@@ -12,7 +12,7 @@ if sys.platform != "win32":
 
 __all__ = ["lock_folder"]
 
-LIMIT = 10.0  # in seconds; a change takes only milliseconds
+LIMIT = 10.0  # seconds to wait for the lock; a change takes only milliseconds
 _AGAIN = 0.01  # seconds between two attempts to lock a file
 
 

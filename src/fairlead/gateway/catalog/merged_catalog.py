@@ -229,7 +229,7 @@ class MergedCatalog:
         return None if item is None else item.renamed(name)
 
     def param_headers(self, tool: str, view: View) -> tuple[ParamHeader, ...]:
-        """Return the arguments of a tool that are also sent as headers; none outside the view."""
+        """Return the arguments that are also sent as headers; none for a tool outside the view."""
         item = self._view_list(ListKind.TOOLS, view).items.get(tool)
         if item is None:
             return ()

@@ -15,7 +15,7 @@ from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Proceed
 from ...protocol.envelope import Direction
 from ...protocol.targets.list_kind import ListKind
-from ...protocol.targets.targets import Target, targets_of
+from ...protocol.targets.targets import Target, head_determines_targets, targets_of
 from ...upstream.connection.upstream_connection import UpstreamConnection
 from ...wire import Request
 from ..backends.registry import BackendRegistry
@@ -85,6 +85,8 @@ class TargetResolver:
         """
         message, head = exchange.message, exchange.head
         if message.method not in _REMEMBERED or type(message) is not Request:
+            return self._resolve(exchange)
+        if not head_determines_targets(message.method, head):
             return self._resolve(exchange)
         changes = self._catalog.changes
         if changes != self._changes:

@@ -33,10 +33,10 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
     """
 
     servers: tuple[str, ...] | None = None  # None: all servers
-    allow: tuple[str, ...] = ("*",)
-    deny: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ("*",)  # patterns of items that clients may use
+    deny: tuple[str, ...] = ()  # patterns of items that do not exist for clients
     rename: Mapping[str, str] = {}  # displayed names by merged name
-    hide: tuple[str, ...] = ()
+    hide: tuple[str, ...] = ()  # patterns of items that are not listed, but can be used
 
     def __post_init__(self) -> None:
         given: dict[str, str] = {}

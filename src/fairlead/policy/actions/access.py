@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 from ...interceptor import After, Exchange, Outcome, SyncInterceptor
 from ...protocol.envelope import Direction
 from ...protocol.methods import QUESTIONS
-from ...protocol.targets.targets import NESTED, Patterns, Target
+from ...protocol.targets.targets import Patterns, Target, head_determines_targets
 from ...redaction.redact_messages import repeats_a_name
 from ...wire.error_codes import INTERNAL_ERROR
 from .block import blocked_error
@@ -130,7 +130,8 @@ def _place(exchange: Exchange) -> _Place:
     raw name and URI are enough.
     """
     method, head = exchange.message.method, exchange.head
-    if exchange.resolver is None and exchange.displayed is None and method not in NESTED:
+    plain = exchange.resolver is None and exchange.displayed is None
+    if plain and head_determines_targets(method, head):
         return method, head.name, head.uri
     return method, exchange.targets, UNSET
 

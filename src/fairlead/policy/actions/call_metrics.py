@@ -6,7 +6,7 @@ from time import perf_counter
 from ...errors import RpcError
 from ...interceptor import After, Exchange, Outcome, SyncInterceptor
 from ...observe.metrics import OTHER, Metrics, Series
-from ...protocol.methods import exists
+from ...protocol.methods import METHOD_NAMES
 from ...recording.journal.tool_error import is_tool_error
 from ...wire import Request
 
@@ -29,7 +29,9 @@ class Measuring(SyncInterceptor):
         method = message.method
         name = exchange.target if method in _NAMED else None
         # Unknown methods share one label, because a peer could invent any number of them.
-        series = self._metrics.began(exchange.direction, method if exists(method) else OTHER, name)
+        series = self._metrics.began(
+            exchange.direction, method if method in METHOD_NAMES else OTHER, name
+        )
         return exchange, partial(self._after, method, series, perf_counter())
 
     def _after(self, method: str, series: Series, begun: float, outcome: Outcome) -> Outcome:

@@ -18,7 +18,7 @@ _TREES: Final = ("params", "headers", "result", "failure")
 
 
 class RuleIndex:
-    """Maps hooks to rule numbers. A lookup returns the numbers whose hooks match a message.
+    """Maps hooks to rule numbers.
 
     A lookup returns the numbers whose hooks match a message.
     """

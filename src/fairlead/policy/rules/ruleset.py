@@ -26,7 +26,7 @@ from ...interceptor import (
 )
 from ...protocol.envelope import Direction
 from ...protocol.identity.token_principal import TokenPrincipal
-from ...protocol.targets.targets import NESTED, Target
+from ...protocol.targets.targets import Target, head_determines_targets
 from ...redaction.redact_messages import Redactor
 from ...wire import Notification, Request
 from ..actions import ACTIONS, Factory
@@ -305,10 +305,9 @@ class RuleSet(InterceptorBase):
     def _run(
         self, rule: Rule | None, actions: Sequence[Action], exchange: Exchange, inner: Proceed
     ) -> Awaitable[Answer]:
-        """Run a rule's actions. `rule` is None if its condition does not hold and only actions that
-        watch run.
+        """Run a rule's actions.
 
-        `rule` is None if its condition does not hold and only actions that watch run.
+        `rule` is None if its condition does not hold; `actions` are then those that only watch.
         """
         if rule is not None:
             exchange.note(f"rule: {rule.name}")
@@ -336,7 +335,7 @@ class RuleSet(InterceptorBase):
         place: _Place
         # The name and the URI identify the targets only if no resolver or action maps them.
         plain = exchange.resolver is None and exchange.displayed is None and not self._renames
-        if plain and message.method not in NESTED:
+        if plain and head_determines_targets(message.method, head):
             place = message.method, exchange.direction, type(message), head.name, head.uri
             return self._found.get(place) or self._find(place, key_of(exchange))
         targets = self._targets(exchange)

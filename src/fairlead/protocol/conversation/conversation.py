@@ -28,7 +28,7 @@ from ...wire.error_codes import INVALID_PARAMS, INVALID_REQUEST
 from ...wire.json import read_json
 from ..caller import Caller, Principal, check_declaration, read_params_head, stateless_caller
 from ..envelope import SessionContext, SessionState
-from ..methods import find, is_request
+from ..methods import REQUESTS, find
 from ..outgoing_params import Identity, with_meta
 from ..revisions import NEWEST_HANDSHAKE, STATELESS, Revision, negotiate_revision
 from ..trace_context import outgoing_trace
@@ -225,7 +225,7 @@ class Conversation:
             if self.state is SessionState.INITIALIZING:
                 self.state = SessionState.ACTIVE
             return NotificationReceived(message)
-        if is_request(method):
+        if method in REQUESTS:
             # A server may execute it although it sends no response. Policies apply to requests.
             return UnmatchedMessage(message, "a request without an id")
         if self._directed and not self._may_come(method):

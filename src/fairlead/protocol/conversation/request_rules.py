@@ -4,7 +4,7 @@ from ...errors import LocalProtocolError
 from ...wire.error_codes import INVALID_REQUEST, METHOD_NOT_FOUND
 from ..caller import Caller
 from ..envelope import SessionState
-from ..methods import exists, find
+from ..methods import METHOD_NAMES, find
 
 __all__ = ["check_before_handshake", "check_server_request"]
 
@@ -44,7 +44,7 @@ def check_server_request(method: str, client: Caller, *, undeclared: bool = Fals
         LocalProtocolError: The client's revision or capabilities do not include the request.
     """
     row = find(method, client.revision)
-    if row is None and exists(method):
+    if row is None and method in METHOD_NAMES:
         raise LocalProtocolError(
             f"{method} is not part of {client.revision}", code=METHOD_NOT_FOUND
         )

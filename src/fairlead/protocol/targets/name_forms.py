@@ -18,7 +18,7 @@ __all__ = [
     "without_long_mark_runs",
 ]
 
-MOST_MARKS: Final = 30  # consecutive marks
+MOST_MARKS: Final = 30  # maximum number of consecutive combining marks
 # Not combining marks themselves, but they decompose into marks only.
 _BECOME_MARKS: Final = frozenset("\u0f73\u0f75\u0f81\uff9e\uff9f")
 

@@ -35,7 +35,15 @@ from ..methods import METHODS
 from .name_forms import name_forms, normalize_name
 from .uri_forms import is_plain_uri, normalize_uri, uri_forms
 
-__all__ = ["NESTED", "NESTED_NAMES", "Patterns", "Target", "TargetKind", "targets_of"]
+__all__ = [
+    "NESTED",
+    "NESTED_NAMES",
+    "Patterns",
+    "Target",
+    "TargetKind",
+    "head_determines_targets",
+    "targets_of",
+]
 
 TargetKind: TypeAlias = Literal["tool", "prompt", "resource", "other"]
 
@@ -181,9 +189,24 @@ def _is_malformed(method: str, head: ParamsHead, params: Params) -> bool:
     member = _MEMBER_OF.get(method)
     if member is None or isinstance(params, UnsetType):
         return False
-    if (head.name if member == "name" else head.uri) is not UNSET:
+    if _has_text(head, member):
         return False
     return member in read_json(params, dict[str, Raw], {member: Raw()})
+
+
+def head_determines_targets(method: str, head: ParamsHead) -> bool:
+    """Return True if messages with this method, name and URI have the same targets.
+
+    Otherwise the targets also depend on the other params, so a cache must not use these three
+    values as its key.
+    """
+    member = _MEMBER_OF.get(method)
+    return method not in NESTED and (member is None or _has_text(head, member))
+
+
+def _has_text(head: ParamsHead, member: str) -> bool:
+    """Return True if the name or URI is a string; a missing one and another value are not."""
+    return (head.name if member == "name" else head.uri) is not UNSET
 
 
 def _nested(method: str, params: Params) -> tuple[Target, ...]:

@@ -9,16 +9,16 @@ from ...protocol.envelope import Direction
 __all__ = [
     "HANGS",
     "IN_USE",
-    "NOBODY_ASKED",
-    "NO_MESSAGE",
+    "NOT_A_MESSAGE",
     "TOO_LONG",
+    "UNMATCHED",
     "ExchangeState",
     "JournalRecord",
 ]
 
 # Flags of a record
-NO_MESSAGE: Final = "no message"  # a line that is not JSON-RPC
-NOBODY_ASKED: Final = "nobody asked"  # a response to an unknown id, or a second response
+NOT_A_MESSAGE: Final = "not a message"  # a line that is not JSON-RPC
+UNMATCHED: Final = "unmatched"  # a response to an unknown id, or a second response
 IN_USE: Final = "id in use"  # a request with the id of another pending request
 HANGS: Final = "hangs"  # a request that has been pending for a long time
 TOO_LONG: Final = "too long"  # a line that is longer than the limit and was not examined

@@ -12,7 +12,7 @@ from ...protocol.caller import read_params_head, target_of
 from ...protocol.envelope import Direction
 from ...wire.json import UNREADABLE, read_json
 from .journal import Journal
-from .journal_record import IN_USE, NO_MESSAGE, NOBODY_ASKED, TOO_LONG
+from .journal_record import IN_USE, NOT_A_MESSAGE, TOO_LONG, UNMATCHED
 from .pending_entry import PendingEntry
 
 __all__ = ["LOOKED_AT", "LineObserver"]
@@ -73,7 +73,7 @@ class LineObserver:
         return self._take(said, line, direction)
 
     def stray(
-        self, line: bytes, direction: Direction, size: int | None = None, why: str = NO_MESSAGE
+        self, line: bytes, direction: Direction, size: int | None = None, why: str = NOT_A_MESSAGE
     ) -> None:
         """Record a line that is not a message."""
         text = line[:LOOKED_AT].decode("utf-8", "replace")
@@ -171,7 +171,7 @@ class LineObserver:
             record = self._journal.begin(
                 direction, "answer", "", session=self._session, request_id=name, when=self.when
             )
-            self._journal.flag(record, NOBODY_ASKED)
+            self._journal.flag(record, UNMATCHED)
         if isinstance(said.error, UnsetType):
             self._journal.end(record, "ok", said.result, when=self.when)
             return

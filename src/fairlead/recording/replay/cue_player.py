@@ -48,8 +48,7 @@ class CuePlayer:
         self._steps = iter(cue.steps)
 
     async def play_until_response(self) -> ScriptedStep:
-        """Play the steps before the response and return the response; if none was recorded, wait
-        forever.
+        """Play the steps before the response, and return the response.
 
         Wait forever if none was recorded.
         """
@@ -126,10 +125,9 @@ class CuePlayer:
         )
 
     async def _send_part(self, note: Notification) -> None:
-        """Send a result fragment, if the client supports fragments. The result contains all of them
-        again.
+        """Send a result fragment, if the client supports fragments.
 
-        The result contains all parts again.
+        The result contains the content of all fragments again.
         """
         exchange, content = self._exchange, fragment_content(note)
         if (

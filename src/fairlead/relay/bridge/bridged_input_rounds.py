@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["BridgedInputRounds", "kind_of", "requests_input"]
 
 MAX_ROUNDS: Final = 20  # maximum number of rounds of questions for one call
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry without input
+# seconds of the first and the longest pause before a retry without input
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 PATIENCE: Final = 600.0  # maximum seconds of retries while the user visits a page
 
 

@@ -295,7 +295,7 @@ class ProcessChannel(LineChannel):
 class _Stderr(asyncio.Protocol):
     """Reader of stderr that keeps the last lines and passes each line to a callback."""
 
-    LINES, LINE = 40, 2000
+    LINES, LINE = 40, 2000  # lines of stderr that are kept, and characters per line
 
     def __init__(self, on_line: Callable[[str], None] | None, logger: str) -> None:
         self._on_line = on_line

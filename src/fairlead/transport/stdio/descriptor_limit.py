@@ -10,7 +10,7 @@ import sys
 
 __all__ = ["raise_descriptor_limit", "restore_descriptor_limit"]
 
-HIGHEST = 65_536  # limits can be as high as a billion, which no gateway needs
+HIGHEST = 65_536  # highest limit that is set; hard limits can be as high as a billion
 
 _raised: tuple[int, int] | None = None  # the soft limit before and after it was raised
 

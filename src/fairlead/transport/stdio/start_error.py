@@ -29,7 +29,7 @@ class StartFailed(ConnectFailed):
         self.problem = problem
 
 
-_FIRST_LINE = 256  # bytes; Linux reads no more of the first line
+_FIRST_LINE = 256  # bytes that Linux reads of the first line of a script
 _WHY = {
     StartProblem.MISSING_PROGRAM: "program {0!r} was not found: check its spelling and the PATH",
     StartProblem.MISSING_INTERPRETER: "the interpreter {2!r} in its first line does not exist",

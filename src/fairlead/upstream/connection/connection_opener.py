@@ -41,7 +41,8 @@ from .upstream_param_headers import ServerParamHeaders
 
 __all__ = ["ConnectionOpener", "introduction_of"]
 
-FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds between a failed attempt and the next one
+# seconds of the first and the longest delay after a failed attempt
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 MOST_BACKOFFS = 1024  # maximum number of connection keys whose failed attempts are remembered
 MOST_FAILING = 8  # connection keys of one principal for which attempts may fail at the same time
 PROBE_TIMEOUT = 5.0  # seconds for `server/discover`, after the server has answered `initialize`

@@ -33,7 +33,7 @@ __all__ = ["OpenConnections"]
 # Without this delay, a client that declares different capabilities in each request
 # would start a process for each request.
 EVICTABLE_AFTER = 5.0
-# seconds without a call after which a connection with sessions may be closed in the same way
+# seconds without a call after which even a connection with sessions may be closed for a new one
 QUIET_AFTER = 60.0
 
 log = logging.getLogger("fairlead.gateway")

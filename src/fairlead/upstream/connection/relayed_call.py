@@ -1,4 +1,4 @@
-"""A request of a client while a server processes it, and the params that are sent to the server."""
+"""A client's request that a server is processing, and the params that are sent to the server."""
 
 from collections.abc import Callable, Mapping
 from math import inf
@@ -20,7 +20,7 @@ from ...protocol.caller import (
 from ...protocol.caller import LOG_LEVELS as LEVELS
 from ...protocol.downgrade.params import downgrade_params
 from ...protocol.json_edit import RawMembers, members_of
-from ...protocol.methods import METHODS, exists
+from ...protocol.methods import METHOD_NAMES, METHODS
 from ...wire import Notification, Params, RequestId, to_json
 from ...wire.error_codes import INVALID_PARAMS
 from ...wire.json import MemberNames
@@ -111,8 +111,7 @@ class RelayedParams:
 
 
 def params_as_decoded(exchange: Exchange) -> Raw | None:
-    """Return the params as Fairlead decoded them: a duplicate name has only one value, and there is
-    no second spelling of a name.
+    """Return the params as Fairlead decoded them: each name has one value and one spelling.
 
     Return None if the params contain `_meta` or are not an object.
     """
@@ -140,10 +139,10 @@ def params_of(exchange: Exchange) -> RelayedParams:
 
 
 def _as_read(members: RawMembers | None, exchange: Exchange) -> Mapping[str, Raw] | None:
-    """Return the params without members that a server could read instead of those that were
-    checked, because they differ only in case.
+    """Return the params without members whose names differ only in case from those that were
+    checked; a server could read them instead.
     """
-    if not members or not exists(exchange.message.method):
+    if not members or exchange.message.method not in METHOD_NAMES:
         return members  # the names of other methods' params are unknown
     return _PARAMS.exact(members)
 

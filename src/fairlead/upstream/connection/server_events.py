@@ -24,7 +24,7 @@ from ...protocol.caller import ANONYMOUS, SUBSCRIPTION_KEY, Caller, Principal, r
 from ...protocol.conversation.conversation import Agreement
 from ...protocol.conversation.request_rules import check_server_request
 from ...protocol.envelope import Direction
-from ...protocol.methods import exists
+from ...protocol.methods import METHOD_NAMES
 from ...protocol.own_errors import own_error
 from ...protocol.public_reason import public_reason
 from ...protocol.revisions import NEWEST, NEWEST_HANDSHAKE
@@ -278,7 +278,9 @@ class ServerEvents:
         # A list change concerns all clients, even if the server sends it on the stream of one call.
         for_all = call is None or note.method.endswith("/list_changed")
         # A stateless client receives standard notifications through its subscriptions only.
-        mine = call is not None and (not call.exchange.caller.stateless or not exists(note.method))
+        mine = call is not None and (
+            not call.exchange.caller.stateless or note.method not in METHOD_NAMES
+        )
         if call is not None and mine and (call.session is None or call.session.takes(note)):
             call.tell(note)
         if for_all:
@@ -308,7 +310,7 @@ class ServerEvents:
         call = self.calls.get(named) if named is not None else None
         if call is None:
             call = None if related is None else self.calls.get(related)
-        if call is None and named is None and not exists(note.method):
+        if call is None and named is None and note.method not in METHOD_NAMES:
             call = _only_call(self.calls.values())  # a notification of an unknown extension
         if call is None:
             self.on_news(note)

@@ -9,8 +9,8 @@ __all__ = ["StartExits"]
 class StartExits:
     """The capabilities with which a second process of a server has exited during its start.
 
-    A process may exit because of the capabilities of one kind of client. Only if it also exits for
-    another kind, or without capabilities, the server cannot run twice.
+    A process may exit because of the capabilities of one kind of client. The server counts as
+    unable to run twice only if a process also exits for another kind, or without capabilities.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class StartExits:
         self.capabilities.clear()
 
     def count(self, caller: Caller) -> bool:
-        """Count an exit; return True if the server cannot run twice."""
+        """Count an exit; return True if the exits show that the server cannot run twice."""
         declared = normal_capabilities(caller.capabilities)
         self.capabilities.add(declared)
         return declared == b"{}" or len(self.capabilities) > 1

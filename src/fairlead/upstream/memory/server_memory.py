@@ -76,7 +76,7 @@ class DatedRecords(Generic[R]):
             log.debug("%s could not be saved in the cache: %s", self._key, exc)
 
 
-# seconds; limited, because a server may support the stateless era after an update
+# seconds for which an era is remembered, since a server may support the other after an update
 ERA_LIFETIME = 7 * 24 * 3600.0
 
 

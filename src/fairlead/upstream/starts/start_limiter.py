@@ -15,7 +15,8 @@ from ...transport.backoff import Backoff
 
 __all__ = ["LocalShortage", "StartLimiter", "StartPriority"]
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before servers are started again
+# seconds of the first and the longest pause before servers are started again
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 # seconds without a report, after which a shortage counts as over
 FORGOTTEN_AFTER = 2 * LONGEST_PAUSE
 
@@ -103,8 +104,8 @@ class StartLimiter:
         """Hold a slot during a start; the block ends with the first response.
 
         `priority` is called whenever a slot is released, because a call for a waiting server raises
-        its priority. Connections to other servers than processes need no slot, but they wait for
-        the end of a shortage too.
+        its priority. Connections to servers that are not processes need no slot, but they also wait
+        for the end of a shortage.
         """
         await self.shortage.wait()
         if not is_process:

@@ -182,7 +182,7 @@ async def test_mode_sse_falls_back_when_the_stream_is_refused(status: int) -> No
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
-async def test_mode_sse_does_not_fall_back_after_other_errors(status: int) -> None:
+async def test_mode_sse_does_not_fall_back_after_status_401_403_or_500(status: int) -> None:
     async def handle(call: Call) -> None:
         await call.answer(status, "no")
 

@@ -300,7 +300,7 @@ async def test_a_listening_stream_is_requested_only_once_if_the_server_has_none(
     assert (len(one.door.asked), one.errors, one.refused) == (1, [], [])
 
 
-async def test_a_response_with_another_content_type_means_that_there_is_no_stream() -> None:
+async def test_a_response_that_is_not_an_event_stream_ends_listening_without_an_error() -> None:
     one = Listening(reply(200, {}))
     await one.stream.run()
     assert (len(one.door.asked), one.errors) == (1, [])

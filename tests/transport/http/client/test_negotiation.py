@@ -115,7 +115,7 @@ async def test_a_refused_initialize_is_sent_again_over_http_sse(
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
-async def test_a_refused_initialize_with_another_status_is_delivered(
+async def test_an_initialize_refused_with_401_403_or_500_fails_without_a_fallback(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     one = Scene(monkeypatch, status, OldChannel())

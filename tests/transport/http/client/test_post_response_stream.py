@@ -76,7 +76,7 @@ async def test_an_invalid_json_body_fails_the_request_with_a_parse_error(
         assert ("text/html" in str(failed.value)) == (kind == "text/html")
 
 
-async def test_json_with_another_content_type_is_read() -> None:
+async def test_a_json_response_with_the_content_type_text_plain_is_read() -> None:
     async def rest(call: Call) -> None:
         answer = {"jsonrpc": "2.0", "id": call.message["id"], "result": {}}
         await call.answer(200, json.dumps(answer), Content_Type="text/plain; charset=utf-8")

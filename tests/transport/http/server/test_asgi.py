@@ -204,7 +204,7 @@ async def test_http_errors_are_sent_as_plain_text(
     assert (b"content-type", b"text/plain; charset=utf-8") in start["headers"]
 
 
-async def test_give_up_ends_a_stream_that_was_already_opened() -> None:
+async def test_giving_up_a_request_ends_a_stream_that_was_already_opened() -> None:
     call = Call()
     call.extra = ((b"x-own", b"1"),)
     await call.open_stream()

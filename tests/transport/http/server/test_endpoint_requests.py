@@ -284,7 +284,7 @@ async def test_malformed_bodies_are_reported_to_the_hook() -> None:
     asked = await AsgiRequest(owner.endpoint, b'{"jsonrpc":')
     assert asked.status == 400
     (frame,) = owner.malformed
-    assert (frame.kind, frame.frame, frame.size) == ("no message", b'{"jsonrpc":', 11)
+    assert (frame.kind, frame.frame, frame.size) == ("not a message", b'{"jsonrpc":', 11)
     assert (frame.why, frame.transport.peer_address) == (asked.error[1], "127.0.0.1")
 
 

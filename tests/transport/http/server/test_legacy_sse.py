@@ -79,7 +79,7 @@ async def test_http_sse_can_be_disabled() -> None:
         assert (await web.get(web.url.replace("/mcp", "/sse"))).status == 404
 
 
-async def test_other_methods_and_requests_over_the_limits_are_refused() -> None:
+async def test_http_sse_endpoints_refuse_wrong_methods_and_requests_over_the_limits() -> None:
     async with serving(make_server(), max_body=200, max_sessions=1) as web:
         url = web.url.replace("/mcp", "/sse")
         wrong = await web.post({}, url=url)

@@ -52,7 +52,7 @@ def ann(expires: float | None = None, standing: Standing | None = None) -> Token
 @pytest.mark.parametrize(
     "current", [None, TokenPrincipal(issuer="i", subject="bob"), ann().with_role("other")]
 )
-async def test_a_stream_ends_once_its_token_is_not_that_of_its_client(
+async def test_a_stream_ends_once_its_token_is_invalid_or_of_another_principal(
     current: TokenPrincipal | None,
 ) -> None:
     standing, ended = Standing(), asyncio.Event()
@@ -71,7 +71,7 @@ async def test_a_stream_ends_once_its_token_is_not_that_of_its_client(
     assert standing.watchers == []
 
 
-async def test_a_newer_token_of_the_client_is_watched() -> None:
+async def test_an_http_sse_stream_lasts_as_long_as_the_newest_token_of_its_client() -> None:
     """HTTP+SSE: the stream lasts as long as the newest token of its client."""
     first, second, ended = Standing(), Standing(), asyncio.Event()
     whose: list[Principal] = [ann(time.time() + 0.2, first)]
@@ -84,7 +84,9 @@ async def test_a_newer_token_of_the_client_is_watched() -> None:
         assert (first.watchers, ended.is_set()) == ([], False)
 
 
-async def test_streams_end_after_a_long_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_ends_if_its_token_cannot_be_verified_for_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(token_expiry, "RETRY_AFTER", 0.01)
     monkeypatch.setattr(token_expiry, "MAX_OUTAGE", 0.1)
     standing, ended = Standing(), asyncio.Event()
@@ -99,14 +101,14 @@ async def test_streams_end_after_a_long_outage(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("who", [ANONYMOUS, "bob", ScopedName("bot"), ann()])
-async def test_streams_of_other_clients_do_not_end(who: Principal) -> None:
+async def test_a_withdrawn_token_does_not_end_streams_of_other_clients(who: Principal) -> None:
     ended = asyncio.Event()
     with expiring(lambda: who, ended.set):
         await asyncio.sleep(0)
     assert not ended.is_set()
 
 
-async def test_a_token_that_has_expired_ends_its_stream_at_once() -> None:
+async def test_a_stream_with_an_expired_token_ends_at_once() -> None:
     ended = asyncio.Event()
     with expiring(lambda: ann(time.time() - 1, Standing()), ended.set):
         assert ended.is_set()

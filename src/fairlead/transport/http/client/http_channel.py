@@ -40,7 +40,7 @@ from .session_teardown import SessionTeardown
 
 __all__ = ["HttpChannel"]
 
-POOL_SIZE = 10  # limit of concurrent calls
+POOL_SIZE = 10  # maximum number of concurrent calls
 LISTEN_GRACE = 1.0  # seconds for which the first requests wait for the listening stream
 LINGER = 1.0  # seconds for queued notifications and responses to be sent on close
 

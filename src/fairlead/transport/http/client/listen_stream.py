@@ -17,7 +17,7 @@ from .http1.http_client import HttpClient, HttpResponse
 __all__ = ["ListenStream", "OnEvent", "SessionListener", "backoff", "read_events"]
 
 LASTED = 5.0  # seconds that a stream must last to count as a success
-SHORTEST, LONGEST = 0.5, 30.0  # minimum and maximum seconds between two attempts
+SHORTEST, LONGEST = 0.5, 30.0  # seconds between two attempts, at least and at most
 LEAST = 0.05  # seconds between two attempts, even if the server's `retry` field is shorter
 TRIES = 8  # consecutive failures before the stream is given up
 

@@ -189,9 +189,7 @@ class OutgoingQueue:
             async with LoginTimeout(seconds or None, self._door.logins):
                 await self.post(body)
         except TimeoutError as exc:
-            error = RequestTimeout(seconds, method)
-            error.args = (f"Notify timeout after {seconds * 1000:.0f}ms",)
-            raise error from exc
+            raise RequestTimeout(seconds, method, what="Notify") from exc
 
     def _cancel(self, message: Notification) -> None:
         """Abort the POST of a request, and notify a server of the handshake era."""

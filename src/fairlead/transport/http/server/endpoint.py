@@ -391,7 +391,7 @@ class HttpEndpoint:
     async def _refuse_malformed(
         self, call: AsgiCall, body: bytes, error: RemoteProtocolError
     ) -> None:
-        self._refusals.report("no message", call, body, str(error))
+        self._refusals.report("not a message", call, body, str(error))
         # JSON-RPC uses `null` for an id that cannot be read; stateless revisions omit it.
         absent = error.request_id is None and claims_stateless(call.headers)
         answer = failure(error.request_id, error.code, str(error), absent_id=absent)

@@ -57,7 +57,7 @@ class MessageRefusals:
         await call.answer(refusal.status, encode(answer), headers=refusal.headers)
 
     def report(
-        self, kind: Literal["no message", "refused"], call: AsgiCall, frame: bytes, why: str
+        self, kind: Literal["not a message", "refused"], call: AsgiCall, frame: bytes, why: str
     ) -> None:
         """Report an invalid or refused body to the `on_malformed` hook."""
         if self._on_malformed is None:

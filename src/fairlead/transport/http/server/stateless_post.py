@@ -20,7 +20,7 @@ from ....protocol.conversation.conversation import Conversation, ConversationRol
 from ....protocol.conversation.conversation_events import RequestReceived, RequestRejected
 from ....protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from ....protocol.headers import ParamHeader, check_mirrored, check_params
-from ....protocol.methods import is_request
+from ....protocol.methods import REQUESTS
 from ....protocol.revisions import Revision
 from ....wire import (
     Message,
@@ -177,7 +177,7 @@ class StatelessPosts:
             return
         if isinstance(message, Notification):
             # A request without an id is dropped, as in a session (`Conversation.receive`).
-            if self._on_notification is not None and not is_request(message.method):
+            if self._on_notification is not None and message.method not in REQUESTS:
                 self._on_notification(message, caller, call.context)
             await call.answer(202)
             return

@@ -1,4 +1,4 @@
-"""Ends streams once requests with the access token that opened them would be refused."""
+"""Closing of streams once requests with the access token that opened them would be refused."""
 
 import asyncio
 import contextlib

@@ -81,7 +81,7 @@ def test_events_have_no_numbers_without_a_store() -> None:
     assert not stream.numbered
 
 
-async def test_wait_returns_on_a_message_an_end_or_a_disconnect() -> None:
+async def test_waiting_for_a_stream_ends_with_a_message_its_end_or_a_disconnect() -> None:
     stream = EventStream("s", "p1", None)
     for happens in (lambda: stream.put(b"x"), stream.end, stream.leave, stream.wake):
         waiting = asyncio.create_task(stream.wait())

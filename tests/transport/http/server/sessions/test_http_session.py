@@ -198,7 +198,7 @@ async def test_a_session_is_congested_while_a_reader_is_slow(
         await draining
 
 
-async def test_detach_disconnects_the_stream_of_a_request() -> None:
+async def test_detaching_a_request_disconnects_its_stream() -> None:
     one, direct = session(), Direct()
     stream = one.open_stream({1})
     one.expect(2, direct)
@@ -252,7 +252,7 @@ async def test_the_idle_time_begins_after_the_last_request_and_stream(
     assert one.idle_since == virtual_time.now
 
 
-async def test_has_stream_is_true_while_the_client_listens() -> None:
+async def test_a_session_has_a_stream_while_its_client_listens() -> None:
     one = session()
     assert (one.has_stream, one.busy) == (False, False)
     one.standalone.attach(carrier := object())

@@ -10,7 +10,7 @@ from .....wire import MAX_MESSAGE
 
 __all__ = ["BodySource", "Decompressor", "HttpResponse", "media_type"]
 
-GZIP, ZLIB, BARE = 31, 15, -15  # values of the `wbits` parameter of zlib
+GZIP, ZLIB, BARE = 31, 15, -15  # values of zlib's `wbits` for gzip, zlib and raw streams
 
 
 class Decompressor:

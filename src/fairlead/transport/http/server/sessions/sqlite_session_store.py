@@ -22,7 +22,8 @@ __all__ = ["SqliteSessionStore"]
 
 T = TypeVar("T")
 
-FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # seconds until changes are written again after a failure
+# seconds of the first and the longest delay before changes are written again after a failure
+FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0
 
 log = logging.getLogger("fairlead.transport")
 
