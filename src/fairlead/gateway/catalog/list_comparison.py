@@ -30,6 +30,7 @@ from ...protocol.json_edit import encoded
 from ...protocol.revisions import NEWEST
 from ...protocol.targets.list_kind import ListKind
 from ...relay.client_session import ClientSession
+from ...transport import timeouts
 from ...transport.background_tasks import BackgroundTasks
 from ...upstream.connection.upstream_connection import UpstreamConnection, declared_by
 from ...upstream.connection_tasks import longer_pause
@@ -63,7 +64,7 @@ async def read_lists(
         if not has_capability(declared, capability):
             continue
         try:
-            async with asyncio.timeout(LIST_SECONDS.value):
+            async with timeouts.timeout(LIST_SECONDS.value):
                 found[kind] = await _read(connection, kind, budget(kind), caller)
         except (RpcError, RemoteProtocolError):
             # many servers with resources do not implement `resources/templates/list`
@@ -211,7 +212,7 @@ class ListComparison(Struct, eq=False):
         if (upstream, key) in self._comparing:
             return
         try:
-            async with asyncio.timeout(upstream.settings.connect_timeout or None):
+            async with timeouts.timeout(upstream.settings.connect_timeout or None):
                 await connection.wait_until_active()
             await self._take_in(upstream, key, connection, connection.opened_for)
         except (FairleadError, TimeoutError) as exc:
