@@ -37,6 +37,7 @@ from ...protocol.json_edit import encoded
 from ...protocol.revisions import NEWEST
 from ...protocol.targets.list_kind import ListKind
 from ...relay.client_session import ClientSession
+from ...transport import timeouts
 from ...transport.background_tasks import BackgroundTasks
 from ...upstream.connection.upstream_connection import UpstreamConnection, declared_by
 from ...upstream.connection_tasks import longer_pause
@@ -70,7 +71,7 @@ async def read_lists(
         if not has_capability(declared, capability):
             continue
         try:
-            async with asyncio.timeout(LIST_SECONDS.value):
+            async with timeouts.timeout(LIST_SECONDS.value):
                 found[kind] = await _read(connection, kind, budget(kind), caller)
         except (RpcError, RemoteProtocolError):
             # many servers with resources do not implement `resources/templates/list`
@@ -222,7 +223,7 @@ class ListComparison(Struct, eq=False):
         if (upstream, key) in self._comparing:
             return
         with contextlib.suppress(TimeoutError):  # the client may have vanished
-            async with asyncio.timeout(upstream.settings.connect_timeout or None):
+            async with timeouts.timeout(upstream.settings.connect_timeout or None):
                 await connection.wait_until_active()
             try:
                 await self._take_in(upstream, key, connection, connection.opened_for)

@@ -17,6 +17,7 @@ from ...protocol.caller import ANONYMOUS, Caller, Principal
 from ...protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from ...protocol.envelope import SessionState
 from ...protocol.outgoing_params import Identity
+from ...transport import timeouts
 from ...transport.background_tasks import BackgroundTasks
 from ...transport.channel import Channel
 from ...wire import Notification, RequestId
@@ -86,7 +87,7 @@ class TurnLock:
         entry = (owner, coming)
         self._waiting.append(entry)
         try:
-            async with asyncio.timeout(seconds or None):
+            async with timeouts.timeout(seconds or None):
                 return await coming
         except BaseException:
             if coming.done() and not coming.cancelled():
@@ -393,7 +394,7 @@ class UpstreamConnection(ServerEvents):
     async def _drain(self) -> None:
         """Deliver the queued notifications of a lost connection within `DRAIN_LIMIT`."""
         try:
-            async with asyncio.timeout(DRAIN_LIMIT):
+            async with timeouts.timeout(DRAIN_LIMIT):
                 await self.passage.passed()
         except TimeoutError:
             log.warning("%s: interceptors are too slow: notifications were dropped", self.name)
