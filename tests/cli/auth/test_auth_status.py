@@ -42,12 +42,17 @@ def login(left: float | None, *, refresh: str | None = "r", ended: bool = False)
         (3599, "expires in 1 hour"),
         (7200, "expires in 2 hours"),
         (200_000, "expires in 2 days"),
-        (-180, "expired 3 minutes ago"),
         (None, "has no known expiry"),
     ],
 )
 def test_the_expiry_of_a_login_is_shown_as_a_relative_time(left: float | None, text: str) -> None:
     assert describe_expiry(login(left), NOW) == f"{text}, renewed automatically"
+
+
+def test_the_status_of_an_expired_login_says_that_its_next_use_renews_it() -> None:
+    assert describe_expiry(login(-180), NOW) == "expired 3 minutes ago, renewed at the next use"
+    text = "expired 3 minutes ago, not renewed automatically"
+    assert describe_expiry(login(-180, refresh=None), NOW) == text
 
 
 def test_the_status_of_a_login_without_refresh_token_says_that_it_is_not_renewed() -> None:

@@ -87,7 +87,7 @@ class AccessChallenges:
         """Return the refusal while the authorization server cannot be reached; not a 401, as
         the token may be valid.
         """
-        text = "The access token cannot be verified now; try again later"
+        text = f"The access token cannot be verified now; try again in {retry_after} s"
         fields = ((b"retry-after", b"%d" % retry_after), _CLOSE)
         return RequestRefusal(503, text, fields, "verification_unavailable")
 
