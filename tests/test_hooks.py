@@ -24,6 +24,7 @@ FOREIGN = {
     "server/schema/object_fields.py": {"_name"},  # typing
     "server/schema/output_schema_builder.py": {"_fields"},  # named tuples
     "server/results/encode_result.py": {"content", "role"},  # messages of other libraries
+    "server/results/media.py": {"save"},  # images of Pillow, figures
     "server/results/pydantic_output.py": {"*"},  # pydantic
     "server/results/output_schema.py": {"*"},  # attributes of user classes
     "server/schema/annotations.py": {"*", "metadata", "pattern"},  # annotations

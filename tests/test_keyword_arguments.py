@@ -258,7 +258,7 @@ def test_too_many_positional_arguments_are_not_reported_as_an_argument_of_anothe
         (lambda: MCPClient.connect_stdio("python s.py"), "command must be a list"),
         (lambda: MCPClient.connect_stdio(1), "command must be a list"),
         (lambda: MCPClient.connect_stdio([]), "command must be a list"),
-        (lambda: MCPClient.connect_stdio([1]), "expected str, bytes or os.PathLike object"),
+        (lambda: MCPClient.connect_stdio([1]), "a list of strings and paths, not of 1"),
         (lambda: MCPClient.connect_http(1), "base_url must be a string, not 1"),
         (lambda: MCPClient.connect_http("http://x", headers={"a": 1}), "headers must be a dict of"),
         (lambda: MCPClient.connect_websocket(1), "url must be a string, not 1"),

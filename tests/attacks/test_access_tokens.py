@@ -454,6 +454,27 @@ async def test_a_bound_token_requires_a_proof_signed_with_its_key() -> None:
     assert (await refused(MINT.token(HERE), one=access(dpop="required")))[0] == 401
 
 
+@pytest.mark.attack(
+    "a token that is not bound to a key, at a server that requires bound tokens",
+    '`dpop="required"` applies to every token, on the fast path too',
+    "401, however often the token is sent",
+)
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize("token", [MINT.token(HERE), "static"], ids=["signed", "static"])
+@pytest.mark.parametrize("scheme", ["Bearer", "DPoP"])
+async def test_a_token_without_a_key_is_refused_if_keys_are_required(
+    token: str, scheme: str
+) -> None:
+    one = access(dpop="required", tokens={"static": "ci"})
+    given = {b"authorization": f"{scheme} {token}".encode()}
+    for _ in range(2):  # the second request finds the verdict of the first one
+        now = one.verify_now(given, "POST", None)
+        assert now is None or isinstance(now, RequestRefusal)
+        assert (await refused(token, scheme=scheme, one=one))[0] == 401
+        proof = DpopKey().proof("POST", HERE, access_token=token)
+        assert (await refused(token, scheme=scheme, one=one, dpop=proof))[0] == 401
+
+
 async def test_a_server_that_accepts_both_schemes_sends_two_challenges() -> None:
     found = await access(dpop="allowed").verify({}, "POST", None)
     assert isinstance(found, RequestRefusal)

@@ -193,7 +193,7 @@ class Client:
 @asynccontextmanager
 async def serving(**options: Any) -> AsyncIterator[str]:
     server = MCPServer("s", rate_limit_rate=0)
-    server.tool()(lambda: "x")
+    server.tool("t")(lambda: "x")
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     running = asyncio.create_task(server.run_http(port=0, started=ready.set_result, **options))
     await asyncio.wait({ready, running}, return_when=asyncio.FIRST_COMPLETED)

@@ -113,6 +113,14 @@ def test_the_error_about_another_resource_contains_no_query() -> None:
     assert "SECRET" not in str(caught.value) + caught.value.server
 
 
+@pytest.mark.parametrize("issuer", ["https://a/\r\nINFO x", "https://a\t/", "https://a/\x1b[2J"])
+def test_an_issuer_with_control_characters_is_refused(issuer: str) -> None:
+    """URL parsers remove some of them, but the issuer is shown and logged as it is."""
+    with pytest.raises(AuthorizationError, match="invalid authorization server") as caught:
+        server_metadata_urls(issuer)
+    assert str(caught.value).isprintable()
+
+
 def test_the_issuer_in_metadata_must_equal_the_requested_issuer() -> None:
     check_issuer(AuthorizationServer(issuer="https://a"), "https://a")
     for other in ("https://a/", "https://A", "https://a:443"):

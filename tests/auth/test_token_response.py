@@ -118,6 +118,8 @@ def test_the_error_description_of_a_server_is_not_shown() -> None:
     [
         {"token_type": "Bearer"},
         {"access_token": 5, "token_type": "Bearer"},
+        {"access_token": "", "token_type": "Bearer"},
+        {"access_token": "a" * (1 << 16), "token_type": "Bearer"},
         {"access_token": "a b", "token_type": "Bearer"},
         {"access_token": "a\r\nb", "token_type": "Bearer"},
         {"access_token": "t"},

@@ -68,6 +68,7 @@ async def test_a_stored_login_is_used_without_user_interaction(home: Path) -> No
     async with protected() as (provider, server):
         store = FileCredentialStore(home)
         await OAuthAuthorizer(server.url, store=store, authorize=provider.user()).log_in()
+        server.tokens.clear()
         assert await add(MCPClient.connect(server.url, auth="oauth")) == "3"
         assert await add(MCPClient.connect_http(server.url, auth="oauth")) == "3"
         entry = {"type": "http", "url": server.url, "auth": {"type": "oauth"}}

@@ -338,3 +338,27 @@ async def test_an_entry_selects_the_era_of_its_server(script: Path, era: str, ve
             assert client.protocol_version == "2025-06-18"
     with pytest.raises(ConfigError, match="era"):
         MCPClient.connect({"command": "x", "era": "old"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "reason"),
+    [
+        (("npx", "server"), {}, "config must be an MCPClientConfig, not 'server'"),
+        (("npx server",), {"env": {"PORT": 80}}, "env must be a dict of strings or None"),
+        (("http://h/mcp",), {"headers": ["a: b"]}, "headers must be a dict of strings or None"),
+        ((MCPServer("s"),), {"env": {"A": "b"}}, "env does not apply to a server in this process"),
+        ((MCPServer("s"),), {"headers": {}}, "headers does not apply to a server in this process"),
+        ((MCPServer("s"),), {"auth": "oauth"}, "auth does not apply to a server in this process"),
+    ],
+)
+def test_wrong_options_of_connect_are_rejected_at_once(
+    arguments: Any, options: Any, reason: str
+) -> None:
+    with pytest.raises(TypeError, match=f"^{reason}"):
+        MCPClient.connect(*arguments, **options)
+
+
+@pytest.mark.parametrize("words", ["uvx server", b"uvx", [], [1], ["uvx", None], 5])
+def test_a_command_must_be_a_list_of_words(words: Any) -> None:
+    with pytest.raises(TypeError, match="^command must be a list of "):
+        MCPClient.connect_stdio(words)

@@ -165,15 +165,12 @@ async def test_changed_rules_apply_to_connected_users(path: str, era: str, tmp_p
 async def test_an_expiring_token_is_renewed_within_a_session(
     path: str, era: str, tmp_path: Path
 ) -> None:
-    """The lifetime is shorter than the time before expiry at which clients renew, so each request
-    has another token.
-    """
-    async with scene(tmp_path, ADMINS, ttl=5) as place:
+    async with scene(tmp_path, ADMINS, ttl=1) as place:
         async with place.client(place.login("alice", path), era, path) as client:
-            for _ in range(3):
+            counts = await place.provider.counts()
+            while counts.get("refresh_token 200", 0) < 3:
                 assert "secret" in await tools(client)
-        counts = await place.provider.counts()
-        assert counts["refresh_token 200"] >= 3
+                counts = await place.provider.counts()
         assert (counts["authorization_code 200"], len(place.provider.visits)) == (1, 1)
 
 

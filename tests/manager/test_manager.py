@@ -44,6 +44,19 @@ async def run(manager: MCPManager, name: str, arguments: Any = None) -> str:
     return (await tool.execute(arguments)).text
 
 
+async def test_servers_may_be_given_as_the_content_of_a_configuration_file(tmp_path: Path) -> None:
+    async with MCPManager() as manager:
+        for key in ("mcpServers", "servers"):
+            loaded = await manager.connect_servers({key: {key[:3]: entry(tmp_path, key[:3])}})
+            assert loaded.connected_servers[-1] == key[:3]
+        named = await manager.connect_servers({"servers": entry(tmp_path, "servers")})
+        assert named.connected_servers[-1] == "servers"
+        wrong: Any
+        for wrong in ("server.py", ["uvx", "server"], None):
+            with pytest.raises(TypeError, match="^servers must be a dict with the entry of each"):
+                await manager.connect_servers(wrong)
+
+
 @pytest.mark.covers("HST-03", "HST-12", "HST-19")
 async def test_a_server_that_cannot_start_does_not_affect_other_servers(tmp_path: Path) -> None:
     async with MCPManager() as manager:

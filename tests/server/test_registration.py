@@ -167,6 +167,10 @@ def test_added_and_removed_entries_are_announced_to_clients(tmp_path: Path) -> N
     announced()
 
 
+def greeting() -> str:
+    return "x"
+
+
 def test_changes_of_a_replaced_registry_are_not_announced_to_clients() -> None:
     server, old, new = MCPServer("s"), MCPToolRegistry(), MCPToolRegistry()
     first = server.registry
@@ -177,10 +181,10 @@ def test_changes_of_a_replaced_registry_are_not_announced_to_clients() -> None:
     assert told == ["tools/list_changed"]
     told.clear()
     for registry in (first, old):
-        registry.register(lambda: "x")
+        registry.register(greeting)
         assert registry.listing.listeners == []
     assert (told, server.tool_count) == ([], 0)
-    new.register(lambda: "x")
+    new.register(greeting)
     assert (told, server.tool_count) == (["tools/list_changed"], 1)
 
 
@@ -289,7 +293,10 @@ def read(self, part: str):  # type: ignore[no-untyped-def]
         (Parts(), "Parts is a generator function: return a list instead of yielding"),
         (by_position, "parameter 'a' is positional-only; .* so remove the '/'"),
         (3, "expected a function, not 3"),
-        (classmethod(parts), "expected a function, not <classmethod"),
+        (
+            classmethod(parts),
+            "not <classmethod.*: register the method after the class",
+        ),
         (Parts, "expected a function, not the class Parts: write a function that creates"),
         (functools.partial(Parts), "expected a function, not the class Parts"),
         (max, "the parameters of max are unknown: write a function that calls it"),
@@ -315,3 +322,39 @@ def test_functions_that_cannot_be_called_are_rejected_with_the_reason(
         with pytest.raises(TypeError, match=reason):
             register(function)
     assert (server.tool_count, server.prompt_count, len(server.resources)) == (0, 0, 0)
+
+
+@pytest.mark.covers("SRV-30")
+def test_a_lambda_function_needs_a_name() -> None:
+    server = MCPServer("s")
+    for register in (server.tool, server.prompt, server.tool(), server.prompt()):
+        with pytest.raises(TypeError, match="a lambda function has no name: pass a name, or def"):
+            register(lambda: "x")  # type: ignore[operator]
+    server.tool("t")(lambda: "x")
+    server.prompt("p")(lambda: "x")
+    server.resource("r://x")(lambda: "x")
+    assert (server.tool_count, server.prompt_count) == (1, 1)
+    [resource] = server.resources.fixed.entries()
+    assert resource.definition.name == "r://x"
+
+
+@pytest.mark.covers("SRV-30")
+def test_a_tool_whose_only_parameters_have_no_names_is_rejected() -> None:
+    def repeated(function: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    @repeated
+    def add(a: int) -> int:
+        return a
+
+    server = MCPServer("s")
+    reason = (
+        r"wrapper: callers cannot pass \*args: Any and \*\*kwargs: Any: .* `functools.wraps` in"
+    )
+    with pytest.raises(TypeError, match=reason):
+        server.tool(add)
+    server.tool("add")(lambda a, **others: a)
+    assert server.tool_count == 1

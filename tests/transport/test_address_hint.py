@@ -1,5 +1,7 @@
 """Hints of connection errors about the scheme, certificate and path of a URL."""
 
+import asyncio
+import ssl
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,19 @@ async def test_a_failed_connection_to_a_server_with_tls_has_a_hint(
         plain = await failure(f"{scheme}://{address}/x?key=secret")
         assert plain.hint == f"if the server uses TLS, write {scheme}s://{address}/x"
         assert not has_untrusted_certificate(plain)
+
+
+async def test_a_server_that_closes_the_connection_without_a_response_may_use_tls(
+    tmp_path: Path,
+) -> None:
+    """asyncio's servers with TLS, such as uvicorn, close connections without TLS in silence."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*self_signed(tmp_path))
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        plain = await failure(f"http://127.0.0.1:{port}/mcp")
+    assert plain.hint == f"if the server uses TLS, write https://127.0.0.1:{port}/mcp"
 
 
 async def test_the_report_of_a_manager_contains_the_hint() -> None:

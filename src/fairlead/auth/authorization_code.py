@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from ..errors import AuthorizationError
 from .metadata import AuthorizationServer
+from .token_response import error_hint
 
 __all__ = ["AuthorizationAttempt", "begin_attempt", "code_of", "is_redirect", "pkce_challenge"]
 
@@ -170,7 +171,10 @@ def code_of(attempt: AuthorizationAttempt, redirect_url: str) -> str:
         raise _rejected(attempt, "the redirect comes from another authorization server (iss)")
     if "error" in found:
         detail = found.get("error_description", "")
-        raise _rejected(attempt, f"login refused: {found['error']} {detail}", found["error"])
+        why = f"login refused: {found['error']} {detail}"
+        if hint := error_hint(found["error"]):
+            why = f"{why[:300].strip()}; {hint}"
+        raise _rejected(attempt, why, found["error"])
     if not found.get("code"):
         raise _rejected(attempt, "the redirect contains no authorization code")
     return found["code"]

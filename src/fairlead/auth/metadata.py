@@ -20,6 +20,7 @@ __all__ = [
     "check_pkce",
     "check_resource",
     "default_endpoints",
+    "http_url",
     "is_within",
     "named_endpoint",
     "origin_of",
@@ -120,6 +121,8 @@ def server_metadata_urls(issuer: str) -> list[str]:
         AuthorizationError: The issuer is not a URL.
     """
     try:
+        if not issuer.isprintable():
+            raise ValueError("urlsplit removes some control characters")
         parts = urlsplit(issuer)
     except ValueError as exc:
         raise AuthorizationError(
@@ -148,6 +151,12 @@ def origin_of(url: str) -> str:
     """Return scheme, host and port of a URL."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], "", "", ""))
+
+
+def http_url(url: str) -> str:
+    """Return the URL of a WebSocket as that of the HTTP request that opens it."""
+    scheme, colon, rest = url.partition(":")
+    return {"ws": "http", "wss": "https"}.get(scheme.lower(), scheme) + colon + rest
 
 
 def plain_url(url: str) -> str:

@@ -18,6 +18,7 @@ __all__ = [
     "UnexplainedRefusal",
     "choose_auth_method",
     "client_authentication",
+    "error_hint",
     "oauth_error",
     "read_registration",
     "read_token_response",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 LONGEST = 10 * 365 * 86400.0  # seconds for which a token is used at most
+LONGEST_TOKEN = 32 << 10  # characters of an access token; servers limit the headers of a request
 _LATEST = 1e12  # the latest plausible time, in seconds since 1970
 # seconds before its expiry that a token is renewed, or half of its lifetime if that is shorter
 EARLY = 30.0
@@ -108,6 +110,7 @@ def refusal(
     code, _ = oauth_error(document)
     unexplained = not code and 400 <= status < 500 and status != 429
     kind = UnexplainedRefusal if unexplained else AuthorizationError
+    hint = hint or error_hint(code)
     why = f"HTTP {status} with an invalid response" if 200 <= status < 300 else f"HTTP {status}"
     return kind(
         f"the authorization server {issuer} refused {what}: {code or why}{hint and f'; {hint}'}",
@@ -116,6 +119,16 @@ def refusal(
         error=code,
         temporary=not code and (status == 429 or status >= 500),
     )
+
+
+def error_hint(code: str) -> str:
+    """Return how to avoid an error of an authorization server, or ""."""
+    if code == "invalid_target":
+        return (
+            "if it does not support the parameter `resource`, set `resource` to false in the "
+            "`auth` block of the server"
+        )
+    return ""
 
 
 def read_token_response(
@@ -146,8 +159,7 @@ def read_token_response(
         raise refusal(what, document, status, issuer=issuer, step=step, hint=hint)
     token, kind = document.get("access_token"), document.get("token_type")
     name = {"bearer": "Bearer", "dpop": "DPoP"}.get(kind.lower() if isinstance(kind, str) else "")
-    unusable = not isinstance(token, str) or not token.isascii() or not token.isprintable()
-    if unusable or " " in str(token) or name is None or (name == "DPoP" and not sent_proof):
+    if not _is_token(token) or name is None or (name == "DPoP" and not sent_proof):
         raise AuthorizationError(
             f"the token response of {issuer} contains no usable access token",
             step=step,
@@ -171,6 +183,13 @@ def read_token_response(
         refresh_token=newer if isinstance(newer, str) and newer else refresh_token,
         lifetime=lifetime,
     )
+
+
+def _is_token(value: object) -> bool:
+    """Return True for a text that fits into a header."""
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TOKEN:
+        return False
+    return value.isascii() and value.isprintable() and " " not in value
 
 
 def seconds_of(value: object) -> float | None:

@@ -1,6 +1,5 @@
 """`MCPClient`: a connection to a server of any era, and the calls to it."""
 
-import os
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack
@@ -18,7 +17,14 @@ from .api.result_cache import ResultCache
 from .callbacks import Callbacks, check_callbacks
 from .client_auth import ClientAuth, with_auth
 from .client_config import MCPClientConfig, config_for_era, require_config
-from .client_target import ClientTarget, ConfiguredName, entry_with, read_target
+from .client_target import (
+    ClientTarget,
+    ConfiguredName,
+    command_words,
+    entry_with,
+    read_target,
+    refuse_options,
+)
 from .connection.connect import ConnectionAttempt, DeferredAttempt
 from .connection.era_cache import known_eras
 from .connection.handshake import negotiate
@@ -95,6 +101,7 @@ class MCPClient(CallbackMixin):
     # Connecting. Use each return value with `async with`, or await it and close the client later.
 
     @classmethod
+    @named_arguments(unchecked=("target", "config", "auth"))
     def connect(
         cls,
         target: ClientTarget,
@@ -126,7 +133,7 @@ class MCPClient(CallbackMixin):
                 unknown, disabled or not approved (raised when the connection is opened).
         """
         check_callbacks(callbacks, "config", "env", "headers", "auth", "on_stderr")
-        found = read_target(target)
+        found, config = read_target(target), require_config(config)
 
         def connect_to(entry: MCPServerEntry, name: str = "") -> "ConnectionAttempt[MCPClient]":
             entry, authorizer = with_auth(entry_with(entry, env, headers), auth, name)
@@ -137,8 +144,7 @@ class MCPClient(CallbackMixin):
             name = found.name
             return DeferredAttempt(lambda: _configured(name, connect_to))
         if isinstance(found, Attachable):
-            if auth is not None:
-                raise TypeError("auth applies to URLs only, not to a server in this process")
+            refuse_options(auth=auth, env=env, headers=headers)
             return cls.connect_inprocess(found, config, **callbacks)
         return connect_to(found)
 
@@ -156,14 +162,8 @@ class MCPClient(CallbackMixin):
     ) -> "ConnectionAttempt[MCPClient]":
         """Start a server as a child process and connect to it."""
         check_callbacks(callbacks, "config", "env", "cwd", "on_stderr")
-        if isinstance(command, str) or not isinstance(command, Sequence) or not command:
-            raise TypeError("command must be a list of the program and each of its arguments")
-        entry = MCPStdioServerConfig(
-            command=os.fspath(command[0]),
-            args=[os.fspath(one) for one in command[1:]],
-            env=dict(env or {}),
-            cwd=cwd,
-        )
+        program, *args = command_words(command)
+        entry = MCPStdioServerConfig(command=program, args=args, env=dict(env or {}), cwd=cwd)
         return cls.connect_entry(entry, config, on_stderr=on_stderr, **callbacks)
 
     @classmethod

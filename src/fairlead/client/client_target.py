@@ -21,7 +21,14 @@ from .server_entry import (
     read_entry,
 )
 
-__all__ = ["ClientTarget", "ConfiguredName", "entry_with", "read_target"]
+__all__ = [
+    "ClientTarget",
+    "ConfiguredName",
+    "command_words",
+    "entry_with",
+    "read_target",
+    "refuse_options",
+]
 
 ClientTarget: TypeAlias = (
     str | os.PathLike[str] | Sequence[str] | MCPServerEntry | Mapping[str, Any] | Attachable
@@ -95,6 +102,31 @@ def entry_with(
     if env:
         raise TypeError("env applies to commands only; pass headers to a URL")
     return replace(entry, headers={**entry.headers, **headers}) if headers else entry
+
+
+def refuse_options(**options: object) -> None:
+    """Check that no options are given for a server in this process.
+
+    Raises:
+        TypeError: An option has a value.
+    """
+    for name, value in options.items():
+        if value is not None:
+            raise TypeError(f"{name} does not apply to a server in this process")
+
+
+def command_words(command: object) -> list[str]:
+    """Return the program of a command and its arguments.
+
+    Raises:
+        TypeError: The command is not a list of strings and paths.
+    """
+    if not isinstance(command, Sequence) or isinstance(command, str | bytes) or not command:
+        raise TypeError("command must be a list of the program and each of its arguments")
+    for word in command:
+        if not isinstance(word, str | os.PathLike):
+            raise TypeError(f"command must be a list of strings and paths, not of {word!r}")
+    return list(map(os.fspath, command))
 
 
 def _read_text(text: str) -> MCPServerEntry | ConfiguredName:

@@ -10,9 +10,12 @@ from msgspec import Raw, Struct
 from ..client.server_entry import MCPServerEntry, read_entry
 from ..protocol.json_edit import members_of, string_of
 from ..protocol.targets.name_forms import normalize_name
+from ..wire.quote_text import quoted
 from .found_server import Source
 
-__all__ = ["ServerSpec", "read_spec"]
+__all__ = ["ServerSpec", "entries_by_name", "read_spec"]
+
+_ENTRY_KEYS = {"command", "url"}
 
 
 class ServerSpec(Struct, frozen=True, kw_only=True):
@@ -69,6 +72,24 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
         if not self.filters_tools:
             return tools
         return [tool for tool in tools if self.has_tool(str(tool.get("name")))]
+
+
+def entries_by_name(given: Any) -> Mapping[str, Any]:
+    """Return the entries of servers, given by name or as the content of a configuration file.
+
+    Raises:
+        TypeError: The value is not a mapping.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"servers must be a dict with the entry of each name, not {quoted(given)}: pass "
+            'for example {"notes": {"command": "uvx", "args": ["notes-server"]}}'
+        )
+    for key in ("mcpServers", "servers"):
+        inner = given.get(key)
+        if len(given) == 1 and isinstance(inner, Mapping) and not _ENTRY_KEYS & inner.keys():
+            return inner
+    return given
 
 
 def read_spec(

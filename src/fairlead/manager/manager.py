@@ -14,7 +14,7 @@ from ..client.callbacks import Callbacks, check_callbacks
 from ..client.client_config import require_config
 from ..client.connection.era_cache import known_eras
 from ..client.server_entry import MCPServerEntry
-from ..config.server_spec import ServerSpec, read_spec
+from ..config.server_spec import ServerSpec, entries_by_name, read_spec
 from ..config.upstream_settings import Rules
 from ..errors import ConfigError
 from ..keyword_arguments import named_arguments
@@ -128,14 +128,18 @@ class MCPManager(ResourcesAndPrompts):
         *,
         startup: Startup | None = None,
     ) -> ConnectReport:
-        """Connect servers concurrently. Never raises: failures are listed in the report's `errors`.
+        """Connect servers concurrently. Failures are listed in the report's `errors`, not raised.
 
-        Filters apply only to discovered servers, not to these servers.
+        `configs` maps names to entries, or is a configuration with the key `mcpServers`. Filters
+        apply only to discovered servers, not to these servers.
+
+        Raises:
+            TypeError: `configs` is not a mapping.
         """
         began = asyncio.get_running_loop().time()
         errors: list[dict[str, str]] = []
         new: list[Upstream] = []
-        for name, config in configs.items():
+        for name, config in entries_by_name(configs).items():
             if name in self._calls:
                 continue
             source = (sources or {}).get(name)

@@ -31,6 +31,7 @@ __all__ = [
     "ANONYMOUS",
     "CAPABILITIES_KEY",
     "CLIENT_INFO_KEY",
+    "LOG_LEVELS",
     "LOG_LEVEL_KEY",
     "ROUND_MEMBERS",
     "SERVER_INFO_KEY",
@@ -59,6 +60,7 @@ VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 CLIENT_INFO_KEY = "io.modelcontextprotocol/clientInfo"
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 

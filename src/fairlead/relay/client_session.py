@@ -12,12 +12,12 @@ from ..errors import RpcError
 from ..interceptor import Answer, Exchange, Interceptor, extra_members_hook, malformed_frame_hook
 from ..peer import Peer
 from ..peer.notification_pipeline import NotificationPipeline
+from ..protocol.caller import LOG_LEVELS as LEVELS
 from ..protocol.caller import Principal
 from ..protocol.downgrade.downgrade_error import DowngradeError
 from ..protocol.downgrade.params import downgrade_params
 from ..protocol.envelope import Direction, SessionState
 from ..protocol.revisions import Revision
-from ..server.context.context import LOG_LEVELS as LEVELS
 from ..upstream.connection.notification_outbox import PeerOutbox
 from ..upstream.connection.relayed_call import RelayedParams, with_progress_token
 from ..upstream.connection.upstream_connection import UpstreamConnection

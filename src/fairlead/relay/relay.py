@@ -278,8 +278,7 @@ class Relay(StandInServer):
         except LocalProtocolError as exc:
             raise own_error(exc.code, str(exc)) from None
         except FairleadError as exc:
-            shown = owner_reason(exc) if self.pool.opener.target.shows_stderr else exc
-            log.warning("%s: %s: %s", self.name, exchange.method, shown)
+            log.warning("%s: %s: %s", self.name, exchange.method, self._reason(exc))
             raise unreachable_error(self.name, exc) from None
 
     async def answer(self, exchange: Exchange, session: ClientSession | None) -> Answer:
@@ -463,7 +462,11 @@ class Relay(StandInServer):
             elif session.uris or self._listens_now(session):
                 self._ending.start(self._reconnect_later(session))
         level = logging.DEBUG if connection.ending else logging.WARNING
-        log.log(level, "%s: the connection was lost: %s", self.name, end)
+        log.log(level, "%s: the connection was lost: %s", self.name, self._reason(end))
+
+    def _reason(self, error: FairleadError) -> object:
+        """Return the text of an error, without stderr lines that the user has already seen."""
+        return owner_reason(error) if self.pool.opener.target.shows_stderr else error
 
     def _listens_now(self, session: ClientSession) -> bool:
         """Return True if a session expects notifications, so that it must be reconnected before its

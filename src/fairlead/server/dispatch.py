@@ -7,10 +7,10 @@ from msgspec import Struct, UnsetType
 
 from ..errors import RpcError
 from ..interceptor import Answer, Exchange
+from ..protocol.caller import LOG_LEVELS
 from ..protocol.methods import by_era
 from ..protocol.trace_context import current_trace, request_trace
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
-from .context.context import LOG_LEVELS
 from .decode_params import decode_params
 from .execution.handler_errors import error_for_caller
 from .features.completion_registry import Completions

@@ -206,7 +206,7 @@ class Registration:
             self.resources.register(
                 function,
                 uri,
-                name=name or name_of_function(function),
+                name=name or name_of_function(function) or uri,
                 title=title,
                 description=description or describe_function(function),
                 mime_type=mime_type,

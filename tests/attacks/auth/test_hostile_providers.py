@@ -293,8 +293,8 @@ async def test_a_renewal_response_without_a_refresh_token_keeps_the_old_refresh_
         authorizer = OAuthAuthorizer(provider.url, store=store)
         for _ in range(3):
             assert (await request(provider, authorizer))[0] == 200
-        used = {form["refresh_token"] for form in provider.forms()[1:]}
-        assert used == {"refresh-1"}
+        used = [form["refresh_token"] for form in provider.forms()[1:]]
+        assert used == ["refresh-1"] * 3
 
 
 async def test_tokens_of_unknown_lifetime_are_renewed_after_every_401() -> None:
@@ -335,6 +335,24 @@ async def test_the_resource_parameter_can_be_omitted_for_servers_that_refuse_it(
         provider.token = {}
         assert (await request(provider, authorizer))[0] == 200  # renewed
         assert "resource=" not in provider.visits[-1].url
+
+
+async def test_the_resource_parameter_can_be_left_out_after_a_login() -> None:
+    """Some providers accept it at a login, and refuse it at a renewal."""
+
+    async def picky(call: Call) -> None:
+        refused = b"resource=" in call.body and b"refresh_token" in call.body
+        await (error("invalid_target")(call) if refused else provider._token(call))
+
+    async with scripted_provider() as provider:
+        store = await expired(provider)
+        provider.scripts["token"] = picky
+        with pytest.raises(AuthorizationError, match="set `resource` to false"):
+            await request(provider, OAuthAuthorizer(provider.url, store=store))
+        settings = OAuthSettings(resource=False)
+        authorizer = OAuthAuthorizer(provider.url, settings, store=store)
+        assert await request(provider, authorizer) == (200, {"token": "access-2"})
+        assert len(provider.visits) == 1
 
 
 async def test_a_server_that_always_refuses_does_not_cause_endless_logins() -> None:
@@ -411,7 +429,7 @@ async def test_metadata_that_names_another_issuer_fails_the_login() -> None:
         provider.metadata = {"issuer": f"{provider.origin}/other"}
         with pytest.raises(AuthorizationError, match="name another issuer"):
             await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
-        assert provider.steps == {"resource": 1, "metadata": 1}
+        assert provider.steps == {"mcp": 1, "resource": 1, "metadata": 1}
         assert provider.visits == []
 
 

@@ -156,6 +156,29 @@ async def test_a_stream_ends_when_the_issuer_withdraws_the_key_of_its_token(kind
                 await waiting
 
 
+@STREAMS
+async def test_a_stream_ends_as_soon_as_another_request_learns_that_its_key_was_withdrawn(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream itself would look at its token only after five minutes."""
+    monkeypatch.setattr(issuer_keys, "MIN_AGE", 0.0)
+    async with running_issuer() as issuer:
+        issuer.headers = {"Cache-Control": "max-age=0"}
+        async with serving(make_server(ServerAuth(issuer=issuer.issuer))) as web:
+            place = web.url.replace("/mcp", "/sse") if kind == "sse" else web.url
+            known = {"Authorization": f"Bearer {issuer.token(web.url, sub='bob')}"}
+            assert (await web.stateless("tools/list", {}, known)).status == 200
+            async with (
+                asyncio.timeout(LIMIT),
+                open_stream(web, kind, issuer.token(place)) as ended,
+            ):
+                waiting = asyncio.ensure_future(ended)
+                issuer.rotate("second")
+                while (await web.stateless("tools/list", {}, known)).status != 401:
+                    assert not waiting.done()
+                await waiting
+
+
 @pytest.mark.usefixtures("quick_renewal")
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/new", "/mcp/old"])
 async def test_a_stream_at_a_gateway_ends_when_the_issuer_withdraws_its_key(

@@ -1,20 +1,28 @@
 """Discovery of an authorization server, and the fallback of revision 2025-03-26."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
+from fairlead.auth.client.oauth_settings import OAuthSettings
 from fairlead.errors import AuthorizationError
+from tests.support.login_command import Fairlead, ended, fetch, login_page
 from tests.support.scripted_http_server import Call
 from tests.support.scripted_provider import (
     Script,
     ScriptedProvider,
+    hang,
     request,
     responding,
     scripted_provider,
 )
 
+LIMIT = 60.0
+PLACE = "/.well-known/oauth-protected-resource/custom"
 MISSING = responding(404, "")
 OTHERS: dict[str, tuple[int, Script]] = {
     "400": (400, responding(400, "{}")),
@@ -125,3 +133,141 @@ async def test_the_error_for_an_issuer_without_metadata_has_issuer_and_status() 
         provider.scripts["metadata"] = MISSING
         with pytest.raises(AuthorizationError, match="publishes no metadata"):
             await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
+
+
+# Logins that the user starts, at servers that name their metadata in a challenge
+
+
+def publish_at_custom_place(provider: ScriptedProvider) -> None:
+    """Publish the resource metadata only at the URL that the challenge names."""
+
+    async def only_there(call: Call) -> None:
+        if call.path == PLACE:
+            await provider._resource(call)
+        else:
+            await call.answer(404)
+
+    provider.scripts["resource"] = only_there
+    provider.challenge["resource_metadata"] = provider.origin + PLACE
+
+
+@pytest.mark.covers("AUT-04")
+async def test_metadata_that_only_the_challenge_names_are_used() -> None:
+    async with scripted_provider() as provider:
+        publish_at_custom_place(provider)
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        login = await authorizer.log_in()
+        assert (login.issuer, login.resource) == (provider.issuer, provider.url)
+        assert [call.path for call in provider.of("resource")] == [PLACE]
+        assert provider.steps["none"] == 0
+
+
+@pytest.mark.covers("CMD-03")
+async def test_the_login_command_uses_metadata_that_only_the_challenge_names(
+    tmp_path: Path,
+) -> None:
+    async with asyncio.timeout(LIMIT), scripted_provider() as provider:
+        publish_at_custom_place(provider)
+        process = await Fairlead(tmp_path).start("login", provider.url, "--no-browser")
+        page = await login_page(process)
+        query = parse_qs(urlsplit(page).query)
+        [uri], [state] = query["redirect_uri"], query["state"]
+        await fetch(f"{uri}?code=c&state={state}&iss={provider.issuer}")
+        code, out = await ended(process)
+        assert (code, out.splitlines()[0]) == (
+            0,
+            f"Logged in to {provider.url} at {provider.issuer}.",
+        )
+
+
+@pytest.mark.covers("AUT-04")
+async def test_the_scopes_of_the_challenge_are_requested_and_no_others() -> None:
+    async with scripted_provider() as provider:
+        provider.protected = {"scopes_supported": ["read", "write", "admin"]}
+        provider.challenge["scope"] = "read"
+        login = await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
+        assert login.requested == provider.visits[-1].scopes == ("read",)
+
+
+async def test_a_challenge_for_bound_tokens_leads_to_a_bound_token() -> None:
+    async with scripted_provider() as provider:
+
+        async def demand_proof(call: Call) -> None:
+            await call.answer(401, WWW_Authenticate='DPoP algs="ES256"')
+
+        provider.scripts["mcp"] = demand_proof
+        provider.token = {"token_type": "DPoP"}
+        login = await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
+        assert login.dpop_key is not None
+        assert login.tokens.token_type == "DPoP"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        responding(200, "{}"),
+        responding(403, "{}"),
+        responding(401, "{}"),
+        responding(307, ""),
+        responding(500, "<h1>Oops</h1>", "text/html"),
+    ],
+)
+async def test_without_a_challenge_the_metadata_are_at_their_default_place(script: Script) -> None:
+    async with scripted_provider() as provider:
+        provider.scripts["mcp"] = script
+        await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
+        assert [call.path for call in provider.of("resource")] == [
+            "/.well-known/oauth-protected-resource/mcp"
+        ]
+
+
+async def test_a_server_that_does_not_respond_delays_a_login_shortly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlead.auth.client.authorization_discovery.CHALLENGE_TIMEOUT", 0.1)
+    async with scripted_provider() as provider:
+        provider.scripts["mcp"] = hang
+        await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
+        assert (provider.steps["mcp"], provider.steps["resource"]) == (1, 1)
+
+
+async def test_a_redirect_to_another_path_of_the_server_is_followed_to_its_challenge() -> None:
+    """Many frameworks redirect `/mcp` to `/mcp/`."""
+    async with scripted_provider() as provider:
+        publish_at_custom_place(provider)
+        challenge = f'Bearer resource_metadata="{provider.origin}{PLACE}"'
+
+        async def redirect(call: Call) -> None:
+            await call.answer(307, Location="/mcp/")
+
+        async def refuse(call: Call) -> None:
+            known = call.path == "/mcp/"
+            await call.answer(401 if known else 404, WWW_Authenticate=challenge)
+
+        provider.scripts |= {"mcp": redirect, "none": refuse}
+        login = await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
+        assert login.issuer == provider.issuer
+
+
+async def test_the_request_contains_no_credentials_and_none_is_sent_to_a_token_url() -> None:
+    async with scripted_provider() as provider:
+        await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
+        [call] = provider.of("mcp")
+        assert "authorization" not in call.headers
+        provider.calls.clear()
+        settings = OAuthSettings(
+            grant="client_credentials",
+            client_id="c",
+            client_secret="s",
+            token_url=f"{provider.issuer}/token",
+        )
+        await OAuthAuthorizer(provider.url, settings).log_in()
+        assert provider.steps == {"token": 1}
+
+
+async def test_the_token_of_the_login_is_used() -> None:
+    async with scripted_provider() as provider:
+        publish_at_custom_place(provider)
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        await authorizer.log_in()
+        assert await request(provider, authorizer) == (200, {"token": "access-1"})

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -236,3 +237,48 @@ async def test_tokens_are_removed_from_log_lines(caplog: pytest.LogCaptureFixtur
         token = server.tokens[-1]
         logging.getLogger("fairlead.auth").warning("sent %s", token)
         assert caplog.messages[-1] == "sent [REDACTED]"
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    real = time.time
+    monkeypatch.setattr("time.time", lambda: real() + seconds)
+
+
+@pytest.mark.covers("AUT-03")
+async def test_requests_use_a_valid_token_while_its_renewal_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlead.auth.client.oauth_authorizer.EARLY_WAIT", 0.1)
+    async with scripted_provider() as provider:
+        provider.token = {"expires_in": 60}
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        await authorizer.log_in()
+        pass_time(monkeypatch, 40)  # the token is valid, but due for renewal
+        released = asyncio.Event()
+
+        async def wait(call: Call) -> None:
+            await released.wait()
+            await provider._token(call)
+
+        provider.scripts["token"] = wait
+        for _ in range(3):
+            assert await request(provider, authorizer) == (200, {"token": "access-1"})
+        assert provider.steps["token"] == 2
+        released.set()
+        # The renewal was not cancelled, and its result is used.
+        pass_time(monkeypatch, 30)
+        assert await request(provider, authorizer) == (200, {"token": "access-2"})
+        assert provider.steps["token"] == 2
+
+
+async def test_the_error_of_a_failed_login_does_not_grow_with_each_request() -> None:
+    async with scripted_provider() as provider:
+        user = provider.user(code=None, error="access_denied")
+        authorizer = OAuthAuthorizer(provider.url, authorize=user)
+        lengths = []
+        for _ in range(4):
+            with pytest.raises(AuthorizationError, match="access_denied") as caught:
+                await request(provider, authorizer)
+            lengths.append(len(caught.traceback))
+        assert len(provider.visits) == 1
+        assert len(set(lengths[1:])) == 1

@@ -202,6 +202,52 @@ async def test_logging_out_holds_the_lock_of_the_login() -> None:
         assert store.deleted_with_lock == [True]
 
 
+# Tokens for programs that do not receive them in HTTP headers
+
+
+@pytest.mark.covers("AUT-02")
+async def test_an_expired_token_that_cannot_be_renewed_is_not_passed_on() -> None:
+    async with scripted_provider() as provider:
+        store = MemoryCredentialStore()
+        provider.token = {"refresh_token": None}
+        await log_in_elsewhere(provider, store)
+        expire(store)
+        mine = OAuthAuthorizer(provider.url, store=store, remedy=REMEDY)
+        with pytest.raises(LoginRequired, match="requires a new login: run `fairlead login notes`"):
+            await mine.access_token()
+        await log_in_elsewhere(provider, store)
+        assert await mine.access_token() == "access-2"
+
+
+@pytest.mark.covers("AUT-02", "AUT-03")
+async def test_a_token_that_expired_after_the_renewal_of_another_program_is_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two uses, a machine may sleep for longer than a token lives."""
+    async with scripted_provider() as provider:
+        store = MemoryCredentialStore()
+        await log_in_elsewhere(provider, store)
+        first, second = (OAuthAuthorizer(provider.url, store=store) for _ in range(2))
+        for mine in (first, second):
+            assert await mine.access_token() == "access-1"
+        real = time.time
+        monkeypatch.setattr("time.time", lambda: real() + 2 * 3600)
+        assert await OAuthAuthorizer(provider.url, store=store).access_token() == "access-2"
+        monkeypatch.setattr("time.time", lambda: real() + 4 * 3600)
+        provider.refused |= {"access-1", "access-2"}
+        provider.calls.clear()
+        assert await first.access_token() == "access-3"
+        assert await request(provider, second) == (200, {"token": "access-3"})
+        assert provider.steps == {"token": 1, "mcp": 1}
+
+
+def expire(store: MemoryCredentialStore) -> None:
+    """Let the stored token look expired."""
+    [login] = store.logins()
+    tokens = msgspec.structs.replace(login.tokens, expires_at=1.0)
+    store.save(msgspec.structs.replace(login, tokens=tokens))
+
+
 # More scopes
 
 

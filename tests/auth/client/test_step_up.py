@@ -8,7 +8,12 @@ import pytest
 from fairlead.auth.client.interactive_login import AuthorizationRequest
 from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
 from tests.support.scripted_http_server import Call
-from tests.support.scripted_provider import ScriptedProvider, request, scripted_provider
+from tests.support.scripted_provider import (
+    ScriptedProvider,
+    request,
+    responding,
+    scripted_provider,
+)
 
 CALLS = 10
 
@@ -74,6 +79,51 @@ async def test_scopes_are_requested_again_if_the_call_that_needed_them_was_cance
         assert users == []
 
 
+@pytest.mark.covers("AUT-04")
+async def test_scopes_of_a_login_that_has_ended_are_requested_by_the_next_one() -> None:
+    """Otherwise, the scopes that a 403 had demanded would be missing, and not requested again."""
+    async with scripted_provider() as provider:
+        provider.challenge = {"scope": "read"}
+
+        async def check(call: Call) -> None:
+            token = call.headers.get("authorization", "").partition(" ")[2]
+            if token not in provider.accepted - provider.refused:
+                await provider._mcp(call)
+            elif "write" in provider.visits[-1].scopes:
+                await call.json({"token": token})
+            else:
+                value = 'Bearer error="insufficient_scope", scope="write"'
+                await call.answer(403, "null", WWW_Authenticate=value)
+
+        provider.scripts["mcp"] = check
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        assert await request(provider, authorizer) == (200, {"token": "access-2"})
+        provider.refused.add("access-2")
+        ended = responding(400, '{"error": "invalid_grant"}')
+
+        async def refuse_renewal(call: Call) -> None:
+            await (ended if b"refresh_token" in call.body else provider._token)(call)
+
+        provider.scripts["token"] = refuse_renewal
+        # The pause after a login, in which the tokens of the same issuer are not requested again.
+        authorizer._logged_in_at -= 60
+        assert await request(provider, authorizer) == (200, {"token": "access-3"})
+        assert [set(visit.scopes) for visit in provider.visits] == [
+            {"read"},
+            {"read", "write"},
+            {"read", "write"},
+        ]
+
+
+async def test_a_login_that_the_user_starts_requests_the_default_scopes() -> None:
+    async with scripted_provider() as provider:
+        provider.challenge = {"scope": "read"}
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        await authorizer.log_in(["read", "write"])
+        await authorizer.log_in()
+        assert [visit.scopes for visit in provider.visits] == [("read", "write"), ("read",)]
+
+
 @pytest.mark.parametrize("status", [401, 403])
 async def test_all_calls_that_wait_for_a_login_fail_if_the_user_denies_it(status: int) -> None:
     async with scripted_provider() as provider:
@@ -88,6 +138,7 @@ async def test_all_calls_that_wait_for_a_login_fail_if_the_user_denies_it(status
         authorizer = OAuthAuthorizer(provider.url, authorize=one_after_the_other(users))
         if status == 403:
             await authorizer.log_in()
+            provider.calls.clear()
             demand(provider, "write")
         refuse = provider.scripts.get("mcp", provider._mcp)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -98,6 +99,22 @@ async def test_a_token_is_verified_without_waiting_unless_keys_must_be_fetched()
         bound = issuer.bound_token(audience, DpopKey())
         assert access.verify_now(header(bound), "POST", None) is None
         assert issuer.counts["/jwks"] == 1
+        await server.close()
+
+
+async def test_a_token_is_judged_by_the_rules_that_apply_at_the_end_of_its_verification() -> None:
+    async with running_issuer() as issuer, asyncio.timeout(LIMIT):
+        issuer.gate = asyncio.Event()
+        before = ServerAuth(issuer=issuer.issuer, public_url=BASE, private_issuers=True)
+        server = before.open_access()
+        access = server.endpoint("/mcp")
+        waiting = asyncio.create_task(
+            access.verify(header(issuer.token(f"{BASE}/mcp")), "POST", None)
+        )
+        await issuer.requested("/jwks")
+        replace(before, audience="https://other.example").change_access(server, before)
+        issuer.gate.set()
+        assert status(await waiting) == 401
         await server.close()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -156,6 +157,23 @@ async def test_a_refused_token_is_not_introspected_again_within_a_few_seconds(
         monkeypatch.setattr(access_control.time, "time", lambda: later)
         issuer.introspected = {"active": True, "sub": "alice", "aud": HERE}
         assert await status(access, "bad") == 200
+
+
+async def test_a_remembered_refusal_is_forgotten_with_the_rules_that_caused_it() -> None:
+    async with running_issuer() as issuer, asyncio.timeout(LIMIT):
+        issuer.introspected = {"active": True, "sub": "alice", "aud": "api://notes"}
+        asked = Introspection(
+            url=f"{issuer.issuer}/introspect", client_id="a", client_secret="secret"
+        )
+        before = ServerAuth(
+            issuer=issuer.issuer, introspection=asked, public_url=BASE, private_issuers=True
+        )
+        server = before.open_access()
+        access = server.endpoint("/mcp")
+        assert await statuses(access, "opaque", "opaque") == [401, 401]
+        replace(before, audience="api://notes").change_access(server, before)
+        assert await status(access, "opaque") == 200
+        await server.close()
 
 
 async def test_the_number_of_remembered_refusals_is_limited(

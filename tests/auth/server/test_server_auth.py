@@ -12,6 +12,7 @@ from fairlead.auth.server.server_auth import Introspection, ServerAuth, StaticCl
 from fairlead.errors import ConfigError
 from fairlead.observe.log_filter import redacted_logger
 from fairlead.protocol.identity.token_principal import TokenPrincipal
+from fairlead.transport.http.server.token_access import RequestRefusal
 from tests.support.http_server import Answer, Web, serving
 from tests.support.token_issuer import RunningIssuer, TokenMint, running_issuer
 
@@ -173,6 +174,45 @@ async def test_a_failing_verify_function_causes_a_503_response(
     assert "planted-secret" not in caplog.text
 
 
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize(
+    "options",
+    [{"subject": ""}, {"expires": "2999"}, {"expires": float("nan")}, {"expires": 1.0}],
+    ids=str,
+)
+async def test_a_function_must_return_a_usable_principal(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def verify(token: str) -> TokenPrincipal:
+        return TokenPrincipal(**{"issuer": "i", "subject": "s", **options})
+
+    has_expired = options == {"expires": 1.0}
+    async with serving(make_notes(ServerAuth(verify=verify))) as web:
+        assert (await call(web, "whoami", "any")).status == (401 if has_expired else 503)
+    assert ("unusable TokenPrincipal" in caplog.text) is not has_expired
+
+
+@pytest.mark.covers("AUT-06")
+async def test_scopes_of_settings_and_functions_may_be_strings() -> None:
+    scopes = {"longer": "notes:writers", "shorter": "notes:w", "right": "notes:write a"}
+
+    async def verify(token: str) -> TokenPrincipal:
+        return TokenPrincipal(issuer="i", subject="s", scopes=scopes.get(token, token))
+
+    tokens = {
+        "part": StaticClient(name="part", scopes="notes:writers"),
+        "both": StaticClient(name="both", scopes="notes:read notes:write"),
+        "boss": StaticClient(name="boss", scopes="admin"),
+    }
+    implied = {"admin": "notes:read notes:write"}
+    auth = ServerAuth(verify=verify, tokens=tokens, implied_scopes=implied)
+    async with serving(make_notes(auth)) as web:
+        for token in ("part", "longer", "shorter"):
+            assert (await call(web, "write", token)).status == 403
+        for token in ("both", "boss", "right", "admin"):
+            assert (await call(web, "write", token)).text == "written"
+
+
 async def test_verify_token_may_be_a_coroutine_function() -> None:
     async def verify(token: str) -> str | None:
         return {"a": "ann", "o": "oauth:issuer ann"}.get(token)
@@ -194,6 +234,19 @@ async def test_verify_token_may_be_a_coroutine_function() -> None:
         ({"issuer": ISSUER, "public_url": "mcp.example"}, "invalid public_url"),
         ({"issuer": ISSUER, "algorithms": ["HS256"]}, "invalid algorithm 'HS256'"),
         ({"issuer": ISSUER, "dpop": "maybe"}, "invalid dpop"),
+        ({"issuer": ISSUER, "algorithms": []}, "invalid algorithms"),
+        ({"issuer": ISSUER, "algorithms": "RS256"}, "expected a list such as"),
+        ({"issuer": ISSUER, "remember": -1}, "invalid remember -1"),
+        ({"issuer": ISSUER, "remember": float("nan")}, "invalid remember nan"),
+        ({"issuer": None}, "invalid issuer None: expected the URL"),
+        ({"issuer": [ISSUER, 5]}, "invalid issuer"),
+        ({"issuer": f"{ISSUER}/ "}, "its keys cannot be found"),
+        ({"issuer": "https://"}, "its keys cannot be found"),
+        ({"issuer": TokenIssuer(ISSUER, jwks_uri="keys.json")}, "invalid jwks_uri 'keys.json'"),
+        (
+            {"introspection": Introspection(url="idp/ask", client_id="a", client_secret="b")},
+            "invalid url 'idp/ask' of Introspection",
+        ),
         ({"issuer": ISSUER, "audience": ""}, "invalid audience ''"),
         ({"issuer": ISSUER, "audience": [f"{ISSUER}/mcp", ""]}, "invalid audience ''"),
         ({"tokens": {"": "ci"}}, "the token of the client 'ci' is empty"),
@@ -235,7 +288,7 @@ def test_an_issuer_may_have_a_name_that_is_not_a_url() -> None:
 async def test_published_urls_come_from_the_settings_only() -> None:
     """Forwarded headers and a chosen Host must not appear in the metadata or in challenges."""
     public = "https://mcp.example/base"
-    auth = ServerAuth(issuer=ISSUER, public_url=f"{public}/")
+    auth = ServerAuth(issuer=ISSUER, public_url=f"{public}/", tokens={"t": "ci"})
     async with serving(make_notes(auth), allowed_hosts=("evil.example",)) as web:
         chosen = {
             "Host": "evil.example",
@@ -252,6 +305,9 @@ async def test_published_urls_come_from_the_settings_only() -> None:
             found = await web.get(url, headers=chosen)
             assert found.json["resource"] == f"{public}/mcp"
             assert b"evil" not in found.body
+        page = await web.get(f"{base}/", headers={**chosen, "Authorization": "Bearer t"})
+        assert f"<code>{public}/mcp</code>" in page.body.decode()
+        assert b"evil" not in page.body
 
 
 async def test_metadata_are_not_sent_for_a_foreign_host_header() -> None:
@@ -286,12 +342,37 @@ async def test_each_endpoint_has_its_own_audience() -> None:
         for path, end in ends.items():
             given = {b"authorization": f"Bearer {token}".encode()}
             found = await end.verify(given, "POST", None)
-            assert isinstance(found, TokenPrincipal) is (path == aimed)
+            if path == aimed:
+                assert isinstance(found, TokenPrincipal)
+                continue
+            # The operator has to configure the audience at the authorization server.
+            assert isinstance(found, RequestRefusal)
+            assert found.message.endswith(f"another audience, expected https://a.example{path}")
+            now = end.verify_now(given, "POST", None)
+            assert isinstance(now, RequestRefusal)
+            assert now.message == found.message
     for path in ends:
         document = access.metadata(f"/.well-known/oauth-protected-resource{path}")
         assert document is not None
         assert f'"https://a.example{path}"'.encode() in document
     assert access.metadata("/.well-known/oauth-protected-resource") is None
+
+
+async def test_a_refusal_names_a_configured_audience() -> None:
+    async with running_issuer() as issuer:
+        asked = Introspection(
+            url=f"{issuer.issuer}/introspect", client_id="a", client_secret="secret"
+        )
+        auth = ServerAuth(
+            issuer=issuer.issuer, audience=["api://notes", "other"], introspection=asked
+        )
+        issuer.introspected = {"active": True, "sub": "ann", "aud": "account"}
+        async with serving(make_notes(auth)) as web:
+            for _ in range(2):  # the second refusal is remembered
+                refused = await call(web, "whoami", "opaque")
+                assert refused.status == 401
+                description = challenge_of(refused).get("error_description")
+                assert description.endswith("another audience, expected api://notes")
 
 
 async def test_secrets_of_the_settings_are_removed_from_the_log(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.auth.server.token_claims import BadToken, verdict_of
+from fairlead.protocol.identity.token_principal import TokenPrincipal
 
 ISSUER = "https://login.example"
 
@@ -52,6 +53,15 @@ def test_every_usual_type_claim_of_an_access_token_is_accepted(claims: dict[str,
 def test_tokens_with_claims_of_id_and_logout_tokens_are_refused(claim: str) -> None:
     with pytest.raises(BadToken, match="not an access token"):
         judge(**{claim: "x"})
+
+
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize("claim", ["client_id", "azp", "appid", "cid"])
+def test_the_client_of_a_token_is_known_under_every_name(claim: str) -> None:
+    """Otherwise, a session would be shared by all clients of a user."""
+    made = {"sub": "ann", "azp": None, claim: "app"}
+    verdict = verdict_of(made, ISSUER, until=1.0, expires=None, implied={})
+    assert verdict.principal == TokenPrincipal(issuer=ISSUER, subject="ann", client="app")
 
 
 def test_a_token_of_a_client_has_the_client_as_its_subject() -> None:

@@ -104,6 +104,28 @@ def test_a_process_releases_its_locks_when_it_ends(tmp_path: Path) -> None:
         assert lock.try_acquire()
 
 
+def test_a_released_lock_is_free_although_a_forked_process_lives(tmp_path: Path) -> None:
+    """A forked process has a copy of the descriptor, which would keep the file locked."""
+    program = (
+        "import os, sys\n"
+        "from fairlead.auth.storage.file_store import FileCredentialStore\n"
+        "lock = FileCredentialStore(sys.argv[1]).lock('alice', sys.argv[2])\n"
+        "lock.try_acquire()\n"
+        "if os.fork():\n"
+        "    lock.release()\n"
+        "    print('released', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path), SERVER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as holder:  # type: ignore[call-overload]
+        assert holder.stdout.readline() == "released\n"
+        lock = file_store(tmp_path).lock("alice", SERVER)
+        assert lock.try_acquire()
+        lock.release()
+        holder.stdin.close()  # both processes end
+
+
 @pytest.mark.covers("AUT-05")
 def test_files_contain_no_secrets_and_belong_to_their_owner(tmp_path: Path) -> None:
     folder = tmp_path / "auth"

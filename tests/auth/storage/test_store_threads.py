@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -56,3 +57,26 @@ async def test_a_keyring_that_waits_for_its_user_does_not_delay_other_connection
         for outcome in await asyncio.gather(*loads, return_exceptions=True):
             assert isinstance(outcome, AuthorizationError)
             assert "unlock it" in str(outcome)
+
+
+FORKING = """
+import asyncio, os, sys
+from fairlead.auth.storage.store_threads import in_store_thread
+
+async def load():
+    async with asyncio.timeout(5):
+        return await in_store_thread(int, "1")
+
+asyncio.run(load())
+process = os.fork()
+if process:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+asyncio.run(load())
+os._exit(0)
+"""
+
+
+def test_a_process_forked_by_a_program_with_logins_can_use_its_store() -> None:
+    """Threads do not exist in the copy of a process, so calls would wait for them forever."""
+    done = subprocess.run([sys.executable, "-c", FORKING], timeout=LIMIT, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")

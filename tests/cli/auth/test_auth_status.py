@@ -62,6 +62,34 @@ def stored(person: Person, *logins: StoredLogin) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("damage", ["truncated", "another key"])
+def test_a_login_file_that_cannot_be_opened_is_named_and_not_counted_as_missing(
+    person: Person, damage: str
+) -> None:
+    folder = stored(person, login(3600))
+    [file] = folder.glob("login-*.sealed")
+    if damage == "truncated":
+        file.write_bytes(file.read_bytes()[:100])
+    else:
+        (folder / "sealing.key").write_bytes(b"k" * 32)
+    done = person.does("auth", "status")
+    assert done.code == 0
+    assert done.out == (
+        "No stored login can be read. `fairlead login SERVER` logs in to a server.\n"
+    )
+    assert done.err.startswith(f"warning: {file} cannot be opened (")
+    assert "it is damaged or was sealed with another key, log in again" in done.err
+
+
+def test_a_missing_key_is_not_blamed_on_the_keyring(person: Person) -> None:
+    folder = stored(person, login(3600))
+    (folder / "sealing.key").unlink()
+    done = person.does("auth", "status")
+    assert done.code == 1
+    assert "the key of the stored logins is neither in" in done.err
+    assert str(folder / "sealing.key") in done.err
+
+
 def test_the_status_of_an_unusable_login_contains_the_login_command(person: Person) -> None:
     folder = stored(person, login(-NOW / 2, ended=True))
     done = person.does("auth", "status")

@@ -36,6 +36,29 @@ def test_form_defaults_apply_without_an_answer_and_unused_answers_are_reported()
     assert "warning: no question has the field seat of --answer" in done.stderr
 
 
+TWO_QUESTIONS = """
+from fairlead import Context, MCPServer
+server = MCPServer("s")
+@server.tool
+async def register(ctx: Context) -> str:
+    name = await ctx.elicit("Name?", str)
+    age = await ctx.elicit("Age?", int)
+    city = await ctx.elicit("City?", str)
+    return f"{name.data}, {age.data}, {city.data}"
+server.run()
+"""
+
+
+def test_repeated_answers_are_for_the_questions_in_their_order(tmp_path: Path) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(TWO_QUESTIONS)
+    answers = ("--answer", "value=Ann", "--answer", "value=7", "--answer", "value=Rome")
+    done = fairlead("call", str(program), "register", *answers)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Ann, 7, Rome\n", "")
+    last = fairlead("call", str(program), "register", *answers[:4])
+    assert (last.returncode, last.stdout, last.stderr) == (0, "Ann, 7, 7\n", "")
+
+
 @pytest.mark.parametrize(
     ("answer", "error"),
     [

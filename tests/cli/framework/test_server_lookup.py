@@ -55,6 +55,17 @@ def test_the_error_for_an_unknown_name_suggests_similar_names(person: Person) ->
     assert "`fairlead tools -- python server.py`" in person.does("tools", "python", "server.py").err
 
 
+def test_a_tool_before_the_name_of_its_server_is_explained(person: Person) -> None:
+    """A URL follows the tool, and a name comes first."""
+    person.has("ours/mcp.json", {"notes": {"command": "x"}})
+    assert person.does("call", "add", "notes", "a=1") == (
+        2,
+        "",
+        "error: Unknown server 'add': the name of the server comes first\n"
+        "hint: `fairlead call notes add` calls the tool of this server\n",
+    )
+
+
 @pytest.mark.parametrize(
     "path", ["x.py", "x.JS", "./x", "/no/such/program", "folder/x.txt", "~/x.py"]
 )

@@ -1,6 +1,7 @@
 """Tests of typed calls with valid and invalid results."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,3 +193,26 @@ def test_only_hints_with_the_value_true_make_a_tool_safe_to_repeat() -> None:
     assert known.schemas == {}
     known.forget()
     assert not known.harmless("a")
+
+
+@pytest.mark.covers("CLT-07")
+async def test_wrong_arguments_of_calls_are_rejected_before_a_request_is_sent() -> None:
+    class AnyUrl:
+        def __repr__(self) -> str:
+            return "AnyUrl('memo://a')"
+
+    wrong: Any = AnyUrl()
+    async with MCPClient.connect_inprocess(MCPServer("s")) as client:
+        for call, kind, reason in (
+            (client.call_tool("add", wrong), TypeError, "arguments must be a dict, not AnyUrl"),
+            (client.call_tool(wrong), TypeError, "name must be a string, not AnyUrl"),
+            (client.call_tool("add", {}, wrong), TypeError, "timeout must be a number of seconds"),
+            (client.call("add", wrong), TypeError, "arguments must be a dict, not AnyUrl"),
+            (client.get_prompt(wrong), TypeError, "name must be a string, not AnyUrl"),
+            (client.read_resource(wrong), TypeError, "uri must be a string, not AnyUrl"),
+            (client.read(wrong), TypeError, "uri must be a string, not AnyUrl"),
+            (client.subscribe(wrong), TypeError, "uri must be a string, not AnyUrl"),
+            (client.set_log_level("loud"), ValueError, "unknown log level 'loud': expected one of"),
+        ):
+            with pytest.raises(kind, match=f"^{reason}"):
+                await call

@@ -294,8 +294,10 @@ async def test_a_client_is_notified_after_the_list_has_changed(upstream: str) ->
                     tool = f"new_{n}_{len(callbacks)}"
                     await client.call("red_grow", {"tool": tool})
                     await ears.hear("notifications/tools/list_changed")
-                    assert f"red_{tool}" in await names(client)
-                    assert not ears.drain()
+                    # This one may be about the connection that the client used before, or about
+                    # another change. A list that is still outdated is announced again.
+                    while f"red_{tool}" not in await names(client):
+                        await ears.hear("notifications/tools/list_changed")
 
 
 async def test_a_failed_list_is_requested_again() -> None:

@@ -208,6 +208,19 @@ async def test_each_endpoint_has_its_own_audience_and_metadata(tmp_path: Path) -
                 assert await place.status(place.ann("ops", to=path), other) == expected
 
 
+async def test_the_status_page_shows_the_public_url(tmp_path: Path) -> None:
+    """Behind a proxy that ends TLS, the host and the scheme of the request are others."""
+    async with scene(tmp_path) as place:
+        for token, header in ((place.ann("ops"), False), ("static", True)):
+            sent = {"Authorization": f"Bearer {token}", "Host": "localhost"}
+            async with place.web.get(f"{place.url}/", headers=sent) as reply:
+                page = await reply.text()
+                assert reply.status == 200, page
+            assert f"<code>{place.url}/mcp</code>" in page
+            assert "//localhost" not in page
+            assert ("Bearer TOKEN" in page) is header
+
+
 async def test_a_token_of_another_role_cannot_use_a_session(tmp_path: Path) -> None:
     start = {
         "jsonrpc": "2.0",

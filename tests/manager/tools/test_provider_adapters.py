@@ -1,11 +1,14 @@
 """Tools in the formats of model providers."""
 
 import asyncio
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
+from fairlead import MCPClient, MCPManager, MCPServer
 from fairlead.manager.tools.provider_adapters import (
     run_anthropic,
     run_openai,
@@ -239,3 +242,38 @@ def test_tool_definitions_of_a_client_are_converted_for_every_provider() -> None
     assert to_openai(listed) == [{"type": "function", "function": function}]
     assert to_openai_responses(listed) == [{"type": "function", **function}]
     assert to_anthropic(listed) == [{"name": "add", "description": "adds", "input_schema": schema}]
+
+
+async def test_a_client_and_a_manager_are_sources_of_tools(tmp_path: Path) -> None:
+    server = MCPServer("maths")
+
+    @server.tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    use = {"id": "t1", "name": "add", "input": {"a": 1, "b": 2}}
+    three = [{"type": "text", "text": "3"}]
+    async with MCPClient.connect_inprocess(server) as client:
+        assert [tool["name"] for tool in to_anthropic(await client.list_tools())] == ["add"]
+        assert (await run_anthropic(client, use))["content"] == three
+        unknown = await run_anthropic(client, {**use, "name": "ad"})
+        assert unknown["is_error"]
+        assert "did you mean 'add'" in unknown["content"][0]["text"]
+    async with MCPManager() as manager:
+        await manager.connect_servers({"maths": numbers_entry(tmp_path)})
+        found = await run_anthropic(manager, {**use, "name": "mcp_maths_add"})
+        assert found["content"] == three
+    wrong: Any = [manager]
+    with pytest.raises(TypeError, match="^expected a manager, a client or a function, not "):
+        await run_anthropic(wrong, use)
+
+
+def numbers_entry(folder: Path) -> dict[str, Any]:
+    program = folder / "numbers_server.py"
+    program.write_text(
+        "from fairlead import MCPServer\n"
+        "server = MCPServer('maths')\n"
+        "server.tool('add')(lambda a, b: a + b)\n"
+        "server.run()\n"
+    )
+    return {"command": sys.executable, "args": [str(program)]}

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
+from fairlead import MCPClient, MCPServer
 from fairlead.manager.tools.tool import MCPTool
 from fairlead.manager.tools.tool_callables import as_callables, signature_of
 
@@ -100,3 +101,28 @@ async def test_a_tool_function_sends_additional_keywords_if_the_schema_allows_th
     assert str(inspect.signature(function)) == "() -> Any"
     with pytest.raises(TypeError, match="unexpected keyword argument 'a'"):
         await function(a=1)
+
+
+async def test_a_function_returns_structured_content_that_no_text_repeats() -> None:
+    async def call(server: str, name: str, arguments: dict[str, Any], **_: Any) -> dict[str, Any]:
+        text = {"type": "text", "text": "It is warm."}
+        return {"content": [text], "structuredContent": {"degrees": 21}}
+
+    functions = as_callables([MCPTool("weather", "s", {"name": "weather"}, call)])
+    assert await functions["weather"]() == 'It is warm.\n{"degrees":21}'
+
+
+async def test_tools_that_a_client_lists_become_functions() -> None:
+    server = MCPServer("maths")
+
+    @server.tool
+    def add(a: int, b: int = 2) -> int:
+        return a + b
+
+    async with MCPClient.connect_inprocess(server) as client:
+        listed = await client.list_tools()
+        functions = as_callables(listed, client)
+        assert str(inspect.signature(functions["add"])) == "(a: int, b: int = 2) -> Any"
+        assert await functions["add"](3) == "5"
+    with pytest.raises(TypeError, match=r"need their client: `as_callables\(tools, client\)`"):
+        as_callables(listed)

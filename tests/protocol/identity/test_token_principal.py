@@ -1,9 +1,12 @@
 """Tests of principals that are created from OAuth access tokens."""
 
 import time
+from typing import Any
 
 import pytest
 
+from fairlead.protocol.identity.principal_scopes import missing_scopes
+from fairlead.protocol.identity.scoped_name import ScopedName
 from fairlead.protocol.identity.token_principal import TOKEN_PRINCIPAL, TokenPrincipal
 
 A = "https://a.example"
@@ -30,6 +33,37 @@ def test_a_renewed_token_has_the_same_principal() -> None:
 )
 def test_principals_with_different_issuers_clients_or_subjects_are_not_equal(other: object) -> None:
     assert TokenPrincipal(issuer=A, subject="ann", client="app") != other
+
+
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize(
+    ("given", "scopes"),
+    [
+        ("mcp:readwrite", {"mcp:readwrite"}),
+        ("read  write", {"read", "write"}),
+        (["read", "write"], {"read", "write"}),
+        ("", set()),
+        (None, set()),
+    ],
+)
+def test_scopes_are_a_set_in_every_form_of_the_claim(given: Any, scopes: set[str]) -> None:
+    """A string must not contain its parts as scopes, and None must not mean all scopes."""
+    principal = TokenPrincipal(issuer=A, subject="ann", scopes=given)
+    assert principal.scopes == scopes
+    assert missing_scopes(principal, ["mcp:read"]) == ("mcp:read",)
+    assert ScopedName("ann", given).scopes == scopes
+
+
+@pytest.mark.parametrize("expires", ["2999", True, float("nan"), float("inf"), 1e12])
+def test_an_expiry_that_is_not_a_time_is_a_fault(expires: Any) -> None:
+    assert TokenPrincipal(issuer=A, subject="ann", expires=expires).fault is not None
+    assert TokenPrincipal(issuer=A, subject="ann", expires=time.time()).fault is None
+
+
+@pytest.mark.parametrize("subject", ["", "ann"])
+def test_a_missing_subject_is_a_fault(subject: str) -> None:
+    fault = TokenPrincipal(issuer=A, subject=subject).fault
+    assert fault == (None if subject else "it has no subject")
 
 
 def test_the_name_of_a_token_principal_contains_its_encoded_parts() -> None:

@@ -89,7 +89,7 @@ async def bytes_of(app: HttpApp, make: Callable[[HttpApp], Awaitable[None]]) -> 
 
 
 @pytest.mark.skipif(sys.gettrace() is not None, reason="a tracer needs memory of its own")
-@pytest.mark.parametrize(("make", "kib"), [(open_session, 10), (listen, 10)])
+@pytest.mark.parametrize(("make", "kib"), [(open_session, 10), (listen, 9)])
 async def test_idle_sessions_and_streams_use_only_a_few_kilobytes(
     make: Callable[[HttpApp], Awaitable[None]], kib: int
 ) -> None:

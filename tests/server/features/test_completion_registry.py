@@ -107,7 +107,7 @@ async def test_a_completion_function_may_return_the_total_number_of_values() -> 
 
 async def test_the_completion_capability_is_declared_only_if_arguments_can_be_completed() -> None:
     server = MCPServer("s")
-    server.prompt()(lambda **given: str(given))
+    server.prompt("p")(lambda **given: str(given))
     async with wire_to(server) as wire:
         assert "completions" not in (await wire.greet())["capabilities"]
 

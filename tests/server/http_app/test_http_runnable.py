@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead import MCPServer
+from fairlead.errors import ConfigError
 from fairlead.server.http_app import uvicorn_runner
 from fairlead.server.http_app.http_runnable import HttpRunnable
 from fairlead.transport.http.server.http_settings import HttpSettings
@@ -85,3 +86,13 @@ def test_settings_and_options_cannot_be_combined() -> None:
     assert server.create_http_app().settings.path == "/mcp"
     with pytest.raises(TypeError, match="^pass either HttpSettings or options, not both$"):
         server.create_http_app(settings, path="/there")
+
+
+async def test_run_http_rejects_wrong_ports_and_misspelt_options() -> None:
+    server: Any = MCPServer("s")
+    with pytest.raises(TypeError, match="port must be a whole number or None, not '80'"):
+        await server.run_http(port="80")
+    with pytest.raises(TypeError, match="unknown keyword argument 'auth_tokn': did you mean 'auth"):
+        await server.run_http(auth_tokn="t")
+    with pytest.raises(ConfigError, match="invalid port 99999: expected a number from 0 to 65535"):
+        await server.run_http(port=99999)

@@ -7,6 +7,7 @@ import os
 import socket
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from fairlead import MCPServer
@@ -15,6 +16,7 @@ from fairlead.server.http_app import uvicorn_runner
 from fairlead.server.http_app.request_drain import DrainPlan
 from fairlead.server.http_app.uvicorn_runner import _bind_unix, bind, is_exposed, url_of
 from fairlead.transport.http.server.http_settings import HttpSettings
+from tests.support.http_server import serving
 
 
 @pytest.mark.parametrize(
@@ -203,3 +205,15 @@ def test_closing_the_event_loop_closes_all_connections() -> None:
                 pass  # read until the connection is closed
     with pytest.raises(OSError):
         socket.create_connection(address, timeout=10)
+
+
+@pytest.mark.covers("AUT-06")
+async def test_a_refused_websocket_is_not_logged_as_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """uvicorn would log an error for each, which a client without a token could repeat."""
+    async with serving(MCPServer("s"), auth_token="secret") as web:
+        for _ in range(3):
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
+                await web.http.ws_connect(f"{web.url.removesuffix('/mcp')}/ws")
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []

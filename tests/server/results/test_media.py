@@ -2,7 +2,9 @@
 
 import base64
 import hashlib
+import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,6 +70,24 @@ def test_media_require_either_data_or_a_path(make: Any) -> None:
         make(b"x", path="y")
     with pytest.raises(NotImplementedError):
         Media().block()
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("plot.png", "not str: use Image(path=...) for a file, and decode base64"),
+        (5, "not int: use Image(path=...)"),
+        (io.BytesIO(b"x"), "not BytesIO: use Image(path=...)"),
+        (SimpleNamespace(save=print), "save it to an io.BytesIO, and pass its getvalue()"),
+    ],
+)
+def test_data_of_media_that_are_not_bytes_are_rejected(given: Any, reason: str) -> None:
+    with pytest.raises(TypeError, match="^data of Image must be bytes") as raised:
+        Image(given)
+    assert reason in str(raised.value)
+    with pytest.raises(TypeError, match="^File takes the path of a file, not its data$"):
+        File(b"x")  # type: ignore[arg-type]
+    assert Audio(memoryview(b"x")).data == b"x"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,19 @@ class Partial(TypedDict, total=False):
     b: Required[str]
 
 
+class Quoted(TypedDict):
+    """Annotations as `from __future__ import annotations` stores them."""
+
+    a: "NotRequired[int]"
+    b: "Annotated[NotRequired[int], 'b']"
+    c: int
+
+
+class PartialQuoted(TypedDict, total=False):
+    a: "Required[int]"
+    b: int
+
+
 @dataclasses.dataclass
 class Lost:
     value: "Nowhere"  # type: ignore[name-defined]  # noqa: F821
@@ -62,11 +75,23 @@ NONE = msgspec.NODEFAULT
         ),
         (Total, [Field("a", "a", int, True), Field("b", "b", Annotated[str, "b"], False)]),
         (Partial, [Field("a", "a", int, False), Field("b", "b", str, True)]),
+        (
+            Quoted,
+            [
+                Field("a", "a", int, False),
+                Field("b", "b", Annotated[int, "b"], False),
+                Field("c", "c", int, True),
+            ],
+        ),
+        (PartialQuoted, [Field("a", "a", int, True), Field("b", "b", int, False)]),
         (int, None),
         (list[int], None),
         (Data("x"), None),
     ],
-    ids=["struct", "dataclass", "typed dict", "partial dict", "int", "list", "instance"],
+    ids=[
+        *("struct", "dataclass", "typed dict", "partial dict", "quoted", "partial quoted"),
+        *("int", "list", "instance"),
+    ],
 )
 def test_the_fields_of_each_kind_of_class_are_listed(kind: Any, fields: list[Field] | None) -> None:
     assert object_fields(kind) == fields

@@ -308,6 +308,19 @@ class TeRO(te.TypedDict):
     a: te.ReadOnly[int]
 
 
+class TeQuoted(te.TypedDict, total=False):
+    """Annotations as `from __future__ import annotations` stores them."""
+
+    a: "te.Required[int]"
+    b: "te.NotRequired[list[TeQuoted]]"
+    c: "Annotated[te.NotRequired[int], 'a number']"
+
+
+class TeMoreQuoted(TeQuoted):
+    d: "te.NotRequired[int]"
+    e: int
+
+
 class TeNested(te.TypedDict):
     movie: TeMovie
     movies: list[TeMovie]

@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw
 from fairlead.errors import ChannelClosed, ConnectFailed, LocalProtocolError, RpcError
 from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
 from fairlead.peer import Peer
-from fairlead.protocol.caller import ANONYMOUS, Principal, principal_from
+from fairlead.protocol.caller import ANONYMOUS, LOG_LEVELS, Principal, principal_from
 from fairlead.protocol.conversation.conversation import (
     Agreement,
     Conversation,
@@ -20,7 +20,6 @@ from fairlead.protocol.conversation.conversation import (
 )
 from fairlead.protocol.outgoing_params import Identity
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
-from fairlead.server.context.context import LOG_LEVELS
 from fairlead.transport.memory import memory_pair
 from fairlead.upstream.connection import server_events
 from fairlead.upstream.connection.upstream_connection import UpstreamConnection

@@ -1,13 +1,16 @@
 """Discovery of a protected server's authorization server (RFC 9728, RFC 8414)."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from ...errors import AuthorizationError
-from ..challenge import Challenge
+from ...errors import AuthorizationError, FairleadError
+from ...transport.http.client.http1.http_client import HttpClient
+from ...transport.http.client.http1.url import EndpointUrl
+from ..challenge import Challenge, parse_challenges, pick_challenge
 from ..guarded_fetch import FetchBudget, GuardedFetcher
 from ..metadata import (
     AuthorizationServer,
@@ -24,7 +27,22 @@ from ..metadata import (
     server_metadata_urls,
 )
 
-__all__ = ["DiscoveredServer", "discover", "discover_issuer"]
+__all__ = [
+    "PING",
+    "PING_HEADERS",
+    "DiscoveredServer",
+    "discover",
+    "discover_issuer",
+    "first_challenge",
+]
+
+CHALLENGE_TIMEOUT = 5.0  # seconds for a server to refuse a request
+# Servers answer this without opening a session: with a result, or an error about the session.
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+PING_HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+}
 
 T = TypeVar("T")
 
@@ -36,6 +54,24 @@ class DiscoveredServer(Struct, frozen=True):
     resource: str  # `resource` parameter, exactly as published
     protected: ProtectedResource | None  # None: the server follows revision 2025-03-26
     documented: bool = True  # False: the default endpoints of revision 2025-03-26 are used
+
+
+async def first_challenge(server_url: str) -> Challenge | None:
+    """Return the challenge of a server to a request without credentials, or None.
+
+    The metadata of the server may be at a URL that only the challenge names.
+    """
+    client = HttpClient(EndpointUrl(server_url))
+    try:
+        async with asyncio.timeout(CHALLENGE_TIMEOUT):
+            reply = await client.open("POST", PING_HEADERS, PING)
+        challenges = parse_challenges(reply.header("www-authenticate"))
+        return pick_challenge(challenges) if reply.status == 401 else None
+    # The discovery that follows reports a server that cannot be reached.
+    except (FairleadError, OSError, TimeoutError):
+        return None
+    finally:
+        await client.close()
 
 
 async def discover(

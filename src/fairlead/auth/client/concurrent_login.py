@@ -7,45 +7,20 @@ its own, so that programs that start together open one page and not one each.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from msgspec import Struct
-
 from ...errors import AuthorizationError
-from ..challenge import Challenge
 from ..storage.credential_store import LoginLock, StoredLogin
 from ..storage.store_threads import in_store_thread
 from .interactive_login import LOGIN_TIMEOUT, LoginPrompt, progress
-from .login_record import LoginRecord, try_lock
+from .login_record import LoginRecord, LoginWish, try_lock
 
-__all__ = ["ConcurrentLogin", "LoginWish"]
+__all__ = ["ConcurrentLogin"]
 
 log = logging.getLogger("fairlead.auth")
 
 STORE_POLL = 0.5  # seconds between two looks for a login that another program has stored
-
-
-class LoginWish(Struct, frozen=True):
-    """The login that a program needs, and why."""
-
-    challenge: Challenge | None
-    previous: StoredLogin | None  # the login to be replaced
-    scopes: Sequence[str] | None = None  # instead of the default scopes
-    explicit: bool = False  # the user asked for a new login, even if the previous one is valid
-    new_client: bool = False  # the program is to be registered again
-
-    def is_met_by(self, found: StoredLogin) -> bool:
-        """Return True if the login of another program can be used instead."""
-        if found.ended:
-            return False
-        if not self.explicit:
-            held = {*found.requested, *found.tokens.scopes}
-            return self.scopes is None or held.issuperset(self.scopes)
-        # A renewal of the previous login is not what the user asked for.
-        renewed = self.previous is not None and found.login_id == self.previous.login_id
-        same = self.scopes is None or set(self.scopes) == set(found.requested)
-        return same and not renewed and not self.new_client
 
 
 class ConcurrentLogin:

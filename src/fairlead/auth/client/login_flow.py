@@ -7,8 +7,6 @@ all grants.
 import secrets
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from ...errors import AuthorizationError
 from ...observe.log_filter import register_secrets
 from ..challenge import Challenge
@@ -25,7 +23,7 @@ from ..token_response import (
     choose_auth_method,
     oauth_error,
 )
-from .authorization_discovery import DiscoveredServer, discover
+from .authorization_discovery import DiscoveredServer, discover, first_challenge
 from .interactive_login import (
     Authorize,
     BrowserLogin,
@@ -35,11 +33,12 @@ from .interactive_login import (
     ask_program,
     default_redirect_uri,
 )
+from .login_record import LoginTarget, LoginWish
 from .loopback_listener import LoopbackListener, loopback_place
-from .oauth_settings import EnterpriseLogin, OAuthSettings, TextSource
-from .token_endpoint import TokenEndpoint, read_text
+from .oauth_settings import EnterpriseLogin, OAuthSettings, TextSource, check_credentials
+from .token_endpoint import EndpointMissing, TokenEndpoint, read_text
 
-__all__ = ["UNKNOWN_CLIENT", "LoginFlow", "LoginTarget"]
+__all__ = ["UNKNOWN_CLIENT", "LoginFlow"]
 
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -55,14 +54,6 @@ def is_unknown(client: ClientRegistration, refusal: AuthorizationError) -> bool:
     kinds = (UnexplainedRefusal, LoginUnfinished)
     unknown = refusal.error in UNKNOWN_CLIENT or isinstance(refusal, kinds)
     return client.origin == "dynamic" and unknown
-
-
-class LoginTarget(Struct, frozen=True):
-    """The server and the owner of a login."""
-
-    url: str  # URL of the server
-    owner: str = ""
-    server: str = ""  # key of the login in the store
 
 
 class LoginFlow:
@@ -98,19 +89,51 @@ class LoginFlow:
     def needs_person(self) -> bool:
         return self._settings.grant in ("authorization_code", "device_code")
 
-    async def run(
-        self,
-        challenge: Challenge | None,
-        *,
-        previous: StoredLogin | None = None,
-        scopes: Sequence[str] | None = None,
-    ) -> StoredLogin:
-        """Log in and return the record. `scopes` replaces the default scopes, for a step-up.
+    async def run(self, wish: LoginWish) -> StoredLogin:
+        """Log in and return the record.
+
+        Scopes of the previous login are requested again, because a 403 may have demanded them,
+        unless the user asked for a new login.
 
         Raises:
             AuthorizationError: A step failed.
         """
+        challenge, previous, scopes = wish.challenge, wish.previous, wish.scopes
         found = await self._discovered(challenge, previous)
+        if scopes is None and previous is not None and not wish.explicit:
+            same = found.authorization.issuer == previous.issuer
+            if same and previous.configured_scopes == self._settings.fixed_scopes:
+                more = () if challenge is None else challenge.scopes
+                scopes = tuple(dict.fromkeys((*previous.requested, *more))) or None
+        return await self._obtained(found, previous, scopes, challenge)
+
+    async def repeat(self, login: StoredLogin, challenge: Challenge | None) -> StoredLogin:
+        """Obtain new tokens for a login without a refresh token and without a user.
+
+        Without a challenge, the values that are stored with the login are used, as for a renewal.
+
+        Raises:
+            AuthorizationError: A step failed.
+        """
+        if challenge is None and self._settings.match(login):
+            key = None if login.dpop_key is None else DpopKey(login.dpop_key)
+            server = _stored_server(login)
+            try:
+                return await self._obtained(server, login, login.requested, None, key)
+            except AuthorizationError as exc:
+                # The endpoint has moved, or wants another kind of client authentication.
+                if not isinstance(exc, EndpointMissing) and exc.error != "invalid_client":
+                    raise
+        return await self.run(LoginWish(challenge, login))
+
+    async def _obtained(
+        self,
+        found: DiscoveredServer,
+        previous: StoredLogin | None,
+        scopes: Sequence[str] | None,
+        challenge: Challenge | None,
+        key: DpopKey | None = None,
+    ) -> StoredLogin:
         wanted = choose_scopes(
             self._settings.scopes,
             challenge,
@@ -119,7 +142,7 @@ class LoginFlow:
             offline=self.needs_person,
         )
         wanted = tuple(scopes) if scopes is not None else wanted
-        dpop = self._new_key(challenge, found)
+        dpop = key or self._new_key(challenge, found)
         match self._settings.grant:
             case "authorization_code" | "device_code":
                 made = await self._with_person(found, wanted, dpop, previous)
@@ -142,6 +165,7 @@ class LoginFlow:
             auth_method=method,
             tokens=tokens,
             requested=wanted,
+            configured_scopes=self._settings.fixed_scopes,
             revocation_endpoint=found.authorization.revocation_endpoint,
             dpop_key=None if dpop is None else dpop.private,
             login_id=secrets.token_hex(8),
@@ -155,6 +179,12 @@ class LoginFlow:
         await self._registered(server, bound=bound).drop(login.client.client_id)
 
     # Discovery
+
+    async def first_challenge(self) -> Challenge | None:
+        """Return the challenge of the server to a request without a token, if one is needed."""
+        if self._settings.token_url is not None and not self.needs_person:
+            return None
+        return await first_challenge(self._target.url)
 
     async def find_issuer(self, challenge: Challenge | None, previous: StoredLogin) -> str:
         """Return the issuer that the next login would use.
@@ -179,27 +209,8 @@ class LoginFlow:
             return any(client is not None for client in held)
 
         found = await discover(self._fetcher, self._target.url, challenge, known, is_registered)
-        self._check_configured_issuer(found.authorization.issuer, previous)
+        check_credentials(self._settings, found.authorization.issuer, previous, self._target.url)
         return found
-
-    def _check_configured_issuer(self, issuer: str, previous: StoredLogin | None) -> None:
-        """Refuse to send configured credentials to an issuer that they do not belong to."""
-        settings = self._settings
-        if settings.client_id is None and settings.assertion is None:
-            return
-        bound = settings.issuer
-        if bound is None and previous is not None and previous.client.origin == "configured":
-            bound = previous.issuer
-        if bound is not None and bound != issuer:
-            what = "assertion" if settings.client_id is None else "client"
-            raise AuthorizationError(
-                f"the configured {what} belongs to {bound} and is not sent to {issuer}, which "
-                f"{self._target.url} names as its authorization server: if this is right, "
-                f"configure {issuer} as `issuer`, and credentials for it",
-                step="registration",
-                server=self._target.url,
-                issuer=issuer,
-            )
 
     def _resource(self, found: DiscoveredServer) -> str | None:
         configured = self._settings.resource
@@ -335,7 +346,10 @@ class LoginFlow:
         host, port, path = place or ("127.0.0.1", 0, self._settings.callback_path)
         listener = LoopbackListener(path, host)
         fixed = self._settings.callback_port or port
-        await listener.start(fixed or _port_of(client), fixed=bool(fixed))
+        # A server may ignore that the port of a loopback redirect may change (RFC 8252).
+        registered = None if client is None else client.redirect_uri
+        _, used, _ = loopback_place(registered) or ("", 0, "")
+        await listener.start(fixed or used, fixed=bool(fixed))
         try:
             # A loopback redirect without a port gets the one that was free.
             sent_as_is = configured is not None and (place is None or port > 0)
@@ -397,7 +411,9 @@ class LoginFlow:
                 issuer=server.issuer,
             )
         client = self._required_client()
-        assertion = await self._exchanged(company, server.issuer, found.resource, scopes)
+        # The identity provider needs the resource, even if the authorization server refuses it.
+        resource = self._resource(found) or found.resource
+        assertion = await self._exchanged(company, server.issuer, resource, scopes)
         endpoint, method = self._endpoint(server, client, dpop)
         form = {"grant_type": _JWT_BEARER, "assertion": assertion, "scope": " ".join(scopes)}
         return client, method, await endpoint.tokens(form, requested=scopes)
@@ -454,6 +470,16 @@ class LoginFlow:
         return client
 
 
+def _stored_server(login: StoredLogin) -> DiscoveredServer:
+    server = AuthorizationServer(
+        issuer=login.issuer,
+        token_endpoint=login.token_endpoint,
+        revocation_endpoint=login.revocation_endpoint,
+        token_endpoint_auth_methods_supported=[login.auth_method],
+    )
+    return DiscoveredServer(server, login.resource or login.url, None)
+
+
 def _token_endpoint(server: AuthorizationServer) -> str:
     if server.token_endpoint is None:
         raise AuthorizationError(
@@ -462,11 +488,3 @@ def _token_endpoint(server: AuthorizationServer) -> str:
             issuer=server.issuer,
         )
     return server.token_endpoint
-
-
-def _port_of(client: ClientRegistration | None) -> int:
-    from urllib.parse import urlsplit
-
-    if client is None or client.redirect_uri is None:
-        return 0
-    return urlsplit(client.redirect_uri).port or 0

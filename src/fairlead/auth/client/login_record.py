@@ -4,19 +4,51 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from ...errors import AuthorizationError
+from ..challenge import Challenge
 from ..storage.credential_store import CredentialStore, LoginLock, StoredLogin
 from ..storage.store_threads import in_store_thread
-from .login_flow import LoginTarget
 
-__all__ = ["LoginBusy", "LoginRecord", "try_lock"]
+__all__ = ["LoginBusy", "LoginRecord", "LoginTarget", "LoginWish", "try_lock"]
 
 FIRST_POLL = 0.01  # seconds between the first two attempts to lock a login, on average
 LONGEST_POLL = 0.25  # seconds between looks at a lock that another process holds, at most
 REPLACE_TIMEOUT = 11.0  # seconds to wait for the lock; longer than a renewal takes
+
+
+class LoginTarget(Struct, frozen=True):
+    """The server and the owner of a login."""
+
+    url: str  # URL of the server
+    owner: str = ""
+    server: str = ""  # key of the login in the store
+
+
+class LoginWish(Struct, frozen=True):
+    """The login that a program needs, and why."""
+
+    challenge: Challenge | None
+    previous: StoredLogin | None  # the login to be replaced
+    scopes: Sequence[str] | None = None  # instead of the default scopes
+    explicit: bool = False  # the user asked for a new login, even if the previous one is valid
+    new_client: bool = False  # the program is to be registered again
+
+    def is_met_by(self, found: StoredLogin) -> bool:
+        """Return True if the login of another program can be used instead."""
+        if found.ended:
+            return False
+        if not self.explicit:
+            held = {*found.requested, *found.tokens.scopes}
+            return self.scopes is None or held.issuperset(self.scopes)
+        # A renewal of the previous login is not what the user asked for.
+        renewed = self.previous is not None and found.login_id == self.previous.login_id
+        same = self.scopes is None or set(self.scopes) == set(found.requested)
+        return same and not renewed and not self.new_client
 
 
 class LoginBusy(AuthorizationError):

@@ -43,7 +43,9 @@ class LoginRenewal:
     async def _renewed_at(self, login: StoredLogin) -> StoredLogin:
         refresh = login.tokens.refresh_token
         endpoint = self._endpoint(login, login.token_endpoint)
-        form = {"grant_type": "refresh_token", "refresh_token": refresh, "resource": login.resource}
+        # The setting may be newer than the login, because only the renewal was refused.
+        resource = None if self._settings.resource is False else login.resource
+        form = {"grant_type": "refresh_token", "refresh_token": refresh, "resource": resource}
         tokens = await endpoint.tokens(
             form, requested=login.tokens.scopes, refresh_token=refresh, step="renewal"
         )

@@ -5,6 +5,7 @@ login runs in a task of its own, which requests of this program share; other pro
 result.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -20,13 +21,13 @@ from ..challenge import Challenge, parse_challenges, pick_challenge
 from ..clock_difference import check_clock
 from ..dpop import DpopKey, nonce_of
 from ..guarded_fetch import GuardedFetcher
-from ..metadata import server_resource
+from ..metadata import http_url, server_resource
 from ..scopes import ScopeHistory
 from ..storage.credential_store import CredentialStore, MemoryCredentialStore, StoredLogin
-from .concurrent_login import ConcurrentLogin, LoginWish
+from .concurrent_login import ConcurrentLogin
 from .interactive_login import Authorize, LoginPrompt, NoUser
-from .login_flow import UNKNOWN_CLIENT, LoginFlow, LoginTarget
-from .login_record import LoginRecord
+from .login_flow import UNKNOWN_CLIENT, LoginFlow
+from .login_record import LoginRecord, LoginTarget, LoginWish
 from .login_renewal import LoginRenewal
 from .missing_login import MissingLogin
 from .oauth_settings import OAuthSettings
@@ -38,6 +39,7 @@ log = logging.getLogger("fairlead.auth")
 
 # Seconds for which a failed login is not repeated; otherwise every request would start a login.
 FAILURE_PAUSE = 30.0
+EARLY_WAIT = 2.0  # seconds for which a request waits for a renewal while its token is still valid
 RENEWAL_PAUSE = 5.0  # seconds after a failed renewal while the token is still valid
 # Seconds to wait for a renewal of another process, or for its login without a user.
 RENEWAL_TIMEOUT = 60.0
@@ -71,7 +73,7 @@ class OAuthAuthorizer(AuthorizerBase):
         """
         super().__init__()
         # The metadata of a WebSocket server are served over HTTP at the same host and port.
-        url = self._url = server_resource(_http_url(url))
+        url = self._url = server_resource(http_url(url))
         self._settings = settings or OAuthSettings()
         store = store if store is not None else MemoryCredentialStore()
         target = LoginTarget(url, owner, credential_id or url)
@@ -142,7 +144,7 @@ class OAuthAuthorizer(AuthorizerBase):
         while True:
             login = self._login
             # Another request obtained a newer token while this request was in progress.
-            if login is not None and not _carries(sent, login):
+            if login is not None and not login.is_sent_in(sent):
                 return True
             if self._attempt is None:
                 break
@@ -161,19 +163,20 @@ class OAuthAuthorizer(AuthorizerBase):
             self._steps.succeeded()
 
     def covers(self, url: str) -> bool:
-        return self._login is None or self._login.covers(_http_url(url))
+        return self._login is None or self._login.covers(http_url(url))
 
     # Methods for other transports and for commands
 
     async def access_token(self) -> str | None:
         login = await self._fresh_login()
-        if (login is None or login.ended) and (newer := await self._record.load_newer(login)):
+        unusable = login is None or not login.is_usable(time.time())
+        if unusable and (newer := await self._record.load_newer(login)) is not None:
             self._adopt(newer)
             login = await self._fresh_login()
         if (login is None or login.ended) and not self._flow.needs_person:
             await self._begin(lambda attempt: self._log_in(attempt, None, login))
             login = self._login
-        if login is None or login.ended:
+        if login is None or not login.is_usable(time.time()):
             raise self._missing.login(login)
         return login.tokens.access_token
 
@@ -183,9 +186,9 @@ class OAuthAuthorizer(AuthorizerBase):
         Raises:
             AuthorizationError: A step failed.
         """
-        previous = await self._stored()
+        previous, challenge = await self._stored(), await self._flow.first_challenge()
         await self._begin(
-            lambda attempt: self._log_in(attempt, None, previous, scopes, wanted=True)
+            lambda attempt: self._log_in(attempt, challenge, previous, scopes, wanted=True)
         )
         assert self._login is not None
         return self._login
@@ -216,10 +219,14 @@ class OAuthAuthorizer(AuthorizerBase):
         login = await self._stored()
         if login is None or not self._should_renew(login):
             return login
-        if self._attempt is not None:
-            await self._attempt.join()
-        else:
-            await self._begin(lambda _: self._renewed_in_time(login))
+        if self._attempt is None:
+            self._attempt = SharedAttempt(lambda _: self._renewed_in_time(login), self._ended)
+        try:
+            async with asyncio.timeout(EARLY_WAIT if login.tokens.is_valid(time.time()) else None):
+                await self._attempt.join()
+        except TimeoutError:
+            # The renewal continues, and requests use the token while it is valid.
+            self._next_renewal = time.monotonic() + RENEWAL_PAUSE
         return self._login
 
     # Renewal
@@ -258,7 +265,10 @@ class OAuthAuthorizer(AuthorizerBase):
     async def _renewed_in_time(self, login: StoredLogin) -> bool:
         """Renew a token before it expires; a failure is raised only if it has expired already."""
         try:
-            await self._renew(login, None)
+            found = await self._renew(login, None)
+            # The renewal of another program may be older than the lifetime of its token.
+            if found is not None and found.tokens.lifetime and self._should_renew(found):
+                await self._renew(found, None)
         except AuthorizationError as exc:
             if not login.tokens.is_valid(time.time()):
                 raise
@@ -320,7 +330,7 @@ class OAuthAuthorizer(AuthorizerBase):
                 self._adopt(None)  # another program has logged out
                 return None
             if login.tokens.refresh_token is None:
-                fresh = await self._flow.run(challenge, previous=login)
+                fresh = await self._flow.repeat(login, challenge)
                 fresh = msgspec.structs.replace(fresh, login_id=login.login_id)
             else:
                 try:
@@ -379,7 +389,8 @@ class OAuthAuthorizer(AuthorizerBase):
         if self._failure is not None and not wanted:
             at, error = self._failure
             if time.monotonic() - at < FAILURE_PAUSE:
-                raise error
+                # Otherwise each request adds its frames to the traceback.
+                raise error.with_traceback(None)
         new_client = self._flow.register_again
         wish = LoginWish(challenge, previous, scopes, explicit=wanted, new_client=new_client)
         try:
@@ -405,20 +416,15 @@ class OAuthAuthorizer(AuthorizerBase):
                 self._adopt(newer)
                 if not newer.ended and not wish.explicit:
                     return
-            previous = newer or wish.previous
-            login = await self._flow.run(wish.challenge, previous=previous, scopes=wish.scopes)
-            await self._save(login)
+                wish = msgspec.structs.replace(wish, previous=newer)
+            await self._save(await self._flow.run(wish))
         self._logged_in_at = time.monotonic()
 
     async def _with_person(self, wish: LoginWish) -> None:
         """Ask the user to log in, without holding the lock of the login."""
         login = ConcurrentLogin(self._record, self._host, self._prompt, wish)
-
-        def log_in() -> Coroutine[Any, Any, StoredLogin]:
-            return self._flow.run(wish.challenge, previous=wish.previous, scopes=wish.scopes)
-
         try:
-            if await login.run(log_in, self._adopt):
+            if await login.run(lambda: self._flow.run(wish), self._adopt):
                 self._logged_in_at = time.monotonic()
         except NoUser as exc:
             raise self._missing.login(wish.previous, f"; {exc}") from exc
@@ -487,12 +493,3 @@ class OAuthAuthorizer(AuthorizerBase):
             return {"Authorization": value}
         proof = self._key.proof(method, url, nonce=self._nonce, access_token=tokens.access_token)
         return {"Authorization": value, "DPoP": proof}
-
-
-def _carries(sent: Mapping[str, str], login: StoredLogin) -> bool:
-    return sent.get("Authorization", "").endswith(f" {login.tokens.access_token}")
-
-
-def _http_url(url: str) -> str:
-    scheme, colon, rest = url.partition(":")
-    return {"ws": "http", "wss": "https"}.get(scheme.lower(), scheme) + colon + rest

@@ -7,10 +7,17 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ...errors import ConfigError
+from ...errors import AuthorizationError, ConfigError
 from ...suggestions import unknown_name
+from ..storage.credential_store import StoredLogin
 
-__all__ = ["EnterpriseLogin", "OAuthSettings", "TextSource", "settings_of_entry"]
+__all__ = [
+    "EnterpriseLogin",
+    "OAuthSettings",
+    "TextSource",
+    "check_credentials",
+    "settings_of_entry",
+]
 
 B = TypeVar("B", bound=Struct)
 TextSource: TypeAlias = str | Callable[[], str | Awaitable[str]]
@@ -69,9 +76,48 @@ class OAuthSettings(Struct, frozen=True, kw_only=True):
             "identity_client_secret": None if company is None else company.client_secret,
         }
 
+    def match(self, login: StoredLogin) -> bool:
+        """Return True if a login was made with these settings, as far as it contains them."""
+        return (
+            self.token_url in (None, login.token_endpoint)
+            and self.issuer in (None, login.issuer)
+            and (self.client_id or "") == login.client.client_id
+            and self.fixed_scopes == login.configured_scopes
+            and self.dpop in (None, login.dpop_key is not None)
+        )
+
+    @property
+    def fixed_scopes(self) -> tuple[str, ...] | None:
+        return None if self.scopes is None else tuple(self.scopes)
+
     def __repr__(self) -> str:
         # Secrets, keys and assertions are omitted.
         return f"OAuthSettings(grant={self.grant!r}, client_id={self.client_id!r})"
+
+
+def check_credentials(
+    settings: OAuthSettings, issuer: str, previous: StoredLogin | None, server_url: str
+) -> None:
+    """Check that configured credentials, if there are any, belong to an issuer.
+
+    Raises:
+        AuthorizationError: They belong to another issuer and must not be sent to this one.
+    """
+    if settings.client_id is None and settings.assertion is None:
+        return
+    bound = settings.issuer
+    if bound is None and previous is not None and previous.client.origin == "configured":
+        bound = previous.issuer
+    if bound is not None and bound != issuer:
+        what = "assertion" if settings.client_id is None else "client"
+        raise AuthorizationError(
+            f"the configured {what} belongs to {bound} and is not sent to {issuer}, which "
+            f"{server_url} names as its authorization server: if this is right, "
+            f"configure {issuer} as `issuer`, and credentials for it",
+            step="registration",
+            server=server_url,
+            issuer=issuer,
+        )
 
 
 class _EnterpriseBlock(Struct, kw_only=True, rename="camel"):

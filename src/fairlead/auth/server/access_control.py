@@ -9,7 +9,6 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import AuthorizationError, ConfigError
@@ -21,8 +20,9 @@ from ...transport.http.server.request_guard import RequestRefusal
 from ...wire import to_json
 from ..dpop import DPOP_ALGORITHMS
 from .access_challenges import AccessChallenges
+from .access_policy import AccessPolicy
 from .issuer_keys import KeyMayBeNew
-from .proof_check import BadProof, NonceDemanded, ProofCheck
+from .proof_check import BadProof, NonceDemanded
 from .resource_document import (
     WELL_KNOWN,
     check_public_url,
@@ -30,10 +30,10 @@ from .resource_document import (
     resource_document,
     resource_url,
 )
-from .token_claims import MAX_TOKEN, BadToken, TokenVerdict, audience_forms
+from .token_claims import MAX_TOKEN, BadToken, TokenVerdict, WrongAudience, audience_forms
 from .token_verifiers import NamedVerdict, TokenVerifier
 
-__all__ = ["AccessPolicy", "EndpointAccess", "ServerAccess"]
+__all__ = ["EndpointAccess", "ServerAccess"]
 
 MAX_VERDICTS = 10_000  # maximum number of verdicts kept per endpoint
 MAX_REFUSED = 10_000  # maximum number of remembered refusals per endpoint
@@ -43,21 +43,6 @@ _TOKEN = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")  # `b64token` of RFC 6750
 log = logging.getLogger("fairlead.auth")
 
 Verdict = TokenVerdict | NamedVerdict
-
-
-class AccessPolicy(Struct, frozen=True, kw_only=True):
-    """The rules that all endpoints of an application share. Without rules, no token is accepted."""
-
-    public_url: str | None = None  # None: the address of the socket
-    authorization_servers: tuple[str, ...] = ()
-    audiences: tuple[str, ...] = ()  # empty: each endpoint's audience is its URL
-    scopes: tuple[str, ...] = ()  # scopes that every request needs
-    scopes_supported: Callable[[], Sequence[str]] = tuple
-    tokens: Mapping[bytes, ScopedName] = {}  # configured clients, by the hash of their token
-    names: Container[str] | None = ()  # names of clients; None if a function returns them
-    verifier: TokenVerifier | None = None  # verifies all other tokens
-    bearer: bool = True
-    proofs: ProofCheck | None = None
 
 
 class ServerAccess:
@@ -215,7 +200,7 @@ class EndpointAccess:
         self._aliases = aliases
         self.verdicts: dict[bytes, Verdict] = {}
         # Time until which a token is refused without being verified again, and the reason.
-        self._refused: dict[bytes, tuple[float, str]] = {}
+        self._refused: dict[bytes, tuple[float, type[BadToken], str]] = {}
         self.server = server
         self._audiences: frozenset[str] | None = None
         self._judging: dict[bytes, asyncio.Task[Verdict]] = {}
@@ -268,7 +253,7 @@ class EndpointAccess:
         try:
             verdict = verifier.verify_now(text, self._expected_audiences())
         except BadToken as exc:
-            return self._challenges_at(path).invalid(str(exc))
+            return self._challenges_at(path).invalid(self._why(exc, path))
         if verdict is None:
             return None
         kept = self._keep(digest, text, verdict)
@@ -293,7 +278,7 @@ class EndpointAccess:
             verdict = await self.judge(digest, token.decode())
             return self._bound(kind, verdict, token.decode(), headers, method, path)
         except BadToken as exc:
-            return challenges.invalid(str(exc))
+            return challenges.invalid(self._why(exc, path))
         except BadProof as exc:
             proofs = rules.proofs
             nonce = None if proofs is None else proofs.nonce()
@@ -337,9 +322,9 @@ class EndpointAccess:
         verdict = self.verdicts.get(digest)
         if verdict is not None and time.time() < verdict.until:
             return verdict
-        until, why = self._refused.get(digest, (0.0, ""))
+        until, kind, why = self._refused.get(digest, (0.0, BadToken, ""))
         if time.time() < until:
-            raise BadToken(why)
+            raise kind(why)
         task = self._judging.get(digest)
         if task is None:
             work = self._remembered(digest, token)
@@ -355,7 +340,7 @@ class EndpointAccess:
                 self._refused.pop(digest, None)
                 if len(self._refused) >= MAX_REFUSED:
                     del self._refused[next(iter(self._refused))]
-                self._refused[digest] = exc.until, str(exc)
+                self._refused[digest] = exc.until, type(exc), str(exc)
             raise
         finally:
             del self._judging[digest]
@@ -426,10 +411,24 @@ class EndpointAccess:
             self._audiences = audience_forms(configured or own)
         return self._audiences
 
-    def _challenges_at(self, path: str | None) -> AccessChallenges:
-        """Return the challenges for a path; paths of pages get those of the endpoint."""
+    def _why(self, exc: BadToken, path: str | None) -> str:
+        """Return the reason to refuse a token. Operators configure the audience at an authorization
+        server, and the metadata publish it as well.
+        """
+        base, configured = self.server.base, self.server.rules.audiences
+        if not isinstance(exc, WrongAudience) or base is None:
+            return str(exc)
+        named = configured[0] if configured else resource_url(base, self._name_of(path))
+        return f"{exc}, expected {named}"
+
+    def _name_of(self, path: str | None) -> str:
+        """Return the path that clients connect to; paths of pages have that of the endpoint."""
         named = None if path is None else self._aliases.get(path)
-        name = self.path if named is None else named.rstrip("/")
+        return self.path if named is None else named.rstrip("/")
+
+    def _challenges_at(self, path: str | None) -> AccessChallenges:
+        """Return the challenges for a path."""
+        name = self._name_of(path)
         found = self._challenges.get(name)
         if found is None:
             base, rules = self.server.base, self.server.rules

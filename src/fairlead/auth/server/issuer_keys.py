@@ -125,7 +125,8 @@ class IssuerKeys:
         return self._fetching is not None or _now() - self._attempt >= COOL_DOWN
 
     def _may_be_new(self) -> KeyMayBeNew:
-        left = max(math.ceil(self._attempt + COOL_DOWN - _now()), 1)
+        # The age is subtracted, because the rounded sum of two clock times may exceed the limit.
+        left = max(math.ceil(COOL_DOWN - (_now() - self._attempt)), 1)
         error = KeyMayBeNew(self.issuer, left)
         # Logged once per fetch, because forged tokens may come in floods.
         if self._reported != self._attempt:

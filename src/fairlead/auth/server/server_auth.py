@@ -13,7 +13,8 @@ from ...protocol.identity.principal_scopes import scope_tuple
 from ...protocol.identity.scoped_name import ScopedName
 from ...protocol.identity.token_principal import TOKEN_PRINCIPAL
 from ..guarded_fetch import GuardedFetcher
-from .access_control import AccessPolicy, ServerAccess
+from .access_control import ServerAccess
+from .access_policy import AccessPolicy
 from .issuer_keys import IssuerKeys
 from .key_set import ALGORITHMS, read_key_set
 from .proof_check import ProofCheck
@@ -36,7 +37,7 @@ class StaticClient:
     """A client with a configured token."""
 
     name: str
-    scopes: Sequence[str] = ()
+    scopes: str | Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class ServerAuth:
         None  # published scopes; None: all scopes that any request requires
     )
     # narrower scopes that a scope includes, such as {"admin": ["read", "write"]}
-    implied_scopes: Mapping[str, Sequence[str]] | None = None
+    implied_scopes: Mapping[str, str | Sequence[str]] | None = None
     algorithms: Sequence[str] = tuple(ALGORITHMS)  # accepted signature algorithms
     introspection: Introspection | None = None  # verifies all tokens that are not in `tokens`
     # verifies all tokens that are not in `tokens`, instead of `introspection`
@@ -103,6 +104,7 @@ class ServerAuth:
             check_public_url(self.public_url)
         if self.dpop not in ("off", "allowed", "required"):
             raise ConfigError(f"invalid dpop {self.dpop!r}: expected off, allowed or required")
+        self._check_values()
         for name in self.algorithms:
             if name not in ALGORITHMS:
                 known = ", ".join(ALGORITHMS)
@@ -122,6 +124,26 @@ class ServerAuth:
             _check_name(name)
             if not token:
                 raise ConfigError(f"the token of the client {name!r} is empty")
+
+    def _check_values(self) -> None:
+        """Check values that would otherwise cause no error before the first request."""
+        given = self.issuer
+        several = given if isinstance(given, Sequence) else (given,)
+        if not all(isinstance(one, str | TokenIssuer) for one in several):
+            raise ConfigError(
+                f"invalid issuer {self.issuer!r}: expected the URL of an authorization server"
+            )
+        if not self.algorithms or isinstance(self.algorithms, str):
+            raise ConfigError(
+                f"invalid algorithms {self.algorithms!r}: expected a list such as ['RS256']"
+            )
+        if not 0 <= self.remember < float("inf"):
+            raise ConfigError(f"invalid remember {self.remember!r}: expected seconds")
+        if self.introspection is not None and not _is_url(self.introspection.url):
+            raise ConfigError(
+                f"invalid url {self.introspection.url!r} of Introspection: expected the URL of the "
+                "introspection endpoint"
+            )
 
     @property
     def issuers(self) -> tuple[TokenIssuer, ...]:
@@ -219,13 +241,19 @@ class ServerAuth:
     def _scoped(self, client: str | StaticClient) -> ScopedName:
         if isinstance(client, str):
             return ScopedName(client)
-        return ScopedName(client.name, expand_scopes(client.scopes, self.implied_scopes or {}))
+        return ScopedName(
+            client.name, expand_scopes(scope_tuple(client.scopes), self._implied_scopes)
+        )
+
+    @property
+    def _implied_scopes(self) -> dict[str, tuple[str, ...]]:
+        return {name: scope_tuple(several) for name, several in (self.implied_scopes or {}).items()}
 
     def _make_verifier(
         self, access: ServerAccess, unchanged: Sequence[TokenIssuer]
     ) -> TokenVerifier | None:
         if self.verify is not None:
-            return FunctionVerifier(self.verify, self.remember, self._names)
+            return FunctionVerifier(self.verify, self.remember, self._names, self._implied_scopes)
         loopback, private = self._reach
         fetcher = GuardedFetcher(
             allow_loopback=loopback, allow_private=private, private_setting="private_issuers"
@@ -240,7 +268,7 @@ class ServerAuth:
                 issuers=[one.issuer for one in self.issuers],
                 remember=min(self.remember, 60.0),
                 require_audience=asked.require_audience,
-                implied=self.implied_scopes,
+                implied=self._implied_scopes,
             )
         if not self.issuers:
             return None
@@ -251,7 +279,7 @@ class ServerAuth:
             if one in unchanged and isinstance(used, JwtVerifier):
                 known = used.keys_of(one.issuer)
             issuers.append(known or _keys_of(one, fetcher, access.forget_verdicts))
-        return JwtVerifier(issuers, self.algorithms, self.implied_scopes)
+        return JwtVerifier(issuers, self.algorithms, self._implied_scopes)
 
     @property
     def _reach(self) -> tuple[bool, bool]:
@@ -293,6 +321,10 @@ def _check_issuer(issuer: TokenIssuer, *, signed: bool) -> None:
             f"the issuer {issuer.issuer!r} is not a URL, so its keys cannot be found: "
             "use TokenIssuer(..., jwks_uri=...)"
         )
+    if issuer.jwks_uri is not None and not _is_url(issuer.jwks_uri):
+        raise ConfigError(
+            f"invalid jwks_uri {issuer.jwks_uri!r} of the issuer {issuer.issuer!r}: expected a URL"
+        )
     if not _is_url(issuer.authorization_server or issuer.issuer):
         raise ConfigError(
             f"the issuer {issuer.issuer!r} is not a URL that clients can use: "
@@ -301,7 +333,12 @@ def _check_issuer(issuer: TokenIssuer, *, signed: bool) -> None:
 
 
 def _is_url(text: str) -> bool:
-    return text.startswith(("https://", "http://"))
+    if not text.startswith(("https://", "http://")) or not text.isprintable() or " " in text:
+        return False
+    try:
+        return bool(urlsplit(text).hostname)
+    except ValueError:
+        return False
 
 
 def _check_name(name: str) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "BadToken",
     "ParsedToken",
     "TokenVerdict",
+    "WrongAudience",
     "audience_forms",
     "check_audience",
     "check_times",
@@ -37,6 +38,8 @@ _PLAIN = re.compile(r"[!-?A-~]+")  # printable characters without `@`
 _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 # `application/at+jwt` is the same type as `at+jwt` (RFC 7515, section 4.1.9).
 _TYPES = frozenset(("jwt", "at+jwt", "application/at+jwt"))
+# Claims that name the client: of RFC 9068, of OpenID Connect, of Entra ID (v1) and of Okta.
+_CLIENTS = ("client_id", "azp", "appid", "cid")
 # Claims of ID tokens, which prove a login to a client and are not access tokens.
 _ID_TOKEN = ("at_hash", "c_hash", "s_hash")
 # Members in which issuers and introspection endpoints say what kind of token it is.
@@ -54,6 +57,10 @@ class BadToken(FairleadError):
     """
 
     until = 0.0
+
+
+class WrongAudience(BadToken):
+    """A token for another server; the response names the audience that is expected here."""
 
 
 class ParsedToken(Struct, frozen=True):
@@ -148,14 +155,14 @@ def check_audience(given: object, expected: Container[str]) -> None:
     """Check that a token was issued for this server. `expected` comes from `audience_forms`.
 
     Raises:
-        BadToken: The audience is missing, or does not include this server.
+        WrongAudience: The audience is missing, or does not include this server.
     """
     named = [given] if isinstance(given, str) else given
     if isinstance(named, list):
         for one in named[:MAX_AUDIENCES]:
             if isinstance(one, str) and _audience_form(one) in expected:
                 return
-    raise BadToken("the token was issued for another audience")
+    raise WrongAudience("the token was issued for another audience")
 
 
 def _audience_form(audience: str) -> str:
@@ -203,7 +210,8 @@ def verdict_of(
         BadToken: It is not an access token, has no subject, or has an unsupported key binding.
     """
     _check_kind(claims)
-    client = claims.get("client_id") or claims.get("azp")
+    # Without a client, sessions would belong to the user alone.
+    client = next((claims[name] for name in _CLIENTS if claims.get(name)), None)
     subject = claims.get("sub")
     if subject is None:
         subject = claims.get("client_id")

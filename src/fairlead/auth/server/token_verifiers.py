@@ -26,6 +26,7 @@ from .token_claims import (
     TokenVerdict,
     check_audience,
     check_times,
+    expand_scopes,
     names_kind,
     parse_token,
     verdict_of,
@@ -257,11 +258,16 @@ class FunctionVerifier:
     """Verification of tokens by a function that the program supplies."""
 
     def __init__(
-        self, verify: VerifyFunction, remember: float = 60.0, taken: Container[str] = ()
+        self,
+        verify: VerifyFunction,
+        remember: float = 60.0,
+        taken: Container[str] = (),
+        implied: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """`taken` are names of other clients, which the function must not return."""
         self._verify = verify
         self._taken = taken
+        self._implied = implied or {}
         self._remember = remember
         self._pending = PendingTokens()
 
@@ -273,10 +279,14 @@ class FunctionVerifier:
             case None:
                 raise BadToken("the token is not accepted")
             case TokenPrincipal():
+                if whose.fault is not None:
+                    log.error("`verify` returned an unusable TokenPrincipal: %s", whose.fault)
+                    raise _failed()
                 if whose.has_expired():
                     raise BadToken("the token has expired")
                 until = until if whose.expires is None else min(until, whose.expires)
-                return TokenVerdict(whose, until)
+                scopes = expand_scopes(whose.scopes, self._implied)
+                return TokenVerdict(whose.with_scopes(scopes), until)
             case str() if is_reserved(whose) or whose in self._taken:
                 log.error("`verify` returned the name of another client or issuer: %.60r", whose)
                 raise BadToken("the token is not accepted")

@@ -5,7 +5,7 @@ All methods of a store are synchronous and may block while they read or write a 
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -30,6 +30,7 @@ class StoredLogin(Struct, frozen=True, kw_only=True):
     auth_method: str
     tokens: TokenSet
     requested: tuple[str, ...] = ()  # scopes requested at the login
+    configured_scopes: tuple[str, ...] | None = None  # scopes of the settings at the login
     revocation_endpoint: str | None = None
     dpop_key: dict[str, Any] | None = None  # private JWK
     login_id: str = ""  # differs between two logins; a renewal keeps it
@@ -43,6 +44,15 @@ class StoredLogin(Struct, frozen=True, kw_only=True):
         # The resource may be a parent of the server's URL, or a name that the user configured.
         parent = self.resource is not None and is_within(self.url, self.resource)
         return is_within(url, self.resource if parent and self.resource else self.url)
+
+    def is_usable(self, now: float) -> bool:
+        """Return True unless the login has ended or its token has certainly expired."""
+        # A lifetime of 0 is a mistake of the server, which may accept the token once.
+        return not self.ended and (self.tokens.lifetime == 0 or self.tokens.is_valid(now))
+
+    def is_sent_in(self, headers: Mapping[str, str]) -> bool:
+        """Return True if the headers of a request contain the access token."""
+        return headers.get("Authorization", "").endswith(f" {self.tokens.access_token}")
 
     @property
     def secrets(self) -> dict[str, object]:

@@ -77,9 +77,12 @@ class FileCredentialStore:
         return self._login_path(login.owner, login.server)
 
     def logins(self) -> list[StoredLogin]:
-        paths = sorted(self._folder.glob("login-*.sealed")) if self._folder.is_dir() else []
-        found = [self._open(path, StoredLogin, "login") for path in paths]
+        found = [self._open(path, StoredLogin, "login") for path in self.paths()]
         return [login for login in found if login is not None]
+
+    def paths(self) -> list[Path]:
+        """Return the files of all logins, also of those that cannot be opened."""
+        return sorted(self._folder.glob("login-*.sealed")) if self._folder.is_dir() else []
 
     def load_registration(self, issuer: str, redirect_uri: str) -> ClientRegistration | None:
         path = self._client_path(issuer, redirect_uri)
@@ -125,7 +128,8 @@ class FileCredentialStore:
             raise
         # Truncated, written with another key, or modified: the next login replaces the file.
         except Exception as exc:
-            log.warning("ignoring %s: it cannot be opened (%s)", path, type(exc).__name__)
+            why = "it is damaged or was sealed with another key, log in again"
+            log.warning("%s cannot be opened (%s): %s", path, type(exc).__name__, why)
             return None
 
     def _write(self, path: Path, bound: list[str], record: object) -> None:
@@ -180,6 +184,8 @@ class _FileLock:
         # The file stays: deleting it would let two processes hold locks on different files.
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
+            # Closing is not enough if a forked process has a copy of the descriptor.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
 

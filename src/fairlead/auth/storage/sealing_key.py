@@ -118,14 +118,21 @@ class SealingKey:
             # Another program may have created a file, and stored its first login, meanwhile.
             if (created := self._read_file()) is not None:
                 return created
+            missing = type(exc).__name__ == "NoKeyringError"
             # Logins that were sealed with the key in the keyring must not be replaced.
+            if has_logins and missing:
+                raise _unusable(
+                    f"the key of the stored logins is neither in {self._path} nor in a keyring, "
+                    "because this session of the system has none: restore it, or delete "
+                    f"{self._path.parent} and log in again"
+                ) from exc
             if has_logins:
                 raise _unusable(
                     f"the system's keyring returns no key ({why}): unlock it, or delete "
                     f"{self._path.parent} and log in again"
                 ) from exc
             # A machine without any keyring is usual, for example a server.
-            level = logging.INFO if type(exc).__name__ == "NoKeyringError" else logging.WARNING
+            level = logging.INFO if missing else logging.WARNING
             what = "the system's keyring cannot be used (%s); %s holds the key of stored logins"
             log.log(level, what, why, self._path)
             return None

@@ -5,6 +5,7 @@ connections to all other servers.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -27,3 +28,7 @@ async def in_store_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwarg
 @cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="fairlead-logins")
+
+
+# The threads do not exist in a forked process.
+os.register_at_fork(after_in_child=_threads.cache_clear)

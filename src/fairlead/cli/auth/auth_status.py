@@ -1,21 +1,23 @@
 """`fairlead auth status`: the stored logins, without their secrets."""
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ...auth.metadata import server_resource
 from ...auth.storage.credential_store import StoredLogin
 from ...config.stored_logins import login_folder, login_url, own_credential_store
 from ...errors import AuthorizationError, ConfigError
-from ..framework.command_errors import CommandError
+from ..framework.client_connection import silence_warnings
+from ..framework.command_errors import CommandError, print_message
 from ..framework.output import as_json, pluralize, visible, write
 from ..framework.parser import JSON, Parser, option
 from ..framework.server_lookup import every_server
 from ..framework.suggested_commands import suggest
 
-__all__ = ["describe_expiry", "run_auth"]
+__all__ = ["describe_expiry", "printed_warnings", "run_auth"]
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
@@ -33,7 +35,8 @@ def run_auth(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     store = own_credential_store()
     try:
-        logins = store.logins()
+        with printed_warnings():
+            logins = store.logins()
     except AuthorizationError as exc:
         raise CommandError(str(exc)) from exc
     names = _configured_names() if logins else {}
@@ -42,13 +45,33 @@ def run_auth(argv: Sequence[str]) -> int:
     if as_json(options, facts):
         return 0
     if not logins:
-        write(f"No logins are stored. {suggest('login', 'SERVER')} logs in to a server.")
+        what = "No stored login can be read" if store.paths() else "No logins are stored"
+        write(f"{what}. {suggest('login', 'SERVER')} logs in to a server.")
         return 0
     for login in logins:
         for line in _lines(login, names, now):
             write(line)
     write(f"Logins are stored in {visible(login_folder())}.")
     return 0
+
+
+class _WarningPrinter(logging.Handler):
+    """A log handler that prints warnings to stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print_message("warning", record.getMessage())
+
+
+@contextmanager
+def printed_warnings() -> Iterator[None]:
+    """Print warnings about logins, such as files that cannot be opened."""
+    silence_warnings()
+    logger, printer = logging.getLogger("fairlead.auth"), _WarningPrinter(logging.WARNING)
+    logger.addHandler(printer)
+    try:
+        yield
+    finally:
+        logger.removeHandler(printer)
 
 
 def describe_expiry(login: StoredLogin, now: float) -> str:

@@ -1,7 +1,6 @@
 """`fairlead login` and `fairlead logout`."""
 
 import asyncio
-import logging
 import sys
 import time
 from argparse import Namespace
@@ -25,14 +24,14 @@ from ...client.connection.endpoint_probe import find_endpoint
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.stored_logins import authorizer_for, own_credential_store
 from ...errors import AuthorizationError, ConnectFailed
-from ..framework.client_connection import run_async, silence_warnings
+from ..framework.client_connection import run_async
 from ..framework.command_errors import CommandError, UsageError, print_message, unknown_name_error
 from ..framework.connect_target import split_target
 from ..framework.output import can_ask, pluralize, safe, visible, write
 from ..framework.parser import INPUT, Parser, flag, option, repeated
 from ..framework.server_lookup import named_server
 from ..framework.suggested_commands import suggest
-from .auth_status import describe_expiry
+from .auth_status import describe_expiry, printed_warnings
 
 __all__ = ["run_login", "run_logout", "run_reauth", "run_unauth"]
 
@@ -78,7 +77,8 @@ def _run_login(command: str, argv: Sequence[str]) -> int:
         examples=f"  fairlead {command} notes\n  fairlead {command} notes --device\n",
     )
     options = parser.parse_args(argv)
-    return run_async(_login(options))
+    with printed_warnings():
+        return run_async(_login(options))
 
 
 def _run_logout(command: str, argv: Sequence[str]) -> int:
@@ -90,11 +90,12 @@ def _run_logout(command: str, argv: Sequence[str]) -> int:
         INPUT,
         examples=f"  fairlead {command} notes\n",
     )
-    return run_async(_logout(parser.parse_args(argv)))
+    options = parser.parse_args(argv)
+    with printed_warnings():
+        return run_async(_logout(options))
 
 
 async def _login(options: Namespace) -> int:
-    _print_warnings()
     entry = await _entry(options)
     settings = _settings(entry, options)
     prompt = TerminalPrompt(options.server, browser=not options.no_browser)
@@ -128,7 +129,6 @@ async def _store_key(authorizer: ApiKeyAuthorizer, options: Namespace) -> int:
 
 
 async def _logout(options: Namespace) -> int:
-    _print_warnings()
     authorizer = _authorizer(await _entry(options), options)
     try:
         removed = await authorizer.log_out()
@@ -137,19 +137,6 @@ async def _logout(options: Namespace) -> int:
     name = _shown(options)
     write(f"Logged out of {name}." if removed else f"No login is stored for {name}.")
     return 0
-
-
-class _WarningPrinter(logging.Handler):
-    """A log handler that prints warnings to stderr."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print_message("warning", record.getMessage())
-
-
-def _print_warnings() -> None:
-    """Print warnings about logins, such as tokens that could not be revoked."""
-    silence_warnings()
-    logging.getLogger("fairlead.auth").addHandler(_WarningPrinter(logging.WARNING))
 
 
 async def _entry(options: Namespace) -> MCPServerEntry:

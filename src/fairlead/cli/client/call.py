@@ -47,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
     given = parse(options.arguments, options.args)
     if options.decline and options.answer:
         raise UsageError("--answer and --decline cannot be combined")
-    questions = Questions(parse(options.answer, what="--answer"), decline=options.decline)
+    questions = Questions(options.answer, decline=options.decline)
     _require_tool(options, target)
     target.require(options, f"fairlead call {options.tool}")
     files = None if options.save is None else MediaFolder(options.save, options.tool)
@@ -91,7 +91,7 @@ def _parser() -> Parser:
             "--answer",
             "key=value",
             "the value of a form field, if the server asks a question; converted to the field's "
-            "type",
+            "type; repeat it if several questions have the same field",
         ),
         flag("--decline", help="decline all questions from the server"),
         option(

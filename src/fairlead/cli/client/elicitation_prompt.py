@@ -1,14 +1,15 @@
 """Answers to a server's questions: from the command line, or entered at the terminal."""
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...client.input.answers import Question, accept, cancel, decline
 from ..framework.command_errors import INPUT_NEEDED, CommandError, UsageError, print_message
 from ..framework.output import ask, can_ask, safe, visible
 from ..framework.suggested_commands import quoted
-from .call_arguments import CallArguments
+from .call_arguments import CallArguments, parse
 from .schema_values import SchemaMismatch, name_type, read_value
 
 __all__ = ["Questions"]
@@ -21,12 +22,23 @@ class Questions:
     receives `cancel`, because the user made no decision.
     """
 
-    def __init__(self, answers: CallArguments, *, decline: bool) -> None:
-        """Set the values of `--answer`, and whether `--decline` declines all questions."""
+    def __init__(self, answers: Sequence[str], *, decline: bool) -> None:
+        """Set the values of `--answer`, and whether `--decline` declines all questions.
+
+        Several values of a field are for the questions that have it, in this order; further
+        questions get the last one.
+
+        Raises:
+            UsageError: A value is not a `key=value`.
+        """
         self.failed: CommandError | None = None
-        self._answers = answers
+        self._answers: dict[str, list[CallArguments]] = {}
+        for word in answers:
+            answer = parse([word], what="--answer")
+            for key in answer.keys:
+                self._answers.setdefault(key, []).append(answer)
         self._decline = decline
-        self._used: set[str] = set()
+        self._asked: Counter[str] = Counter()  # how often each field occurred in a form
 
     async def answer(self, question: Question) -> dict[str, Any]:
         """Return the answer to a question.
@@ -51,7 +63,7 @@ class Questions:
 
     def warn_unused(self) -> None:
         """Report values of `--answer` whose field did not occur in any form."""
-        for key in sorted(self._answers.keys - self._used):
+        for key in sorted(self._answers.keys() - self._asked.keys()):
             print_message("warning", f"no question has the field {visible(key)} of --answer")
 
     def _given(self, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,8 +72,11 @@ class Questions:
         Raises `UsageError` for an invalid answer.
         """
         fields = schema.get("properties") or {}
-        given = {k: v for k, v in self._answers.fit(schema).items() if k in fields}
-        self._used |= given.keys()
+        given: dict[str, Any] = {}
+        for name, values in self._answers.items():
+            if name in fields:
+                given |= values[min(self._asked[name], len(values) - 1)].fit(schema)
+                self._asked[name] += 1
         for name, value in given.items():
             choices = fields[name].get("enum")
             if isinstance(choices, list) and value not in choices:

@@ -156,7 +156,13 @@ async def named_server(name: str, options: Namespace) -> NamedServer:
     Raises:
         CommandError: The name is unknown, or the entry is invalid or incomplete.
     """
-    found = find_server(name, every_server(), or_command=True)
+    loaded, tool = every_server(), vars(options).get("tool")
+    if name not in loaded.places and tool in loaded.places:
+        raise UsageError(
+            f"Unknown server {visible(name)!r}: the name of the server comes first",
+            hint=f"{suggest('call', operands=[str(tool), name])} calls the tool of this server",
+        )
+    found = find_server(name, loaded, or_command=True)
     try:
         given = await ask_inputs(found, read_pairs(options.input, "--input"))
         resolved = await resolve_in_thread(found, inputs=given)

@@ -22,12 +22,13 @@ from ...peer import OnProgress
 from ...protocol.contracts import make_tool_error, validate_tool_response
 from ...wire import RequestId, to_json
 from ...wire.error_codes import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
+from ...wire.quote_text import quoted
 from ..client_config import MCPClientConfig
 from ..connection.reconnect import Reconnector
 from ..input.answers import InputCallbacks
 from ..input.url_elicitation import UrlElicitations
 from ..mcp_transport.channel_transport import ChannelTransport, with_headers
-from .lists import ListMixin, read_result
+from .lists import ListMixin, read_result, require_uri
 from .typed_results import ResultDict, ToolCallResult, tool_error
 
 __all__ = ["CallMixin", "unknown_keyword"]
@@ -121,9 +122,12 @@ class CallMixin(ListMixin):
                 not visit them.
             OutputMismatch: The result does not match the tool's listed output schema.
             RemoteProtocolError: The result is not a valid tool result; with `strict` only.
+            TypeError: An argument has another type.
         """
         if unknown:
             raise unknown_keyword("call_tool", unknown)
+        if type(name) is not str or type(arguments) is not dict or timeout is not None:
+            _check_call(name, arguments, timeout)
         if errors == "envelope":
             return await _enveloped(
                 partial(
@@ -211,6 +215,7 @@ class CallMixin(ListMixin):
 
         With `rounds=False`, return a request for input instead of answering it.
         """
+        require_uri(uri)
         params = {"uri": uri}
         reading = self._read("resources/read", params, cache)
         return ResultDict(await self._finished("resources/read", params, reading, rounds))
@@ -227,8 +232,7 @@ class CallMixin(ListMixin):
         The protocol has only strings as arguments; other values are sent as JSON text. `rounds`
         works as in `read_resource`.
         """
-        if arguments is not None and not isinstance(arguments, Mapping):
-            raise TypeError(f"arguments must be a dict, not {arguments!r:.100}")
+        _check_call(name, arguments)
         params = {"name": name, "arguments": _texts(arguments or {})}
         request = self.request("prompts/get", params)
         return ResultDict(await self._finished("prompts/get", params, request, rounds))
@@ -293,6 +297,20 @@ def unknown_keyword(method: str, given: Iterable[str]) -> TypeError:
     name = next(iter(given))
     hint = CALL_HINTS.get(name, "pass the arguments of the tool as a dict")
     return TypeError(f"{method}() got an unexpected keyword argument {name!r}: {hint}")
+
+
+def _check_call(name: object, arguments: object, timeout: object = None) -> None:
+    """Check the arguments of a call.
+
+    Raises:
+        TypeError: One of them has another type.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a string, not {quoted(name)}")
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise TypeError(f"arguments must be a dict, not {quoted(arguments)}")
+    if timeout is not None and not isinstance(timeout, int | float):
+        raise TypeError(f"timeout must be a number of seconds, not {quoted(timeout)}")
 
 
 def _texts(arguments: Mapping[str, Any]) -> dict[str, str]:

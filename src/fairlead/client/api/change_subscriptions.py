@@ -4,14 +4,15 @@ import logging
 from collections.abc import Iterable
 
 from ...errors import FairleadError, RequestTimeout, RpcError
-from ...protocol.caller import has_capability
+from ...protocol.caller import LOG_LEVELS, has_capability
 from ...protocol.outgoing_params import Identity
+from ...wire.quote_text import quoted
 from ..client_config import MCPClientConfig
 from ..connection.change_stream import ChangeStream
 from ..connection.listen_request import ListenRequest, WatchedChanges
 from ..connection.reconnect import Reconnector
 from ..mcp_transport.channel_transport import ChannelTransport
-from .lists import ListMixin
+from .lists import ListMixin, require_uri
 
 __all__ = ["SubscriptionMixin"]
 
@@ -38,6 +39,7 @@ class SubscriptionMixin(ListMixin):
         """Subscribe to a resource;
         its changes are reported as `notifications/resources/updated`.
         """
+        require_uri(uri)
         if uri in self._listening.uris:
             return
         self._listening.add(uri)
@@ -107,7 +109,14 @@ class SubscriptionMixin(ListMixin):
                     log.debug("could not unsubscribe from %s: %s", uri, exc)
 
     async def set_log_level(self, level: str) -> None:
-        """Request log messages of at least this level."""
+        """Request log messages of at least this level.
+
+        Raises:
+            ValueError: The level is unknown.
+        """
+        if level not in LOG_LEVELS:
+            levels = ", ".join(LOG_LEVELS)
+            raise ValueError(f"unknown log level {quoted(level)}: expected one of {levels}")
         self._log_level = level
         # A stateless server receives the level with each request, a handshake server only once.
         if self._stateless:

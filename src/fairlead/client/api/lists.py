@@ -26,7 +26,7 @@ from .list_pages import read_pages
 from .requests import RequestMixin
 from .result_cache import ResultCache
 
-__all__ = ["ListMixin", "read_result"]
+__all__ = ["ListMixin", "read_result", "require_uri"]
 
 log = logging.getLogger("fairlead.client")
 
@@ -115,6 +115,16 @@ class ListMixin(RequestMixin):
         self.skipped.append(f"{method}: {reason}")
         # Limited, because a server may send invalid items in every list.
         del self.skipped[:-100]
+
+
+def require_uri(uri: object) -> None:
+    """Check that the URI of a resource is a string, not an object such as pydantic's `AnyUrl`.
+
+    Raises:
+        TypeError: The URI has another type.
+    """
+    if not isinstance(uri, str):
+        raise TypeError(f"uri must be a string, not {quoted(uri)}")
 
 
 def read_result(raw: Raw) -> dict[str, Any]:

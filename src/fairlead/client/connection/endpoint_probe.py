@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from ...auth.challenge import parse_challenges, pick_challenge
+from ...auth.client.authorization_discovery import PING, PING_HEADERS
 from ...auth.metadata import named_endpoint
 from ...errors import FairleadError
 from ...wire.json import read_json
@@ -13,12 +14,6 @@ __all__ = ["find_endpoint"]
 
 PROBE_TIMEOUT = 3.0  # seconds for all requests of one search
 MAX_BODY = 64 << 10  # bytes of a response that are read
-# Servers answer this without opening a session: with a result, or an error about the session.
-_PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-_HEADERS = {
-    "Content-Type": "application/json",
-    "Accept": "application/json, text/event-stream",
-}
 
 
 async def find_endpoint(url: str) -> str | None:
@@ -58,7 +53,7 @@ async def _serves_mcp(url: str) -> bool:
 
     client = HttpClient(EndpointUrl(url), redirects=0)
     try:
-        reply = await client.open("POST", _HEADERS, _PING)
+        reply = await client.open("POST", PING_HEADERS, PING)
         challenge = reply.header("www-authenticate") or ""
         if reply.status == 401:
             # A protected server may refuse every path; its challenge then names the endpoint's.

@@ -12,6 +12,7 @@ from msgspec import Struct
 from ...errors import ConfigError, FairleadError
 from ...observe.safe_display import safe
 from ...protocol.caller import Principal
+from ...protocol.identity.token_principal import TokenPrincipal
 from ...transport.http.server.asgi import CLOSE, JSON, AsgiCall, Headers, has_body, has_json
 from ...wire import to_json
 from ..catalog.views import ClientViews, View
@@ -160,17 +161,14 @@ class GatewayPages:
         given = call.headers.get(b"x-admin-token", b"")
         return bool(token) and hmac.compare_digest(given, token.encode())
 
-    def _url(self, call: AsgiCall) -> str:
-        host = call.headers.get(b"host", b"").decode("latin-1")
-        scheme = str(call.scope.get("scheme", "http"))
-        return f"{scheme}://{host}{self._path}"
-
     def _home(self, request: PageRequest) -> _Page:
         call = request.call
-        # The example contains a token header only if this caller was authenticated with one.
-        needs_token = b"authorization" in call.headers
+        # The example contains a token header only if this caller was authenticated with a
+        # configured token; clients with OAuth log in themselves.
+        has_login = isinstance(request.principal, TokenPrincipal)
+        needs_token = b"authorization" in call.headers and not has_login
         now = self._status.public(request.principal)
-        page = render(now, self._url(call), needs_token=needs_token)
+        page = render(now, call.url_of(self._path), needs_token=needs_token)
         return _Page(page.encode(), _HTML, headers=_LOCKED)
 
     @property

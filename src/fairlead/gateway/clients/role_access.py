@@ -92,6 +92,10 @@ class _RoleControl:
         self._inner = inner
         self._admission = admission
 
+    @property
+    def base(self) -> str | None:
+        return self._inner.base
+
     def endpoint(self, path: str, aliases: Mapping[str, str]) -> TokenAccess:
         return _RoleAccess(self._inner.endpoint(path, aliases), self._admission)
 

@@ -1,14 +1,17 @@
 """Tools in model providers' formats: schemas and dispatch, without the providers' libraries.
 
-Tool calls may be dicts or objects from the packages `openai` and `anthropic`.
+Tool calls may be dicts or objects from the packages `openai` and `anthropic`. The `source` of a
+tool is a manager, a client, or a function that returns the tool with a name.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from .model_blocks import model_blocks
 from .tool import MCPTool
+from .tool_lookup import ToolLookup, find_tool
 from .tool_result import ToolResult, result_from_error
 
 __all__ = [
@@ -21,7 +24,6 @@ __all__ = [
     "to_openai_responses",
 ]
 
-Find = Callable[[str], MCPTool | None]
 # a manager's tool, or a definition as returned by `MCPClient.list_tools`
 AnyTool = MCPTool | Mapping[str, Any]
 
@@ -43,44 +45,44 @@ def to_anthropic(tools: Iterable[AnyTool]) -> list[dict[str, Any]]:
     return [{"input_schema": one.pop("parameters"), **one} for one in map(_function, tools)]
 
 
-async def run_openai(find: Find, call: Any) -> dict[str, Any]:
+async def run_openai(source: ToolLookup, call: Any) -> dict[str, Any]:
     """Run a tool call from a chat completion and return the message with its result.
 
     A message with the role `tool` can only contain text, so images and audio are named in it;
     `run_openai_messages` also returns them.
     """
-    return (await run_openai_messages(find, call))[0]
+    return (await run_openai_messages(source, call))[0]
 
 
-async def run_openai_messages(find: Find, call: Any) -> list[dict[str, Any]]:
+async def run_openai_messages(source: ToolLookup, call: Any) -> list[dict[str, Any]]:
     """Run a tool call from a chat completion and return the messages with its result.
 
     The first message has the role `tool`. Images and audio follow in a message with the role
     `user`, which must come after the `tool` messages of all calls.
     """
     function = _field(call, "function") or {}
-    result = await _run(find, _field(function, "name"), _field(function, "arguments"))
-    blocks = _blocks(result)
+    result = await _run(source, _field(function, "name"), _field(function, "arguments"))
+    blocks = model_blocks(result)
     text = "\n".join(map(_as_text, blocks))
     message = {"role": "tool", "tool_call_id": _field(call, "id"), "content": text}
     media = [part for block in blocks if (part := _chat_part(block)) is not None]
     return [message, {"role": "user", "content": media}] if media else [message]
 
 
-async def run_openai_responses(find: Find, call: Any) -> dict[str, Any]:
+async def run_openai_responses(source: ToolLookup, call: Any) -> dict[str, Any]:
     """Run a `function_call` item from the Responses API and return its `function_call_output`."""
-    result = await _run(find, _field(call, "name"), _field(call, "arguments"))
-    blocks = _blocks(result)
+    result = await _run(source, _field(call, "name"), _field(call, "arguments"))
+    blocks = model_blocks(result)
     output: str | list[dict[str, Any]] = [_responses_part(block) for block in blocks]
     if all(block.get("type") == "text" for block in blocks):
         output = "\n".join(map(_as_text, blocks))
     return {"type": "function_call_output", "call_id": _field(call, "call_id"), "output": output}
 
 
-async def run_anthropic(find: Find, use: Any) -> dict[str, Any]:
+async def run_anthropic(source: ToolLookup, use: Any) -> dict[str, Any]:
     """Run a `tool_use` block and return its `tool_result` block."""
-    result = await _run(find, _field(use, "name"), _field(use, "input"))
-    content = [_anthropic_block(block) for block in _blocks(result)]
+    result = await _run(source, _field(use, "name"), _field(use, "input"))
+    content = [_anthropic_block(block) for block in model_blocks(result)]
     answer = {"type": "tool_result", "tool_use_id": _field(use, "id"), "content": content}
     return {**answer, "is_error": True} if result.details.is_error else answer
 
@@ -100,8 +102,8 @@ def _field(given: Any, name: str) -> Any:
     return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
 
 
-async def _run(find: Find, name: Any, arguments: Any) -> ToolResult:
-    tool = find(str(name))
+async def _run(source: ToolLookup, name: Any, arguments: Any) -> ToolResult:
+    tool = find_tool(source, str(name))
     if tool is None:
         return result_from_error(f"unknown tool {name!r}", server_name="", mcp_tool_name=str(name))
     if isinstance(arguments, str):  # some providers send the arguments as a JSON string
@@ -112,33 +114,6 @@ async def _run(find: Find, name: Any, arguments: Any) -> ToolResult:
                 f"the arguments are not valid JSON: {exc}", server_name="", mcp_tool_name=str(name)
             )
     return await tool.execute(arguments)
-
-
-def _blocks(result: ToolResult) -> list[dict[str, Any]]:
-    """Return the content blocks, plus the structured content if no text block repeats it."""
-    blocks, structured = list(result.content), result.details.structured_content
-    if structured is None or _is_repeated(structured, blocks, result):
-        return blocks
-    return [*blocks, {"type": "text", "text": msgspec.json.encode(structured).decode()}]
-
-
-def _is_repeated(structured: Any, blocks: list[dict[str, Any]], result: ToolResult) -> bool:
-    """Return True if text blocks contain the structured content, or the error that it describes."""
-    texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
-    if result.details.is_error:
-        return bool(texts)
-    values = [_json_value(text) for text in texts]
-    # Servers wrap a value that is not an object, and send each item of a list as a block.
-    wrapped = structured.get("result") if isinstance(structured, dict) else None
-    return structured in values or (wrapped is not None and wrapped in (*texts, *values, values))
-
-
-def _json_value(text: str) -> Any:
-    """Decode JSON; return the text itself if it is not JSON."""
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return text
 
 
 def _as_text(block: Mapping[str, Any]) -> str:

@@ -8,7 +8,10 @@ from inspect import Parameter, Signature
 from operator import or_
 from typing import Any, Literal
 
+from ...client import MCPClient
+from .model_blocks import model_blocks
 from .tool import MCPTool
+from .tool_lookup import tool_of_client
 
 __all__ = ["as_callables", "signature_of"]
 
@@ -23,13 +26,19 @@ _TYPES: dict[str, Any] = {
 _DEEPEST = 5  # maximum nesting level of a schema that is converted to annotations
 
 
-def as_callables(tools: Iterable[MCPTool]) -> dict[str, Callable[..., Awaitable[Any]]]:
+def as_callables(
+    tools: Iterable[MCPTool | Mapping[str, Any]], client: MCPClient | None = None
+) -> dict[str, Callable[..., Awaitable[Any]]]:
     """Return asynchronous functions by name, with signature, annotations and docstring.
 
-    The functions return the result's text. A result with images, audio or links is returned as the
-    list of its content blocks.
+    `tools` are the tools of a manager, or definitions that `client.list_tools` returned. The
+    functions return the result's text, including structured content that no text repeats. A result
+    with images, audio or links is returned as the list of its content blocks.
+
+    Raises:
+        TypeError: A definition is given without its client.
     """
-    return {tool.name: _callable(tool) for tool in tools}
+    return {tool.name: _callable(tool) for tool in (_bound(one, client) for one in tools)}
 
 
 def signature_of(schema: Mapping[str, Any]) -> tuple[Signature, dict[str, str]]:
@@ -61,6 +70,14 @@ def signature_of(schema: Mapping[str, Any]) -> tuple[Signature, dict[str, str]]:
     return Signature(parameters, return_annotation=Any), names
 
 
+def _bound(tool: MCPTool | Mapping[str, Any], client: MCPClient | None) -> MCPTool:
+    if not isinstance(tool, Mapping):
+        return tool
+    if client is None:
+        raise TypeError("definitions of tools need their client: `as_callables(tools, client)`")
+    return tool_of_client(client, tool)
+
+
 def _callable(tool: MCPTool) -> Callable[..., Awaitable[Any]]:
     signature, names = signature_of(tool.parameters)
 
@@ -75,9 +92,10 @@ def _callable(tool: MCPTool) -> Callable[..., Awaitable[Any]]:
         # Positional arguments come first, then the others in the given order.
         given = {names[name]: value for name, value in bound.items() if name not in named}
         given |= {names.get(name, name): value for name, value in named.items()}
-        result = await tool.execute(given)
-        only_text = all(block.get("type") == "text" for block in result.content)
-        return result.text if only_text else result.content
+        blocks = model_blocks(await tool.execute(given))
+        if all(block.get("type") == "text" for block in blocks):
+            return "\n".join(str(block.get("text", "")) for block in blocks)
+        return blocks
 
     call.__name__ = call.__qualname__ = tool.name
     call.__doc__ = _docstring(tool, names)

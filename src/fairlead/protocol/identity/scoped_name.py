@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from .token_principal import TokenStanding
+from .token_principal import TokenStanding, scope_set
 
 __all__ = ["ScopedName"]
 
@@ -18,10 +18,10 @@ class ScopedName(str):
     standing: TokenStanding | None  # None: the token is valid as long as the process runs
 
     def __new__(
-        cls, name: str, scopes: Iterable[str] = (), standing: TokenStanding | None = None
+        cls, name: str, scopes: str | Iterable[str] = (), standing: TokenStanding | None = None
     ) -> "ScopedName":
         made = super().__new__(cls, name)
-        made.scopes = frozenset(scopes)
+        made.scopes = scope_set(scopes)
         made.standing = standing
         return made
 

@@ -1,10 +1,10 @@
 """Principal of a client that proved its identity with an OAuth access token."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-__all__ = ["TOKEN_PRINCIPAL", "TokenPrincipal", "TokenStanding"]
+__all__ = ["TOKEN_PRINCIPAL", "TokenPrincipal", "TokenStanding", "scope_set"]
 
 # Prefix for names of token principals. Names from configuration and from `verify_token` must not
 # start with it, so that a configured client and an issuer's subject never have the same name.
@@ -57,19 +57,20 @@ class TokenPrincipal:
         issuer: str,
         subject: str,
         client: str | None = None,
-        scopes: frozenset[str] = frozenset(),
+        scopes: str | Iterable[str] | None = frozenset(),
         claims: Mapping[str, Any] | None = None,
         expires: float | None = None,
         role: str | None = None,
         standing: TokenStanding | None = None,
     ) -> None:
         """Create a principal. `expires` is a Unix time; `client` is None if the issuer does not
-        name the client. Without `standing`, only `expires` ends the streams of the token.
+        name the client. A string of `scopes` is split at spaces, like the claim `scope`. Without
+        `standing`, only `expires` ends the streams of the token.
         """
         self.issuer = issuer
         self.subject = subject
         self.client = client
-        self.scopes = scopes
+        self.scopes = scope_set(scopes)
         self.claims: Mapping[str, Any] = {} if claims is None else claims
         self.expires = expires
         self.role = role
@@ -92,6 +93,12 @@ class TokenPrincipal:
 
     def __repr__(self) -> str:
         return f"TokenPrincipal({self.name!r})"
+
+    def with_scopes(self, scopes: Iterable[str]) -> "TokenPrincipal":
+        """Return a copy that has these scopes."""
+        found = self._copy(self.role, self.standing)
+        found.scopes = scope_set(scopes)
+        return found
 
     def with_role(self, role: str) -> "TokenPrincipal":
         """Return a copy that has this role."""
@@ -138,9 +145,33 @@ class TokenPrincipal:
             role=None if role is None else str(role),
         )
 
+    @property
+    def fault(self) -> str | None:
+        """The reason why no request can have this principal, or None.
+
+        Functions of programs create principals from claims that may be missing.
+        """
+        if not isinstance(self.subject, str) or not self.subject:
+            return "it has no subject"
+        end = self.expires
+        # Booleans are integers in Python; the bound excludes NaN, which never expires.
+        is_time = isinstance(end, int | float) and not isinstance(end, bool) and end < 1e11
+        return None if end is None or is_time else "its `expires` is not a Unix time"
+
     def has_expired(self) -> bool:
         """Return True if the token of this principal is no longer valid."""
         return self.expires is not None and time.time() >= self.expires
+
+
+def scope_set(scopes: str | Iterable[str] | None) -> frozenset[str]:
+    """Return scopes as a set; a string is split at spaces.
+
+    Programs pass claims on as they are: a string that is not split would contain every scope that
+    is a part of it, and None would be read as unlimited.
+    """
+    if isinstance(scopes, frozenset):
+        return scopes
+    return frozenset(scopes.split() if isinstance(scopes, str) else scopes or ())
 
 
 def _encoded(part: str) -> str:

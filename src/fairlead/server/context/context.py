@@ -13,7 +13,7 @@ from msgspec import Raw, UnsetType
 
 from ...errors import CannotAsk, LocalProtocolError, RpcError
 from ...interceptor import Exchange, Handler
-from ...protocol.caller import Caller, principal_name
+from ...protocol.caller import LOG_LEVELS, Caller, principal_name
 from ...protocol.downgrade.downgrade_error import DowngradeError
 from ...protocol.downgrade.params import downgrade_params
 from ...protocol.revisions import NEWEST_HANDSHAKE
@@ -28,9 +28,8 @@ if TYPE_CHECKING:  # Imported on first use, because most servers never request i
     from .elicitation_forms import Elicited
     from .server_input_rounds import ServerInputRounds
 
-__all__ = ["LOG_LEVELS", "Context", "InputRoundEnded"]
+__all__ = ["Context", "InputRoundEnded"]
 
-LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _SEVERITY = {level: index for index, level in enumerate(LOG_LEVELS)}
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from ...protocol.types.prompts import Prompt, PromptArgument
 from ...wire.error_codes import INVALID_PARAMS
 from ..context.context import Context
 from .text_arguments import TextParameter, TextSignature
-from .tool_entry import describe_function, is_asynchronous, name_of_function
+from .tool_entry import describe_function, is_asynchronous, require_name
 
 __all__ = ["PromptEntry", "prompt_from_function", "prompt_from_template"]
 
@@ -78,7 +78,7 @@ def prompt_from_function(
     """Return a prompt whose arguments are the parameters of the function that renders it."""
     declared = [_argument(p) for p in TextSignature(function).parameters.values()]
     definition = Prompt(
-        name=name or name_of_function(function),
+        name=require_name(name, function),
         title=title or UNSET,
         description=description or describe_function(function) or UNSET,
         arguments=declared or UNSET,

@@ -88,7 +88,7 @@ class _Counted:
     __slots__ = ("_parts",)
 
     def __init__(self, *parts: tuple[_Quota, Hashable, int]) -> None:
-        self._parts = parts
+        self._parts = tuple(part for part in parts if part[2])
 
     def __enter__(self) -> None:
         for done, (quota, key, count) in enumerate(self._parts):

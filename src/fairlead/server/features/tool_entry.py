@@ -32,6 +32,7 @@ __all__ = [
     "ToolEntry",
     "describe_function",
     "name_of_function",
+    "require_name",
     "tool_from_function",
     "tool_from_schema",
 ]
@@ -80,14 +81,16 @@ def tool_from_function(
 
     Raises:
         TypeError: A parameter or the return value has no JSON Schema, `inline` is set for a
-            coroutine function, or a method has no object.
+            coroutine function, a method has no object, a lambda function has no name, or the only
+            parameters are `*args` and `**kwargs`.
     """
     signature = Signature(function, context_type=Context)
     require_bound(function)
+    _require_parameters(signature.where, function)
     output = output_of(output_schema, signature.returns, signature.where)
     text = description if description is not None else describe_function(function)
     definition = Tool(
-        name=name or name_of_function(function),
+        name=require_name(name, function),
         title=title or UNSET,
         description=text or UNSET,
         input_schema=Raw(to_json(signature.schema)),
@@ -210,8 +213,36 @@ def is_asynchronous(function: Callable[..., Any]) -> bool:
 
 
 def name_of_function(function: Callable[..., Any]) -> str:
+    """Return the name of a function or of the class of an object; empty for a lambda function."""
     target = unwrap_partials(function)
-    return str(getattr(target, "__name__", None) or type(target).__name__)
+    name = str(getattr(target, "__name__", None) or type(target).__name__)
+    return "" if name == "<lambda>" else name
+
+
+def require_name(name: str | None, function: Callable[..., Any]) -> str:
+    """Return the given name, or the name of the function.
+
+    Raises:
+        TypeError: There is none, because the function is a lambda function.
+    """
+    found = name or name_of_function(function)
+    if not found:
+        raise TypeError("a lambda function has no name: pass a name, or define it with `def`")
+    return found
+
+
+def _require_parameters(where: str, function: Callable[..., Any]) -> None:
+    """Check that a function has not only `*args` and `**kwargs`, which callers cannot pass.
+
+    Raises:
+        TypeError: The function is probably the result of a decorator without `functools.wraps`.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    if parameters and all(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        raise TypeError(
+            f"{where}: callers cannot pass {' and '.join(map(str, parameters))}: name each "
+            "parameter, and use `functools.wraps` in decorators"
+        )
 
 
 def _hints(handler: Callable[..., Any]) -> dict[str, Any]:
@@ -227,7 +258,7 @@ def _by_name(
 ) -> Callable[[dict[str, Any], Any], Any]:
     parameters = inspect.signature(handler).parameters.values()
     for parameter in parameters:
-        require_names(name_of_function(handler), parameter)
+        require_names(name_of_function(handler) or "the lambda function", parameter)
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     known = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 

@@ -182,6 +182,8 @@ class HttpApp:
         if len(call.headers) != len(call.scope["headers"]) and (name := repeated_header(call)):
             await call.send_text(400, f"the header {name} must occur once")
             return
+        if self.access is not None:
+            call.public_base = self.access.base
         try:
             if self.settings.sse_path is not None and path == self.settings.sse_path:
                 await self._legacy.listen(call, who)

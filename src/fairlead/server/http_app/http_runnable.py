@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from ...keyword_arguments import named_arguments
 from .endpoint_handler import EndpointHandler
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class HttpRunnable:
         """Return the ASGI application. `options` are fields of `HttpSettings`."""
         raise NotImplementedError  # each subclass builds its own application
 
+    @named_arguments
     async def run_http(
         self,
         host: str = "127.0.0.1",
@@ -43,6 +45,7 @@ class HttpRunnable:
 
         Raises:
             ConfigError: The address cannot be bound, or is reachable without authentication.
+            TypeError: An argument or option has another type, or is unknown.
         """
         from .uvicorn_runner import bind, serve_http, url_of
 

@@ -134,10 +134,7 @@ class RestApi:
     async def _page(self, call: AsgiCall, principal: Principal) -> None:
         offered = {kind: await self._all(call, kind, principal) for kind in _LISTS.values()}
         offered["resourceTemplates"] = await self._all(call, "resourceTemplates", principal)
-        host = call.headers.get(b"host", b"localhost").decode("latin-1")
-        root = call.scope.get("root_path", "")
-        url = f"{call.scope.get('scheme', 'http')}://{host}{root}{self._settings.path}"
-        page = render_page(self._server.config, url, offered)
+        page = render_page(self._server.config, call.url_of(self._settings.path), offered)
         await call.answer(200, page.encode(), _HTML, _LOCKED)
 
     def _health(self) -> dict[str, Any]:

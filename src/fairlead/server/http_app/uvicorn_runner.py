@@ -23,6 +23,9 @@ __all__ = ["bind", "is_exposed", "serve_http", "url_of"]
 
 LAST_WRITES = 0.1  # seconds to write the responses of requests that are cancelled at the end
 KEEP_ALIVE = 5.0  # seconds after which an idle connection is closed
+# uvicorn logs this error after each WebSocket that the application has refused with a response, so
+# clients without a token could fill the log.
+_REFUSED = "ASGI callable returned without completing handshake."
 
 log = logging.getLogger("fairlead.server")
 
@@ -43,6 +46,8 @@ def bind(
             f"{host} can be reached from other machines: set auth, auth_token or verify_token, or "
             "pass insecure=True if a proxy authenticates the clients"
         )
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"invalid port {port}: expected a number from 0 to 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)
@@ -155,6 +160,7 @@ async def serve_http(
         ws_max_size=app.settings.max_body,
         ws_per_message_deflate=False,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_error)
     # `load` would replace the TLS context by its own, so it is called first.
     config.load()
     config.ssl = tls
@@ -186,6 +192,10 @@ async def serve_http(
     finally:
         _hang_up(runner)
         listening.close()  # Last, because until then asyncio still watches the file descriptor.
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.msg != _REFUSED
 
 
 def _stop_accepting(runner: Any) -> None:

@@ -33,7 +33,7 @@ class Image(Media):
 
     Raises:
         OSError: The file cannot be read.
-        TypeError: Not exactly one of `data` and `path` is given.
+        TypeError: Not exactly one of `data` and `path` is given, or `data` is not bytes.
     """
 
     def __init__(
@@ -84,6 +84,8 @@ class File(Media):
         import mimetypes
         from pathlib import Path
 
+        if isinstance(path, bytes | bytearray):
+            raise TypeError("File takes the path of a file, not its data")
         self.path = Path(path).absolute()
         self.data = self.path.read_bytes()
         self.mime_type = mime_type or mimetypes.guess_type(self.path.name)[0]
@@ -115,11 +117,20 @@ def _read(what: str, data: bytes | None, path: str | PathLike[str] | None) -> tu
     if (data is None) == (path is None):
         raise TypeError(f"{what} requires exactly one of data and path")
     if data is not None:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(_not_bytes(what, data))
         return bytes(data), ""
     from pathlib import Path
 
     file = Path(path or "")
     return file.read_bytes(), file.suffix.removeprefix(".").lower()
+
+
+def _not_bytes(what: str, data: object) -> str:
+    remedy = f"use {what}(path=...) for a file, and decode base64"
+    if hasattr(data, "save"):  # an image of Pillow, or a figure
+        remedy = "save it to an io.BytesIO, and pass its getvalue()"
+    return f"data of {what} must be bytes, not {type(data).__name__}: {remedy}"
 
 
 def _picture_format(data: bytes) -> str:

@@ -36,9 +36,7 @@ def object_fields(kind: Any) -> list[Field] | None:
         if dataclasses.is_dataclass(kind):
             return _dataclass_fields(kind)
         if is_typed_dict(kind):
-            required: frozenset[str] = kind.__required_keys__  # type: ignore[attr-defined]
-            hints = typing.get_type_hints(kind, include_extras=True)
-            return [Field(k, k, _bare(v), k in required) for k, v in hints.items()]
+            return _typed_dict_fields(kind)
     except NameError as exc:
         raise TypeError(f"in {kind.__qualname__}: {exc}") from exc
     return None
@@ -76,11 +74,28 @@ def _dataclass_fields(kind: Any) -> list[Field]:
     ]
 
 
-def _bare(kind: Any) -> Any:
-    """Return the type without `Required`, `NotRequired` and `ReadOnly`."""
-    # `ReadOnly` by name: Python 3.13 and typing_extensions have their own.
-    while getattr(typing.get_origin(kind) or kind, "_name", "") == "ReadOnly" or (
-        typing.get_origin(kind) in (typing.Required, typing.NotRequired)
-    ):
-        kind = typing.get_args(kind)[0]
-    return kind
+def _typed_dict_fields(kind: Any) -> list[Field]:
+    fields = []
+    for key, hint in typing.get_type_hints(kind, include_extras=True).items():
+        bare, required = _without_qualifiers(hint)
+        # With `from __future__ import annotations`, `__required_keys__` ignores the qualifiers.
+        required = key in kind.__required_keys__ if required is None else required
+        fields.append(Field(key, key, bare, required))
+    return fields
+
+
+def _without_qualifiers(kind: Any) -> tuple[Any, bool | None]:
+    """Return the type without `Required`, `NotRequired` and `ReadOnly`, also inside `Annotated`.
+
+    The second value is True for `Required`, False for `NotRequired`, otherwise None.
+    """
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        bare, required = _without_qualifiers(args[0])
+        return typing.Annotated[bare, *args[1:]], required
+    if origin in (typing.Required, typing.NotRequired):
+        return _without_qualifiers(args[0])[0], origin is typing.Required
+    # By name: Python 3.13 and typing_extensions have their own.
+    if getattr(origin or kind, "_name", "") == "ReadOnly":
+        return _without_qualifiers(args[0])
+    return kind, None

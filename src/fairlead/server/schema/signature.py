@@ -258,7 +258,10 @@ def require_function(function: Any) -> None:
             function without a signature.
     """
     if not callable(function):
-        raise TypeError(f"expected a function, not {function!r}")
+        # Python calls decorators from the bottom up, so this one was above `@classmethod`.
+        is_early = isinstance(function, classmethod)
+        remedy = ": register the method after the class" if is_early else ""
+        raise TypeError(f"expected a function, not {function!r}{remedy}")
     target = unwrap_partials(function)
     if isinstance(target, type):
         raise TypeError(

@@ -17,10 +17,10 @@ from ...protocol.caller import (
     VERSION_KEY,
     read_params_head,
 )
+from ...protocol.caller import LOG_LEVELS as LEVELS
 from ...protocol.downgrade.params import downgrade_params
 from ...protocol.json_edit import RawMembers, members_of
 from ...protocol.methods import METHOD_NAMES, METHODS
-from ...server.context.context import LOG_LEVELS as LEVELS
 from ...wire import Notification, Params, RequestId, to_json
 from ...wire.error_codes import INVALID_PARAMS
 from ...wire.json import MemberNames

@@ -196,7 +196,7 @@ def test_an_http_server_process_stops_on_a_signal(tmp_path: Path) -> None:
     program.write_text(
         "from fairlead import MCPServer\n"
         "server = MCPServer('p', transport='http', port=0)\n"
-        "server.tool()(lambda: 'x')\n"
+        "server.tool('t')(lambda: 'x')\n"
         "server.run()\n"
     )
     import sys

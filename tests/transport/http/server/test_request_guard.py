@@ -1,12 +1,13 @@
 """Admission of requests by Host, Origin and bearer token."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from fairlead.auth.server.server_auth import ServerAuth
 from fairlead.errors import ConfigError
 from fairlead.protocol.caller import ANONYMOUS, UNNAMED
+from fairlead.protocol.identity.token_principal import TokenPrincipal
 from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.request_guard import RequestGuard, RequestRefusal
 
@@ -172,6 +173,53 @@ async def test_a_function_cannot_return_the_name_of_another_principal(name: str)
         found = await one.authenticate({b"authorization": b"Bearer x"})
         assert isinstance(found, RequestRefusal), found
         assert (await one.authenticate({b"authorization": b"Bearer t"})) == "ci"
+
+
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize(
+    "found",
+    [
+        *(True, False, 5, b"ann", {"sub": "ann"}),
+        TokenPrincipal(issuer="i", subject=""),
+        TokenPrincipal(issuer="i", subject="ann", expires=cast("float", "2999")),
+        TokenPrincipal(issuer="i", subject="ann", expires=float("nan")),
+        TokenPrincipal(issuer="i", subject="ann", expires=1.0),
+    ],
+    ids=str,
+)
+async def test_a_function_must_return_a_name_or_a_usable_principal(
+    found: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def later(token: str) -> Any:
+        return found
+
+    for verify in (lambda token: found, later):
+        one = RequestGuard(HttpSettings(verify_token=verify))
+        refusal = await one.authenticate({b"authorization": b"Bearer x"})
+        assert isinstance(refusal, RequestRefusal), refusal
+        assert refusal.status == 401
+    has_expired = isinstance(found, TokenPrincipal) and found.expires == 1.0
+    assert ("verify_token returned" in caplog.text) is not has_expired
+
+
+@pytest.mark.covers("AUT-06")
+async def test_a_function_that_raises_is_a_temporary_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def verify(token: str) -> str:
+        raise LookupError(f"no entry for {token}")
+
+    async def later(token: str) -> str:
+        return verify(token)
+
+    for function in (verify, later):
+        one = RequestGuard(HttpSettings(verify_token=function))
+        refusal = await one.authenticate({b"authorization": b"Bearer planted-secret"})
+        assert isinstance(refusal, RequestRefusal), refusal
+        assert (refusal.status, refusal.reason) == (503, "verification_unavailable")
+        assert (b"retry-after", b"5") in refusal.headers
+    assert caplog.text.count("verify_token raised LookupError") == 2
+    assert "planted-secret" not in caplog.text
 
 
 def test_two_functions_that_return_names_cannot_be_combined() -> None:

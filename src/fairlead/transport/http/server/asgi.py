@@ -166,6 +166,8 @@ class AsgiCall:
     answered before that task starts.
     """
 
+    public_base: str | None = None  # base URL for clients, if it is known
+
     def __init__(
         self,
         scope: Scope,
@@ -195,6 +197,16 @@ class AsgiCall:
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
+
+    def url_of(self, path: str) -> str:
+        """Return the URL of a path for display. It contains the `Host` of the request only if the
+        base URL for clients is not known.
+        """
+        if self.public_base is not None:
+            return self.public_base + path
+        host = self.headers.get(b"host", b"localhost").decode("latin-1")
+        root = self.scope.get("root_path", "")
+        return f"{self.scope.get('scheme', 'http')}://{host}{root}{path}"
 
     async def body(self, limit: int) -> bytes:
         """Return the complete body.

@@ -103,7 +103,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_from = 0  # value of `body_bytes` when the current request began
         self.lingers = False  # the write side is closed; the client may still read the response
         self.deaf = False  # the connection is closed or closing; received data is ignored
-        self._earlier: list[Any] = []  # unfinished cycles before the last one (pipelining)
+        # Unfinished cycles before the last one (pipelining). A tuple: nearly always empty.
+        self._earlier: tuple[Any, ...] = ()
         # limits the time until the client sends data
         self._timer: asyncio.TimerHandle | None = None
         self._timed: RequestPhase | None = None  # the phase for which `_timer` was started
@@ -192,7 +193,7 @@ class GuardedProtocol(HttpToolsProtocol):
         # uvicorn closes a cycle's transport at once, which could discard the response.
         self.cycle.transport = _ResponseTransport(self)  # type: ignore[assignment]  # writes and closes
         if before is not None and not before.response_complete:
-            self._earlier.append(before)
+            self._earlier = (*self._earlier, before)
         if self.scope["http_version"] != "1.1":
             # uvicorn creates the cycle itself and offers no hook for another class.
             self.cycle.__class__ = _UnchunkedCycle
@@ -211,7 +212,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         if self._earlier:
-            self._earlier = [cycle for cycle in self._earlier if not cycle.response_complete]
+            self._earlier = tuple(one for one in self._earlier if not one.response_complete)
         if self.lingers:
             self.server_state.total_requests += 1
         else:

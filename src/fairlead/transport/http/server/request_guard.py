@@ -8,6 +8,7 @@ the origin of a page must be allowed.
 import hmac
 import inspect
 import logging
+import traceback
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -40,6 +41,13 @@ _MISSING = RequestRefusal(
     reason="missing_token",
 )
 _INVALID = structs.replace(_MISSING, reason="invalid_token")
+# The program's function failed; not a 401, as the token may be valid.
+_UNAVAILABLE = RequestRefusal(
+    503,
+    "The token cannot be verified now; try again later",
+    ((b"retry-after", b"5"), (b"connection", b"close")),
+    reason="verification_unavailable",
+)
 
 
 class RequestGuard:
@@ -125,7 +133,11 @@ class RequestGuard:
         if token is not None and self._verify is not None:
             if self._awaits:
                 return None
-            whose = self._verify(token.decode("latin-1"))
+            try:
+                whose = self._verify(token.decode("latin-1"))
+            # The function is user code and may raise anything.
+            except Exception as exc:
+                return _failed(exc)
             # The usual results are recognised by their type: `isawaitable` costs 1 % of a call.
             if type(whose) is not str and whose is not None and inspect.isawaitable(whose):
                 self._awaits = True
@@ -150,22 +162,28 @@ class RequestGuard:
             return known
         token = _bearer_token(headers)
         if self._awaits and token is not None and self._verify is not None:
-            whose = self._verify(token.decode("latin-1"))
-            if inspect.isawaitable(whose):
-                whose = await whose
+            try:
+                whose = self._verify(token.decode("latin-1"))
+                if inspect.isawaitable(whose):
+                    whose = await whose
+            # The function is user code and may raise anything.
+            except Exception as exc:
+                return _failed(exc)
             if whose is not None and (named := self._admissible(whose)) is not None:
                 return named
         if self.access is None:
             return _MISSING if token is None else _INVALID
         return await self.access.verify(headers, method, path)
 
-    def _admissible(self, whose: str | TokenPrincipal) -> Principal | None:
+    def _admissible(self, whose: object) -> Principal | None:
         """Return the principal that `verify_token` returned, unless it belongs to another source.
 
         A gateway returns `UNNAMED` itself for its own token.
         """
-        if not isinstance(whose, str) or whose is UNNAMED:
-            return whose
+        if whose is UNNAMED:
+            return UNNAMED
+        if not isinstance(whose, str):
+            return _usable(whose)
         taken = () if self.access is None else self.access.names or ()
         if is_reserved(whose) or whose in taken:
             log.error("verify_token returned the name of another client or issuer: %.60r", whose)
@@ -212,6 +230,28 @@ class RequestGuard:
         except ValueError:  # invalid IPv6 address in brackets
             return False
         return _is_loopback(server) and name in _OUR_NAMES
+
+
+def _usable(whose: object) -> TokenPrincipal | None:
+    """Return a principal that `verify_token` returned, if it is valid.
+
+    A function that returns True or False would otherwise accept every token.
+    """
+    if not isinstance(whose, TokenPrincipal):
+        kind = type(whose).__name__
+        log.error("verify_token returned %s; expected a name, a TokenPrincipal or None", kind)
+        return None
+    if whose.fault is not None:
+        log.error("verify_token returned an unusable TokenPrincipal: %s", whose.fault)
+        return None
+    return None if whose.has_expired() else whose
+
+
+def _failed(exc: Exception) -> RequestRefusal:
+    # The message of the exception is not logged, because it may quote the token.
+    frames = "".join(traceback.format_tb(exc.__traceback__))
+    log.error("verify_token raised %s:\n%s", type(exc).__name__, frames)
+    return _UNAVAILABLE
 
 
 def _bearer_token(headers: Mapping[bytes, bytes]) -> bytes | None:

@@ -320,36 +320,34 @@ class StatelessPosts:
     async def _finish(
         self, call: HttpCall, exchange: Exchange, edge: PostReplyPath, status: Callable[[int], int]
     ) -> None:
-        code, failed = 200, False
-        try:
-            frame = await self._run(call, exchange, edge)
-        except Exception as exc:
-            (frame, code), failed = _failed(cast(Request, exchange.message), exc, status), True
-        if frame is not None:
-            await edge.finish(code, frame, failed=failed)
-
-    async def _run(self, call: HttpCall, exchange: Exchange, edge: PostReplyPath) -> bytes | None:
-        """Return the response, or None if the client has disconnected."""
+        """Wait for the handler and send its response, unless the client has disconnected."""
         task = asyncio.current_task()
         assert task is not None
         call.watch(task.cancel, edge.send_heartbeat, self._settings.heartbeat)
+        code, failed = 200, False
+        # One coroutine, because each suspended one of an idle stream needs 300 bytes.
         try:
             answer = await self._handler(exchange)
+            frame = edge.frame(exchange.request_id, b"{}" if answer is None else answer)
         except asyncio.CancelledError as exc:
             # The cancellation comes from `watch`, unless a shutdown has cancelled the task as well.
             if call.gone and task.uncancel() == 0:
                 log.debug("%s cancelled: the client disconnected", exchange.method)
-                return None
+                return
+            if task.cancelling():
+                raise
             # The handler awaited a task that was cancelled elsewhere; this task must still respond.
-            if not task.cancelling():
-                raise RuntimeError("a task that the handler awaited was cancelled") from exc
-            raise
+            (frame, code), failed = _failed(cast(Request, exchange.message), exc, status), True
+        except Exception as exc:
+            (frame, code), failed = _failed(cast(Request, exchange.message), exc, status), True
         finally:
             call.unwatch()
-        return edge.frame(exchange.request_id, b"{}" if answer is None else answer)
+        await edge.finish(code, frame, failed=failed)
 
 
-def _failed(message: Request, error: Exception, status: Callable[[int], int]) -> tuple[bytes, int]:
+def _failed(
+    message: Request, error: BaseException, status: Callable[[int], int]
+) -> tuple[bytes, int]:
     if isinstance(error, RpcError | LocalProtocolError | RemoteProtocolError):
         return encode(failure_of(message, error)), status(error.code)
     # The client gets no details, which could contain secrets; the log has them.

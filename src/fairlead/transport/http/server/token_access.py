@@ -64,6 +64,11 @@ class TokenAccess(Protocol):
 class AccessControl(Protocol):
     """Access control for all endpoints of one application: keys, verified tokens and metadata."""
 
+    @property
+    def base(self) -> str | None:
+        """The public base URL of the endpoints, if it is known."""
+        ...
+
     def endpoint(self, path: str, aliases: Mapping[str, str]) -> TokenAccess:
         """Return the verifier for an endpoint. `aliases` maps further paths of the server to
         the path that clients connect to.

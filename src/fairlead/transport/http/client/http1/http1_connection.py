@@ -177,6 +177,7 @@ class Http1Connection(asyncio.Protocol):
             error = ChannelClosed(f"{self._host} closed the connection", delivered=False)
         elif not self.heard:
             error = ChannelClosed(f"{self._host} closed the connection without a response")
+            exc = exc or EOFError()  # a cause, for hints: a server that expects TLS does this
         else:
             why = f": {exc}" if exc is not None else " in the middle of a response"
             error = ChannelClosed(f"the connection to {self._host} broke{why}")

@@ -19,7 +19,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from .....errors import RemoteProtocolError, RpcError
-from .....protocol.caller import ANONYMOUS, Principal, read_params_head
+from .....protocol.caller import ANONYMOUS, read_params_head
 from .....protocol.envelope import TransportContext
 from .....protocol.headers import status_of
 from .....protocol.revisions import find_revision
@@ -71,7 +71,7 @@ class FastPathProtocol(GuardedProtocol):
         self._head: RequestHead | None = None  # head of that request
         self._piece = b""  # data being parsed, if it starts with a request
         # Parsed heads and the lengths of their bodies, by the bytes of the head.
-        self._known: dict[bytes, tuple[RequestHead, int]] = {}
+        self._known: dict[bytes, tuple[RequestHead, int]] | None = None
         # the entry of `_known` that was used last
         self._last: tuple[bytes, RequestHead | None, int] = (b"", None, 0)
 
@@ -196,7 +196,7 @@ class FastPathProtocol(GuardedProtocol):
         if b"host" not in headers or edge.guard.refuse(headers, self.server) is not None:
             return None
         if not edge.guard.open:
-            who = _principal(edge, headers)
+            who = edge.guard.principal(headers)
             if who is None or isinstance(who, RequestRefusal):
                 return who
         if headers.get(b"content-type") != JSON or headers.get(b"accept") not in _BOTH:
@@ -249,15 +249,16 @@ class FastPathProtocol(GuardedProtocol):
             and b"transfer-encoding" not in head.headers
         ):
             # Dicts keep insertion order, so this drops the oldest head.
-            if len(self._known) >= MAX_KNOWN:
-                del self._known[next(iter(self._known))]
-            self._known[piece[:end]] = head, length
+            self._known = known = self._known or {}
+            if len(known) >= MAX_KNOWN:
+                del known[next(iter(known))]
+            known[piece[:end]] = head, length
 
     def _quick(self, head: RequestHead, body: bytes) -> bool:
         """Answer a valid POST and return True; return False if the ASGI path has to handle it."""
         edge = head.edge
         # Verified for every request: a token may have been revoked since the head was remembered.
-        who = ANONYMOUS if edge.guard.open else _principal(edge, head.headers)
+        who = ANONYMOUS if edge.guard.open else edge.guard.principal(head.headers)
         if who is None or isinstance(who, RequestRefusal):
             return False
         if edge.hides is not None and edge.hides(who):
@@ -352,16 +353,6 @@ def _may_be_stateless(body: bytes) -> bool:
     """Return True if the params must be parsed to find out whether a request is stateless."""
     # The prefix may be written with escapes: `\u0069o.` or, as PHP writes slashes, `\/`.
     return _STATELESS in body or b"\\u" in body or b"\\/" in body
-
-
-def _principal(
-    edge: HttpEndpoint, headers: dict[bytes, bytes]
-) -> Principal | RequestRefusal | None:
-    """Return the principal of the token; None if `verify_token` raises or has to be awaited."""
-    try:
-        return edge.guard.principal(headers)
-    except Exception:
-        return None  # the ASGI path reports the exception
 
 
 def fast_path_protocol(
