@@ -462,7 +462,7 @@ async def test_a_bound_token_requires_a_proof_signed_with_its_key() -> None:
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize("token", [MINT.token(HERE), "static"], ids=["signed", "static"])
 @pytest.mark.parametrize("scheme", ["Bearer", "DPoP"])
-async def test_a_token_without_a_key_is_refused_if_keys_are_required(
+async def test_tokens_that_are_not_bound_to_a_key_are_refused_if_dpop_is_required(
     token: str, scheme: str
 ) -> None:
     one = access(dpop="required", tokens={"static": "ci"})

@@ -126,7 +126,7 @@ class Small(MCPServer):
         self.size = 1
 
 
-def test_servers_without_attributes_can_be_copied_pickled_and_inspected() -> None:
+def test_a_server_that_skips_its_constructor_can_be_copied_pickled_and_inspected() -> None:
     small = Small()
     for other in (copy.copy(small), copy.deepcopy(small), pickle.loads(pickle.dumps(small))):
         assert vars(other) == {"size": 1}

@@ -206,7 +206,7 @@ async def test_a_failing_verify_function_causes_a_503_response(
     [{"subject": ""}, {"expires": "2999"}, {"expires": float("nan")}, {"expires": 1.0}],
     ids=str,
 )
-async def test_a_function_must_return_a_usable_principal(
+async def test_a_principal_from_verify_is_refused_without_a_subject_or_a_valid_expiry(
     options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def verify(token: str) -> TokenPrincipal:
@@ -219,7 +219,7 @@ async def test_a_function_must_return_a_usable_principal(
 
 
 @pytest.mark.covers("AUT-06")
-async def test_scopes_of_settings_and_functions_may_be_strings() -> None:
+async def test_scopes_of_settings_and_functions_may_be_strings_separated_by_spaces() -> None:
     scopes = {"longer": "notes:writers", "shorter": "notes:w", "right": "notes:write a"}
 
     async def verify(token: str) -> TokenPrincipal:
@@ -384,7 +384,7 @@ async def test_each_endpoint_has_its_own_audience() -> None:
     assert access.metadata("/.well-known/oauth-protected-resource") is None
 
 
-async def test_a_refusal_names_a_configured_audience() -> None:
+async def test_the_challenge_for_a_token_of_another_audience_names_the_expected_audience() -> None:
     async with running_issuer() as issuer:
         asked = Introspection(
             url=f"{issuer.issuer}/introspect", client_id="a", client_secret="secret"

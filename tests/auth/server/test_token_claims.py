@@ -57,7 +57,7 @@ def test_tokens_with_claims_of_id_and_logout_tokens_are_refused(claim: str) -> N
 
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize("claim", ["client_id", "azp", "appid", "cid"])
-def test_the_client_of_a_token_is_known_under_every_name(claim: str) -> None:
+def test_the_client_of_a_token_is_read_from_any_claim_that_names_it(claim: str) -> None:
     """Otherwise, a session would be shared by all clients of a user."""
     made = {"sub": "ann", "azp": None, claim: "app"}
     verdict = verdict_of(made, ISSUER, until=1.0, expires=None, implied={})

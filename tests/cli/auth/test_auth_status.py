@@ -68,7 +68,7 @@ def stored(person: Person, *logins: StoredLogin) -> Path:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "another key"])
-def test_a_login_file_that_cannot_be_opened_is_named_and_not_counted_as_missing(
+def test_auth_status_warns_of_login_files_that_cannot_be_decrypted(
     person: Person, damage: str
 ) -> None:
     folder = stored(person, login(3600))
@@ -86,7 +86,7 @@ def test_a_login_file_that_cannot_be_opened_is_named_and_not_counted_as_missing(
     assert "it is damaged or was sealed with another key, log in again" in done.err
 
 
-def test_a_missing_key_is_not_blamed_on_the_keyring(person: Person) -> None:
+def test_the_error_for_a_missing_encryption_key_names_its_file(person: Person) -> None:
     folder = stored(person, login(3600))
     (folder / "sealing.key").unlink()
     done = person.does("auth", "status")

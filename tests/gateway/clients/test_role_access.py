@@ -259,7 +259,7 @@ async def test_names_without_a_server_look_like_endpoints_without_a_token(tmp_pa
 
 
 async def test_the_status_page_shows_the_public_url(tmp_path: Path) -> None:
-    """Behind a proxy that ends TLS, the host and the scheme of the request are others."""
+    """Behind a proxy that terminates TLS, a request has another host and scheme."""
     async with scene(tmp_path) as place:
         for token, header in ((place.ann("ops"), False), ("static", True)):
             sent = {"Authorization": f"Bearer {token}", "Host": "localhost"}

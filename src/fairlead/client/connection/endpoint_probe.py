@@ -56,7 +56,8 @@ async def _serves_mcp(url: str) -> bool:
         reply = await client.open("POST", PING_HEADERS, PING)
         challenge = reply.header("www-authenticate") or ""
         if reply.status == 401:
-            # A protected server may refuse every path; its challenge then names the endpoint's.
+            # A protected server may refuse every path; its challenge then names the path of the
+            # endpoint.
             found = pick_challenge(parse_challenges(challenge))
             metadata = [] if found is None else found.values("resource_metadata")
             return found is not None and not any(named_endpoint(url, one) for one in metadata)

@@ -128,7 +128,7 @@ class ListenStream:
             return True
         error, _ = await reply.refusal()
         # A server without the stream responds with 405.
-        # Before the stream was open once, any other error is taken to mean the same.
+        # Until the stream was open once, any other error also means that the server offers none.
         if reply.status == 405 or (not self._opened):
             if reply.status != 405:
                 log.debug("the server does not offer a listening stream: %s", error)
