@@ -482,6 +482,15 @@ async def test_a_server_that_accepts_both_schemes_sends_two_challenges() -> None
     assert [value.partition(b" ")[0] for value in values] == [b"DPoP", b"Bearer"]
 
 
+async def test_a_server_that_requires_proofs_offers_no_other_scheme() -> None:
+    one = access(dpop="required")
+    for sent in ({}, {b"authorization": b"Bearer x.y.z"}, {b"authorization": b"DPoP x y"}):
+        found = await one.verify(sent, "POST", None)
+        assert isinstance(found, RequestRefusal)
+        values = [value for name, value in found.headers if name == b"www-authenticate"]
+        assert [value.partition(b" ")[0] for value in values] == [b"DPoP"]
+
+
 async def test_a_proof_without_a_nonce_is_refused_and_one_with_the_nonce_is_accepted() -> None:
     one, key = access(dpop="required", dpop_nonce=True), DpopKey()
     token = MINT.bound_token(HERE, key)

@@ -176,6 +176,36 @@ def test_oauth_is_not_imported_for_a_server_without_a_login() -> None:
     assert authorizer_for(MCPHttpServerConfig(url=URL)) is None
 
 
+INVALID_URLS = ("http://[::1", "https://h:99999/mcp", "https://bob:PLANTED/word@h.example/mcp")
+
+
+@pytest.mark.parametrize("url", INVALID_URLS)
+def test_an_invalid_url_is_a_configuration_error_that_quotes_no_password(url: str) -> None:
+    for entry in (
+        MCPHttpServerConfig(url=url),
+        MCPHttpServerConfig(url=url, auth={"type": "apikey"}),
+    ):
+        with pytest.raises(ConfigError, match="Invalid server URL") as caught:
+            authorizer_for(entry, store=own_credential_store())
+        assert "PLANTED" not in str(caught.value)
+
+
+async def test_a_server_with_an_invalid_url_affects_no_other_server() -> None:
+    """Logins of all servers are looked up as soon as one is stored."""
+    async with (
+        asyncio.timeout(LIMIT),
+        running_provider() as provider,
+        protected_server(provider.issuer) as server,
+    ):
+        await log_in(server, provider.user())
+        entries = {str(number): {"url": url} for number, url in enumerate(INVALID_URLS)}
+        async with MCPManager() as manager:
+            report = await manager.connect_servers({"notes": {"url": server.url}, **entries})
+        assert [tool.mcp_tool_name for tool in report.tools] == ["add"]
+        assert len(report.errors) == len(INVALID_URLS)
+        assert "PLANTED" not in str(report.errors)
+
+
 def test_an_invalid_oauth_block_is_reported() -> None:
     entry = MCPHttpServerConfig(url=URL, oauth={"client": "x"})
     with pytest.raises(ConfigError, match="unknown member of an auth block 'client'"):

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 from msgspec import Meta, Struct
 
-from ..errors import AuthorizationError
+from ..errors import AuthorizationError, ConfigError
 
 __all__ = [
     "AuthorizationServer",
@@ -187,8 +187,16 @@ def canonical_resource(url: str) -> str:
 
 
 def server_resource(url: str) -> str:
-    """Return the canonical URI of a server without credentials and query, which may be secret."""
-    return canonical_resource(plain_url(url))
+    """Return the canonical URI of a server without credentials and query, which may be secret.
+
+    Raises:
+        ConfigError: The URL is invalid.
+    """
+    try:
+        return canonical_resource(plain_url(url))
+    except ValueError:
+        # Without the reason, which may quote a part of a password.
+        raise ConfigError("Invalid server URL: its host or port is invalid") from None
 
 
 def check_resource(resource: str, server_url: str) -> None:

@@ -9,6 +9,7 @@ from ..errors import HttpError, RemoteProtocolError
 
 __all__ = [
     "address_hint",
+    "certificate_hint",
     "has_untrusted_certificate",
     "has_wrong_path",
     "shown_url",
@@ -51,6 +52,13 @@ def address_hint(exc: BaseException, url: str) -> str:
             with_tls = re.sub("(?i)^(http|ws):", r"\1s:", shown)
             return f"if the server uses TLS, write {with_tls}"
     return ""
+
+
+def certificate_hint(exc: BaseException) -> str:
+    """Return a hint if a connection failed because of the certificate of its peer."""
+    rejected = [one for one in _causes(exc) if type(one).__module__ == "ssl"]
+    hints = [_tls_hint(one, "") for one in rejected if _verification_code(one) is not None]
+    return "".join(hints[:1])
 
 
 def has_wrong_path(exc: BaseException) -> bool:

@@ -239,6 +239,23 @@ async def test_tokens_are_removed_from_log_lines(caplog: pytest.LogCaptureFixtur
         assert caplog.messages[-1] == "sent [REDACTED]"
 
 
+async def test_secrets_of_a_login_are_removed_from_log_lines_whatever_they_look_like(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = logging.getLogger("fairlead.auth")
+    async with scripted_provider() as provider:
+        provider.token = {"access_token": "alpha-beta-gamma", "refresh_token": "iota-kappa"}
+        provider.token["expires_in"] = 0
+        authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
+        await authorizer.log_in()
+        log.warning("%s and %s", "alpha-beta-gamma", "iota-kappa")
+        assert caplog.messages[-1] == "[REDACTED] and [REDACTED]"
+        provider.token = {"access_token": "delta-epsilon", "refresh_token": "zeta-eta"}
+        assert await request(provider, authorizer) == (200, {"token": "delta-epsilon"})
+        log.warning("%s and %s", "delta-epsilon", "zeta-eta")
+        assert caplog.messages[-1] == "[REDACTED] and [REDACTED]"
+
+
 def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     real = time.time
     monkeypatch.setattr("time.time", lambda: real() + seconds)

@@ -64,6 +64,17 @@ def test_the_client_of_a_token_is_read_from_any_claim_that_names_it(claim: str) 
     assert verdict.principal == TokenPrincipal(issuer=ISSUER, subject="ann", client="app")
 
 
+@pytest.mark.parametrize(
+    "binding",
+    [{"x5t#S256": "x"}, {"jkt": "x", "x5t#S256": "y"}, {"jkt": ""}, {"jkt": 5}, {}, [], "x", 0],
+    ids=str,
+)
+def test_a_token_that_is_bound_to_anything_but_one_key_is_refused(binding: Any) -> None:
+    """The token of a certificate would otherwise be accepted without the certificate."""
+    with pytest.raises(BadToken, match="unsupported key binding"):
+        judge(cnf=binding)
+
+
 def test_a_token_of_a_client_has_the_client_as_its_subject() -> None:
     assert judge(sub=None, client_id="app") == "app"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -10,6 +11,7 @@ import pytest
 
 from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
 from fairlead.auth.storage.file_store import FileCredentialStore
+from tests.support.certificates import self_signed
 from tests.support.login_command import (
     Fairlead,
     ended,
@@ -163,6 +165,24 @@ async def test_the_error_of_a_failed_logout_contains_the_reason(tmp_path: Path) 
             f"error: Logout failed: the credential store cannot be used: {folder}/sealing.key is "
             "damaged: delete it and log in again\n",
         )
+
+
+async def test_a_login_at_a_server_with_its_own_certificate_says_what_to_set(
+    tmp_path: Path,
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*self_signed(tmp_path))
+
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with asyncio.timeout(LIMIT):
+        server = await asyncio.start_server(close, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        code, _, err = await Fairlead(tmp_path)("login", f"https://127.0.0.1:{port}/mcp")
+        server.close()
+    assert code == 1
+    assert "hint: the certificate is self-signed or its issuer is unknown: set SSL_CERT" in err
 
 
 async def test_a_login_prints_the_remaining_time_every_minute(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from ...client.connection.endpoint_probe import find_endpoint
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.stored_logins import authorizer_for, own_credential_store
 from ...errors import AuthorizationError, ConnectFailed
+from ...transport.address_hint import certificate_hint
 from ..framework.client_connection import run_async
 from ..framework.command_errors import CommandError, UsageError, print_message, unknown_name_error
 from ..framework.connect_target import split_target
@@ -259,6 +260,7 @@ def _failure(exc: AuthorizationError, what: str = "Login") -> CommandError:
         hint = "check that the server is running, and its address"
     if exc.issuer and exc.step == "discovery":
         hint = f"check the issuer that the server names: {visible(exc.issuer)}"
+    hint = certificate_hint(exc) or hint
     return CommandError(f"{what} failed: {visible(str(exc))}", hint=hint)
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from ....errors import ChannelClosed, FairleadError, HttpError, TransportError
 from ....wire import MAX_MESSAGE
 from ....wire.sse import Event, EventParser, EventTooLong
+from ... import timeouts
 from ...backoff import exponential
 from .http1.http_client import HttpClient, HttpResponse
 
@@ -181,7 +182,7 @@ class SessionListener(Struct, eq=False):
             self._begin()
         assert self._stream is not None
         try:
-            async with asyncio.timeout(seconds):
+            async with timeouts.timeout(seconds):
                 await self._stream.settled.wait()
         except TimeoutError:
             log.debug("the listening stream did not open in time")

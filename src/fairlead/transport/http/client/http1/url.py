@@ -30,8 +30,9 @@ class EndpointUrl(Struct, frozen=True):
         try:
             parts = urlsplit(url.strip())
             port = parts.port
-        except ValueError as exc:
-            raise ConfigError(f"Invalid server URL: {exc}") from exc
+        except ValueError:
+            # Without the reason, which may quote a part of a password.
+            raise ConfigError("Invalid server URL: its host or port is invalid") from None
         if parts.scheme == "unix":
             if not parts.path.startswith("/") or parts.netloc:
                 raise ConfigError("Invalid unix socket URL: expected unix:///path/to.sock#/mcp")
