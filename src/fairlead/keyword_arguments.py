@@ -6,11 +6,13 @@ import math
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Literal, TypeVar, Union, overload
 
 __all__ = [
     "Hints",
     "check_types",
+    "lazy_hints",
     "make_settings",
     "named_arguments",
     "named_settings",
@@ -21,6 +23,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 # Loads remedies for names that other libraries use. A function, because only errors need them.
 Hints = Callable[[], Mapping[str, str]]
+
+
+def lazy_hints(module: str, name: str) -> Hints:
+    """Return a function that loads a table of hints from a module. Only errors need it."""
+
+    def load() -> Mapping[str, str]:
+        hints: Mapping[str, str] = getattr(import_module(module), name)
+        return hints
+
+    return load
 
 
 def require_known(given: Iterable[str], known: Collection[str], hints: Hints | None = None) -> None:

@@ -201,3 +201,12 @@ async def test_an_answer_that_arrives_after_the_call_has_ended_repeats_the_call_
         await call.result()
         assert (await source.run("mcp_clerk_file", {}, "k", left)).text == "filed: left"
     assert "'mcp_clerk_file': the call ended before the answer" in caplog.text
+
+
+async def test_a_source_that_is_not_connected_is_rejected_with_the_correct_form() -> None:
+    attempt = MCPClient.connect(MCPServer("s"))
+    for wrong in ("server.py", MCPServer("s"), {"a": {"command": "uvx"}}, attempt):
+        with pytest.raises(
+            TypeError, match="^expected an MCPManager or a connected MCPClient, not"
+        ):
+            ToolSource(wrong)  # type: ignore[arg-type]

@@ -462,7 +462,7 @@ async def test_a_bound_token_requires_a_proof_signed_with_its_key() -> None:
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize("token", [MINT.token(HERE), "static"], ids=["signed", "static"])
 @pytest.mark.parametrize("scheme", ["Bearer", "DPoP"])
-async def test_a_token_without_a_key_is_refused_if_keys_are_required(
+async def test_tokens_that_are_not_bound_to_a_key_are_refused_if_dpop_is_required(
     token: str, scheme: str
 ) -> None:
     one = access(dpop="required", tokens={"static": "ci"})
@@ -480,6 +480,15 @@ async def test_a_server_that_accepts_both_schemes_sends_two_challenges() -> None
     assert isinstance(found, RequestRefusal)
     values = [value for name, value in found.headers if name == b"www-authenticate"]
     assert [value.partition(b" ")[0] for value in values] == [b"DPoP", b"Bearer"]
+
+
+async def test_a_server_that_requires_proofs_offers_no_other_scheme() -> None:
+    one = access(dpop="required")
+    for sent in ({}, {b"authorization": b"Bearer x.y.z"}, {b"authorization": b"DPoP x y"}):
+        found = await one.verify(sent, "POST", None)
+        assert isinstance(found, RequestRefusal)
+        values = [value for name, value in found.headers if name == b"www-authenticate"]
+        assert [value.partition(b" ")[0] for value in values] == [b"DPoP"]
 
 
 async def test_a_proof_without_a_nonce_is_refused_and_one_with_the_nonce_is_accepted() -> None:

@@ -234,6 +234,8 @@ async def test_events_are_replayed_to_tokens_with_the_scopes_of_their_request_on
             assert refused.status == 400
             again = await web.get(headers={**resuming, **strong})
             assert "result" in again.messages[0]
+            # The stream has ended, and its events are kept for a while.
+            assert (await web.get(headers={**resuming, **weak})).status == status
 
 
 @pytest.mark.covers("AUT-06")

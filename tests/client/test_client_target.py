@@ -359,6 +359,6 @@ def test_wrong_options_of_connect_are_rejected_at_once(
 
 
 @pytest.mark.parametrize("words", ["uvx server", b"uvx", [], [1], ["uvx", None], 5])
-def test_a_command_must_be_a_list_of_words(words: Any) -> None:
+def test_a_command_must_be_a_list_of_strings_and_paths(words: Any) -> None:
     with pytest.raises(TypeError, match="^command must be a list of "):
         MCPClient.connect_stdio(words)

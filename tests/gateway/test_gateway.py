@@ -414,3 +414,15 @@ async def test_a_gateway_on_stdio_is_served_until_its_streams_end(
 
 def test_the_default_port_of_a_gateway_is_8765() -> None:
     assert Gateway.port == 8765
+
+
+@pytest.mark.parametrize("wrong", ["server.py", {"a": {"command": "uvx"}}, 5])
+async def test_servers_passed_in_place_of_a_manager_are_rejected_with_the_correct_call(
+    wrong: Any,
+) -> None:
+    with pytest.raises(TypeError, match=r"^manager must be an MCPManager, .*gateway\.connect\("):
+        Gateway(wrong)
+    if not isinstance(wrong, dict):
+        async with Gateway(search=False) as gateway:
+            with pytest.raises(TypeError, match="^servers must be a dict with the entry of each"):
+                await gateway.connect(wrong)

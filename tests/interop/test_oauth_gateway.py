@@ -165,18 +165,20 @@ async def test_changed_rules_apply_to_connected_users(path: str, era: str, tmp_p
 async def test_an_expiring_token_is_renewed_within_a_session(
     path: str, era: str, tmp_path: Path
 ) -> None:
-    async with scene(tmp_path, ADMINS, ttl=1) as place:
+    """The client renews a token of a short lifetime after half of it."""
+    async with scene(tmp_path, ADMINS, ttl=2) as place:
         async with place.client(place.login("alice", path), era, path) as client:
-            counts = await place.provider.counts()
-            while counts.get("refresh_token 200", 0) < 3:
+            while (await place.provider.counts()).get("refresh_token 200", 0) < 2:
                 assert "secret" in await tools(client)
-                counts = await place.provider.counts()
+                await asyncio.sleep(0.1)  # nothing reports the age of a token
+            assert "secret" in await tools(client)
+        counts = await place.provider.counts()
         assert (counts["authorization_code 200"], len(place.provider.visits)) == (1, 1)
 
 
 @PLACES
 @ERAS
-async def test_a_rule_with_a_scope_makes_the_client_request_it(
+async def test_a_first_login_requests_the_scope_of_a_rule(
     path: str, era: str, tmp_path: Path
 ) -> None:
     async with scene(tmp_path, ADMINS, WRITERS) as place:
@@ -184,7 +186,7 @@ async def test_a_rule_with_a_scope_makes_the_client_request_it(
             assert "secret" in await tools(client)
             await client.call(named(path, "who"), {})
         asked = ["mcp%3Awrite" in visit.url for visit in place.provider.visits]
-        assert asked == [False, True]
+        assert asked == [True]
 
 
 @PLACES

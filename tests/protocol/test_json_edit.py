@@ -65,7 +65,7 @@ def test_combining_no_json_edits_returns_none() -> None:
         ("a", "same"),
     ],
 )
-def test_the_without_edit_removes_the_given_members(value: Any, expected: Any) -> None:
+def test_an_edit_removes_the_given_members(value: Any, expected: Any) -> None:
     rewrite = edit_object(without({"a": False, "b": True}), without({"c": False}))
     assert changed(rewrite, value) == expected
 
@@ -79,7 +79,7 @@ def test_the_without_edit_removes_the_given_members(value: Any, expected: Any) -
         ({"b": "y"}, "same"),
     ],
 )
-def test_the_within_edit_changes_only_the_given_member(value: Any, expected: Any) -> None:
+def test_an_edit_can_be_applied_to_one_member_of_an_object(value: Any, expected: Any) -> None:
     assert changed(edit_object(within("a", upper)), value) == expected
 
 
@@ -92,7 +92,7 @@ def test_the_within_edit_changes_only_the_given_member(value: Any, expected: Any
         ({"a": "x"}, "same"),
     ],
 )
-def test_the_each_edit_changes_every_item_of_a_list(value: Any, expected: Any) -> None:
+def test_an_edit_can_be_applied_to_each_item_of_a_list(value: Any, expected: Any) -> None:
     assert changed(each(upper), value) == expected
 
 
@@ -105,7 +105,7 @@ def test_the_each_edit_changes_every_item_of_a_list(value: Any, expected: Any) -
         (["x"], "same"),
     ],
 )
-def test_the_each_edit_changes_every_member_of_an_object(value: Any, expected: Any) -> None:
+def test_an_edit_can_be_applied_to_each_member_of_an_object(value: Any, expected: Any) -> None:
     assert changed(each_member(upper), value) == expected
 
 
@@ -119,9 +119,7 @@ def test_the_each_edit_changes_every_member_of_an_object(value: Any, expected: A
         ({"n": 1}, "same"),
     ],
 )
-def test_the_without_keys_edit_also_removes_a_member_that_becomes_empty(
-    value: Any, expected: Any
-) -> None:
+def test_an_edit_also_removes_a_member_that_loses_its_last_key(value: Any, expected: Any) -> None:
     assert changed(edit_object(without_keys("m", {"a": False})), value) == expected
 
 

@@ -76,7 +76,7 @@ def test_every_notification_has_a_direction(revision: Revision) -> None:
 
 
 @pytest.mark.covers("PRO-16")
-def test_the_newest_revision_has_the_expected_notifications_in_each_direction() -> None:
+def test_the_newest_revision_defines_one_notification_of_clients_and_nine_of_servers() -> None:
     assert sent("notification", NEWEST, "client") == {"notifications/cancelled"}
     assert sent("notification", NEWEST, "server") == {
         "notifications/cancelled",

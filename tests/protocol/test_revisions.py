@@ -58,7 +58,7 @@ def test_features_are_available_from_their_first_revision_on() -> None:
     assert having("any_structured_value") == since["2026-07-28"]
 
 
-def test_each_limited_feature_is_available_in_the_expected_revisions() -> None:
+def test_each_feature_is_available_only_in_the_revisions_that_define_it() -> None:
     assert having("core_tasks") == ["2025-11-25"]
     assert having("elicitation_ids") == ["2025-11-25"]
     assert having("polling") == ["2025-11-25"]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -790,3 +791,9 @@ async def test_a_relay_on_stdio_is_served_until_its_streams_end(
         await serving
     assert (relay._sessions_by_peer, ours.closed) == ({}, True)
     assert relay.name == "server"
+
+
+@pytest.mark.parametrize("wrong", ["server.py", Path("server.py"), ["python", "server.py"]])
+def test_a_command_or_path_in_place_of_an_entry_is_rejected_with_an_example(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="^expected an entry or a server object, not .*: pass for"):
+        Relay(wrong)

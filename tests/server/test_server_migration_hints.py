@@ -63,6 +63,42 @@ async def test_a_missing_attribute_of_a_context_is_reported_with_a_replacement()
             assert result.data == f"{prefix} {name!r}: {message}"
 
 
+async def test_arguments_of_other_libraries_are_reported_with_a_replacement() -> None:
+    server = MCPServer("s")
+    expected = {
+        "elicit": ({"message": "m", "response_type": str}, "use `answer=`"),
+        "info": ({"data": "d", "extra": {}}, "use a dict as data, as in `await ctx.info({"),
+        "log": ({"level": "info", "data": "d", "logger_name": "n"}, "use `await ctx.log(level, "),
+        "sample": ({"messages": "m", "system_prompt": "s"}, "use `systemPrompt=`, as on the wire"),
+    }
+
+    @server.tool()
+    async def habits(name: str, ctx: Context) -> str:
+        with pytest.raises(TypeError) as unknown:
+            await getattr(ctx, name)(**expected[name][0])
+        return str(unknown.value)
+
+    async with client_of(server) as client:
+        for name, (given, hint) in expected.items():
+            result = await client.call_tool("habits", {"name": name})
+            assert result.data.startswith(f"unknown keyword argument {list(given)[-1]!r}: {hint}")
+
+
+async def test_misspelt_options_of_a_sampling_request_are_rejected() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def think(ctx: Context) -> str:
+        with pytest.raises(TypeError, match="'max_token': did you mean 'max_tokens'"):
+            await ctx.sample("x", max_token=5)
+        with pytest.raises(TypeError, match="max_tokens must be a whole number"):
+            await ctx.sample("x", max_tokens="5")  # type: ignore[arg-type]
+        return "checked"
+
+    async with client_of(server) as client:
+        assert (await client.call_tool("think")).data == "checked"
+
+
 @pytest.mark.parametrize(("kind", "hints"), [(MCPServer, SERVER_HINTS), (Context, CONTEXT_HINTS)])
 def test_each_hint_is_for_a_missing_name_and_names_existing_members(
     kind: Any, hints: dict[str, str]
@@ -90,7 +126,7 @@ class Small(MCPServer):
         self.size = 1
 
 
-def test_servers_without_attributes_can_be_copied_pickled_and_inspected() -> None:
+def test_a_server_that_skips_its_constructor_can_be_copied_pickled_and_inspected() -> None:
     small = Small()
     for other in (copy.copy(small), copy.deepcopy(small), pickle.loads(pickle.dumps(small))):
         assert vars(other) == {"size": 1}

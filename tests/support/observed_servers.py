@@ -54,6 +54,7 @@ class ServerLog:
             silent, exits_on: Methods that are not answered, or at which the server exits.
             exits_while, silent_while: Apply `exits_on` or `silent` only while this path exists.
             refuses_all: Refuse everything except `initialize`.
+            fault_era: Apply `exits_on`, `silent` and `refuses_all` only to messages of this era.
             requires, exits_for: A capability without which, or with which, the server exits.
             changing_lists: Return another tool in each list.
             announces: Announce list changes continuously.

@@ -122,10 +122,11 @@ class Server:
         if method is None:
             self._waiting.pop(str(message["id"]), lambda _: None)(message)
             return
-        if method in self.options.get("exits_on", ()) and self._applies("exits_while"):
+        faulty = self._is_faulty_for(message)
+        if method in self.options.get("exits_on", ()) and faulty and self._applies("exits_while"):
             self.exit(3)
         silent = self.options.get("silent", ())
-        if (method in silent or "*" in silent) and self._applies("silent_while"):
+        if (method in silent or "*" in silent) and faulty and self._applies("silent_while"):
             return
         if "id" not in message:
             self._notified(method)
@@ -135,10 +136,15 @@ class Server:
             self._discover(message)
         elif method == "ping":
             self.answer(message, {})
-        elif self.options.get("refuses_all"):
+        elif self.options.get("refuses_all") and faulty:
             self.refuse(message, "this server refuses all requests except initialize")
         else:
             self._dispatch(method, message)
+
+    def _is_faulty_for(self, message: dict[str, Any]) -> bool:
+        """Return True if the faults in the options apply to messages of this era."""
+        era = "stateless" if self._is_stateless(message) else "handshake"
+        return self.options.get("fault_era", era) == era  # type: ignore[no-any-return]
 
     def _applies(self, option: str) -> bool:
         """Return True if the option is missing or names an existing path."""

@@ -52,7 +52,7 @@ async def test_a_failed_connection_to_a_server_with_tls_has_a_hint(
         assert not has_untrusted_certificate(plain)
 
 
-async def test_a_server_that_closes_the_connection_without_a_response_may_use_tls(
+async def test_https_is_suggested_if_a_server_closes_the_connection_without_a_response(
     tmp_path: Path,
 ) -> None:
     """asyncio's servers with TLS, such as uvicorn, close connections without TLS in silence."""

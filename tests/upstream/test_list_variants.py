@@ -105,6 +105,17 @@ def test_a_key_is_compared_with_each_list_version_unless_its_variant_is_final(
     assert [variants.is_current(key(1), version) for version in (3, 4)] == [False, True]
 
 
+def test_a_comparison_that_failed_once_is_repeated_for_a_connection_of_a_client() -> None:
+    variants = ListVariants()
+    for version, current in ((0, [True, False]), (0, [True, True]), (1, [True, False])):
+        variants.assign(key(1), DEFAULT_VARIANT, version, failed=True)
+        assert [variants.is_current(key(1), version, is_clients=own) for own in (False, True)] == (
+            current
+        )
+    variants.assign(key(1), DEFAULT_VARIANT, 1)
+    assert variants.is_current(key(1), 1, is_clients=True)
+
+
 def test_two_list_variants_are_compared_by_kind_of_list() -> None:
     variants = ListVariants()
     more, _ = variants.add({TOOLS: tools("a", "b")}, DEFAULT)

@@ -34,6 +34,16 @@ class ToolSource:
     """The current tools of a manager or client, and calls that can be interrupted and resumed."""
 
     def __init__(self, source: MCPManager | MCPClient) -> None:
+        """Use the tools of a manager or client.
+
+        Raises:
+            TypeError: The source is something else, such as a client that is not connected.
+        """
+        if not isinstance(source, MCPManager | MCPClient):
+            raise TypeError(
+                f"expected an MCPManager or a connected MCPClient, not {source!r}: use "
+                "`async with MCPClient.connect(target) as client:` and pass the client"
+            )
         self._source = source
         self._catalog = ToolCatalog(self._call, lambda _: {})  # used if the source is a client
         self._interrupted: dict[Hashable, OpenCall] = {}

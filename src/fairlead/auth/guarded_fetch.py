@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 from msgspec import Struct
 
 from ..errors import AuthorizationError, FairleadError
+from ..transport import timeouts
 from ..transport.http.client.http1.http_client import HttpClient, HttpClientOptions, HttpResponse
 from ..transport.http.client.http1.url import EndpointUrl, ascii_host, host_of
 from ..wire import to_json
@@ -237,7 +238,7 @@ class _FetchLimit:
     def __init__(self, url: str, seconds: float, step: str = "discovery") -> None:
         self._url = url
         self._step = step
-        self._timeout = asyncio.timeout(seconds)
+        self._timeout = timeouts.timeout(seconds)
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()

@@ -30,7 +30,7 @@ class _Entry(Struct, kw_only=True, rename="camel"):
     """Fields that all kinds of entries have."""
 
     enabled: bool = True  # False: the server is not used
-    timeout: float | None = None  # milliseconds
+    timeout: float | None = None  # time limit of a request, in milliseconds
     # form of the ids of requests to the server
     request_id_format: Literal["integer", "string"] = "integer"
     lazy: bool = False  # connect on the first call

@@ -73,7 +73,7 @@ class NormalizedEntry(Struct, frozen=True, kw_only=True):
     lookups: tuple[EnvironmentReference, ...] = ()
     env_file: str | None = None
     headers_helper: str | None = None
-    startup_timeout: float | None = None  # milliseconds
+    startup_timeout: float | None = None  # time limit for connecting, in milliseconds
     only_tools: tuple[str, ...] | None = None  # None means all tools
     without_tools: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -47,6 +47,20 @@ class GatewayAuth(Struct, frozen=True, kw_only=True):
     rules: tuple[AuthRule, ...]
 
     @property
+    def login_scopes(self) -> tuple[str, ...]:
+        """Scopes that clients request at their first login.
+
+        Without them, no rule may match a token, and users would have to log in twice. The last rule
+        with scopes counts, because rules for more rights come first.
+        """
+        for rule in reversed(self.rules):
+            if rule.scopes:
+                return rule.scopes
+            if rule.issuer is None and not rule.groups and not rule.claims:
+                return ()  # this rule matches all tokens that no earlier rule matches
+        return ()
+
+    @property
     def has_admin(self) -> bool:
         """True if a rule gives access to the admin API."""
         return any(rule.admin for rule in self.rules)
@@ -66,6 +80,7 @@ class GatewayAuth(Struct, frozen=True, kw_only=True):
             audience=self.audience,
             public_url=self.public_url,
             scopes=self.scopes,
+            login_scopes=self.login_scopes,
             implied_scopes=self.implied_scopes,
             dpop=self.dpop,
             private_issuers=self.private_issuers,

@@ -31,7 +31,7 @@ from ..wire import to_json
 from .admin.status import GatewayStatus
 from .backends.backend import Member
 from .backends.connector import BackendConnector, ServerEntry
-from .backends.gateway_servers import GatewayServers, ServerSource
+from .backends.gateway_servers import GatewayServers, ServerSource, require_source
 from .backends.registry import BackendRegistry
 from .backends.relay_factory import create_relay
 from .backends.upstream_events import LIST_CHANGED, UpstreamEvents
@@ -107,6 +107,7 @@ class Gateway(HttpRunnable):
         self.settings = make_settings(GatewaySettings, options, gateway_keywords, settings)
         self._owns_servers = manager is None
         if manager is not None:  # its rules take precedence over the settings of the gateway
+            require_source(manager)
             relay = manager.upstreams.settings.over(self.settings.relay)
             self.settings = structs.replace(self.settings, relay=relay)
         self._servers: ServerSource = manager or GatewayServers(self.settings)

@@ -31,6 +31,7 @@ from ..relay.request_params import level_of, listen_request_for, reference_of, u
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.endpoint_handler import EndpointHandler
 from ..server.results.result_envelope import ResultEnvelope
+from ..transport import timeouts
 from ..transport.channel import Channel
 from ..upstream.connection.relayed_call import LEVELS
 from ..wire import Notification
@@ -266,7 +267,7 @@ class SingleServerEndpoint(EndpointHandler):
     async def wait_until_idle(self) -> None:
         """Wait at most `GRACE` seconds until all requests to the removed server are answered."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(GRACE):
+            async with timeouts.timeout(GRACE):
                 while self._pending:
                     await self._idle.wait()
         # Let the tasks of the last requests send their responses.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..client import MCPClient
 from ..errors import RpcError
 from ..protocol.uri_templates.template import UriTemplate
+from ..transport import timeouts
 from ..wire.error_codes import INVALID_PARAMS
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class ResourcesAndPrompts:
         }
 
         async def ask(calls: "UpstreamCalls") -> list[dict[str, Any]]:
-            async with asyncio.timeout(LIST_LIMIT):
+            async with timeouts.timeout(LIST_LIMIT):
                 return await calls.read(method, fetch)
 
         outcomes = await asyncio.gather(*map(ask, connected.values()), return_exceptions=True)

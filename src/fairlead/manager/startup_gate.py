@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 
+from ..transport import timeouts
 from ..upstream.upstream import Upstream
 
 __all__ = ["STARTUP_TIMEOUT_MS", "wait_briefly", "wait_until_settled"]
@@ -14,7 +15,7 @@ async def wait_briefly(upstreams: Iterable[Upstream], began: float) -> None:
     """Wait for servers until `STARTUP_TIMEOUT_MS` after the event-loop time `began`."""
     left = STARTUP_TIMEOUT_MS / 1000 - (asyncio.get_running_loop().time() - began)
     try:
-        async with asyncio.timeout(max(left, 0.0)):
+        async with timeouts.timeout(max(left, 0.0)):
             await wait_until_settled(upstreams)
     except TimeoutError:
         pass

@@ -3,7 +3,6 @@
 A connection without interceptors uses a plain `Peer`, which contains none of this code.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from ..protocol.conversation.conversation_events import ProgressReceived
 from ..protocol.envelope import Direction
 from ..protocol.outgoing_params import with_meta
 from ..protocol.revisions import NEWEST
+from ..transport import timeouts
 from ..transport.channel import Channel
 from ..wire import Notification, Request, RequestId
 from .connection_state import ConnectionState
@@ -121,7 +121,7 @@ class InterceptedPeer(Peer):
     async def _finish_work(self, seconds: float) -> None:
         began = self.state.loop.time()
         try:
-            async with asyncio.timeout(seconds):
+            async with timeouts.timeout(seconds):
                 await self._inbound_notes.passed()
         except TimeoutError:
             log.warning("interceptors did not process the last notifications in time")

@@ -382,9 +382,12 @@ class OutboundRequests:
             raise
 
     async def _wait_writable(self, timeout: float, method: str) -> None:
+        # Loaded on first use: a starting server needs no timeouts.
+        from ..transport import timeouts
+
         self.wanting += 1
         try:
-            async with asyncio.timeout(timeout or None):
+            async with timeouts.timeout(timeout or None):
                 await self._channel.drain()
         except TimeoutError as exc:
             error = RequestTimeout(timeout, method)

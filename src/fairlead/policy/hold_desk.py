@@ -14,6 +14,7 @@ from ..observe.log_filter import follow_secrets
 from ..protocol.caller import principal_name
 from ..protocol.envelope import Direction
 from ..redaction.redact_messages import Redactor
+from ..transport import timeouts
 from ..wire import to_json
 
 __all__ = ["HeldMessage", "HoldDecision", "HoldDesk", "HoldOutcome", "NotHeld"]
@@ -130,7 +131,7 @@ class HoldDesk:
         self._held[held.id] = held, decided
         self._news.set()
         try:
-            async with asyncio.timeout(seconds):
+            async with timeouts.timeout(seconds):
                 return await decided
         except TimeoutError:
             log.warning("no decision about %s within %g s: %s", method, seconds, fallback)

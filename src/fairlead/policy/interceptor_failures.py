@@ -21,6 +21,7 @@ from ..interceptor import (
 )
 from ..protocol.json_edit import members_of
 from ..protocol.own_errors import own_error
+from ..transport import timeouts
 from ..wire import Request
 from ..wire.error_codes import INTERNAL_ERROR
 
@@ -119,7 +120,7 @@ class _Guard(InterceptorBase):
     async def _within_limit(self, exchange: Exchange, behind: "_Behind") -> Answer:
         if not self._timeout or not self.waits:
             return await self._inner(exchange, behind)
-        limit = asyncio.timeout(self._timeout)
+        limit = timeouts.timeout(self._timeout)
         behind.limit, behind.left = limit, self._timeout
         try:
             async with limit:

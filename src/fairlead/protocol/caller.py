@@ -49,6 +49,7 @@ __all__ = [
     "needed_capability",
     "nested_capability",
     "principal_from",
+    "principal_key",
     "principal_name",
     "read_params_head",
     "stateless_caller",
@@ -88,6 +89,17 @@ Principal: TypeAlias = str | TokenPrincipal | Anonymous
 def principal_name(principal: Principal) -> str | None:
     """Return the principal's name for display, JSON and files; None if it is anonymous."""
     return None if isinstance(principal, Anonymous) else str(principal)
+
+
+def principal_key(principal: Principal) -> str | None:
+    """Return a text that only equal principals share, for sealed states.
+
+    It contains the role that a gateway assigns to a token, because a token of the same user with
+    another role cannot continue what this principal began.
+    """
+    if isinstance(principal, TokenPrincipal) and principal.role is not None:
+        return f"{principal.role}\0{principal.name}"
+    return principal_name(principal)
 
 
 def principal_from(name: str | None) -> Principal:

@@ -248,7 +248,7 @@ _DATA = frozenset({"const", "default", "enum", "example", "examples", HEADER_ANN
 
 
 def _hides_a_mark(value: Any) -> bool:
-    """Return True if a schema marks an argument outside of nested `properties`."""
+    """Return True if a schema or one of its subschemas contains `x-mcp-header`."""
     if isinstance(value, list):
         return any(map(_hides_a_mark, value))
     if not isinstance(value, dict):

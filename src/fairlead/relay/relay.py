@@ -335,7 +335,7 @@ class Relay(StandInServer):
                 return own
             if self.sees_default(caller):
                 return default.current or await default.default_connection()
-        return await self.pool.for_caller(caller)
+        return self.pool.reserved_connection(exchange) or await self.pool.for_caller(caller)
 
     def hang_up(self, edge: object | None = None) -> None:
         """End the subscriptions of one client, or of all clients."""

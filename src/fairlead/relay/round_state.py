@@ -13,7 +13,7 @@ from msgspec import Struct, UnsetType
 
 from ..errors import RpcError
 from ..interceptor import Answer, Exchange
-from ..protocol.caller import ANONYMOUS, UNNAMED, Principal, principal_name
+from ..protocol.caller import ANONYMOUS, UNNAMED, Principal, principal_key
 from ..protocol.json_edit import encoded, members_of
 from ..protocol.own_errors import own_error
 from ..protocol.sealed_state import BadSeal, KeyRing
@@ -68,7 +68,7 @@ class RoundStates:
         state, members = _state_in(answer), members_of(answer)
         if state is None or members is None:
             return answer
-        content = _Sealed(server, replica, principal_name(principal), state)
+        content = _Sealed(server, replica, principal_key(principal), state)
         sealed = self._ring.seal(msgspec.msgpack.encode(content), ttl=LIFETIME)
         return encoded({**members, "requestState": encoded(sealed)})
 
@@ -87,7 +87,7 @@ class RoundStates:
             content = msgspec.msgpack.decode(self._ring.open(state), type=_Sealed)
         except (BadSeal, msgspec.DecodeError) as exc:
             raise _refused(str(exc)) from None
-        if content.principal != principal_name(exchange.caller.principal):
+        if content.principal != principal_key(exchange.caller.principal):
             raise _refused("the state was issued to another client")
         if content.server != server:
             raise _refused("the state belongs to another server")

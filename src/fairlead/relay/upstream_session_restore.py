@@ -10,6 +10,7 @@ from msgspec import Raw
 from ..errors import RequestTimeout, RpcError
 from ..protocol.caller import Caller, has_roots
 from ..protocol.own_errors import own_error
+from ..transport import timeouts
 from ..upstream.connection.connection_pool import UpstreamPool
 from ..upstream.connection.relayed_call import LEVELS
 from ..upstream.connection.upstream_connection import UpstreamConnection, end_subscription
@@ -107,7 +108,7 @@ class UpstreamSessionRestorer:
             return
         known = self._pool.facts.asks_roots_early
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ROOTS_KNOWN if known else ROOTS_UNKNOWN):
+            async with timeouts.timeout(ROOTS_KNOWN if known else ROOTS_UNKNOWN):
                 await connection.roots_answered.wait()
 
     async def _restore(self, session: ClientSession, connection: UpstreamConnection) -> None:
@@ -140,7 +141,7 @@ class UpstreamSessionRestorer:
             requests.append(connection.peer.request("resources/subscribe", {"uri": uri}))
         limit = self._pool.settings.connect_timeout
         try:
-            async with asyncio.timeout(limit or None):
+            async with timeouts.timeout(limit or None):
                 outcomes = await asyncio.gather(*requests, return_exceptions=True)
         except TimeoutError:
             outcomes = [RequestTimeout(limit, "resources/subscribe")]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
-from ..keyword_arguments import Hints, named_arguments
+from ..keyword_arguments import Hints, lazy_hints, named_arguments
 from ..protocol.identity.principal_scopes import scope_tuple
 from ..protocol.types.tools import ToolAnnotations
 from .execution.worker_threads import WorkerThreads
@@ -30,15 +30,8 @@ C = TypeVar("C", bound=Completer)
 
 
 def migration_hints(name: str) -> Hints:
-    """Return a function that loads a table of `server_migration_hints`. Only errors need it."""
-
-    def load() -> Mapping[str, str]:
-        from . import server_migration_hints
-
-        hints: Mapping[str, str] = getattr(server_migration_hints, name)
-        return hints
-
-    return load
+    """Return a function that loads a table of `server_migration_hints`."""
+    return lazy_hints("fairlead.server.server_migration_hints", name)
 
 
 class Registration:

@@ -5,11 +5,14 @@ The names are those of FastMCP and of the official SDK, in their current and ear
 
 __all__ = [
     "CONTEXT_HINTS",
+    "ELICIT_KEYWORDS",
     "HTTP_KEYWORDS",
+    "LOG_KEYWORDS",
     "MOUNT_KEYWORDS",
     "PROMPT_KEYWORDS",
     "RESOURCE_KEYWORDS",
     "RUN_KEYWORDS",
+    "SAMPLE_KEYWORDS",
     "SERVER_HINTS",
     "SERVER_KEYWORDS",
     "TOOL_KEYWORDS",
@@ -193,6 +196,29 @@ TOOL_KEYWORDS = {
     "task": _NO_TASKS,
     "timeout_seconds": "use `timeout=`, in seconds",
     "version": "use `meta={'version': ...}`",
+}
+
+# Keyword arguments of methods of `Context`.
+
+ELICIT_KEYWORDS = {
+    "response_description": "use a dataclass or pydantic model with a description as `answer`",
+    "response_title": "use a dataclass or pydantic model with a title as `answer`",
+    "response_type": "use `answer=`",
+    "schema": "use `answer=`",
+}
+
+LOG_KEYWORDS = {
+    "extra": "use a dict as data, as in `await ctx.info({'text': 'packing', 'item': 3})`",
+    "logger_name": "use `await ctx.log(level, data, logger=...)`",
+    "message": "use `data=`",
+}
+
+SAMPLE_KEYWORDS = {
+    "model_preferences": "use `modelPreferences=`, as on the wire",
+    "result_type": "use `tools=` with one tool, and read the arguments of its call",
+    "stop_sequences": "use `stopSequences=`, as on the wire",
+    "system_prompt": "use `systemPrompt=`, as on the wire",
+    "tool_choice": "use `toolChoice=`, as on the wire",
 }
 
 RESOURCE_KEYWORDS = {

@@ -25,6 +25,7 @@ from ..wire import (
     encode_success,
 )
 from ..wire.error_codes import INVALID_REQUEST
+from . import timeouts
 from .channel import Deliver, SharedStream
 from .drain_waiter import DrainWaiter
 
@@ -329,7 +330,7 @@ class LineChannel(SharedStream):
             sink.close()
         assert self._flushed is not None
         try:
-            async with asyncio.timeout(linger):
+            async with timeouts.timeout(linger):
                 await asyncio.shield(self._flushed)
         except TimeoutError:
             log.debug("peer did not read %d bytes in time", sink.get_write_buffer_size())

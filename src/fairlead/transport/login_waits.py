@@ -5,6 +5,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TypeAlias
 
+from . import timeouts
+
 __all__ = ["LoginTimeout", "LoginWaits"]
 
 # Called with True when a wait for a login begins, and with False when it ends.
@@ -55,7 +57,7 @@ class LoginTimeout:
     """`asyncio.timeout` whose clock stops while the user logs in."""
 
     def __init__(self, seconds: float | None, logins: LoginWaits | None) -> None:
-        self._timeout = asyncio.timeout(seconds)
+        self._timeout = timeouts.timeout(seconds)
         self._logins = logins
         self._left: float | None = None
         self._remove: Callable[[], None] | None = None

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from ..protocol.envelope import TransportContext
 from ..wire import MAX_MESSAGE
+from . import timeouts
 from .line_channel import LineChannel, SocketProtocol
 from .local_resources import connect_error
 
@@ -48,7 +49,7 @@ async def _connect(
 ) -> LineChannel:
     channel = LineChannel(context, limit=limit)
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
+        async with timeouts.timeout(CONNECT_TIMEOUT):
             await connect(lambda: _Socket(channel))
     except OSError as exc:
         # `TimeoutError` is an `OSError` without a text.

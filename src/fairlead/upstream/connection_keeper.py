@@ -28,6 +28,7 @@ from ..errors import (
 )
 from ..observe.timestamps import Timestamp
 from ..protocol.public_reason import public_reason
+from ..transport import timeouts
 from ..transport.background_tasks import BackgroundTasks
 from ..transport.backoff import Backoff
 from .connection.loss_counter import LOSS_WINDOW, MAX_LOSSES
@@ -282,7 +283,7 @@ class ConnectionKeeper(ABC):
             and _is_temporary(self.error)
         )
         try:
-            async with asyncio.timeout(start_backoff.next() if retries else None):
+            async with timeouts.timeout(start_backoff.next() if retries else None):
                 await self._needed.wait()
             return True
         except TimeoutError:
@@ -403,7 +404,7 @@ class ConnectionKeeper(ABC):
             # At least 10 ms, so that the loop does not spin when the limit has just passed.
             left = max(self._last_use() + limit - time.monotonic(), 0.01) if limit else None
             try:
-                async with asyncio.timeout(left):
+                async with timeouts.timeout(left):
                     await self._wake.wait()
             except TimeoutError:
                 if self.busy:
@@ -435,7 +436,7 @@ class ConnectionKeeper(ABC):
     async def _pause(self, seconds: float) -> bool:
         """Wait before the next attempt; return False if a caller requested it meanwhile."""
         try:
-            async with asyncio.timeout(seconds):
+            async with timeouts.timeout(seconds):
                 # `_wake` is also set for other reasons, but only a waiting caller ends the pause.
                 while not self._waiting:
                     self._wake.clear()

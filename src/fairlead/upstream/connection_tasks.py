@@ -23,6 +23,7 @@ from ..errors import (
 from ..limits import LIST_SECONDS, RELISTING
 from ..protocol.caller import has_capability
 from ..protocol.targets.list_kind import ListKind
+from ..transport import timeouts
 from ..transport.background_tasks import BackgroundTasks
 from .connection_keeper import ConnectionKeeper
 from .server_lists import NEEDED_CAPABILITY, ServerLists
@@ -99,7 +100,7 @@ class ConnectionTasks:
         listing = self._start(self._list(self._lists.kinds))
         urgent = ListKind.TOOLS in self._lists.kinds
         try:
-            async with asyncio.timeout(limit or None):
+            async with timeouts.timeout(limit or None):
                 # Shielded, because listing continues after the time limit.
                 await asyncio.shield(self._tools_listed.wait() if urgent else listing)
                 # A server counts as connected even if its lists other than tools are late.
@@ -198,7 +199,7 @@ class ConnectionTasks:
         self._numbers[kind] += 1
         number = self._numbers[kind]
         try:
-            async with asyncio.timeout(LIST_SECONDS.value):
+            async with timeouts.timeout(LIST_SECONDS.value):
                 items = await self._client.list_raw(kind.method, kind.value)
         except TimeoutError as exc:
             # The timeout of a single page is also a `TimeoutError`, but a `FairleadError` too.
@@ -245,7 +246,7 @@ class ConnectionTasks:
             failed = bool(self._lists.errors)
             delay = min(self._owner.settings.list_retry * factor, LONGEST_DELAY)
             try:
-                async with asyncio.timeout(delay if failed and delay else None):
+                async with timeouts.timeout(delay if failed and delay else None):
                     await self._has_stale.wait()
             except TimeoutError:
                 factor = factor * 2 if delay < LONGEST_DELAY else factor

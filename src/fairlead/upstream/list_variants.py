@@ -37,6 +37,7 @@ class ListVariants:
         self._by_key: dict[VariantKey, int] = {}
         # the version of the default lists in the last comparison; None: never compare again
         self._compared: dict[VariantKey, int | None] = {}
+        self._failures: dict[VariantKey, int] = {}  # comparisons that have failed since the last
 
     def __bool__(self) -> bool:
         return bool(self._variants)
@@ -44,10 +45,14 @@ class ListVariants:
     def of_key(self, key: VariantKey) -> int | None:
         """Return the variant for clients with this key; None before the first comparison."""
         number = self._by_key.get(key)
-        if number is not None and number in self._variants:
-            # The least recently used variant is dropped first.
-            self._variants.move_to_end(number)
+        if number is not None:
+            self.use(number)
         return number
+
+    def use(self, number: int) -> None:
+        """Mark a variant as used; the least recently used variant is dropped first."""
+        if number in self._variants:
+            self._variants.move_to_end(number)
 
     def differences(self, one: int, other: int, default: Lists) -> set[ListKind]:
         """Return the kinds of lists that differ between two variants."""
@@ -57,28 +62,37 @@ class ListVariants:
         first, second = self._variants.get(one, known), self._variants.get(other, known)
         return {kind for kind in ListKind if first[kind] != second[kind]}
 
-    def is_current(self, key: VariantKey, version: int) -> bool:
-        """Return True if this key has been compared with this version of the default lists."""
+    def is_current(self, key: VariantKey, version: int, *, is_clients: bool = False) -> bool:
+        """Return True if this key has been compared with this version of the default lists.
+
+        A comparison that failed once is repeated on a connection that is opened for a client. It
+        is not repeated after the second failure, because it may be what makes the server exit.
+        """
+        if is_clients and self._failures.get(key) == 1:
+            return False
         return key in self._compared and self._compared[key] in (None, version)
 
-    def assign(self, key: VariantKey, number: int, version: int | None) -> None:
+    def assign(
+        self, key: VariantKey, number: int, version: int | None, *, failed: bool = False
+    ) -> None:
         """Assign a variant to all clients with this key.
 
         `version` is the version of the default lists in the comparison. None means that the key is
-        not compared again.
+        not compared again. `failed` means that the comparison failed.
         """
+        again = failed and self._compared.get(key) == version
         # Clients choose the capabilities in a key, so the number of keys is limited too.
         if key not in self._by_key and len(self._by_key) >= 4 * LIST_VARIANTS.value:
-            oldest = next(iter(self._by_key))
-            del self._by_key[oldest], self._compared[oldest]
+            self._forget(next(iter(self._by_key)))
         self._by_key[key] = number
         self._compared[key] = version
+        self._failures[key] = (self._failures.get(key, 0) if again else 0) + failed
 
     def discard(self, number: int) -> None:
         """Drop a variant and all keys to which it is assigned."""
         self._variants.pop(number, None)
         for key in [key for key, seen in self._by_key.items() if seen == number]:
-            del self._by_key[key], self._compared[key]
+            self._forget(key)
 
     def add(self, lists: Lists, default: Lists) -> tuple[int, int | None]:
         """Store lists as a variant, unless an equal variant is stored already.
@@ -99,6 +113,9 @@ class ListVariants:
         number = next(_numbers)
         self._variants[number] = texts
         return number, dropped
+
+    def _forget(self, key: VariantKey) -> None:
+        del self._by_key[key], self._compared[key], self._failures[key]
 
 
 def _texts(lists: Lists) -> dict[ListKind, list[bytes]]:

@@ -1,6 +1,5 @@
 """Opening of connections to configured servers through an `MCPClient`."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from ..client.mcp_transport.network import HttpOptions
 from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ..config.stored_logins import authorizer_for, login_needed
 from ..errors import ConnectFailed, HttpError
+from ..transport import timeouts
 
 if TYPE_CHECKING:
     from ..transport.http.client.request_authorizer import RequestAuthorizer
@@ -51,7 +51,7 @@ async def open_client(
     if on_attempt is not None:
         on_attempt(attempt)
     try:
-        async with asyncio.timeout(timeout or None):
+        async with timeouts.timeout(timeout or None):
             client = await attempt
     except TimeoutError as exc:
         raise connect_timeout_error(name, timeout, attempt.unreadable_output) from exc

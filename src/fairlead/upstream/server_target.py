@@ -1,5 +1,6 @@
 """Targets of connections: commands, URLs, and server objects in this process."""
 
+import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -51,7 +52,13 @@ def target_for(
 
     Raises:
         ConfigError: The entry is invalid.
+        TypeError: The target is neither an entry nor a server object.
     """
+    if isinstance(target, str | os.PathLike | list | tuple):
+        raise TypeError(
+            f"expected an entry or a server object, not {target!r}: pass for example "
+            '{"command": "python", "args": ["server.py"]} or {"type": "http", "url": "http://..."}'
+        )
     if isinstance(target, Attachable):
         return ServerTarget(name=name, open=lambda: _attach(target), is_process=False)
     entry = read_entry(target)

@@ -28,6 +28,7 @@ from ..interceptor import Exchange, Handler, Interceptor
 from ..protocol.caller import principal_name
 from ..protocol.revisions import Revision
 from ..protocol.targets.list_kind import ListKind
+from ..transport import timeouts
 from ..wire import Notification
 from .call_health import CallHealth
 from .connection.connection_key import ConnectionKey, declared_capabilities, describe_key
@@ -154,6 +155,7 @@ class Upstream(ConnectionKeeper):
             FairleadError: The server could not be connected.
         """
         self.pool.losses.clear()
+        self.pool.forget_exits()
         await super().reconnect()
 
     def describe_suspended(self) -> list[dict[str, Any]]:
@@ -254,7 +256,7 @@ class Upstream(ConnectionKeeper):
             return current
         wait = self.startup_wait
         try:
-            async with asyncio.timeout(wait.seconds) as limit:
+            async with timeouts.timeout(wait.seconds) as limit:
                 client = await self.ready()
                 if not client.connected:  # a call may detect a loss before the owner task does
                     self.lose(client, client.transport.peer.end)
@@ -369,7 +371,7 @@ class Upstream(ConnectionKeeper):
         if self.spec.resolve is not None:
             try:
                 limit = self.settings.connect_timeout
-                async with asyncio.timeout(limit or None):
+                async with timeouts.timeout(limit or None):
                     entry = await self.spec.resolve()
             except TimeoutError as exc:
                 raise connect_timeout_error(self.name, limit) from exc

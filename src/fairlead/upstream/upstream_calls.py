@@ -1,6 +1,5 @@
 """Requests of a program over the default connection of a server, with one retry."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from ..client.api.tool_hints import is_harmless
 from ..client.connection.retry import Retry
 from ..errors import ChannelClosed, ConnectFailed, RequestTimeout, RetriesExhausted
 from ..protocol.targets.list_kind import ListKind
+from ..transport import timeouts
 from .upstream import Upstream
 
 __all__ = ["UpstreamCalls"]
@@ -49,7 +49,7 @@ class UpstreamCalls:
         if not timeout:
             return await self._use("tools/call", work, harmless=harmless)
         try:
-            async with asyncio.timeout(timeout) as limit:
+            async with timeouts.timeout(timeout) as limit:
                 return await self._use("tools/call", work, harmless=harmless)
         except TimeoutError as exc:
             # If the limit has not expired, the request itself timed out.

@@ -337,7 +337,7 @@ async def test_the_resource_parameter_can_be_omitted_for_servers_that_refuse_it(
         assert "resource=" not in provider.visits[-1].url
 
 
-async def test_the_resource_parameter_can_be_left_out_after_a_login() -> None:
+async def test_the_setting_resource_false_also_applies_to_renewals_of_an_existing_login() -> None:
     """Some providers accept it at a login, and refuse it at a renewal."""
 
     async def picky(call: Call) -> None:

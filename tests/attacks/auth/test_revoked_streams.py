@@ -157,10 +157,10 @@ async def test_a_stream_ends_when_the_issuer_withdraws_the_key_of_its_token(kind
 
 
 @STREAMS
-async def test_a_stream_ends_as_soon_as_another_request_learns_that_its_key_was_withdrawn(
+async def test_a_stream_ends_once_another_request_has_shown_that_its_key_was_withdrawn(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stream itself would look at its token only after five minutes."""
+    """Without that request, the stream would check its token only after five minutes."""
     monkeypatch.setattr(issuer_keys, "MIN_AGE", 0.0)
     async with running_issuer() as issuer:
         issuer.headers = {"Cache-Control": "max-age=0"}

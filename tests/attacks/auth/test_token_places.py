@@ -44,8 +44,12 @@ class Place:
     def __init__(self, web: Web) -> None:
         self.web = web
         self.base = web.url.removesuffix("/mcp")
-        self.token = MINT.token([self.base + path for path in ("/mcp", "/sse", "/ws")])
+        self.token = self.token_with("use")
         self.session = ""
+
+    def token_with(self, scope: str) -> str:
+        paths = [self.base + path for path in ("/mcp", "/sse", "/ws")]
+        return MINT.token(paths, scope=scope)
 
     async def send(
         self, entry: str, headers: list[tuple[str, str]], query: str = "", **options: Any
@@ -69,9 +73,10 @@ class Place:
 
 
 @contextlib.asynccontextmanager
-async def protected(**options: Any) -> AsyncIterator[Place]:
+async def protected(scopes: str = "", **options: Any) -> AsyncIterator[Place]:
     tokens = {"static": StaticClient(name="ci")}
-    auth = ServerAuth(issuer=TokenIssuer(MINT.issuer, jwks=MINT.jwks), tokens=tokens)
+    issuer = TokenIssuer(MINT.issuer, jwks=MINT.jwks)
+    auth = ServerAuth(issuer=issuer, tokens=tokens, scopes=scopes)
     server = MCPServer("places", auth=auth, rate_limit_rate=0)
 
     @server.tool()
@@ -135,3 +140,14 @@ async def test_a_token_in_a_form_parameter_is_ignored() -> None:
         form = aiohttp.FormData({"access_token": place.token})
         async with place.web.http.post(place.web.url, data=form) as reply:
             assert reply.status == 401
+
+
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize("fast_path", [True, False])
+@AT_EVERY_ENTRY
+async def test_the_scopes_of_the_server_are_required(entry: str, fast_path: bool) -> None:
+    async with protected(scopes="use", fast_path=fast_path) as place:
+        for token in (place.token_with("other"), place.token_with("user use2"), "static"):
+            for _ in range(2):  # the second request finds the verdict of the first one
+                assert await place.send(entry, [bearer(token)]) == 403
+        assert await place.send(entry, [bearer(place.token)]) in (101, 200)

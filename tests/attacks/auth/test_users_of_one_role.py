@@ -1,6 +1,6 @@
-"""Two principals with the same role at a gateway: neither has access to data of the other.
+"""Two principals at a gateway, most with the same role: neither has access to data of the other.
 
-They are two users, or one user with two OAuth clients.
+They are two users, or one user with two OAuth clients or two roles.
 """
 
 import asyncio
@@ -21,7 +21,10 @@ from tests.support.http_server import next_event
 ELICITATION = {"elicitation": {"form": {}}}
 PATHS = pytest.mark.parametrize("path", ["/mcp", "/mcp/new", "/mcp/old"])
 OTHERS = pytest.mark.parametrize(
-    "other", [{"sub": "ben"}, {"client_id": "other"}, {"client_id": None}], ids=str
+    "other",
+    # The last one is the same user and client with the role `operators`.
+    [{"sub": "ben"}, {"client_id": "other"}, {"client_id": None}, {"groups": ["ops"]}],
+    ids=str,
 )
 
 
@@ -101,7 +104,8 @@ class User:
 async def two_users(
     folder: Path, path: str, **other: Any
 ) -> AsyncIterator[tuple[Place, User, User]]:
-    """Run a gateway with one server in each era, and yield two principals of the role `staff`.
+    """Run a gateway with one server in each era, and yield a principal of the role `staff` and
+    another one.
 
     `other` are the claims in which the second one differs.
     """

@@ -189,7 +189,7 @@ async def test_the_scopes_of_the_challenge_are_requested_and_no_others() -> None
         assert login.requested == provider.visits[-1].scopes == ("read",)
 
 
-async def test_a_challenge_for_bound_tokens_leads_to_a_bound_token() -> None:
+async def test_a_login_requests_a_bound_token_if_the_challenge_demands_one() -> None:
     async with scripted_provider() as provider:
 
         async def demand_proof(call: Call) -> None:
@@ -212,7 +212,9 @@ async def test_a_challenge_for_bound_tokens_leads_to_a_bound_token() -> None:
         responding(500, "<h1>Oops</h1>", "text/html"),
     ],
 )
-async def test_without_a_challenge_the_metadata_are_at_their_default_place(script: Script) -> None:
+async def test_the_default_metadata_url_is_used_if_the_server_sends_no_challenge(
+    script: Script,
+) -> None:
     async with scripted_provider() as provider:
         provider.scripts["mcp"] = script
         await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
@@ -221,7 +223,7 @@ async def test_without_a_challenge_the_metadata_are_at_their_default_place(scrip
         ]
 
 
-async def test_a_server_that_does_not_respond_delays_a_login_shortly(
+async def test_a_login_continues_after_a_timeout_if_the_server_sends_no_challenge(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fairlead.auth.client.authorization_discovery.CHALLENGE_TIMEOUT", 0.1)
@@ -231,7 +233,7 @@ async def test_a_server_that_does_not_respond_delays_a_login_shortly(
         assert (provider.steps["mcp"], provider.steps["resource"]) == (1, 1)
 
 
-async def test_a_redirect_to_another_path_of_the_server_is_followed_to_its_challenge() -> None:
+async def test_the_challenge_is_found_behind_a_redirect_to_another_path_of_the_server() -> None:
     """Many frameworks redirect `/mcp` to `/mcp/`."""
     async with scripted_provider() as provider:
         publish_at_custom_place(provider)
@@ -249,7 +251,7 @@ async def test_a_redirect_to_another_path_of_the_server_is_followed_to_its_chall
         assert login.issuer == provider.issuer
 
 
-async def test_the_request_contains_no_credentials_and_none_is_sent_to_a_token_url() -> None:
+async def test_a_challenge_is_requested_without_credentials_and_not_for_a_token_url() -> None:
     async with scripted_provider() as provider:
         await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
         [call] = provider.of("mcp")
@@ -265,7 +267,7 @@ async def test_the_request_contains_no_credentials_and_none_is_sent_to_a_token_u
         assert provider.steps == {"token": 1}
 
 
-async def test_the_token_of_the_login_is_used() -> None:
+async def test_requests_use_the_token_of_a_login_whose_metadata_the_challenge_named() -> None:
     async with scripted_provider() as provider:
         publish_at_custom_place(provider)
         authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())

@@ -208,7 +208,7 @@ async def test_a_repeated_grant_requests_changed_scopes_of_the_settings(
             pass_time(monkeypatch, 61)
 
 
-async def test_a_repeated_grant_keeps_a_token_bound_to_its_key(
+async def test_a_repeated_grant_without_a_user_requests_a_token_bound_to_the_same_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with scripted_provider() as provider:

@@ -30,7 +30,7 @@ async def get(url: str, **headers: str) -> tuple[int, str]:
 
 
 @pytest.mark.covers("AUT-04")
-async def test_the_listener_returns_the_redirect_with_the_right_state() -> None:
+async def test_the_listener_returns_the_redirect_with_the_state_of_its_login() -> None:
     async with listening() as listener:
         waiting = asyncio.ensure_future(listener.wait("s1"))
         await asyncio.sleep(0)

@@ -288,7 +288,7 @@ async def test_requests_use_a_valid_token_while_its_renewal_hangs(
         assert provider.steps["token"] == 2
 
 
-async def test_the_error_of_a_failed_login_does_not_grow_with_each_request() -> None:
+async def test_the_traceback_of_a_failed_login_does_not_grow_with_each_request() -> None:
     async with scripted_provider() as provider:
         user = provider.user(code=None, error="access_denied")
         authorizer = OAuthAuthorizer(provider.url, authorize=user)

@@ -206,7 +206,7 @@ async def test_logging_out_holds_the_lock_of_the_login() -> None:
 
 
 @pytest.mark.covers("AUT-02")
-async def test_an_expired_token_that_cannot_be_renewed_is_not_passed_on() -> None:
+async def test_a_program_gets_no_expired_token_that_cannot_be_renewed() -> None:
     async with scripted_provider() as provider:
         store = MemoryCredentialStore()
         provider.token = {"refresh_token": None}
@@ -242,7 +242,7 @@ async def test_a_token_that_expired_after_the_renewal_of_another_program_is_rene
 
 
 def expire(store: MemoryCredentialStore) -> None:
-    """Let the stored token look expired."""
+    """Set the expiry of the stored token to a time in the past."""
     [login] = store.logins()
     tokens = msgspec.structs.replace(login.tokens, expires_at=1.0)
     store.save(msgspec.structs.replace(login, tokens=tokens))

@@ -102,7 +102,7 @@ async def test_a_token_is_verified_without_waiting_unless_keys_must_be_fetched()
         await server.close()
 
 
-async def test_a_token_is_judged_by_the_rules_that_apply_at_the_end_of_its_verification() -> None:
+async def test_rules_that_change_during_the_verification_of_a_token_apply_to_it() -> None:
     async with running_issuer() as issuer, asyncio.timeout(LIMIT):
         issuer.gate = asyncio.Event()
         before = ServerAuth(issuer=issuer.issuer, public_url=BASE, private_issuers=True)

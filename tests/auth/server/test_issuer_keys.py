@@ -110,6 +110,22 @@ async def test_a_token_issued_after_the_last_fetch_of_keys_gets_503_with_retry_a
         assert issuer.counts["/jwks"] == 2
 
 
+async def test_the_message_of_a_503_names_the_seconds_of_its_retry_after_header() -> None:
+    async with running_issuer() as issuer:
+        access = ServerAuth(issuer=issuer.issuer, public_url=BASE).open_access().endpoint("/mcp")
+        assert not isinstance(
+            await access.verify(bearer(issuer.token(HERE)), "POST", None), RequestRefusal
+        )
+        issuer.rotate("second")
+        newer = issuer.token(HERE, iat=time.time() + 1)
+        refusal = await access.verify(bearer(newer), "POST", None)
+        assert isinstance(refusal, RequestRefusal)
+        [seconds] = _retry_after(refusal)
+        assert refusal.message == (
+            f"The access token cannot be verified now; try again in {seconds} s"
+        )
+
+
 async def test_tokens_with_unknown_keys_get_no_401_while_the_issuer_is_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -120,6 +120,32 @@ async def test_invalid_credentials_get_the_status_and_error_of_rfc_6750(
         assert (answer.status, challenge_of(answer).error) == (status, error)
 
 
+@pytest.mark.covers("AUT-06")
+async def test_scopes_of_a_first_login_are_requested_but_not_required() -> None:
+    async with protected(scopes=["notes:read"], login_scopes="notes:list offline_access") as (
+        web,
+        issuer,
+    ):
+        challenge = challenge_of(await call(web, "whoami", None))
+        assert challenge.scopes == ("notes:read", "notes:list")
+        base = web.url.removesuffix("/mcp")
+        document = await web.get(f"{base}/.well-known/oauth-protected-resource/mcp")
+        assert document.json["scopes_supported"] == ["notes:read", "notes:list", "notes:write"]
+        token = issuer.token(web.url, scope="notes:read")
+        assert (await call(web, "whoami", token)).status == 200
+        refused = await call(web, "write", token)
+        assert challenge_of(refused).scopes == ("notes:read", "notes:write")
+
+
+async def test_clients_are_never_told_to_request_offline_access() -> None:
+    """Clients request it by themselves; it is no scope of a resource."""
+    async with protected(scopes=["offline_access", "notes:read"]) as (web, issuer):
+        for token in (None, issuer.token(web.url, scope="other")):
+            answer = await call(web, "write", token)
+            assert "notes:read" in challenge_of(answer).scopes
+            assert "offline_access" not in str(challenge_of(answer).params)
+
+
 async def test_a_static_token_identifies_a_name_and_its_scopes() -> None:
     tokens = {"t1": "ci", "t2": StaticClient(name="bot", scopes=["notes:write"])}
     async with serving(make_notes(ServerAuth(tokens=tokens))) as web:
@@ -180,7 +206,7 @@ async def test_a_failing_verify_function_causes_a_503_response(
     [{"subject": ""}, {"expires": "2999"}, {"expires": float("nan")}, {"expires": 1.0}],
     ids=str,
 )
-async def test_a_function_must_return_a_usable_principal(
+async def test_a_principal_from_verify_is_refused_without_a_subject_or_a_valid_expiry(
     options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def verify(token: str) -> TokenPrincipal:
@@ -193,7 +219,7 @@ async def test_a_function_must_return_a_usable_principal(
 
 
 @pytest.mark.covers("AUT-06")
-async def test_scopes_of_settings_and_functions_may_be_strings() -> None:
+async def test_scopes_of_settings_and_functions_may_be_strings_separated_by_spaces() -> None:
     scopes = {"longer": "notes:writers", "shorter": "notes:w", "right": "notes:write a"}
 
     async def verify(token: str) -> TokenPrincipal:
@@ -358,7 +384,7 @@ async def test_each_endpoint_has_its_own_audience() -> None:
     assert access.metadata("/.well-known/oauth-protected-resource") is None
 
 
-async def test_a_refusal_names_a_configured_audience() -> None:
+async def test_the_challenge_for_a_token_of_another_audience_names_the_expected_audience() -> None:
     async with running_issuer() as issuer:
         asked = Introspection(
             url=f"{issuer.issuer}/introspect", client_id="a", client_secret="secret"

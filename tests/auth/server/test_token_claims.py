@@ -57,11 +57,22 @@ def test_tokens_with_claims_of_id_and_logout_tokens_are_refused(claim: str) -> N
 
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize("claim", ["client_id", "azp", "appid", "cid"])
-def test_the_client_of_a_token_is_known_under_every_name(claim: str) -> None:
+def test_the_client_of_a_token_is_read_from_any_claim_that_names_it(claim: str) -> None:
     """Otherwise, a session would be shared by all clients of a user."""
     made = {"sub": "ann", "azp": None, claim: "app"}
     verdict = verdict_of(made, ISSUER, until=1.0, expires=None, implied={})
     assert verdict.principal == TokenPrincipal(issuer=ISSUER, subject="ann", client="app")
+
+
+@pytest.mark.parametrize(
+    "binding",
+    [{"x5t#S256": "x"}, {"jkt": "x", "x5t#S256": "y"}, {"jkt": ""}, {"jkt": 5}, {}, [], "x", 0],
+    ids=str,
+)
+def test_a_token_that_is_bound_to_anything_but_one_key_is_refused(binding: Any) -> None:
+    """The token of a certificate would otherwise be accepted without the certificate."""
+    with pytest.raises(BadToken, match="unsupported key binding"):
+        judge(cnf=binding)
 
 
 def test_a_token_of_a_client_has_the_client_as_its_subject() -> None:

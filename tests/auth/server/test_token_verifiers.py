@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -10,9 +11,20 @@ from hypothesis import strategies as st
 
 from fairlead.auth.guarded_fetch import FetchedDocument, GuardedFetcher
 from fairlead.auth.server.issuer_keys import IssuerKeys
-from fairlead.auth.server.token_claims import BadToken, TokenVerdict, audience_forms
-from fairlead.auth.server.token_verifiers import IntrospectionVerifier, JwtVerifier
+from fairlead.auth.server.token_claims import (
+    LEEWAY,
+    BadToken,
+    TokenVerdict,
+    WrongAudience,
+    audience_forms,
+)
+from fairlead.auth.server.token_verifiers import (
+    FunctionVerifier,
+    IntrospectionVerifier,
+    JwtVerifier,
+)
 from fairlead.errors import AuthorizationError
+from fairlead.protocol.identity.token_principal import TokenPrincipal
 from tests.support.token_issuer import TokenMint
 
 HERE = "https://mcp.example/mcp"
@@ -108,6 +120,23 @@ def test_an_introspection_response_without_audience_must_declare_an_access_token
     for kind in ({"token_type": "Bearer"}, {"token_use": "access_token"}):
         verdict = introspected(200, {**refresh, **kind}, require_audience=False)
         assert verdict.principal.subject == "ann"
+
+
+def test_an_audience_that_is_present_is_compared_although_none_is_required() -> None:
+    other = {**GOOD, "aud": "https://other.example/mcp", "token_type": "Bearer"}
+    with pytest.raises(WrongAudience):
+        introspected(200, other, require_audience=False)
+
+
+def test_a_verdict_ends_no_later_than_its_token() -> None:
+    end = time.time() + 5
+    assert introspected(200, {**GOOD, "exp": end}).until == end + LEEWAY
+
+    async def verify(token: str) -> TokenPrincipal:
+        return TokenPrincipal(issuer="i", subject="s", expires=end)
+
+    verdict = asyncio.run(FunctionVerifier(verify).verify("token", ()))
+    assert verdict.until == end
 
 
 def verified(*replies: tuple[int, dict[str, Any] | None]) -> TokenVerdict:

@@ -104,7 +104,9 @@ def test_a_process_releases_its_locks_when_it_ends(tmp_path: Path) -> None:
         assert lock.try_acquire()
 
 
-def test_a_released_lock_is_free_although_a_forked_process_lives(tmp_path: Path) -> None:
+def test_a_lock_is_released_even_if_a_forked_process_has_a_copy_of_its_descriptor(
+    tmp_path: Path,
+) -> None:
     """A forked process has a copy of the descriptor, which would keep the file locked."""
     program = (
         "import os, sys\n"

@@ -42,12 +42,17 @@ def login(left: float | None, *, refresh: str | None = "r", ended: bool = False)
         (3599, "expires in 1 hour"),
         (7200, "expires in 2 hours"),
         (200_000, "expires in 2 days"),
-        (-180, "expired 3 minutes ago"),
         (None, "has no known expiry"),
     ],
 )
 def test_the_expiry_of_a_login_is_shown_as_a_relative_time(left: float | None, text: str) -> None:
     assert describe_expiry(login(left), NOW) == f"{text}, renewed automatically"
+
+
+def test_the_status_of_an_expired_login_says_that_its_next_use_renews_it() -> None:
+    assert describe_expiry(login(-180), NOW) == "expired 3 minutes ago, renewed at the next use"
+    text = "expired 3 minutes ago, not renewed automatically"
+    assert describe_expiry(login(-180, refresh=None), NOW) == text
 
 
 def test_the_status_of_a_login_without_refresh_token_says_that_it_is_not_renewed() -> None:
@@ -63,7 +68,7 @@ def stored(person: Person, *logins: StoredLogin) -> Path:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "another key"])
-def test_a_login_file_that_cannot_be_opened_is_named_and_not_counted_as_missing(
+def test_auth_status_warns_of_login_files_that_cannot_be_decrypted(
     person: Person, damage: str
 ) -> None:
     folder = stored(person, login(3600))
@@ -81,7 +86,7 @@ def test_a_login_file_that_cannot_be_opened_is_named_and_not_counted_as_missing(
     assert "it is damaged or was sealed with another key, log in again" in done.err
 
 
-def test_a_missing_key_is_not_blamed_on_the_keyring(person: Person) -> None:
+def test_the_error_for_a_missing_encryption_key_names_its_file(person: Person) -> None:
     folder = stored(person, login(3600))
     (folder / "sealing.key").unlink()
     done = person.does("auth", "status")

@@ -49,7 +49,7 @@ server.run()
 """
 
 
-def test_repeated_answers_are_for_the_questions_in_their_order(tmp_path: Path) -> None:
+def test_repeated_answers_for_a_field_are_given_to_its_questions_in_order(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text(TWO_QUESTIONS)
     answers = ("--answer", "value=Ann", "--answer", "value=7", "--answer", "value=Rome")

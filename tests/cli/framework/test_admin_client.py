@@ -86,7 +86,9 @@ async def scene(tmp_path: Path) -> AsyncIterator[Place]:
 
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize("bound", [False, True])
-async def test_the_stored_login_of_an_operator_is_used(bound: bool, tmp_path: Path) -> None:
+async def test_admin_commands_use_the_stored_login_for_the_gateway(
+    bound: bool, tmp_path: Path
+) -> None:
     key = DpopKey() if bound else None
     async with scene(tmp_path) as place:
         audience = f"{place.url}/mcp"
@@ -99,7 +101,7 @@ async def test_the_stored_login_of_an_operator_is_used(bound: bool, tmp_path: Pa
         assert (code, json.loads(out)["servers"]) == (0, []), err
 
 
-async def test_a_command_without_a_login_names_the_command_that_logs_in(tmp_path: Path) -> None:
+async def test_an_admin_command_without_a_login_suggests_the_login_command(tmp_path: Path) -> None:
     async with scene(tmp_path) as place:
         place.stores("token-of-another-server", "https://other.example/mcp")
         code, _, err = await place.runs("session", "list")
@@ -108,7 +110,9 @@ async def test_a_command_without_a_login_names_the_command_that_logs_in(tmp_path
         assert f"fairlead login {place.url}/mcp" in err
 
 
-async def test_a_login_without_a_matching_rule_is_refused(tmp_path: Path) -> None:
+async def test_an_admin_command_reports_missing_admin_rights_and_missing_scopes_of_the_login(
+    tmp_path: Path,
+) -> None:
     async with scene(tmp_path) as place:
         token = place.issuer.token(f"{place.url}/mcp", sub="bob", scope="mcp:read")
         place.stores(token)
@@ -119,7 +123,9 @@ async def test_a_login_without_a_matching_rule_is_refused(tmp_path: Path) -> Non
         assert (code, "requires more scopes (mcp:read)" in err) == (1, True)
 
 
-async def test_a_configured_token_is_used_instead_of_a_login(tmp_path: Path) -> None:
+async def test_an_admin_command_uses_a_configured_token_instead_of_the_stored_login(
+    tmp_path: Path,
+) -> None:
     async with scene(tmp_path) as place:
         place.stores(place.issuer.token(f"{place.url}/mcp"))
         assert (await place.runs("status", FAIRLEAD_TOKEN="static"))[0] == 0
@@ -127,7 +133,9 @@ async def test_a_configured_token_is_used_instead_of_a_login(tmp_path: Path) -> 
         assert (code, "set FAIRLEAD_TOKEN" in err) == (1, True)
 
 
-async def test_a_token_is_not_sent_to_another_host_that_its_metadata_name(tmp_path: Path) -> None:
+async def test_an_admin_command_sends_no_token_of_another_host_that_a_challenge_names(
+    tmp_path: Path,
+) -> None:
     """Any program on this machine could name the gateway of a company."""
     seen: list[str] = []
 

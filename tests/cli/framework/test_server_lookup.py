@@ -55,7 +55,9 @@ def test_the_error_for_an_unknown_name_suggests_similar_names(person: Person) ->
     assert "`fairlead tools -- python server.py`" in person.does("tools", "python", "server.py").err
 
 
-def test_a_tool_before_the_name_of_its_server_is_explained(person: Person) -> None:
+def test_the_error_for_a_tool_name_before_its_server_name_shows_the_right_order(
+    person: Person,
+) -> None:
     """A URL follows the tool, and a name comes first."""
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     assert person.does("call", "add", "notes", "a=1") == (

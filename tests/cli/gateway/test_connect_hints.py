@@ -113,6 +113,11 @@ def test_connect_hints_use_the_command_that_started_fairlead(
     monkeypatch.setenv("PATH", f"{script.parent}:/usr/bin")
     assert started_command() == ["fairlead"]
     assert started_command(absolute=True) == [str(script)]
+    found = hints()
+    *_, entry = found["Claude Desktop"].splitlines()
+    assert json.loads(entry)["mcpServers"]["notes"]["command"] == str(script)
+    assert dict(parse_qsl(urlsplit(found["Goose"]).query))["cmd"] == str(script)
+    assert found["Fairlead"] == f"fairlead tools {URL}"
     monkeypatch.setenv("UV", str(script.with_name("uv")))
     monkeypatch.setattr(sys, "prefix", "/home/a/.cache/uv/archive-v0/xyz")
     shutil.copy(script, script.with_name("uvx"))

@@ -355,7 +355,7 @@ def test_an_unapproved_project_entry_is_not_resolved(tmp_path: Path) -> None:
         (tmp_path / "ran").unlink(missing_ok=True)
 
 
-async def test_blocking_resolution_does_not_block_the_event_loop(tmp_path: Path) -> None:
+async def test_resolving_an_entry_does_not_block_the_event_loop(tmp_path: Path) -> None:
     made = await resolve_in_thread(found({"command": "${A}"}), env=ENV)
     assert made.entry.command == "1"  # type: ignore[union-attr]
 

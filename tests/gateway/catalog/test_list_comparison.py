@@ -13,7 +13,13 @@ from msgspec import Raw
 from fairlead.client.server_entry import MCPStdioServerConfig, read_entry
 from fairlead.config.server_spec import ServerSpec
 from fairlead.config.upstream_settings import UpstreamSettings
-from fairlead.errors import ConnectFailed, RpcError
+from fairlead.errors import (
+    ChannelClosed,
+    ConnectFailed,
+    LocalResourceError,
+    RpcError,
+    ServerBusy,
+)
 from fairlead.gateway import Gateway
 from fairlead.gateway.catalog.list_comparison import ListComparison
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
@@ -58,6 +64,7 @@ class FakeUpstream:
     def __init__(self, name: str = "red", **about: Any) -> None:
         self.name = name
         self.state = about.get("state", "connected")
+        self.latency: float | None = about.get("latency")
         self.settings = UpstreamSettings(share=about.get("share", "alike"))
         entry = MCPStdioServerConfig(command="x", lazy=about.get("lazy", False))
         self.spec = ServerSpec(entry=entry)
@@ -76,10 +83,11 @@ class FakeUpstream:
     def warn_once(self, reason: str) -> None:
         self.warnings.append(reason)
 
-    async def for_comparison(self, client: Caller, introduction: Raw | None) -> Any:
+    async def for_comparison(self, client: Caller, introduction: Raw | None, limit: float) -> Any:
         self.opened.append((client, introduction))
-        if self.opening is not None:
-            await self.opening.wait()
+        async with asyncio.timeout(limit):
+            if self.opening is not None:
+                await self.opening.wait()
         if isinstance(self.next, Exception):
             raise self.next
         return self.next
@@ -197,6 +205,67 @@ async def test_clients_get_the_default_lists_if_the_comparison_fails(error: Exce
     assert place.changed == []
 
 
+@pytest.mark.parametrize(("latency", "limit"), [(None, 5.0), (0.5, 5.0), (4.0, 12.0)])
+async def test_a_server_that_hangs_delays_the_comparisons_of_others_for_a_limited_time(
+    virtual_time: VirtualTime, latency: float | None, limit: float
+) -> None:
+    place, hanging, other = Place(), FakeUpstream(latency=latency), FakeUpstream("blue")
+    hanging.opening, began = asyncio.Event(), virtual_time.now
+    place.request(hanging)
+    place.request(other)
+    await place.idle()
+    assert virtual_time.now == began + limit
+    assert place.shown(("blue", place.variant(other))) == ["blue_a", "blue_b"]
+    assert place.request(hanging) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [LocalResourceError("no", resource="memory"), ServerBusy("no", retry_after=1.0)],
+    ids=["shortage", "busy"],
+)
+async def test_a_comparison_is_repeated_after_a_failure_that_is_not_the_servers(
+    error: Exception,
+) -> None:
+    place, upstream = Place(), FakeUpstream()
+    found, upstream.next = upstream.next, error
+    place.request(upstream)
+    await place.idle()
+    upstream.next = found
+    assert place.request(upstream) is not None
+    await place.idle()
+    assert place.shown(("red", place.variant(upstream))) == ["red_a", "red_b"]
+
+
+async def test_a_failed_comparison_is_repeated_once_on_a_connection_of_a_client() -> None:
+    place, upstream = Place(), FakeUpstream()
+    upstream.next = ConnectFailed("no")
+    place.request(upstream)
+    await place.idle()
+    connection = connection_with("a", "b", opened_for=SAMPLING)
+    connection.activate()
+    place.open(upstream, connection)
+    await place.idle()
+    assert place.shown(("red", place.variant(upstream))) == ["red_a", "red_b"]
+
+
+async def test_a_comparison_that_fails_on_connections_of_clients_is_not_repeated() -> None:
+    """Listing may be what makes the process of the client exit."""
+    place, upstream = Place(), FakeUpstream()
+    connections = [connection_with("a", "b", opened_for=SAMPLING) for _ in range(4)]
+
+    async def exit() -> None:
+        raise ChannelClosed("exited")
+
+    for connection in connections:
+        connection.answering = exit
+        connection.activate()
+        place.open(upstream, connection)
+        await place.idle()
+    assert [bool(one.requests) for one in connections] == [True, True, False, False]
+    assert place.request(upstream) is None
+
+
 async def test_lists_that_change_without_notification_are_not_compared(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -300,7 +369,8 @@ async def test_a_connection_that_never_becomes_active_is_not_compared(
     virtual_time: VirtualTime,
 ) -> None:
     place, upstream, began = Place(), FakeUpstream(), virtual_time.now
-    place.open(upstream, connection_with("a", "b", opened_for=SAMPLING))
+    for _ in range(3):
+        place.open(upstream, connection_with("a", "b", opened_for=SAMPLING))
     await place.idle()
     assert virtual_time.now == began + upstream.settings.connect_timeout
     other = connection_with("a", "b", opened_for=SAMPLING)
@@ -311,6 +381,26 @@ async def test_a_connection_that_never_becomes_active_is_not_compared(
 
 
 # Changes
+
+
+async def test_the_lists_of_a_session_that_is_used_are_not_dropped() -> None:
+    place, upstream = Place(), FakeUpstream()
+    quiet, busy = connection_with("a"), connection_with("a")
+    for one in (quiet, busy):
+        place.open(upstream, one)
+    quiet.items["tools/list"].append({"name": "own", "inputSchema": {}})
+    quiet.announce()
+    await place.idle()
+    session: Any = SimpleNamespace(connection=quiet)
+    for number in range(LIST_VARIANTS.value + 1):
+        busy.items["tools/list"].append({"name": f"t{number}", "inputSchema": {}})
+        busy.announce()
+        await place.idle()
+        assert place.shown(("red", place.variant(upstream, session=session))) == [
+            "red_a",
+            "red_own",
+        ]
+    assert upstream.warnings  # variants that no session uses were dropped
 
 
 async def test_a_change_on_a_connection_is_visible_only_to_its_own_sessions() -> None:

@@ -41,6 +41,7 @@ from tests.support.single_exchange import exchange
 
 TOOLS = "; tools/list returns the available tools"
 PROMPTS = "; prompts/list returns the available prompts"
+MISSING = "could not be started: its program does not exist"
 RESOURCES = "; resources/list or resources/templates/list returns the available resources"
 
 
@@ -55,7 +56,7 @@ async def test_the_error_for_an_unknown_name_mentions_a_disconnected_server() ->
         await until(lambda: gateway.is_ready)
         async with serving(gateway, verify_token={"a": "alice", "b": "bob"}.get) as url:
             for token, name, why in (
-                ("a", "gone_who", "; gone is not connected"),
+                ("a", "gone_who", f"; gone is not connected: it {MISSING}"),
                 ("a", "red_nothing", None),
                 ("b", "gone_who", None),  # the server is outside the view
             ):
@@ -177,7 +178,7 @@ async def test_names_are_routed_to_the_server_that_owns_them() -> None:
             ["git"],
             True,
             True,
-            "Unknown tool: git_none; git has not listed its items",
+            "Unknown tool: git_none; git has not listed its items: it answered with error -32601",
         ),
         ("none", [], False, False, f"Unknown tool: none{TOOLS}"),
         (None, [], False, False, f"Unknown tool: {TOOLS}"),
@@ -192,7 +193,7 @@ async def test_the_error_for_an_unknown_name_mentions_a_server_that_may_have_it(
         upstream.status = "connected" if upstream.name in connected else "failed"
     if not listed:
         git.listed.clear()
-    git.error = ConnectFailed("x") if failed else None
+    git.error = RpcError(-32601, "our secret") if failed else None
     with pytest.raises(RpcError) as refused:
         await place.router.tool(call(name))
     assert (refused.value.code, refused.value.message) == (-32602, words)
@@ -489,7 +490,8 @@ async def test_a_waiting_call_fails_when_the_start_of_its_server_fails() -> None
                 await client.call_tool("slow_secret", {})
         # Both timeouts are equal, so either error may be returned.
         assert "slow is still starting" in caught.value.message or (
-            caught.value.message == "Unknown tool: slow_secret; slow is not connected"
+            caught.value.message
+            == "Unknown tool: slow_secret; slow is not connected: it did not answer within 0.3 s"
         )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -208,8 +209,57 @@ async def test_each_endpoint_has_its_own_audience_and_metadata(tmp_path: Path) -
                 assert await place.status(place.ann("ops", to=path), other) == expected
 
 
+@pytest.mark.covers("AUT-06")
+async def test_a_first_login_requests_the_scopes_of_the_last_rule_that_needs_some(
+    tmp_path: Path,
+) -> None:
+    """Otherwise no rule matches the token, and users have to log in a second time."""
+    async with scene(tmp_path) as place:
+        for path in ("/mcp", "/mcp/red", "/mcp/none"):
+            metadata = f"{place.url}/.well-known/oauth-protected-resource{path}"
+            async with place.web.get(metadata) as reply:
+                assert (await reply.json())["scopes_supported"] == ["mcp"]
+            for token in (None, "x.y.z"):
+                status, _, challenge = await place.post("tools/list", {}, token, path)
+                assert (status, 'scope="mcp"' in (challenge or "")) == (401, True)
+        everybody = '[[auth.rules]]\nclient = "everybody"\n'
+        place.path.write_text(place.path.read_text() + everybody)
+        await place.access.follow(read_gateway_file(place.path), place.gateway)
+        _, _, challenge = await place.post("tools/list", {}, None)
+        assert "scope=" not in (challenge or "")
+
+
+@pytest.mark.covers("AUT-06")
+async def test_names_without_a_server_look_like_endpoints_without_a_token(tmp_path: Path) -> None:
+    """Clients must not find out which servers exist before they log in."""
+    async with scene(tmp_path) as place:
+        # A token for another endpoint, and one that matches no rule.
+        for method, foreign in itertools.product(("GET", "POST", "DELETE"), (True, False)):
+            found = []
+            for name in ("red", "off"):
+                token = place.a.token(f"{place.url}/mcp/{name}", sub="ann")
+                headers = {"Authorization": f"Bearer {place.ann('ops') if foreign else token}"}
+                async with place.web.request(
+                    method, f"{place.url}/mcp/{name}", headers=headers
+                ) as reply:
+                    text = (await reply.text()).replace(name, "NAME")
+                    fields = {
+                        key: value.replace(name, "NAME") for key, value in reply.headers.items()
+                    }
+                    found.append((reply.status, text, fields))
+            assert found[0] == found[1]
+            assert found[0][0] == (401 if foreign else 403)
+        documents = []
+        for name in ("red", "off"):
+            metadata = f"{place.url}/.well-known/oauth-protected-resource/mcp/{name}"
+            async with place.web.get(metadata) as reply:
+                documents.append((await reply.text()).replace(name, "NAME"))
+        assert documents[0] == documents[1]
+        assert await place.status(place.ann("ops", to="/mcp/off"), "/mcp/off") == 404
+
+
 async def test_the_status_page_shows_the_public_url(tmp_path: Path) -> None:
-    """Behind a proxy that ends TLS, the host and the scheme of the request are others."""
+    """Behind a proxy that terminates TLS, a request has another host and scheme."""
     async with scene(tmp_path) as place:
         for token, header in ((place.ann("ops"), False), ("static", True)):
             sent = {"Authorization": f"Bearer {token}", "Host": "localhost"}
@@ -348,7 +398,7 @@ async def test_the_auth_section_can_be_removed_and_added_again(tmp_path: Path) -
                 assert reply.status == found
             challenge = (await place.post("tools/list", {}, None))[2]
             assert challenge == (
-                "Bearer" if found == 404 else f'Bearer resource_metadata="{known}"'
+                "Bearer" if found == 404 else f'Bearer scope="mcp", resource_metadata="{known}"'
             )
 
 
@@ -367,6 +417,20 @@ async def test_a_stream_ends_if_changed_settings_refuse_its_token(
             assert '"resultType":"complete"' in (await next_event(one))["data"]
             await place.gateway.disconnect("blue")
             assert "list_changed" in (await next_event(other))["data"]
+            # Scopes, audience and proofs do not concern static tokens.
+            assert await place.status("static") == 200
+
+
+async def test_a_stream_stays_open_if_changed_settings_accept_its_token(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place, place.listening(place.ann()) as stream:
+        assert "acknowledged" in (await next_event(stream))["data"]
+        text = place.path.read_text()
+        place.path.write_text(text.replace("public_url", 'scopes = ["mcp"]\npublic_url'))
+        assert await place.access.follow(read_gateway_file(place.path), place.gateway)
+        for _ in range(5):  # meanwhile, the token of the stream is judged again
+            assert await place.status(place.ann()) == 200
+        await place.gateway.disconnect("blue")
+        assert "list_changed" in (await next_event(stream))["data"]
 
 
 async def test_the_log_contains_role_subject_and_scopes_of_a_token(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from fairlead.observe.metrics import Metrics
 from fairlead.policy.tool_lock.lock_file import ToolLockData, lock_tools
 from fairlead.recording.journal import Journal
 from fairlead.redaction.redact_messages import Redactor
+from fairlead.upstream.starts.start_limiter import StartLimiter
 from tests.support.single_exchange import exchange
 
 
@@ -25,6 +26,7 @@ class FakeUpstreams(dict[str, Any]):
         super().__init__({one.name: one for one in upstreams})
         self.listeners: list[Any] = []
         self.on_entries: list[Any] = []
+        self.starts = StartLimiter(1)
 
     def add_status_listener(self, listener: Any) -> Any:
         self.listeners.append(listener)
@@ -107,6 +109,7 @@ def test_connected_servers_and_clients_are_counted() -> None:
     assert metrics is not None
     found = metrics.snapshot()
     assert (found["gauges"]["clients"], found["gauges"]["servers_connected"]) == (3, 2)
+    assert found["gauges"]["shortage"] == 0
 
 
 async def test_tools_are_not_found_before_the_observation_has_started() -> None:
@@ -140,10 +143,16 @@ def test_counters_are_kept_for_each_connection_to_a_server() -> None:
     def upstream(name: str, current: Counting | None, *others: Counting) -> Any:
         default = None if current is None else SimpleNamespace(peer=current)
         connections = [SimpleNamespace(peer=one) for one in others]
-        pool = SimpleNamespace(connections=connections)
+        everything = connections if default is None else [default, *connections]
+        pool = SimpleNamespace(connections=connections, all_connections=everything)
         state = "failed" if default is None else "connected"
         return SimpleNamespace(
-            name=name, current=default, pool=pool, reconnects=len(others), status=state
+            name=name,
+            current=default,
+            pool=pool,
+            reconnects=len(others),
+            status=state,
+            describe_suspended=lambda: [{}] * len(others),
         )
 
     upstreams = [
@@ -160,6 +169,8 @@ def test_counters_are_kept_for_each_connection_to_a_server() -> None:
     found = metrics.snapshot()
     assert found["reconnects"] == {"red": 2, "red#2": 0, "red#3": 1}
     assert found["gauges"]["server_up"] == {"red": 1, "red#2": 0, "red#3": 0}
+    assert found["gauges"]["server_connections"] == {"red": 3, "red#2": 0, "red#3": 1}
+    assert found["gauges"]["server_suspended"] == {"red": 2, "red#2": 0, "red#3": 1}
     assert found["malformed"] == {"red": 1, "red/0": 2, "red/1": 3, "red#3/0": 4}
     assert found["unknown_ids"] == {"red": 10, "red/0": 20, "red/1": 30, "red#3/0": 40}
 

@@ -244,7 +244,7 @@ def test_tool_definitions_of_a_client_are_converted_for_every_provider() -> None
     assert to_anthropic(listed) == [{"name": "add", "description": "adds", "input_schema": schema}]
 
 
-async def test_a_client_and_a_manager_are_sources_of_tools(tmp_path: Path) -> None:
+async def test_model_tool_calls_run_with_a_client_or_a_manager(tmp_path: Path) -> None:
     server = MCPServer("maths")
 
     @server.tool

@@ -112,7 +112,7 @@ async def test_a_function_returns_structured_content_that_no_text_repeats() -> N
     assert await functions["weather"]() == 'It is warm.\n{"degrees":21}'
 
 
-async def test_tools_that_a_client_lists_become_functions() -> None:
+async def test_as_callables_accepts_the_tools_that_a_client_lists() -> None:
     server = MCPServer("maths")
 
     @server.tool

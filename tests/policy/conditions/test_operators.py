@@ -44,7 +44,7 @@ HOLDS: list[tuple[str, Any, list[Any], list[Any]]] = [
 @pytest.mark.parametrize(
     ("operator", "wanted", "good", "bad"), HOLDS, ids=[f"{one[0]}-{one[1]}" for one in HOLDS]
 )
-def test_each_operator_matches_the_expected_values(
+def test_operators_match_only_values_that_fulfil_the_condition(
     operator: str, wanted: Any, good: list[Any], bad: list[Any]
 ) -> None:
     test = compare({operator: wanted})

@@ -46,7 +46,7 @@ def test_principals_with_different_issuers_clients_or_subjects_are_not_equal(oth
         (None, set()),
     ],
 )
-def test_scopes_are_a_set_in_every_form_of_the_claim(given: Any, scopes: set[str]) -> None:
+def test_scopes_of_a_principal_may_be_a_string_or_a_list(given: Any, scopes: set[str]) -> None:
     """A string must not contain its parts as scopes, and None must not mean all scopes."""
     principal = TokenPrincipal(issuer=A, subject="ann", scopes=given)
     assert principal.scopes == scopes
@@ -55,13 +55,13 @@ def test_scopes_are_a_set_in_every_form_of_the_claim(given: Any, scopes: set[str
 
 
 @pytest.mark.parametrize("expires", ["2999", True, float("nan"), float("inf"), 1e12])
-def test_an_expiry_that_is_not_a_time_is_a_fault(expires: Any) -> None:
+def test_a_principal_with_an_expiry_that_is_not_a_time_is_unusable(expires: Any) -> None:
     assert TokenPrincipal(issuer=A, subject="ann", expires=expires).fault is not None
     assert TokenPrincipal(issuer=A, subject="ann", expires=time.time()).fault is None
 
 
 @pytest.mark.parametrize("subject", ["", "ann"])
-def test_a_missing_subject_is_a_fault(subject: str) -> None:
+def test_a_principal_without_a_subject_is_unusable(subject: str) -> None:
     fault = TokenPrincipal(issuer=A, subject=subject).fault
     assert fault == (None if subject else "it has no subject")
 

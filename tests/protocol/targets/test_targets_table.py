@@ -46,7 +46,7 @@ def plain(kind: TargetKind, name: str) -> Target:
         ),
     ],
 )
-def test_each_message_has_the_expected_targets(
+def test_targets_are_read_from_the_params_of_each_method(
     method: str, params: bytes, targets: tuple[Target, ...]
 ) -> None:
     raw = Raw(params)
@@ -171,7 +171,7 @@ def test_deny_matches_any_form_of_a_target_and_allow_requires_all_forms() -> Non
         (["file:///d/*"], plain("resource", "file:///d"), False, False),
     ],
 )
-def test_each_pattern_denies_and_allows_the_expected_targets(
+def test_deny_patterns_match_any_spelling_and_allow_patterns_the_exact_one(
     patterns: list[str], target: Target, denied: bool, allowed: bool
 ) -> None:
     several = Patterns(patterns)

@@ -367,6 +367,8 @@ async def test_a_process_that_exits_before_it_reads_the_probe_is_not_started_aga
 class OneConnection:
     """Fake connection to a handshake server that returns given results."""
 
+    preparing = 0
+
     def __init__(
         self, capabilities: bytes = b'{"logging":{},"resources":{"subscribe":true}}'
     ) -> None:

@@ -53,7 +53,7 @@ async def test_the_walkthrough_with_the_two_examples_works_as_described(tmp_path
         assert "requires OAuth authorization" in err
         assert f"{url.removesuffix('/mcp')}/.well-known/" in err
         assert re.search(r": run `.+ login notes`\n", err)
-        code, out = await log_in(fairlead, "notes", "--no-browser", "--scope", "mcp:basic")
+        code, out = await log_in(fairlead, "notes", "--no-browser")
         assert code == 0
         assert out.startswith(f"Logged in to notes at {issuer}.\nScopes: mcp:basic;")
         assert (await fairlead("call", "notes", "whoami"))[1] == f"alice of {issuer}\n"
@@ -65,8 +65,9 @@ async def test_the_walkthrough_with_the_two_examples_works_as_described(tmp_path
         )
         code, _, err = await fairlead("call", "notes", "note", "text=hello")
         assert code != 0
-        assert "mcp:write" in err
-        code, out = await log_in(fairlead, "notes", "--no-browser")
+        scopes = ["--scope", "mcp:basic", "--scope", "mcp:write"]
+        assert f" login {' '.join(scopes)} notes` logs in to the server\n" in err
+        code, out = await log_in(fairlead, *scopes, "notes", "--no-browser")
         assert "Scopes: mcp:basic mcp:write;" in out
         assert (await fairlead("call", "notes", "note", "text=hello"))[1] == "1\n"
         assert (await fairlead("logout", "notes"))[1] == "Logged out of notes.\n"

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from fairlead import Context, MCPServer
 from fairlead.errors import RpcError
 from tests.support.cli_user import Person, person
-from tests.support.gateway_servers import free_port, until
+from tests.support.gateway_servers import free_port, serving, until
 from tests.support.observed_servers import LIMIT, ServerLog
 from tests.support.upstream_gateways import (
     ENDPOINTS,
@@ -179,6 +180,81 @@ async def test_roots_of_one_user_are_never_shared_with_another_session(tmp_path:
     ):
         answers = await asyncio.gather(*(x.call("folders") for x in (one, other) * 3))
         assert answers == ["file:///a", "file:///b"] * 3
+
+
+FOLDERS = ("file:///a", "file:///b", "file:///c")
+
+
+@both_endpoints
+@pytest.mark.parametrize("together", [True, False], ids=["overlapping", "in-sequence"])
+async def test_roots_are_never_shared_between_calls_of_stateless_clients(
+    tmp_path: Path, endpoint: str, together: bool
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        AsyncExitStack() as stack,
+    ):
+        clients = [
+            await stack.enter_async_context(
+                connect(
+                    *(served.url, "notes", "roots"),
+                    endpoint=endpoint,
+                    version=STATELESS,
+                    roots=folder,
+                )
+            )
+            for folder in FOLDERS
+        ]
+        for _ in range(2):
+            if together:
+                answers = await asyncio.gather(*(one.call("folders") for one in clients))
+            else:
+                answers = [await one.call("folders") for one in clients]
+            assert tuple(answers) == FOLDERS
+        # A process that has received roots ends with the call.
+        await until(lambda: len(log.running()) <= 2)
+        # A call that needs no roots leaves its process to the other clients.
+        pids = {await one.pid() for one in clients}
+        assert len(pids) == 1
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["overlapping", "in-sequence"])
+async def test_roots_are_never_shared_between_stateless_clients_of_an_http_server(
+    together: bool,
+) -> None:
+    """The server keeps the first roots that it receives in each of its sessions."""
+    server = MCPServer("notes", rate_limit_rate=0)
+    known: dict[object, str] = {}
+
+    @server.tool()
+    async def folders(ctx: Context) -> str:
+        session = ctx.exchange.edge
+        if session not in known:
+            known[session] = " ".join(root["uri"] for root in await ctx.roots())
+        return known[session]
+
+    async with (
+        asyncio.timeout(LIMIT),
+        serving(server) as url,
+        gateway_for({"notes": {"type": "http", "url": url}}, era="handshake") as served,
+        AsyncExitStack() as stack,
+    ):
+        clients = [
+            await stack.enter_async_context(
+                connect(served.url, "notes", "roots", version=STATELESS, roots=folder)
+            )
+            for folder in FOLDERS
+        ]
+        # The gateway learns that the server requests roots.
+        assert await clients[0].call("folders") == FOLDERS[0]
+        if together:
+            answers = await asyncio.gather(*(one.call("folders") for one in clients))
+        else:
+            answers = [await one.call("folders") for one in clients]
+        assert tuple(answers) == FOLDERS
+        assert len(known) == 4
 
 
 async def test_a_process_with_the_roots_of_a_session_ends_with_that_session(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from fairlead.errors import FairleadError
+from tests.support.adjustable_clock import AdjustableClock, virtual_time
 from tests.support.gateway_servers import until
 from tests.support.observed_servers import LIMIT, ServerLog
 from tests.support.upstream_gateways import (
@@ -21,6 +22,8 @@ from tests.support.upstream_gateways import (
     gateway_for,
     raw_session,
 )
+
+__all__ = ["virtual_time"]
 
 ROUNDS = 40
 ELICITATION = ({}, {"elicitation": {"form": {}}}, {"elicitation": {"form": {}, "url": {}}})
@@ -227,6 +230,25 @@ async def test_calls_whose_clients_disappeared_do_not_block_other_clients(
 
 def _held(log: ServerLog) -> list[Any]:
     return [one for one in log.received("tools/call") if one.params["name"] == "hold"]
+
+
+async def test_clients_that_disappear_after_initialize_do_not_block_other_clients(
+    tmp_path: Path, virtual_time: AdjustableClock
+) -> None:
+    """Each session with roots has its own process until its first call."""
+    log, most = ServerLog(tmp_path), 5
+    async with (
+        asyncio.timeout(1000),
+        gateway_for({"notes": log.entry("notes")}, max_connections=most) as served,
+    ):
+        for _ in range(most - 1):
+            async with raw_session(served.url, "notes", {"roots": {}}, endpoint="single"):
+                pass
+        assert len(log.running()) == most
+        await virtual_time.advance(6)
+        async with connect(served.url, "notes", "elicitation", endpoint="single") as client:
+            assert "yes" in await client.call("ask")
+        await until(lambda: len(log.running()) <= most)
 
 
 async def test_requests_with_an_unknown_session_start_no_process(tmp_path: Path) -> None:

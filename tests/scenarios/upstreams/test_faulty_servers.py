@@ -15,6 +15,7 @@ from fairlead.errors import FairleadError, RpcError
 from tests.support.gateway_servers import until
 from tests.support.observed_servers import LIMIT, ServerLog
 from tests.support.upstream_gateways import (
+    ENDPOINTS,
     ERAS,
     HANDSHAKE,
     STATELESS,
@@ -120,6 +121,51 @@ async def test_sessions_use_the_stateless_era_of_a_server_that_crashes_during_th
         assert len(log.started("faulty")) <= 3
 
 
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+async def test_a_server_that_exits_when_it_is_listed_in_one_era_serves_clients_of_that_era(
+    tmp_path: Path, endpoint: str
+) -> None:
+    """The gateway compares the lists of clients, which must not make their calls fail again and
+    again.
+    """
+    log = ServerLog(tmp_path)
+    entry = log.entry("faulty", eras=[*ERAS], exits_on=["tools/list"], fault_era="handshake")
+    async with beside(log, entry) as served:
+        async with connect(served.url, "faulty", "elicitation", endpoint=endpoint) as client:
+            failed = 0
+            for _ in range(8):
+                try:
+                    await client.pid()
+                except RpcError as exc:
+                    failed += 1
+                    assert "'faulty' exited with code 3" in str(exc)  # noqa: PT017
+                await log.quiet()
+            assert failed <= 2
+        assert len(log.started("faulty")) <= 4
+
+
+@pytest.mark.parametrize("declares", [(), ("elicitation",)], ids=["plain", "elicitation"])
+async def test_lists_that_change_and_are_announced_continuously_have_a_limited_cost(
+    tmp_path: Path, declares: tuple[str, ...]
+) -> None:
+    log = ServerLog(tmp_path)
+    entry = log.entry("faulty", changing_lists=True, announces=True)
+    async with beside(log, entry) as served:
+        async with (
+            connect(served.url, "good") as other,
+            connect(served.url, "faulty", *declares) as client,
+        ):
+            await client.pid()
+            end = time.monotonic() + OBSERVED
+            while time.monotonic() < end:
+                await client.pid()
+                await asyncio.sleep(0.05)
+            assert log.counts("faulty")["tools/list"] <= 30
+            for one in (client, other):
+                assert len(one.ears.drain()) <= 30
+        assert len(log.started("faulty")) <= 2
+
+
 async def test_a_server_that_rejects_every_request_after_the_handshake_is_reported(
     tmp_path: Path,
 ) -> None:
@@ -134,6 +180,8 @@ async def test_a_server_that_rejects_every_request_after_the_handshake_is_report
         async with connect(served.url, "faulty", "elicitation") as client:
             for _ in range(5):
                 assert await client.tools() == []
+            with pytest.raises(RpcError, match="faulty has not listed its items: it answered with"):
+                await client.pid()
         await log.quiet()
         assert max(log.counts("faulty").values()) <= 4
         assert len(log.running("faulty")) <= 2
@@ -208,6 +256,10 @@ async def test_the_error_of_a_server_that_cannot_start_names_the_server(tmp_path
         for declares in ((), ("elicitation",)):
             with pytest.raises(FairleadError, match="faulty"):
                 async with connect(served.url, "faulty", *declares, endpoint="single") as client:
+                    await client.pid()
+            why = "faulty is not connected: it exited with code 1 during start-up"
+            async with connect(served.url, "faulty", *declares) as client:
+                with pytest.raises(RpcError, match=why):
                     await client.pid()
 
 

@@ -16,6 +16,8 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.errors import RpcError
+from fairlead.gateway.operations.observability import Observability
+from fairlead.observe.metrics import Metrics
 from fairlead.transport.stdio import child_process
 from fairlead.upstream.starts import start_limiter
 from tests.support.cli_user import Person, person
@@ -74,7 +76,10 @@ async def test_a_shortage_delays_starts_and_counts_against_no_server(
     names = ("notes", "other")
     async with (
         asyncio.timeout(LIMIT),
-        gateway_for({name: log.entry(name) for name in names}) as served,
+        gateway_for(
+            {name: log.entry(name) for name in names},
+            options={"observing": Observability(metrics=Metrics())},
+        ) as served,
         connect(served.url, "notes", "elicitation") as asking,
         connect(served.url, "other") as unaffected,
         aiohttp.ClientSession() as web,
@@ -83,6 +88,10 @@ async def test_a_shortage_delays_starts_and_counts_against_no_server(
         async def readiness() -> Any:
             async with web.get(served.url.removesuffix("/mcp") + "/ready") as answer:
                 return await answer.json()
+
+        async def metrics() -> str:
+            async with web.get(served.url.removesuffix("/mcp") + "/metrics") as answer:
+                return await answer.text()
 
         before = await unaffected.pid()
         machine.error, starts = error, machine.starts
@@ -98,6 +107,7 @@ async def test_a_shortage_delays_starts_and_counts_against_no_server(
         assert machine.starts - starts <= 14
         assert await unaffected.pid() == before
         assert (await readiness())["shortage"] == resource
+        assert "fairlead_shortage 1\n" in await metrics()
         for name in names:
             row = served.server_status(name)
             assert (row["breaker"], row["suspended"]) == ("closed", [])

@@ -94,6 +94,10 @@ async def test_the_admin_api_describes_connections_and_suspended_keys(tmp_path: 
             {"default": False, "losses": 6, "seconds": public["suspended"][0]["seconds"]}
         ]
         assert "suspended for some clients" in await read(web, served.url, "/")
+        metrics = await read(web, served.url, "/metrics")
+        assert 'fairlead_server_connections{server="notes"} 2\n' in metrics
+        assert 'fairlead_server_suspended{server="notes"} 1\n' in metrics
+        assert "fairlead_shortage 0\n" in metrics
 
 
 async def test_a_suspended_default_connection_is_reported_while_other_connections_work(

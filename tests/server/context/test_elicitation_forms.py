@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
+import pydantic
 import pytest
 from msgspec import Raw
 
@@ -25,6 +26,16 @@ class Person:
     age: int = 0
 
 
+class Meal(enum.Enum):
+    DINNER = "dinner"
+
+
+class Booking(pydantic.BaseModel):
+    guest: str = pydantic.Field(min_length=2, description="Name of the guest")
+    nights: int | None = pydantic.Field(None, ge=1)
+    meals: list[Meal] = []
+
+
 def accepted(content: Any) -> Raw:
     return Raw(json.dumps({"action": "accept", "content": content}).encode())
 
@@ -38,8 +49,13 @@ def accepted(content: Any) -> Raw:
         (bool, {"value": True}, True),
         (int, {"value": "5"}, 5),
         (Literal["a", "b"], {"value": "b"}, "b"),
+        (["a", "b"], {"value": "b"}, "b"),
+        (Booking, {"guest": "Ada", "meals": ["dinner"]}, Booking(guest="Ada", meals=["dinner"])),
     ],
-    ids=["schema", "text for a number", "record", "plain", "text for an int", "choice"],
+    ids=[
+        *("schema", "text for a number", "record", "plain", "text for an int", "choice"),
+        *("choices", "model"),
+    ],
 )
 def test_an_elicitation_response_that_matches_the_schema_is_converted(
     kind: Any, content: Any, data: Any
@@ -199,3 +215,46 @@ def test_an_elicitation_is_accepted_only_if_its_action_is_accept() -> None:
     form = ElicitationForm(bool)
     assert form.read(accepted({"value": False})).accepted is True
     assert form.read(Raw(b'{"action":"decline","content":{"value":true}}')).accepted is False
+
+
+def test_a_pydantic_model_is_a_flat_form() -> None:
+    assert ElicitationForm(Booking).schema == {
+        "type": "object",
+        "properties": {
+            "guest": {
+                "type": "string",
+                "title": "Guest",
+                "description": "Name of the guest",
+                "minLength": 2,
+            },
+            "nights": {"type": "integer", "title": "Nights", "minimum": 1},
+            "meals": {
+                "type": "array",
+                "title": "Meals",
+                "default": [],
+                "items": {"type": "string", "enum": ["dinner"]},
+            },
+        },
+        "required": ["guest"],
+    }
+    with pytest.raises(RpcError, match=r"guest: String should have at least 2 characters; nights"):
+        ElicitationForm(Booking).read(accepted({"guest": "A", "nights": 0}))
+
+
+class Party(pydantic.BaseModel):
+    guests: list[Booking]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("str", "answer must be a type, a list of choices or a JSON Schema, not 'str'"),
+        (5, "answer must be a type, a list of choices or a JSON Schema, not 5"),
+        (["a", 1], r"answer must be a type, a list of choices or a JSON Schema, not \['a', 1\]"),
+        ([], r"answer must be a type, a list of choices or a JSON Schema, not \[\]"),
+        (Party, "invalid form field 'guests': expected a primitive, an enumeration or a list"),
+    ],
+)
+def test_values_that_cannot_be_a_form_are_rejected(kind: Any, reason: str) -> None:
+    with pytest.raises(TypeError, match=f"^{reason}"):
+        ElicitationForm(kind)

@@ -209,7 +209,7 @@ def test_the_last_of_several_annotations_describes_a_parameter(
 ) -> None:
     def function(value: str) -> None: ...
 
-    function.__annotations__["value"] = Annotated.__class_getitem__((str, *notes))  # type: ignore[attr-defined]
+    function.__annotations__["value"] = Annotated[(str, *notes)]
     found = TextSignature(function).parameters["value"]
     assert (found.title, found.description) == (title, description)
 

@@ -81,7 +81,7 @@ def test_media_require_either_data_or_a_path(make: Any) -> None:
         (SimpleNamespace(save=print), "save it to an io.BytesIO, and pass its getvalue()"),
     ],
 )
-def test_data_of_media_that_are_not_bytes_are_rejected(given: Any, reason: str) -> None:
+def test_image_data_must_be_bytes(given: Any, reason: str) -> None:
     with pytest.raises(TypeError, match="^data of Image must be bytes") as raised:
         Image(given)
     assert reason in str(raised.value)

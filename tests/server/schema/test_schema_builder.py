@@ -201,7 +201,7 @@ BOX = {
         "typed dict",
     ],
 )
-def test_each_type_has_the_expected_json_schema(kind: Any, schema: dict[str, Any]) -> None:
+def test_python_types_are_converted_to_json_schemas(kind: Any, schema: dict[str, Any]) -> None:
     assert schema_of(kind) == schema
 
 

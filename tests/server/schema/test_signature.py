@@ -194,7 +194,7 @@ def problems_of(function: Callable[..., Any], json: str) -> list[tuple[str, str]
         ),
     ],
 )
-def test_each_parameter_type_has_the_expected_schema(kind: Any, schema: dict[str, Any]) -> None:
+def test_parameter_types_are_converted_to_json_schemas(kind: Any, schema: dict[str, Any]) -> None:
     assert schema_of(kind) == schema
 
 

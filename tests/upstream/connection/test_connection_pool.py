@@ -12,7 +12,14 @@ from msgspec import Raw
 from fairlead.errors import ChannelClosed, ConnectFailed, RpcError, ServerBusy
 from fairlead.gateway import Gateway
 from fairlead.limits import CONNECTIONS_PER_CLIENT
-from fairlead.protocol.caller import ANONYMOUS, UNNAMED, Caller, Principal, principal_from
+from fairlead.protocol.caller import (
+    ANONYMOUS,
+    UNNAMED,
+    Caller,
+    ParamsHead,
+    Principal,
+    principal_from,
+)
 from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.revisions import Revision
 from fairlead.relay.relay_settings import RelaySettings
@@ -45,6 +52,7 @@ class FakeConnection(SimpleNamespace):
 
     quiet = False
     number = 7  # for sessions
+    on_idle: Any = None
 
     __hash__ = object.__hash__
 
@@ -67,6 +75,10 @@ def used_by(principal: Principal = ANONYMOUS, *, unused: float = 10.0, **about: 
     def activate() -> None:
         connection.activated += 1
 
+    def report_idle() -> None:
+        if connection.on_idle is not None and connection.turns.free:
+            connection.on_idle()
+
     connection = FakeConnection(
         principal=principal,
         stateless=False,
@@ -84,6 +96,7 @@ def used_by(principal: Principal = ANONYMOUS, *, unused: float = 10.0, **about: 
         turns=TurnLock(),
         close=close,
         activate=activate,
+        report_idle=report_idle,
         activated=0,
         on_roots=None,
         on_unanswered=None,
@@ -230,6 +243,22 @@ async def test_the_error_for_a_busy_server_contains_the_time_to_retry_after(
     assert (connection.closed, pool._reserved.total()) == (False, 0)
 
 
+@pytest.mark.parametrize(("called", "seconds"), [(False, 5.0), (True, 60.0)])
+async def test_the_connection_of_a_session_without_calls_or_a_stream_is_closed_early(
+    virtual_time: VirtualTime, called: bool, seconds: float
+) -> None:
+    pool = new_pool()
+    about = {"idle": False, "quiet": True, "abandoned": True, "called": called}
+    connection = used_by(unused=seconds - 1, **about)
+    with pytest.raises(ServerBusy) as refused:
+        pool._retire_one([connection], 1)
+    assert refused.value.retry_after == 1.0
+    virtual_time.now += 1
+    pool._retire_one([connection], 1)
+    await asyncio.gather(*pool._retiring)
+    assert connection.closed
+
+
 @pytest.mark.parametrize("about", [{}, {"idle": False, "quiet": True}], ids=["idle", "quiet"])
 async def test_a_connection_can_be_opened_after_the_time_given_in_the_error(
     virtual_time: VirtualTime, about: dict[str, Any]
@@ -333,7 +362,7 @@ async def test_a_process_for_a_comparison_of_lists_starts_after_all_others(
     sampling = caller(capabilities=SAMPLING)
     running = [asyncio.create_task(pools[0].for_caller(sampling))]
     await asyncio.sleep(0.5)
-    running.append(asyncio.create_task(pools[1].for_comparison(sampling, None)))
+    running.append(asyncio.create_task(pools[1].for_comparison(sampling, None, 5.0)))
     running.append(asyncio.create_task(pools[2].for_caller(sampling)))
     await asyncio.wait(running)
     assert opened == ["a", "c", "b"]
@@ -774,6 +803,7 @@ class AskedBack:
         if len(alive) >= self.most:
             raise ServerBusy("busy", public="is busy")
         self.connections.append(used_by(ADA))
+        self.pool._connections[self.key] = self.connections
 
     async def take(self) -> tuple[Any, Any]:
         return await self.pool.for_asking(self.caller)
@@ -852,6 +882,50 @@ async def test_a_turn_on_a_lost_connection_is_released(
     assert connection.alive
     assert lost.turns.free
     assert place.opened == 1
+
+
+async def test_calls_with_roots_take_turns_at_a_server_that_requests_roots(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = AskedBack(monkeypatch, 2)
+    for one in place.connections:
+        one.correlates_calls = True
+    place.pool.facts = ServerFacts(asks_roots=True)
+    taken = [await place.take() for _ in range(2)]
+    assert [connection for connection, _ in taken] == place.connections
+    assert all(turn is not None for _, turn in taken)
+
+
+async def test_no_other_call_uses_a_connection_whose_server_has_requested_roots(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = AskedBack(monkeypatch, 1)
+    connection, turn = await place.take()
+    waiting = asyncio.create_task(place.take())
+    await asyncio.sleep(0.1)
+    place.pool._belongs_to(connection, None, True)
+    assert place.pool.facts == ServerFacts(asks_roots=True)
+    assert place.pool.own == {connection: place.key}
+    turn.release()
+    other, _ = await waiting
+    assert other is not connection
+    # The connection ends with the call, although another call had waited for a turn on it.
+    await asyncio.gather(*place.pool._retiring)
+    assert (connection.closed, place.pool.own) == (True, {})
+
+
+async def test_a_parked_call_continues_on_its_reserved_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = AskedBack(monkeypatch, 1)
+    [connection] = place.connections
+    place.pool._belongs_to(connection, None, True)
+    first = exchange(principal=ADA, capabilities=ROOTS)
+    assert place.pool.reserved_connection(first) is None
+    for principal, found in ((ADA, connection), (BOB, None)):
+        again = exchange(principal=principal, capabilities=ROOTS)
+        again.head = ParamsHead(request_state="x")
+        assert place.pool.reserved_connection(again) is found
 
 
 async def test_a_call_on_the_default_connection_waits_for_its_turn(

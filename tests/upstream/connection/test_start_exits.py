@@ -5,6 +5,7 @@ import pytest
 from fairlead.protocol.caller import Caller
 from fairlead.upstream.connection.start_exits import StartExits
 from tests.support.single_exchange import exchange
+from tests.support.virtual_time import VirtualTime
 
 
 def caller(capabilities: str) -> Caller:
@@ -48,3 +49,13 @@ def test_recorded_exits_are_forgotten_once_a_second_process_runs() -> None:
     assert known.has_run_twice
     assert not known.concern(ROOTS)
     assert not known.count(SAMPLING)
+
+
+def test_another_process_is_tried_after_five_minutes(virtual_time: VirtualTime) -> None:
+    known = StartExits()
+    known.count(ROOTS)
+    virtual_time.now += 299
+    assert known.concern(ROOTS)
+    virtual_time.now += 1
+    assert not known.concern(ROOTS)
+    assert not known.count(SAMPLING)  # the exits have nothing to do with each other

@@ -1,6 +1,5 @@
 """Discovery of a protected server's authorization server (RFC 9728, RFC 8414)."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -8,6 +7,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ...errors import AuthorizationError, FairleadError
+from ...transport import timeouts
 from ...transport.http.client.http1.http_client import HttpClient
 from ...transport.http.client.http1.url import EndpointUrl
 from ..challenge import Challenge, parse_challenges, pick_challenge
@@ -63,7 +63,7 @@ async def first_challenge(server_url: str) -> Challenge | None:
     """
     client = HttpClient(EndpointUrl(server_url))
     try:
-        async with asyncio.timeout(CHALLENGE_TIMEOUT):
+        async with timeouts.timeout(CHALLENGE_TIMEOUT):
             reply = await client.open("POST", PING_HEADERS, PING)
         challenges = parse_challenges(reply.header("www-authenticate"))
         return pick_challenge(challenges) if reply.status == 401 else None

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from ...errors import AuthorizationError
+from ...transport import timeouts
 from ..storage.credential_store import LoginLock, StoredLogin
 from ..storage.store_threads import in_store_thread
 from .interactive_login import LOGIN_TIMEOUT, LoginPrompt, progress
@@ -86,7 +87,7 @@ class ConcurrentLogin:
         """Return the login of the program that asks the user; None if it ends without one."""
         taking = asyncio.create_task(turn.acquire())
         try:
-            async with asyncio.timeout(LOGIN_TIMEOUT), progress(self._prompt, LOGIN_TIMEOUT):
+            async with timeouts.timeout(LOGIN_TIMEOUT), progress(self._prompt, LOGIN_TIMEOUT):
                 await asyncio.wait((watching, taking), return_when=asyncio.FIRST_COMPLETED)
                 # The other program stores its result before it ends.
                 return await self._suitable() if taking.done() else watching.result()

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from ...errors import AuthorizationError
 from ...observe.safe_display import visible
+from ...transport import timeouts
 from ..authorization_code import (
     AuthorizationAttempt,
     begin_attempt,
@@ -263,7 +264,7 @@ class BrowserLogin:
             offers_code=self._server.device_authorization_endpoint is not None,
         )
         try:
-            async with asyncio.timeout(LOGIN_TIMEOUT):
+            async with timeouts.timeout(LOGIN_TIMEOUT):
                 code = code_of(attempt, await redirect(request, attempt.state))
         except TimeoutError as exc:
             raise LoginUnfinished(

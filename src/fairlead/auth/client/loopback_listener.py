@@ -7,6 +7,7 @@ import hmac
 from urllib.parse import parse_qs, urlsplit
 
 from ...errors import AuthorizationError
+from ...transport import timeouts
 
 __all__ = ["LoopbackListener", "loopback_place"]
 
@@ -101,7 +102,7 @@ class LoopbackListener:
             oldest.transport.abort()
         self._open[writer] = None
         try:
-            async with asyncio.timeout(HEAD_TIMEOUT):
+            async with timeouts.timeout(HEAD_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
             writer.write(self._respond(head))
             await writer.drain()

@@ -5,7 +5,6 @@ login runs in a task of its own, which requests of this program share; other pro
 result.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -16,6 +15,7 @@ import msgspec
 
 from ...errors import AuthorizationError
 from ...observe.log_filter import register_secrets
+from ...transport import timeouts
 from ...transport.http.client.request_authorizer import AuthorizerBase
 from ..challenge import Challenge, parse_challenges, pick_challenge
 from ..clock_difference import check_clock
@@ -222,7 +222,7 @@ class OAuthAuthorizer(AuthorizerBase):
         if self._attempt is None:
             self._attempt = SharedAttempt(lambda _: self._renewed_in_time(login), self._ended)
         try:
-            async with asyncio.timeout(EARLY_WAIT if login.tokens.is_valid(time.time()) else None):
+            async with timeouts.timeout(EARLY_WAIT if login.tokens.is_valid(time.time()) else None):
                 await self._attempt.join()
         except TimeoutError:
             # The renewal continues, and requests use the token while it is valid.

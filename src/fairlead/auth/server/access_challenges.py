@@ -23,14 +23,16 @@ class AccessChallenges:
         metadata_url: str | None,
         scopes: Sequence[str],
         *,
+        login_scopes: Sequence[str] = (),
         bearer: bool = True,
         proof_algorithms: Sequence[str] = (),
     ) -> None:
-        """Every request needs all `scopes`. With `proof_algorithms`, DPoP is offered;
-        without `bearer`, it is required.
+        """Every request needs all `scopes`; `login_scopes` are named beside them if a client has to
+        log in. With `proof_algorithms`, DPoP is offered; without `bearer`, it is required.
         """
         self._metadata_url = metadata_url
-        self._scopes = tuple(scope for scope in scopes if scope != OFFLINE_ACCESS)
+        self._scopes = _announced(scopes)
+        self._login_scopes = _announced((*scopes, *login_scopes))
         self._bearer = bearer
         self._algorithms = " ".join(proof_algorithms)
         # Refusals of invalid tokens by their reason, because forged tokens may come in floods.
@@ -63,7 +65,7 @@ class AccessChallenges:
         """Return the refusal of a DPoP proof; `nonce` is for the next proof."""
         code = "use_dpop_nonce" if demand_nonce else "invalid_dpop_proof"
         params = {"error": code, "error_description": why, "algs": self._algorithms}
-        values = [format_challenge("DPoP", {**params, **self._members(self._scopes)})]
+        values = [format_challenge("DPoP", {**params, **self._members(self._login_scopes)})]
         refusal = self._refused(401, f"The DPoP proof is invalid: {why}", values, "invalid_proof")
         if nonce is None:
             return refusal
@@ -75,25 +77,24 @@ class AccessChallenges:
 
         The challenge names these scopes and the scopes that every request needs.
         """
-        scopes = dict.fromkeys((*self._scopes, *needed))
-        scopes.pop(OFFLINE_ACCESS, None)
+        scopes = _announced((*self._scopes, *needed))
         text = f"This operation needs the scopes: {' '.join(scopes)}"
         error = {"error": "insufficient_scope", "error_description": text}
-        values = self._challenges(error, tuple(scopes))
+        values = self._challenges(error, scopes)
         return RequestRefusal(403, text, _headers(values), "insufficient_scope")
 
     def unavailable(self, retry_after: int = RETRY_AFTER) -> RequestRefusal:
         """Return the refusal while the authorization server cannot be reached; not a 401, as
         the token may be valid.
         """
-        text = "The access token cannot be verified now; try again later"
+        text = f"The access token cannot be verified now; try again in {retry_after} s"
         fields = ((b"retry-after", b"%d" % retry_after), _CLOSE)
         return RequestRefusal(503, text, fields, "verification_unavailable")
 
     def _challenges(
         self, error: dict[str, str], scopes: tuple[str, ...] | None = None
     ) -> list[str]:
-        members = self._members(self._scopes if scopes is None else scopes)
+        members = self._members(self._login_scopes if scopes is None else scopes)
         values = []
         if self._algorithms:
             values.append(format_challenge("DPoP", {**error, "algs": self._algorithms, **members}))
@@ -109,6 +110,11 @@ class AccessChallenges:
 
     def _refused(self, status: int, text: str, values: list[str], reason: str) -> RequestRefusal:
         return RequestRefusal(status, text, (*_headers(values), _CLOSE), reason)
+
+
+def _announced(scopes: Iterable[str]) -> tuple[str, ...]:
+    """Return scopes without repetitions and without the one that clients request by themselves."""
+    return tuple(scope for scope in dict.fromkeys(scopes) if scope != OFFLINE_ACCESS)
 
 
 def _headers(values: Iterable[str]) -> tuple[tuple[bytes, bytes], ...]:

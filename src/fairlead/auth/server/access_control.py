@@ -436,6 +436,7 @@ class EndpointAccess:
             found = self._challenges[name] = AccessChallenges(
                 metadata_url(base, name) if published and base is not None else None,
                 rules.scopes,
+                login_scopes=rules.login_scopes,
                 bearer=rules.bearer,
                 proof_algorithms=DPOP_ALGORITHMS if rules.proofs is not None else (),
             )

@@ -18,6 +18,7 @@ class AccessPolicy(Struct, frozen=True, kw_only=True):
     authorization_servers: tuple[str, ...] = ()
     audiences: tuple[str, ...] = ()  # empty: each endpoint's audience is its URL
     scopes: tuple[str, ...] = ()  # scopes that every request needs
+    login_scopes: tuple[str, ...] = ()  # scopes that a first login should request as well
     scopes_supported: Callable[[], Sequence[str]] = tuple
     tokens: Mapping[bytes, ScopedName] = {}  # configured clients, by the hash of their token
     names: Container[str] | None = ()  # names of clients; None if a function returns them

@@ -78,6 +78,8 @@ class ServerAuth:
     audience: str | Sequence[str] | None = None  # None: the URL of each endpoint
     public_url: str | None = None  # base URL for clients; None: the server's loopback address
     scopes: str | Sequence[str] = ()  # required for every request
+    # further scopes that clients request at their first login, but that only some requests need
+    login_scopes: str | Sequence[str] = ()
     scopes_supported: str | Sequence[str] | None = (
         None  # published scopes; None: all scopes that any request requires
     )
@@ -178,7 +180,7 @@ class ServerAuth:
             ConfigError: `public_url` contains the path of an endpoint; nothing was changed.
         """
         unchanged = self._unchanged_issuers(before)
-        always = scope_tuple(self.scopes)
+        always, login = scope_tuple(self.scopes), scope_tuple(self.login_scopes)
         published = None if self.scopes_supported is None else scope_tuple(self.scopes_supported)
         rules = AccessPolicy(
             public_url=self.public_url,
@@ -187,8 +189,9 @@ class ServerAuth:
             ),
             audiences=_listed(self.audience),
             scopes=always,
+            login_scopes=login,
             scopes_supported=lambda: (
-                (*always, *access.scopes()) if published is None else published
+                (*always, *login, *access.scopes()) if published is None else published
             ),
             tokens={
                 sha256(token.encode()).digest(): self._scoped(client)

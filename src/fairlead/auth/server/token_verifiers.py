@@ -16,6 +16,7 @@ from ...errors import AuthorizationError
 from ...protocol.identity.client_names import is_reserved
 from ...protocol.identity.scoped_name import ScopedName
 from ...protocol.identity.token_principal import TokenPrincipal
+from ...transport import timeouts
 from ..guarded_fetch import GuardedFetcher
 from .issuer_keys import IssuerKeys
 from .key_set import ALGORITHMS, SigningKey
@@ -208,7 +209,7 @@ class IntrospectionVerifier:
             AuthorizationError: The endpoint does not answer now.
         """
         try:
-            async with asyncio.timeout(QUEUE_TIMEOUT):
+            async with timeouts.timeout(QUEUE_TIMEOUT):
                 await self._turns.acquire()
         except TimeoutError as exc:
             raise AuthorizationError(

@@ -78,19 +78,16 @@ def describe_expiry(login: StoredLogin, now: float) -> str:
     """Describe how long a login remains valid: `expires in 4 minutes, renewed automatically`."""
     if login.ended:
         return "ended, because the server refused to renew it"
-    expires = login.tokens.expires_at
+    expires, when = login.tokens.expires_at, "automatically"
     if expires is None:
         text = "has no known expiry"
     elif expires > now:
         text = f"expires in {_duration(expires - now)}"
     else:
-        text = f"expired {_duration(now - expires)} ago"
-    return f"{text}, {_renewal(login)}"
-
-
-def _renewal(login: StoredLogin) -> str:
-    renewable = login.tokens.refresh_token is not None
-    return "renewed automatically" if renewable else "not renewed automatically"
+        text, when = f"expired {_duration(now - expires)} ago", "at the next use"
+    if login.tokens.refresh_token is None:
+        return f"{text}, not renewed automatically"
+    return f"{text}, renewed {when}"
 
 
 def _duration(seconds: float) -> str:

@@ -59,7 +59,9 @@ def describe_failure(
     """
     target = target or ConnectTarget()
     if isinstance(exc, LoginRequired):
-        login = suggest("login", *scope_options(exc), operands=[exc.server or target.url])
+        # A login by name uses the settings of the entry.
+        server = target.name or exc.server or target.url
+        login = suggest("login", *scope_options(exc), operands=[server])
         hint = f"{login} logs in to the server"
         if exc.endpoint:
             login = suggest("login", operands=[exc.endpoint])

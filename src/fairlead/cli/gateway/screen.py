@@ -10,6 +10,7 @@ from typing import Any
 from ...gateway import Gateway
 from ...protocol.targets.list_kind import ListKind
 from ...redaction.redact_text import redact
+from ...transport import timeouts
 from ...transport.background_tasks import BackgroundTasks
 from ...upstream.status_events import StatusEvent
 from ..framework.command_errors import event_time, print_event, print_message, styled
@@ -90,7 +91,7 @@ class Screen:
     async def settle(self, wanted: ChosenServers) -> None:
         """Wait until every server is connected or has failed, for a limited time."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(READY_LIMIT):
+            async with timeouts.timeout(READY_LIMIT):
                 for member in list(self._gateway.members.values()):
                     await member.listed.wait()
         if self._json:

@@ -20,6 +20,7 @@ from ...config.trust import NotApproved, Trust
 from ...config.variables.resolve import resolve_in_thread
 from ...errors import ConfigError, FairleadError
 from ...redaction.redact_text import redact
+from ...transport import timeouts
 from ...transport.stdio.child_process import CLOSE_TIME, kill_child_processes
 from ...upstream.memory.tool_cache import MCPToolCache
 from ...upstream.starts.start_limiter import StartLimiter
@@ -257,7 +258,7 @@ async def _prepare(
 
 
 def _until(deadline: float) -> asyncio.Timeout:
-    return asyncio.timeout_at(None if deadline == math.inf else deadline)
+    return timeouts.timeout_at(None if deadline == math.inf else deadline)
 
 
 async def _wait_for_start(stack: AsyncExitStack, starts: StartLimiter, deadline: float) -> None:

@@ -1,12 +1,12 @@
 """Dispatch of the server's notifications and requests to the client's callbacks."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self, Unpack
 
 from ...errors import RpcError
 from ...interceptor import Interceptor, OnMalformed, malformed_frame_hook
+from ...transport import timeouts
 from ...wire import Notification, to_json
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from ...wire.json import read_json
@@ -122,7 +122,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
         """Answer a request from the server (handshake era)."""
         if self._answers.missing(method) is None:
             try:
-                async with asyncio.timeout(self.config.input_timeout or None):
+                async with timeouts.timeout(self.config.input_timeout or None):
                     return await self._answers.answer(method, params)
             except TimeoutError as exc:
                 raise RpcError(INTERNAL_ERROR, f"{method} was not answered in time") from exc

@@ -1,6 +1,5 @@
 """Search for the MCP endpoint of a server whose URL has the wrong path."""
 
-import asyncio
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -8,6 +7,7 @@ from ...auth.challenge import parse_challenges, pick_challenge
 from ...auth.client.authorization_discovery import PING, PING_HEADERS
 from ...auth.metadata import named_endpoint
 from ...errors import FairleadError
+from ...transport import timeouts
 from ...wire.json import read_json
 
 __all__ = ["find_endpoint"]
@@ -22,7 +22,7 @@ async def find_endpoint(url: str) -> str | None:
     The requests contain no credentials.
     """
     try:
-        async with asyncio.timeout(PROBE_TIMEOUT):
+        async with timeouts.timeout(PROBE_TIMEOUT):
             for candidate in _candidates(url):
                 if await _serves_mcp(candidate):
                     return candidate
@@ -56,7 +56,8 @@ async def _serves_mcp(url: str) -> bool:
         reply = await client.open("POST", PING_HEADERS, PING)
         challenge = reply.header("www-authenticate") or ""
         if reply.status == 401:
-            # A protected server may refuse every path; its challenge then names the endpoint's.
+            # A protected server may refuse every path; its challenge then names the path of the
+            # endpoint.
             found = pick_challenge(parse_challenges(challenge))
             metadata = [] if found is None else found.values("resource_metadata")
             return found is not None and not any(named_endpoint(url, one) for one in metadata)

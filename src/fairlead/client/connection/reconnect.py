@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from ...errors import ChannelClosed, ConnectFailed, FairleadError
+from ...transport import timeouts
 from ...transport.backoff import Backoff
 from ...transport.login_waits import LoginTimeout
 from ..client_config import MCPClientConfig
@@ -123,7 +124,7 @@ class Reconnector:
             ChannelClosed: The client was closed first.
         """
         try:
-            async with asyncio.timeout(seconds):
+            async with timeouts.timeout(seconds):
                 await self._over.wait()
         except TimeoutError:
             return

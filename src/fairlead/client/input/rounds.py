@@ -11,6 +11,7 @@ from ...errors import InputNotGiven, RemoteProtocolError, RequestTimeout, RpcErr
 from ...observe.log_filter import ABOUT
 from ...protocol.types.base import decode, decode_or_raise
 from ...protocol.types.input_required import InputRequest, InputRequests, InputRequiredResult
+from ...transport import timeouts
 from ...wire.error_codes import INVALID_REQUEST
 from ...wire.json import read_json
 from .answers import InputCallbacks
@@ -101,7 +102,7 @@ class ClientInputRounds(Struct):
                 )
         tasks = [asyncio.ensure_future(self._answer(question)) for question in asked.values()]
         try:
-            async with asyncio.timeout(max(seconds, 0.0) if self.input_timeout else None):
+            async with timeouts.timeout(max(seconds, 0.0) if self.input_timeout else None):
                 given = await asyncio.gather(*tasks)
         except TimeoutError as exc:
             raise RequestTimeout(self.input_timeout, f"{method}, waiting for input") from exc

@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 
 from ...errors import RpcError, UrlElicitationRequired
 from ...observe.log_filter import ABOUT
+from ...transport import timeouts
 from ..connection.shared_task import SharedTask
 from .answers import InputCallbacks
 
@@ -77,7 +78,7 @@ class UrlElicitations(Struct):
             if not refusal.pages or rounds > self.limit:
                 raise refusal
             try:
-                async with asyncio.timeout_at(deadline if self.input_timeout else None):
+                async with timeouts.timeout_at(deadline if self.input_timeout else None):
                     if new:
                         seen.update(name for page in new for name in _names(page))
                         await self._visit(new, refusal)

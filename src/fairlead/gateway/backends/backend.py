@@ -13,6 +13,7 @@ from ...config.server_spec import ServerSpec
 from ...errors import RpcError
 from ...protocol.targets.list_kind import ListKind
 from ...relay.replicas import Replicas
+from ...transport import timeouts
 from ...upstream.startup_wait import StillStarting, still_starting_error
 from ...upstream.upstream import Upstream
 from ...wire import to_json
@@ -88,7 +89,7 @@ class Member(Struct, eq=False):
         waits = [upstream.startup_wait for upstream in self.upstreams]
         longest = max(waits, key=lambda one: one.limit)
         try:
-            async with asyncio.timeout(longest.seconds):
+            async with timeouts.timeout(longest.seconds):
                 await self.introduced.wait()
         except TimeoutError:
             return still_starting_error(self.name, StillStarting(longest))

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct, field
 
 from ...client.server_entry import MCPServerEntry, read_entry
-from ...config.server_spec import ServerSpec
+from ...config.server_spec import ServerSpec, entries_by_name
 from ...errors import ConfigError
 from ...relay.relay import Relay
 from ...relay.replicas import Replicas
@@ -59,7 +59,9 @@ class BackendConnector(Struct, eq=False):
 
         Raises:
             ConfigError: An entry is invalid. Nothing has changed.
+            TypeError: `servers` is not a mapping.
         """
+        servers = entries_by_name(servers)
         while leaving := [self._leaving[name] for name in servers if name in self._leaving]:
             # A running removal must end first, or it would remove the new server of the same name.
             await asyncio.wait(leaving)

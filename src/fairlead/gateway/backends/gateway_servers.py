@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ...client import MCPClientConfig
 from ...client.connection.era_cache import known_eras
@@ -14,13 +14,15 @@ from ...upstream.memory.server_memory import CachedEraStore, ServerMemory
 from ...upstream.memory.tool_cache import MCPToolCache
 from ...upstream.memory.tool_memory import ToolMemory
 from ...upstream.upstream_registry import UpstreamRegistry
+from ...wire.quote_text import quoted
 from ..gateway_settings import GatewaySettings
 
-__all__ = ["GatewayServers", "ServerSource"]
+__all__ = ["GatewayServers", "ServerSource", "require_source"]
 
 log = logging.getLogger("fairlead.gateway")
 
 
+@runtime_checkable
 class ServerSource(Protocol):
     """The owner of a gateway's servers: `GatewayServers`, or an `MCPManager`."""
 
@@ -37,6 +39,19 @@ class ServerSource(Protocol):
 
     async def close(self) -> None:
         """Stop all servers."""
+
+
+def require_source(manager: object) -> None:
+    """Check that an object owns servers.
+
+    Raises:
+        TypeError: It is something else, such as a configuration.
+    """
+    if not isinstance(manager, ServerSource):
+        raise TypeError(
+            f"manager must be an MCPManager, not {quoted(manager)}: use `Gateway()` and "
+            "`await gateway.connect({name: entry})`"
+        )
 
 
 class GatewayServers:

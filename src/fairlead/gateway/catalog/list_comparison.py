@@ -7,6 +7,7 @@ is opened for the comparison, one at a time in the whole gateway.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -17,7 +18,13 @@ from msgspec import Raw, Struct, field
 
 from ...client.api.list_budget import ListBudget, ListTooLarge
 from ...client.api.list_pages import read_pages
-from ...errors import FairleadError, RemoteProtocolError, RpcError
+from ...errors import (
+    FairleadError,
+    LocalResourceError,
+    RemoteProtocolError,
+    RpcError,
+    ServerBusy,
+)
 from ...limits import LIST_SECONDS, LIST_VARIANTS
 from ...protocol.caller import (
     CAPABILITIES_KEY,
@@ -30,6 +37,7 @@ from ...protocol.json_edit import encoded
 from ...protocol.revisions import NEWEST
 from ...protocol.targets.list_kind import ListKind
 from ...relay.client_session import ClientSession
+from ...transport import timeouts
 from ...transport.background_tasks import BackgroundTasks
 from ...upstream.connection.upstream_connection import UpstreamConnection, declared_by
 from ...upstream.connection_tasks import longer_pause
@@ -63,7 +71,7 @@ async def read_lists(
         if not has_capability(declared, capability):
             continue
         try:
-            async with asyncio.timeout(LIST_SECONDS.value):
+            async with timeouts.timeout(LIST_SECONDS.value):
                 found[kind] = await _read(connection, kind, budget(kind), caller)
         except (RpcError, RemoteProtocolError):
             # many servers with resources do not implement `resources/templates/list`
@@ -107,6 +115,8 @@ async def _ask_as(
 
 
 FIRST_PAUSE = 0.05  # seconds of the first pause between two listings on one connection
+# seconds for opening a connection for a comparison, unless the server needed longer at its start
+OPENING = 5.0
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -141,6 +151,7 @@ class ListComparison(Struct, eq=False):
         else:
             connection = None if session is None else session.connection
         if connection is not None and connection.variant is not None:
+            upstream.variants.use(connection.variant)
             return connection.variant
         key = variant_key(caller)
         return DEFAULT_VARIANT if key is None else upstream.variants.of_key(key) or DEFAULT_VARIANT
@@ -179,15 +190,14 @@ class ListComparison(Struct, eq=False):
             is_current = upstream.variants.is_current(key, upstream.lists.version)
             if is_current or upstream.state != "connected":
                 return
+            # A server that hangs must not delay the comparisons of all others.
+            limit = max(OPENING, 3 * (upstream.latency or 0.0))
             try:
-                connection = await upstream.pool.for_comparison(caller, introduction)
+                connection = await upstream.pool.for_comparison(caller, introduction, limit)
                 connection.activate()
                 await self._take_in(upstream, key, connection, caller)
             except (FairleadError, TimeoutError) as exc:
-                log.info("%s: comparing the lists failed: %s", upstream.name, exc)
-                # Recorded as compared, so that further list requests do not try again.
-                known = upstream.variants.of_key(key) or DEFAULT_VARIANT
-                upstream.variants.assign(key, known, upstream.lists.version)
+                _failed(upstream, key, exc)
 
     # Connections
 
@@ -202,7 +212,9 @@ class ListComparison(Struct, eq=False):
         )
         caller = connection.opened_for
         key = None if caller is None or connection.stateless else variant_key(caller)
-        if key is not None and not upstream.variants.is_current(key, upstream.lists.version):
+        if key is None:
+            return
+        if not upstream.variants.is_current(key, upstream.lists.version, is_clients=True):
             self.tasks.start(self._first_of_key(upstream, key, connection))
 
     async def _first_of_key(
@@ -210,12 +222,13 @@ class ListComparison(Struct, eq=False):
     ) -> None:
         if (upstream, key) in self._comparing:
             return
-        try:
-            async with asyncio.timeout(upstream.settings.connect_timeout or None):
+        with contextlib.suppress(TimeoutError):  # the client may have vanished
+            async with timeouts.timeout(upstream.settings.connect_timeout or None):
                 await connection.wait_until_active()
-            await self._take_in(upstream, key, connection, connection.opened_for)
-        except (FairleadError, TimeoutError) as exc:
-            log.info("%s: comparing the lists failed: %s", upstream.name, exc)
+            try:
+                await self._take_in(upstream, key, connection, connection.opened_for)
+            except (FairleadError, TimeoutError) as exc:
+                _failed(upstream, key, exc)
 
     def relisted(self, connection: UpstreamConnection | None) -> asyncio.Event | None:
         """Return an event that is set once the lists that the connection announced are read."""
@@ -308,6 +321,14 @@ class ListComparison(Struct, eq=False):
                 upstream.variants.discard(number)
                 raise
         return number
+
+
+def _failed(upstream: Upstream, key: VariantKey, error: Exception) -> None:
+    """Record a failed comparison, so that further list requests do not repeat it."""
+    log.info("%s: comparing the lists failed: %s", upstream.name, error)
+    if not isinstance(error, LocalResourceError | ServerBusy):  # these pass without a new version
+        known = upstream.variants.of_key(key) or DEFAULT_VARIANT
+        upstream.variants.assign(key, known, upstream.lists.version, failed=True)
 
 
 def _is_comparable(upstream: Upstream, caller: Caller, introduction: Raw | None) -> bool:

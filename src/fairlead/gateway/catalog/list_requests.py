@@ -12,6 +12,7 @@ from ...interceptor import Exchange
 from ...protocol.caller import Caller
 from ...protocol.targets.list_kind import ListKind
 from ...relay.request_params import cursor_of, wants_all
+from ...transport import timeouts
 from ...upstream.list_variants import variant_key
 from ..backends.backend import Member
 from ..clients.client_sessions import ConnectedClient
@@ -45,7 +46,7 @@ class MergedLists(Struct, eq=False):
             if left <= 0:
                 continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with timeouts.timeout(left):
                     await member.listed.wait()
 
     def is_ready_for(self, exchange: Exchange, client: ConnectedClient | None) -> bool:
@@ -62,7 +63,7 @@ class MergedLists(Struct, eq=False):
         if comparing := self._comparisons(exchange.caller, client):
             await asyncio.wait(comparing, timeout=self.deadline)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.deadline):
+            async with timeouts.timeout(self.deadline):
                 for listed in self._relisted(client):
                     await listed.wait()
 

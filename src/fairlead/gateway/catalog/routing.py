@@ -1,16 +1,18 @@
 """Routing of names and URIs to the servers that own them, which may still be starting."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
 from msgspec import UnsetType
 
+from ...client.api.list_budget import ListTooLarge
 from ...errors import LoginRequired, RpcError
 from ...interceptor import Exchange
 from ...protocol.caller import Caller
 from ...protocol.own_errors import own_error
+from ...protocol.public_reason import public_reason
 from ...protocol.targets.list_kind import ListKind
 from ...protocol.targets.targets import Target
 from ...protocol.targets.unique_names import full_name, may_belong_to
@@ -162,10 +164,20 @@ class Router:
             if not name.startswith(full_name(member.name, "")):
                 continue
             if all(upstream.status != "connected" for upstream in member.upstreams):
-                # Types only: clients must not see addresses and output of servers.
-                login = any(isinstance(one.error, LoginRequired) for one in member.upstreams)
-                why = LoginRequired.public if login else "is not connected"
-                reason += f"; {member.name} {why}"
+                errors = [one.error for one in member.upstreams if one.error is not None]
+                if any(isinstance(one, LoginRequired) for one in errors):
+                    reason += f"; {member.name} {LoginRequired.public}"
+                else:
+                    reason += f"; {member.name} is not connected{_cause(errors)}"
             elif not member.listed.is_set() or member.error is not None:
-                reason += f"; {member.name} has not listed its items"
+                errors = [] if member.error is None else [member.error]
+                reason += f"; {member.name} has not listed its items{_cause(errors)}"
         return reason
+
+
+def _cause(errors: Sequence[BaseException]) -> str:
+    """Return the reason of a failure; clients must not see addresses and output of servers."""
+    if not errors:
+        return ""
+    large = isinstance(errors[0], ListTooLarge)
+    return ": its lists are too large" if large else f": it {public_reason(errors[0])}"

@@ -103,6 +103,23 @@ class Observability:
             "server",
             lambda: {one.name: one.status in ("connected", "idle") for one in upstreams.values()},
         )
+        self.metrics.labelled_gauge(
+            "server_connections",
+            "Open connections to the server.",
+            "server",
+            lambda: {one.name: len(one.pool.all_connections) for one in upstreams.values()},
+        )
+        self.metrics.labelled_gauge(
+            "server_suspended",
+            "Kinds of clients whose connections are suspended after too many losses.",
+            "server",
+            lambda: {one.name: len(one.describe_suspended()) for one in upstreams.values()},
+        )
+        self.metrics.gauge(
+            "shortage",
+            "1 while this machine lacks a resource that is needed to start servers.",
+            lambda: upstreams.starts.shortage.error is not None,
+        )
         return ends
 
     def count_refusals(self, settings: HttpSettings) -> HttpSettings:

@@ -1,11 +1,11 @@
 """Tools of managed servers, in the form that a host passes to its model."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ...errors import FairleadError, InputNotGiven, RpcError, TransportError
+from ...transport import timeouts
 from .tool_result import (
     ToolResult,
     named_error,
@@ -176,7 +176,7 @@ class ProxyTool:
         if tool is None:
             return result_from_error(f"{self.name} is no longer available", **self._about)
         try:
-            async with asyncio.timeout(timeout):
+            async with timeouts.timeout(timeout):
                 return await tool.execute(arguments)
         except TimeoutError:
             return result_from_error(f"no response within {timeout:g} s", **self._about)

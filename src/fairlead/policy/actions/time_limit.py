@@ -1,8 +1,7 @@
 """Action that limits the time to wait for a response."""
 
-import asyncio
-
 from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
+from ...transport import timeouts
 from ...wire import Request
 from ...wire.error_codes import INTERNAL_ERROR
 from .block import blocked_error
@@ -21,7 +20,7 @@ class TimeLimit(InterceptorBase):
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if not isinstance(exchange.message, Request):
             return await proceed(exchange)
-        limit = asyncio.timeout(self._seconds)
+        limit = timeouts.timeout(self._seconds)
         try:
             async with limit:
                 return await proceed(exchange)

@@ -226,7 +226,7 @@ class Conversation:
                 self.state = SessionState.ACTIVE
             return NotificationReceived(message)
         if method in REQUESTS:
-            # A server may execute it although it sends no response. Policies apply to requests.
+            # A server may execute such a call, to which no policy for requests would have applied.
             return UnmatchedMessage(message, "a request without an id")
         if self._directed and not self._may_come(method):
             return UnmatchedMessage(message, "a notification in the wrong direction")

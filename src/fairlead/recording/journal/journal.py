@@ -17,6 +17,7 @@ from ...observe.log_filter import follow_secrets
 from ...observe.timestamps import Timestamp
 from ...protocol.envelope import Direction
 from ...redaction.redact_messages import Redactor
+from ...transport import timeouts
 from .journal_record import HANGS, ExchangeKind, ExchangeState, JournalRecord
 from .pending_entry import OVERHEAD, PendingEntry
 from .tool_error import is_tool_error
@@ -343,7 +344,7 @@ class JournalReader:
     async def _wait_for_news(self, seconds: float) -> None:
         self._news.clear()
         try:
-            async with asyncio.timeout(seconds):
+            async with timeouts.timeout(seconds):
                 await self._news.wait()
         except TimeoutError:
             self._journal.flag_hanging()

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from ...config.paths import HostPaths, local_host_paths
 from ...errors import ConfigError
+from ...transport import timeouts
 from ...wire import to_json
 from .journal import Journal, JournalReader
 from .journal_record import JournalRecord
@@ -153,7 +154,7 @@ async def announce_journal(
 async def _let_watchers_connect(place: Path, names: set[str]) -> None:
     """Wait for watchers that look for this process: it may have started just now."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LAST_WORDS):
+        async with timeouts.timeout(LAST_WORDS):
             # The watcher is another process, so no event can be awaited.
             while _is_awaited(place, names):  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_INTERVAL)

@@ -14,6 +14,7 @@ from ...client.server_entry import MCPServerEntry
 from ...errors import ChannelClosed, ConnectFailed, FairleadError, HttpError
 from ...peer.connection_state import LAST_WORDS
 from ...protocol.result_fragments import FRAGMENT
+from ...transport import timeouts
 from ...transport.channel import Channel, Incoming, RequestLost
 from ...upstream.server_target import ServerTarget, target_for
 from ...wire import (
@@ -197,7 +198,7 @@ class _Visit:
     async def _compare(self, number: int, cue: ScriptedCall) -> None:
         result = ComparedCall(cue.seq, summary(cue.read()))
         try:
-            async with asyncio.timeout(self._timeout):
+            async with timeouts.timeout(self._timeout):
                 answer = await self._answers[number]
         except TimeoutError:
             result.error = f"no response within {self._timeout:g} s"
@@ -232,7 +233,7 @@ class _Visit:
         # Result fragments are repeated in the response.
         wanted = [step for step in told if step.method != FRAGMENT]
         try:
-            async with asyncio.timeout(self._timeout):
+            async with timeouts.timeout(self._timeout):
                 while len(self._told) < len(wanted):
                     self._heard.clear()
                     await self._heard.wait()

@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 from ...config.upstream_settings import UpstreamSettings
 from ...interceptor import Exchange
 from ...limits import KEPT_OUTCOME_BYTES, KEPT_OUTCOMES, PARKED_CALLS
-from ...protocol.caller import ROUND_MEMBERS, has_capability, needed_capability, principal_name
+from ...protocol.caller import ROUND_MEMBERS, has_capability, needed_capability, principal_key
 from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.own_errors import own_error
 from ...protocol.sealed_state import BadSeal, KeyRing
@@ -155,7 +155,7 @@ class ParkedCall:
 
     def _input_required(self) -> Raw:
         self.round += 1
-        state = _State(self.id, self.round, principal_name(self.principal), self.digest)
+        state = _State(self.id, self.round, principal_key(self.principal), self.digest)
         sealed = self._lot.keys.seal(msgspec.json.encode(state), ttl=self._settings.park_timeout)
         self._sleep()
         return encoded(
@@ -239,7 +239,7 @@ class ParkedCalls:
         The state expires after `ttl` seconds.
         """
         digest = _digest(exchange.method, members)
-        state = _State("", 0, principal_name(exchange.caller.principal), digest)
+        state = _State("", 0, principal_key(exchange.caller.principal), digest)
         return self.keys.seal(msgspec.json.encode(state), ttl=ttl)
 
     async def resume(self, exchange: Exchange, members: RawMembers, state: str) -> Raw | None:
@@ -254,7 +254,7 @@ class ParkedCalls:
             said = msgspec.json.decode(self.keys.open(state), type=_State)
         except (BadSeal, msgspec.DecodeError) as exc:
             raise own_error(INVALID_PARAMS, f"requestState is not valid: {exc}") from None
-        if said.principal != principal_name(exchange.caller.principal):
+        if said.principal != principal_key(exchange.caller.principal):
             raise own_error(INVALID_PARAMS, "requestState was issued to another client")
         if said.digest != _digest(exchange.method, members):
             raise own_error(INVALID_PARAMS, "requestState belongs to another request")

@@ -147,7 +147,11 @@ class StatelessToHandshake:
     ) -> Raw:
         level = call.exchange.caller.log_level
         if level is not None:
-            await _set_level(connection, level)
+            connection.preparing += 1
+            try:
+                await _set_level(connection, level)
+            finally:
+                connection.preparing -= 1
         return await connection.pass_on(
             call, passing, timeout=self._pool.settings.call_timeout, turn=turn
         )

@@ -13,6 +13,7 @@ from msgspec import Raw, UnsetType
 
 from ...errors import CannotAsk, LocalProtocolError, RpcError
 from ...interceptor import Exchange, Handler
+from ...keyword_arguments import lazy_hints, named_arguments, require_known
 from ...protocol.caller import LOG_LEVELS, Caller, principal_name
 from ...protocol.downgrade.downgrade_error import DowngradeError
 from ...protocol.downgrade.params import downgrade_params
@@ -30,9 +31,17 @@ if TYPE_CHECKING:  # Imported on first use, because most servers never request i
 
 __all__ = ["Context", "InputRoundEnded"]
 
+# Params of `sampling/createMessage` besides `messages` and `maxTokens`, in all revisions.
+_SAMPLING = (
+    *("_meta", "includeContext", "metadata", "modelPreferences", "stopSequences"),
+    *("systemPrompt", "task", "temperature", "toolChoice", "tools"),
+)
 _SEVERITY = {level: index for index, level in enumerate(LOG_LEVELS)}
 
 T = TypeVar("T")
+
+_HINTS = "fairlead.server.server_migration_hints"
+_log_arguments = named_arguments(hints=lazy_hints(_HINTS, "LOG_KEYWORDS"))
 
 log = logging.getLogger("fairlead.server")
 
@@ -194,6 +203,7 @@ class Context:
         if self.cancelled:
             raise asyncio.CancelledError
 
+    @_log_arguments
     async def log(self, level: str, data: Any, *, logger: str | None = None) -> None:
         """Send a log message to the caller, if it accepts messages of this level.
 
@@ -212,15 +222,19 @@ class Context:
             params["logger"] = logger
         await self._tell("notifications/message", params)
 
+    @_log_arguments
     async def debug(self, data: Any) -> None:
         await self.log("debug", data)
 
+    @_log_arguments
     async def info(self, data: Any) -> None:
         await self.log("info", data)
 
+    @_log_arguments
     async def warning(self, data: Any) -> None:
         await self.log("warning", data)
 
+    @_log_arguments
     async def error(self, data: Any) -> None:
         await self.log("error", data)
 
@@ -259,8 +273,15 @@ class Context:
         self, message: str, answer: Mapping[str, Any], *, key: str | None = None
     ) -> "Elicited[dict[str, Any]]": ...
 
+    @overload
+    async def elicit(
+        self, message: str, answer: list[str], *, key: str | None = None
+    ) -> "Elicited[str]": ...
+
+    @named_arguments(hints=lazy_hints(_HINTS, "ELICIT_KEYWORDS"))
     async def elicit(self, message: str, answer: Any, *, key: str | None = None) -> "Elicited[Any]":
-        """Ask the user for input. `answer` is the type of the response, or a JSON Schema.
+        """Ask the user for input. `answer` is the type of the response, a list of choices, or a
+        JSON Schema.
 
         For a stateless client, the function runs again from the top when the response has arrived:
         code before the request runs once per round. `key` identifies the request; by default, its
@@ -293,6 +314,7 @@ class Context:
         answer = await self._ask("elicitation/create", params, "elicitation.url", key)
         return ElicitationForm({}).read(answer).action
 
+    @named_arguments
     async def sample(
         self,
         messages: str | list[Any],
@@ -303,8 +325,10 @@ class Context:
     ) -> dict[str, Any]:
         """Request a completion from the client's model.
 
-        A string is one message of the user; `options` are parameters as on the wire.
+        A string is one message of the user; `options` are parameters as on the wire, such as
+        `systemPrompt`.
         """
+        require_known(options, ("max_tokens", *_SAMPLING), lazy_hints(_HINTS, "SAMPLE_KEYWORDS"))
         if isinstance(messages, str):
             messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
         params = {"messages": messages, "maxTokens": max_tokens, **options}

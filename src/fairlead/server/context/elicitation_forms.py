@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...errors import RpcError
-from ...protocol.schema.validation import Checker, FieldError, InvalidArguments
+from ...protocol.schema.validation import Checker, FieldError, InvalidArguments, reasons
 from ...wire.error_codes import INVALID_PARAMS
+from ..schema.foreign_types import as_model
 from ..schema.object_fields import object_fields
 
 __all__ = ["AcceptedElicitation", "DeclinedElicitation", "ElicitationForm", "Elicited"]
@@ -48,8 +49,9 @@ Elicited: TypeAlias = AcceptedElicitation[T] | DeclinedElicitation
 class ElicitationForm:
     """The schema of a form and the conversion of its content to a value.
 
-    `kind` is a dataclass, TypedDict or msgspec struct with plain fields, a plain type such as
-    `bool` or `Literal["a", "b"]` (the form then has one field, `value`), or a JSON Schema.
+    `kind` is a dataclass, TypedDict, pydantic model or msgspec struct with plain fields, a plain
+    type such as `bool` or `Literal["a", "b"]` (the form then has one field, `value`), a list of
+    choices, or a JSON Schema.
 
     Raises:
         TypeError: The type cannot be a form, because the specification allows only flat forms.
@@ -65,11 +67,20 @@ class ElicitationForm:
             except ValueError as exc:
                 raise TypeError(f"invalid JSON Schema of a form: {exc}") from exc
             self._convert: Callable[[Any], Any] = self._checked
+        elif (model := as_model(kind)) is not None:
+            self.schema = _flat_schema(*_model_schema(model))
+            self._convert = lambda content: _as_instance(model, content)
         elif object_fields(kind) is not None:
             self.schema = _flat(kind)
             # Not strict, because clients may send numbers and booleans as strings.
             self._convert = lambda content: msgspec.convert(content, kind, strict=False)
         else:
+            if isinstance(kind, list) and kind and all(isinstance(one, str) for one in kind):
+                kind = Literal[tuple(kind)]
+            if isinstance(kind, str | int | float | list | tuple | set):
+                raise TypeError(
+                    f"answer must be a type, a list of choices or a JSON Schema, not {kind!r}"
+                )
             form: Any = msgspec.defstruct("Form", [("value", kind)])
             self.schema = _flat(form)
             self._convert = lambda content: msgspec.convert(content, form, strict=False).value
@@ -115,12 +126,32 @@ class _Answer(Struct):
     content: dict[str, Any] | None = None
 
 
+def _model_schema(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the schema of a pydantic model, and its definitions by name."""
+    schema: dict[str, Any] = model.model_json_schema(ref_template="{model}")
+    return schema, schema.get("$defs", {})
+
+
+def _as_instance(model: Any, content: dict[str, Any]) -> Any:
+    """Convert the content of a form to a pydantic model.
+
+    Raises:
+        InvalidArguments: The content does not match the model.
+    """
+    try:
+        return model.model_validate(content)
+    except ValueError as exc:
+        raise InvalidArguments(reasons(exc, "", "the answer")) from exc
+
+
 def _flat(kind: Any) -> dict[str, Any]:
     (root,), components = msgspec.json.schema_components([kind], ref_template="{name}")
-    whole = components[root["$ref"]] if "$ref" in root else root
-    properties = {
-        name: _plain(name, part, components) for name, part in whole["properties"].items()
-    }
+    return _flat_schema(components[root["$ref"]] if "$ref" in root else root, components)
+
+
+def _flat_schema(whole: Mapping[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
+    fields = whole.get("properties", {}).items()
+    properties = {name: _plain(name, part, components) for name, part in fields}
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if whole.get("required"):
         schema["required"] = whole["required"]

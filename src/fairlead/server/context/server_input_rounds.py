@@ -22,7 +22,7 @@ from msgspec import Raw, Struct, UnsetType, field
 from ...errors import RpcError
 from ...interceptor import Exchange
 from ...limits import STATE_BYTES
-from ...protocol.caller import principal_name
+from ...protocol.caller import principal_key
 from ...protocol.sealed_state import BadSeal, KeyRing
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS
@@ -138,7 +138,7 @@ class ServerInputRounds:
 
     def _read_state(self) -> _State:
         exchange = self._exchange
-        name = principal_name(exchange.caller.principal)
+        name = principal_key(exchange.caller.principal)
         belongs = (exchange.method, _request_digest(exchange), name)
         fresh = _State(*belongs)
         params = exchange.message.params

@@ -288,8 +288,11 @@ class ChangeBroadcaster:
         ending = self.stop(edge)
         if not ending:
             return
+        # Loaded on first use: a starting server needs no timeouts.
+        from ...transport import timeouts
+
         try:
-            async with asyncio.timeout(GRACE):
+            async with timeouts.timeout(GRACE):
                 for listener in ending:
                     assert listener.done is not None  # created by `stop`
                     await listener.done.wait()

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
+from ...transport import timeouts
+
 __all__ = ["GRACE", "DrainPlan", "DrainedApp", "StopSignals", "drain_requests"]
 
 GRACE = 3.0  # seconds that running requests may take during shutdown
@@ -89,7 +91,7 @@ async def drain_requests(app: DrainedApp, runner: Any, settings: DrainPlan) -> f
         and not runner.should_exit
     ):
         try:
-            async with asyncio.timeout(min(left, INTERVAL)):
+            async with timeouts.timeout(min(left, INTERVAL)):
                 await signals.repeated.wait()
         except TimeoutError:
             running = _count(app, runner)

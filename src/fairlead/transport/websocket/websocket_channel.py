@@ -16,6 +16,7 @@ from ...protocol.envelope import TransportContext
 from ...protocol.json_edit import RawMembers, members_of
 from ...wire import Decoder, Message, Notification, RequestId, encode, encode_success, to_json
 from ...wire.error_codes import INVALID_REQUEST
+from .. import timeouts
 from ..channel import BufferedDelivery, Deliver, SharedStream
 from ..drain_waiter import DrainWaiter
 from ..line_channel import HARD_LIMIT, HIGH_WATER, closed_again
@@ -353,7 +354,7 @@ class WebSocketChannel(BufferedDelivery, SharedStream):
         try:
             await self._outbox.flush(LINGER)
             try:
-                async with asyncio.timeout(LINGER):
+                async with timeouts.timeout(LINGER):
                     await self._socket.close(*self.farewell)
             except (WebSocketClosed, TimeoutError, OSError) as exc:
                 log.debug("WebSocket closing handshake failed: %s", exc)

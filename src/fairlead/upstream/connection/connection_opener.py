@@ -31,6 +31,7 @@ from ...protocol.identity.client_capabilities import for_handshake_server
 from ...protocol.outgoing_params import Identity
 from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import NEWEST
+from ...transport import timeouts
 from ...transport.backoff import Backoff
 from ...wire import Success
 from ..server_target import ServerTarget
@@ -245,7 +246,7 @@ class ConnectionOpener:
         connection: UpstreamConnection | None = None
         try:
             slot = self.starts.starting(is_process=self.target.is_process)
-            async with slot, asyncio.timeout(self.settings.connect_timeout or None):
+            async with slot, timeouts.timeout(self.settings.connect_timeout or None):
                 channel = await self.target.open()
                 connection = self._new_connection(channel, key.principal, identity)
                 await converse(connection)

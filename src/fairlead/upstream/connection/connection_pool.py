@@ -15,18 +15,18 @@ from msgspec import Raw, structs
 
 from ...config.upstream_settings import UpstreamSettings
 from ...errors import ChannelClosed, ConnectFailed, FairleadError, HttpError, RpcError
-from ...protocol.caller import ANONYMOUS, UNNAMED, Caller, can_be_asked, has_roots
+from ...protocol.caller import ANONYMOUS, Caller, can_be_asked, has_roots
 from ...protocol.conversation.era_probe import RefusedInitialize, judge_refused_initialize
 from ...protocol.identity.client_capabilities import for_handshake_server
 from ...protocol.public_reason import public_reason
 from ..server_target import ServerTarget
 from ..starts.start_limiter import StartLimiter
 from .caller_subscriptions import CallerSubscriptions
-from .connection_key import STATELESS, ConnectionKey, key_of_caller, key_of_session
+from .connection_key import STATELESS, ConnectionKey
 from .connection_opener import introduction_of
 from .open_connections import OpenConnections
 from .server_events import EventReceiver
-from .start_exits import StartExits
+from .start_exits import is_named
 from .upstream_connection import Turn, UpstreamConnection, first_turn, remove_subscriber
 
 __all__ = ["UpstreamPool"]
@@ -46,7 +46,6 @@ class UpstreamPool(OpenConnections):
         super().__init__(target, settings, starts)
         self.on_connection: Callable[[UpstreamConnection], None] = lambda connection: None
         self._opening: dict[Hashable, asyncio.Task[UpstreamConnection]] = {}
-        self._exits = StartExits()
         # listen streams of stateless clients, whose calls may use other connections
         self.callers = CallerSubscriptions(lambda: self.connections, self.serves)
         self._trying_handshake = asyncio.Lock()
@@ -138,7 +137,8 @@ class UpstreamPool(OpenConnections):
             TimeoutError: All connections were in use for too long.
         """
         connection = await self.for_caller(caller)
-        if connection.stateless or connection.correlates_calls:
+        alone = self.facts.asks_roots and has_roots(caller.capabilities)
+        if connection.stateless or (connection.correlates_calls and not alone):
             return connection, None
         # Without a session, clients cannot be told apart, so each call is a separate owner.
         owner = object()
@@ -155,9 +155,11 @@ class UpstreamPool(OpenConnections):
                     if not room:
                         raise
                 else:
-                    if alive[place].alive:
+                    # It may have ended, or be reserved for the client that had the last turn.
+                    if alive[place].alive and self.serves(alive[place], caller):
                         return alive[place], turn
                     turn.release()
+                    alive[place].report_idle()
                     continue
             try:
                 number = len(alive)
@@ -302,12 +304,16 @@ class UpstreamPool(OpenConnections):
         return self._filed(connection, STATELESS)
 
     def _belongs_to(
-        self, connection: UpstreamConnection, session: EventReceiver, in_call: bool
+        self, connection: UpstreamConnection, session: EventReceiver | None, in_call: bool
     ) -> None:
-        """Reserve a connection for the session whose roots the server requests.
+        """Reserve a connection for the session or the call whose roots the server requests.
 
-        Servers keep the first response, so other sessions would work in this session's folders.
+        Servers keep the first response, so other clients would work in the folders of this one.
         """
+        if session is None:
+            self._learn(asks_roots=True)
+            self.end_after_call(connection)
+            return
         caller = session.peer.conversation.peer
         if caller is None or not has_roots(caller.capabilities):
             return  # the session has no roots that other sessions could receive
@@ -330,19 +336,23 @@ class UpstreamPool(OpenConnections):
 
     # Comparisons of lists
 
-    async def for_comparison(self, caller: Caller, introduction: Raw | None) -> UpstreamConnection:
+    async def for_comparison(
+        self, caller: Caller, introduction: Raw | None, limit: float
+    ) -> UpstreamConnection:
         """Return a connection with the capabilities of this client.
 
         If a process has to be started for it, it starts after all others that wait for a start.
 
         Raises:
             FairleadError: The server cannot be reached.
+            TimeoutError: The connection could not be opened within `limit` seconds.
         """
         if self.target.is_process:
             await self.opener.starts.wait_for_others()
-        if caller.stateless or introduction is None:
-            return await self.for_caller(caller)
-        return await self._for_session(introduction, caller, NO_SESSION)
+        async with asyncio.timeout(limit):
+            if caller.stateless or introduction is None:
+                return await self.for_caller(caller)
+            return await self._for_session(introduction, caller, NO_SESSION)
 
     # The default connection
 
@@ -381,7 +391,7 @@ class UpstreamPool(OpenConnections):
         exits = self._exits
         if not self.facts.is_single and not (exits.capabilities and exits.concern(caller)):
             return False
-        return not _is_named(caller)
+        return not is_named(caller)
 
     async def _only_process(
         self, exc: ChannelClosed | ConnectFailed, caller: Caller
@@ -400,7 +410,7 @@ class UpstreamPool(OpenConnections):
         default = self._current_default
         if exc.exit_code is None or not self.target.is_process or default is None:
             raise exc
-        if _is_named(caller):
+        if is_named(caller):
             exc.public += '; if it cannot run twice, set share = "all" for it'
             raise exc
         if self._exits.has_run_twice:
@@ -416,12 +426,6 @@ class UpstreamPool(OpenConnections):
         return default
 
     # Opening
-
-    def _key_of_caller(self, caller: Caller) -> ConnectionKey:
-        return self._as_agreed(key_of_caller(caller.capabilities, caller.principal))
-
-    def _key_of_session(self, caller: Caller, introduction: Raw) -> ConnectionKey:
-        return self._as_agreed(key_of_session(caller, introduction))
 
     @property
     def _others(self) -> bool:
@@ -493,7 +497,3 @@ class UpstreamPool(OpenConnections):
         if tasks:
             await asyncio.wait(tasks)
         await super().close()
-
-
-def _is_named(caller: Caller) -> bool:
-    return caller.principal not in (ANONYMOUS, UNNAMED)

@@ -9,22 +9,24 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from msgspec import structs
+from msgspec import UNSET, Raw, structs
 
 from ...config.upstream_settings import UpstreamSettings
 from ...errors import ChannelClosed, ServerBusy
+from ...interceptor import Exchange
 from ...limits import CONNECTIONS_PER_CLIENT
-from ...protocol.caller import ANONYMOUS, Principal
+from ...protocol.caller import ANONYMOUS, Caller, Principal
 from ...protocol.revisions import Revision
 from ...transport.background_tasks import BackgroundTasks
 from ..memory.server_memory import ServerFacts
 from ..server_target import ServerTarget
 from ..starts.liveness import LivenessProbe
 from ..starts.start_limiter import StartLimiter
-from .connection_key import ConnectionKey
+from .connection_key import ConnectionKey, key_of_caller, key_of_session
 from .connection_opener import ConnectionOpener
 from .loss_counter import LossCounter
 from .server_events import EventReceiver
+from .start_exits import StartExits
 from .upstream_connection import UpstreamConnection
 
 __all__ = ["OpenConnections"]
@@ -95,6 +97,7 @@ class OpenConnections:
         self._retiring = BackgroundTasks()
         self._next_release: asyncio.TimerHandle | None = None
         self.facts = ServerFacts()
+        self._exits = StartExits()
         # called when facts about the server change
         self.on_facts: Callable[[ServerFacts], None] = lambda facts: None
         self._liveness = LivenessProbe(lambda: self.settings.hang_timeout)
@@ -146,6 +149,12 @@ class OpenConnections:
         agreed = self._agreed.get(key.revision, key.revision)
         return key if agreed == key.revision else structs.replace(key, revision=agreed)
 
+    def _key_of_caller(self, caller: Caller) -> ConnectionKey:
+        return self._as_agreed(key_of_caller(caller.capabilities, caller.principal))
+
+    def _key_of_session(self, caller: Caller, introduction: Raw) -> ConnectionKey:
+        return self._as_agreed(key_of_session(caller, introduction))
+
     def recall(self, facts: ServerFacts) -> None:
         """Set the facts about the server that are known from an earlier run."""
         self.facts = facts
@@ -157,6 +166,11 @@ class OpenConnections:
         if new != self.facts:
             self.facts = new
             self.on_facts(new)
+
+    def forget_exits(self) -> None:
+        """Find out again whether the server can run twice."""
+        self._exits = StartExits()
+        self._learn(is_single=False)
 
     # Limits
 
@@ -221,8 +235,10 @@ class OpenConnections:
         now = asyncio.get_running_loop().time()
         # A connection with sessions may be closed after a long time without calls.
         # The next request of such a session opens another connection.
-        ready = {one: one.used + self.evictable_after for one in connections if one.idle}
-        ready |= {one: one.used + QUIET_AFTER for one in connections if one.quiet and not one.idle}
+        ready = {one: one.used + QUIET_AFTER for one in connections if one.quiet}
+        # A session that has made no call has left no state, and its client may have vanished.
+        unused = [one for one in connections if one.idle or (one.abandoned and not one.called)]
+        ready |= {one: one.used + self.evictable_after for one in unused}
         evictable = [one for one, when in ready.items() if when <= now]
         if evictable:
             idle = [one for one in evictable if one.idle]
@@ -279,8 +295,22 @@ class OpenConnections:
             return
         if connection.idle:
             self._retire(connection)
-        else:
+        elif connection.on_idle is None:  # otherwise it is closed in any case
             connection.on_idle = partial(self.retire_unused, connection)
+
+    def end_after_call(self, connection: UpstreamConnection) -> None:
+        """Let no other client use a connection, and close it at the end of the current call."""
+        if (key := self._forget(connection)) is not None:
+            self.own[connection] = key
+            connection.on_idle = partial(self._retire, connection)
+            self._look_after(connection)
+
+    def reserved_connection(self, exchange: Exchange) -> UpstreamConnection | None:
+        """Return the connection on which a parked call continues, if no other call may use it."""
+        if not self.own or exchange.head.request_state is UNSET:
+            return None
+        key = self._key_of_caller(exchange.caller)
+        return next((one for one, its in self.own.items() if its == key and one.alive), None)
 
     def _ended(self) -> None:
         if self.default is not None and not self.opener.closed:

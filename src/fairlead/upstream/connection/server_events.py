@@ -96,8 +96,9 @@ class ServerEvents:
         # called with notifications of a stateless server that belong to no call
         self.on_news: Callable[[Notification], None] = lambda note: None
         self.listeners: list[Callable[[Notification], None]] = []  # called with every notification
-        # Called when the server requests roots: with the session, and True if during a call.
-        self.on_roots: Callable[[EventReceiver, bool], None] | None = None
+        # Called when the server requests roots: with the session, or None for a call without a
+        # session, and True if during a call.
+        self.on_roots: Callable[[EventReceiver | None, bool], None] | None = None
         self.roots_answered = asyncio.Event()
         # True once the server has sent a request outside the stream of its call.
         self._aside = False
@@ -193,6 +194,8 @@ class ServerEvents:
             self._aside = True
         call = self._call_of(exchange.related)
         if call is not None and call.parking is not None:
+            if exchange.method == "roots/list" and self.on_roots is not None:
+                self.on_roots(None, True)
             return await call.parking.ask(exchange)
         session = self._only_session() if call is None else cast("EventReceiver", call.session)
         if session is None:

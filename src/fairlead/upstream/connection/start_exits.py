@@ -1,9 +1,13 @@
 """Exits of second processes during their start, which show whether a server can run twice."""
 
-from ...protocol.caller import Caller
+import time
+
+from ...protocol.caller import ANONYMOUS, UNNAMED, Caller
 from .connection_key import normal_capabilities
 
-__all__ = ["StartExits"]
+__all__ = ["StartExits", "is_named"]
+
+REMEMBERED = 300.0  # seconds after which another process is tried, because the exit was a failure
 
 
 class StartExits:
@@ -15,7 +19,8 @@ class StartExits:
 
     def __init__(self) -> None:
         self.has_run_twice = False  # True once a second process has run beside the first one
-        self.capabilities: set[bytes] = set()  # in their normal form
+        # times of the exits, by the capabilities in their normal form
+        self.capabilities: dict[bytes, float] = {}
 
     def second_opened(self) -> None:
         """Forget all exits, because a second process can run."""
@@ -25,9 +30,19 @@ class StartExits:
     def count(self, caller: Caller) -> bool:
         """Count an exit; return True if the exits show that the server cannot run twice."""
         declared = normal_capabilities(caller.capabilities)
-        self.capabilities.add(declared)
-        return declared == b"{}" or len(self.capabilities) > 1
+        self.capabilities[declared] = time.monotonic()
+        recent = [one for one in self.capabilities if self._is_recent(one)]
+        return declared == b"{}" or len(recent) > 1
 
     def concern(self, caller: Caller) -> bool:
         """Return True if a process has exited for clients with the same capabilities."""
-        return normal_capabilities(caller.capabilities) in self.capabilities
+        return self._is_recent(normal_capabilities(caller.capabilities))
+
+    def _is_recent(self, declared: bytes) -> bool:
+        at = self.capabilities.get(declared)
+        return at is not None and time.monotonic() - at < REMEMBERED
+
+
+def is_named(caller: Caller) -> bool:
+    """Return True if a client is authenticated under a name of its own."""
+    return caller.principal not in (ANONYMOUS, UNNAMED)

@@ -17,6 +17,7 @@ from ...protocol.caller import ANONYMOUS, Caller, Principal
 from ...protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from ...protocol.envelope import SessionState
 from ...protocol.outgoing_params import Identity
+from ...transport import timeouts
 from ...transport.background_tasks import BackgroundTasks
 from ...transport.channel import Channel
 from ...wire import Notification, RequestId
@@ -86,7 +87,7 @@ class TurnLock:
         entry = (owner, coming)
         self._waiting.append(entry)
         try:
-            async with asyncio.timeout(seconds or None):
+            async with timeouts.timeout(seconds or None):
                 return await coming
         except BaseException:
             if coming.done() and not coming.cancelled():
@@ -171,6 +172,7 @@ class UpstreamConnection(ServerEvents):
         self.level: str | None = None  # handshake era: the log level that was set at the server
         self.param_headers: ServerParamHeaders | None = None  # None: the relay sends no headers
         self.stream_count = 0  # listen streams of stateless clients
+        self.preparing = 0  # requests of clients that are sent as soon as the log level is set
         # Called when a caller stops waiting, to let the owner check if the server responds.
         self.on_unanswered: Callable[[], None] = lambda: None
         self.on_idle: Callable[[], None] | None = None  # called once no client uses the connection
@@ -319,11 +321,12 @@ class UpstreamConnection(ServerEvents):
                     self.calls.pop(sent_as, None)
                 if turn is not None:
                     turn.release()
-                self._report_idle()
+                self.report_idle()
             if wanted:
                 await call.flushed()
 
-    def _report_idle(self) -> None:
+    def report_idle(self) -> None:
+        """Call `on_idle` if no client uses the connection."""
         if self.on_idle is not None and self.idle:
             report, self.on_idle = self.on_idle, None
             report()
@@ -350,7 +353,8 @@ class UpstreamConnection(ServerEvents):
     @property
     def idle(self) -> bool:
         """True if no client uses the connection."""
-        return not (self.sessions or self.calls or self.stream_count or not self.turns.free)
+        in_use = self.sessions or self.calls or self.stream_count or self.preparing
+        return not (in_use or not self.turns.free)
 
     def belongs_to(self, session: EventReceiver) -> bool:
         """Return True if the connection has the handshake era and only this session uses it."""
@@ -390,7 +394,7 @@ class UpstreamConnection(ServerEvents):
     async def _drain(self) -> None:
         """Deliver the queued notifications of a lost connection within `DRAIN_LIMIT`."""
         try:
-            async with asyncio.timeout(DRAIN_LIMIT):
+            async with timeouts.timeout(DRAIN_LIMIT):
                 await self.passage.passed()
         except TimeoutError:
             log.warning("%s: interceptors are too slow: notifications were dropped", self.name)

@@ -187,7 +187,7 @@ async def test_a_function_cannot_return_the_name_of_another_principal(name: str)
     ],
     ids=str,
 )
-async def test_a_function_must_return_a_name_or_a_usable_principal(
+async def test_verify_token_must_return_a_name_or_a_usable_principal(
     found: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def later(token: str) -> Any:
@@ -203,7 +203,7 @@ async def test_a_function_must_return_a_name_or_a_usable_principal(
 
 
 @pytest.mark.covers("AUT-06")
-async def test_a_function_that_raises_is_a_temporary_failure(
+async def test_a_request_gets_503_if_verify_token_raises_an_exception(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def verify(token: str) -> str:

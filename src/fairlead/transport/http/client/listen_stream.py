@@ -11,6 +11,7 @@ from msgspec import Struct
 from ....errors import ChannelClosed, FairleadError, HttpError, TransportError
 from ....wire import MAX_MESSAGE
 from ....wire.sse import Event, EventParser, EventTooLong
+from ... import timeouts
 from ...backoff import exponential
 from .http1.http_client import HttpClient, HttpResponse
 
@@ -127,7 +128,7 @@ class ListenStream:
             return True
         error, _ = await reply.refusal()
         # A server without the stream responds with 405.
-        # Before the stream was open once, any other error is taken to mean the same.
+        # Until the stream was open once, any other error also means that the server offers none.
         if reply.status == 405 or (not self._opened):
             if reply.status != 405:
                 log.debug("the server does not offer a listening stream: %s", error)
@@ -181,7 +182,7 @@ class SessionListener(Struct, eq=False):
             self._begin()
         assert self._stream is not None
         try:
-            async with asyncio.timeout(seconds):
+            async with timeouts.timeout(seconds):
                 await self._stream.settled.wait()
         except TimeoutError:
             log.debug("the listening stream did not open in time")

@@ -1,6 +1,5 @@
 """Single JSON-RPC calls over HTTP without a client object."""
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from ....wire import MAX_MESSAGE, to_json
 from ....wire.error_codes import PARSE_ERROR
 from ....wire.json import read_json
 from ....wire.sse import Event, EventParser
+from ... import timeouts
 from .http1.http_client import HttpClient, HttpResponse
 from .http1.url import EndpointUrl
 from .request_headers import RequestHeaders
@@ -58,7 +58,7 @@ async def call_mcp(
     log.debug("%s to %s", method, redact(url))
     door = HttpClient(address)
     try:
-        async with asyncio.timeout(timeout or None):
+        async with timeouts.timeout(timeout or None):
             reply = await door.open("POST", heading.post, to_json(request))
             if not reply.ok:
                 error, _ = await reply.refusal()

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from ....errors import TransportError
+from ... import timeouts
 from ...background_tasks import BackgroundTasks
 from .http1.http_client import HttpClient, HttpResponse
 from .response_messages import session_id_of
@@ -71,7 +72,7 @@ class SessionTeardown:
 
     async def _delete(self, session_id: str) -> None:
         try:
-            async with asyncio.timeout(DELETE_GRACE):
+            async with timeouts.timeout(DELETE_GRACE):
                 reply = await self._door.open("DELETE", self._headers(session_id))
                 await reply.read(1 << 16)
         except (TransportError, TimeoutError) as exc:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from ....errors import ChannelClosed
 from ....limits import BODY_RATE, BODY_TIMEOUT
 from ....protocol.envelope import TransportContext
+from ... import timeouts
 
 if TYPE_CHECKING:
     from .token_access import RequestRefusal
@@ -222,7 +223,7 @@ class AsgiCall:
         if not self.body_timeout:
             return await self._body(limit, None)
         try:
-            async with asyncio.timeout(self.body_timeout) as clock:
+            async with timeouts.timeout(self.body_timeout) as clock:
                 return await self._body(limit, clock)
         except TimeoutError:
             BODY_TIMEOUT.hit()

@@ -325,7 +325,7 @@ class StatelessPosts:
         assert task is not None
         call.watch(task.cancel, edge.send_heartbeat, self._settings.heartbeat)
         code, failed = 200, False
-        # One coroutine, because each suspended one of an idle stream needs 300 bytes.
+        # A single coroutine, because each suspended coroutine of an idle stream needs 300 bytes.
         try:
             answer = await self._handler(exchange)
             frame = edge.frame(exchange.request_id, b"{}" if answer is None else answer)

@@ -12,7 +12,7 @@ from ....protocol.identity.token_principal import TokenPrincipal, TokenStanding
 
 __all__ = ["expiring"]
 
-LONGEST_WAIT = 300.0  # seconds until a token is looked at again, at most
+LONGEST_WAIT = 300.0  # seconds between two checks of a token, at most
 SHORTEST_WAIT = 1.0  # seconds between two checks of a token, at least
 RETRY_AFTER = 10.0  # seconds until a check is repeated if the authorization server is unreachable
 MAX_OUTAGE = 300.0  # seconds for which streams stay open although their tokens cannot be checked

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote, urlsplit
 
 from .....errors import ChannelClosed, ConnectFailed, FairleadError
+from .... import timeouts
 from ....local_resources import connect_error
 from .header_fields import CredentialFields, format_fields, merge_headers
 from .http1_connection import Http1Connection
@@ -268,7 +269,7 @@ class ConnectionPool:
     async def _open(self) -> Http1Connection:
         self._check_open()
         try:
-            async with asyncio.timeout(self._connect_timeout or None):
+            async with timeouts.timeout(self._connect_timeout or None):
                 line = await self._connect()
         except TimeoutError as exc:
             why = f"no connection within {self._connect_timeout:g} s"

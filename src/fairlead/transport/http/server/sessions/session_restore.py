@@ -11,6 +11,7 @@ from .....protocol.caller import Principal, principal_name
 from .....protocol.envelope import TransportContext
 from .....protocol.identity.token_principal import TOKEN_PRINCIPAL, TokenPrincipal
 from .....wire import Notification, Request, decode, encode
+from .... import timeouts
 from .http_session import HttpSession
 from .session_store import SessionStore, StoredSession, key_of
 
@@ -141,7 +142,7 @@ class SessionRestorer:
         stream = session.open_stream({opening.id})
         session.hand_over(opening)
         try:
-            async with asyncio.timeout(OPENING):
+            async with timeouts.timeout(OPENING):
                 while not stream.done:
                     await stream.wait()
         except TimeoutError:
