@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.auth.client.interactive_login import LoginPrompt
+from fairlead.auth.client.oauth_authorizer import OAuthAuthorizer
 from fairlead.auth.client.oauth_settings import OAuthSettings, settings_of_entry
-from fairlead.errors import ConfigError
+from fairlead.errors import AuthorizationError, ConfigError
+from tests.support.scripted_provider import scripted_provider
 
 
 @pytest.mark.parametrize("auth", [None, True, "oauth", {}, {"type": "oauth", "credentialId": "x"}])
@@ -74,6 +77,17 @@ def test_the_resource_parameter_can_be_omitted() -> None:
         ({"enterprise": {"clientID": "x"}}, "member of an `enterprise` block 'clientID'"),
         ({"grant": "enterprise"}, "needs an `enterprise` block"),
         ({"grant": "jwt_bearer"}, "needs `assertionFile`"),
+        ({"callbackPort": 99999}, "expected `callbackPort` to be a port from 1 to 65535"),
+        ({"callbackPort": -1}, "expected `callbackPort` to be a port"),
+        ({"callbackPath": "callback"}, "expected `callbackPath` to be a path such as /callback"),
+        ({"callbackPath": "/a b"}, "expected `callbackPath`"),
+        ({"callbackPath": "/a\r\nb"}, "expected `callbackPath`"),
+        ({"redirectUri": "http://localhost:99999/cb"}, "expected `redirectUri` to be a URL"),
+        ({"redirectUri": "nonsense"}, "expected `redirectUri` to be a URL"),
+        ({"resource": "\r\n"}, "expected `resource` to be a URL or false"),
+        ({"clientMetadataUrl": "http://x/client"}, "expected `clientMetadataUrl` to be an https"),
+        ({"signingAlgorithm": "none"}, "expected `signingAlgorithm` to be a name such as ES256"),
+        ({"signingAlgorithm": ""}, "expected `signingAlgorithm`"),
     ],
 )
 def test_the_error_for_an_invalid_auth_block_names_the_member_and_no_secret(
@@ -82,6 +96,30 @@ def test_the_error_for_an_invalid_auth_block_names_the_member_and_no_secret(
     with pytest.raises(ConfigError, match=message) as caught:
         settings_of_entry(block, None)
     assert "PLANTED" not in str(caught.value)
+
+
+def test_an_empty_client_id_counts_as_missing() -> None:
+    assert settings_of_entry(None, {"clientId": ""}) == OAuthSettings()
+
+
+@pytest.mark.parametrize("algorithm", ["none", "", "HS256", "ES257"])
+async def test_an_unknown_algorithm_in_a_program_is_an_error_of_the_login(algorithm: str) -> None:
+    settings = OAuthSettings(
+        grant="client_credentials",
+        client_id="c",
+        private_key="key",
+        signing_algorithm=algorithm,
+        token_url="http://127.0.0.1:1/token",
+    )
+    with pytest.raises(AuthorizationError, match="the private key cannot sign with"):
+        await OAuthAuthorizer("http://127.0.0.1:1/mcp", settings).log_in()
+
+
+async def test_a_callback_port_that_does_not_exist_is_an_error_of_the_login() -> None:
+    async with scripted_provider() as provider:
+        settings = OAuthSettings(callback_port=99999)
+        with pytest.raises(AuthorizationError, match="expected a port up to 65535"):
+            await OAuthAuthorizer(provider.url, settings, prompt=LoginPrompt()).log_in()
 
 
 def test_the_assertion_file_is_read_again_for_each_use(tmp_path: Path) -> None:

@@ -41,8 +41,12 @@ class LoopbackListener:
         """Listen on a port. If it is taken and not `fixed`, listen on another free port.
 
         Raises:
-            AuthorizationError: The port is fixed and taken.
+            AuthorizationError: The port is invalid, or it is fixed and taken.
         """
+        if not 0 <= port <= 65535:
+            raise AuthorizationError(
+                f"invalid `callbackPort` {port}: expected a port up to 65535", step="authorization"
+            )
         self._redirect = asyncio.get_running_loop().create_future()
         try:
             chosen = await self._listen(port)

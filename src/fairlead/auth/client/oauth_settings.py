@@ -1,8 +1,10 @@
 """OAuth settings for one server, from a program or from an entry of a configuration file."""
 
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +18,7 @@ __all__ = [
     "OAuthSettings",
     "TextSource",
     "check_credentials",
+    "key_kind",
     "settings_of_entry",
 ]
 
@@ -120,6 +123,40 @@ def check_credentials(
         )
 
 
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    return bool(parts.scheme) and text.isprintable() and " " not in text
+
+
+# Members whose value has a certain form: a function that checks it, and its description.
+_FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "callback_port": (lambda port: 0 <= port <= 65535, "a port from 1 to 65535, or 0 for any"),
+    "callback_path": (
+        lambda path: re.fullmatch(r"/[^\s?#]*", path) is not None,
+        "a path such as /callback",
+    ),
+    "redirect_uri": (_is_url, "a URL"),
+    "resource": (_is_url, "a URL or false"),
+    "client_metadata_url": (
+        lambda url: _is_url(url) and url.startswith("https://"),
+        "an https URL",
+    ),
+    "signing_algorithm": (lambda name: key_kind(name) is not None, "a name such as ES256"),
+}
+
+
+def key_kind(algorithm: str) -> str | None:
+    """Return the kind of key that signs with a JWS algorithm, or None for other names."""
+    if algorithm == "EdDSA":
+        return "OKP"
+    kinds = {"ES": "EC", "RS": "RSA", "PS": "RSA"}
+    return kinds.get(algorithm[:2]) if algorithm[2:] in ("256", "384", "512") else None
+
+
 class _EnterpriseBlock(Struct, kw_only=True, rename="camel"):
     """Members of the `enterprise` block inside an `auth` or `oauth` block."""
 
@@ -179,6 +216,9 @@ def settings_of_entry(auth: object, oauth: object) -> OAuthSettings:
     }
     for name in ("type", "credential_id"):
         found.pop(name, None)
+    _check_forms(found)
+    if not found.get("client_id", True):
+        del found["client_id"]  # other programs write an empty text for a missing client
     if isinstance(found.get("scopes"), str):
         found["scopes"] = found["scopes"].split()
     if (path := found.pop("assertion_file", None)) is not None:
@@ -191,6 +231,14 @@ def settings_of_entry(auth: object, oauth: object) -> OAuthSettings:
     if settings.grant == "enterprise" and settings.enterprise is None:
         raise ConfigError("invalid auth block: the grant `enterprise` needs an `enterprise` block")
     return settings
+
+
+def _check_forms(members: Mapping[str, Any]) -> None:
+    for name, (is_valid, expected) in _FORMS.items():
+        value = members.get(name)
+        if value not in (None, False) and not is_valid(value):
+            member = name.split("_")[0] + "".join(map(str.capitalize, name.split("_")[1:]))
+            raise ConfigError(f"invalid auth block: expected `{member}` to be {expected}")
 
 
 def _read_block(members: Mapping[str, Any], kind: type[B], what: str, place: str) -> B:

@@ -19,7 +19,7 @@ from ..token_response import (
     oauth_error,
     read_token_response,
 )
-from .oauth_settings import TextSource
+from .oauth_settings import TextSource, key_kind
 
 __all__ = ["EndpointMissing", "TokenEndpoint", "read_text", "sign_assertion"]
 
@@ -187,8 +187,10 @@ def sign_assertion(key_pem: str, algorithm: str, *, client_id: str, audience: st
         "exp": now + ASSERTION_LIFETIME,
         "jti": secrets.token_urlsafe(16),
     }
-    kind = {"E": "EC", "R": "RSA", "P": "RSA"}[algorithm[0]] if algorithm != "EdDSA" else "OKP"
+    kind = key_kind(algorithm)
     try:
+        if kind is None:
+            raise ValueError("unknown algorithm")
         key = import_key(key_pem, kind)  # type: ignore[call-overload]
         return jwt.encode({"alg": algorithm}, claims, key, algorithms=[algorithm])
     except (JoseError, ValueError, TypeError) as exc:
