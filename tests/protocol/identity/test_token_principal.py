@@ -63,7 +63,7 @@ def test_an_expiry_that_is_not_a_time_is_a_fault(expires: Any) -> None:
 @pytest.mark.parametrize("subject", ["", "ann"])
 def test_a_missing_subject_is_a_fault(subject: str) -> None:
     fault = TokenPrincipal(issuer=A, subject=subject).fault
-    assert fault == (None if subject else "it has no subject")
+    assert fault == (None if subject else "its `subject` is missing")
 
 
 def test_the_name_of_a_token_principal_contains_its_encoded_parts() -> None:
