@@ -117,7 +117,7 @@ def test_the_error_for_an_unknown_keyword_argument_names_the_closest_argument(
         (lambda: server.tool(structured_output=True), "use `output_schema=True`"),
         (lambda: server.resource("r://1", enabled=False), "or remove it with"),
         (lambda: server.prompt(tags=["a"]), "'tags': tags are supported for functions in modules"),
-        (lambda: server.run(transport="http"), "'transport': use `MCPServer(name, transport="),
+        (lambda: server.run(transport="http"), "use `MCPServer(name, transport="),
         (lambda: server.mount(MCPServer("t"), namespace="a"), "'namespace': use `prefix=`"),
         (lambda: server.create_http_app(stateless_http=True), "use `sessions=False`"),
         (
@@ -258,7 +258,7 @@ def test_too_many_positional_arguments_are_not_reported_as_an_argument_of_anothe
         (lambda: MCPClient.connect_stdio("python s.py"), "command must be a list"),
         (lambda: MCPClient.connect_stdio(1), "command must be a list"),
         (lambda: MCPClient.connect_stdio([]), "command must be a list"),
-        (lambda: MCPClient.connect_stdio([1]), "a list of strings and paths, not of 1"),
+        (lambda: MCPClient.connect_stdio([1]), "a list of strings and paths, but contains 1"),
         (lambda: MCPClient.connect_http(1), "base_url must be a string, not 1"),
         (lambda: MCPClient.connect_http("http://x", headers={"a": 1}), "headers must be a dict of"),
         (lambda: MCPClient.connect_websocket(1), "url must be a string, not 1"),

@@ -205,7 +205,7 @@ RELISTING = Limit(
     5,
     "seconds",
     "server",
-    "the minimum interval between two list requests to a server that keeps reporting changes",
+    "list requests to a server that keeps reporting changes are delayed, up to this time",
 )
 STDERR_LINES = Limit(
     500, "items", "server", "further lines of the same second are neither logged nor forwarded"

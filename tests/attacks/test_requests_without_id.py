@@ -66,7 +66,8 @@ async def test_requests_without_an_id_are_not_forwarded(policy: str, share: Any)
         for path, name in (("", "notes_read"), ("/notes", "read")):
             there = Web(web.url + path, web.http)
             session = await there.initialize(sampling={}, roots={"listChanged": True})
-            assert (await session.call(name)).status == 200  # the session gets its connection
+            # The first call opens the connection over which notifications are forwarded.
+            assert (await session.call(name)).status == 200
             for method in (*REQUESTS, CUSTOM, ALLOWED):
                 params = {"name": "erase", "uri": "erase"}
                 note = {"jsonrpc": "2.0", "method": method, "params": params}

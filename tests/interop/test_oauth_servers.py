@@ -136,7 +136,7 @@ class Person:
 
 @contextlib.asynccontextmanager
 async def reserved_port() -> AsyncIterator[tuple[socket.socket, str]]:
-    """Listen on a port whose URL a server needs for its settings."""
+    """Listen on a free port, for a server whose settings must contain its own URL."""
     async with asyncio.timeout(LIMIT):
         listening = socket.create_server(("127.0.0.1", 0))
         yield listening, f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -125,7 +125,7 @@ def command_words(command: object) -> list[str]:
         raise TypeError("command must be a list of the program and each of its arguments")
     for word in command:
         if not isinstance(word, str | os.PathLike):
-            raise TypeError(f"command must be a list of strings and paths, not of {word!r}")
+            raise TypeError(f"command must be a list of strings and paths, but contains {word!r}")
     return list(map(os.fspath, command))
 
 

@@ -66,7 +66,7 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
     drain: float | None = None  # seconds for running calls after SIGTERM; None: at most 1
     journal: bool = False  # keep the latest messages in memory, for `fairlead watch`
     metrics: bool = False  # count requests, and serve the counters at `/metrics`
-    record: str | bool = False  # record on a new tape at each start; a string is its name
+    record: str | bool = False  # record each run on a new tape; a string is the start of its name
     rules: str | None = None  # path of the rules file
     lock: str | None = None  # path of the lock file of tools
     lock_policy: Literal["refuse", "warn", "ask"] = "refuse"  # effect of a changed tool

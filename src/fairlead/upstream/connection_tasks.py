@@ -142,7 +142,7 @@ class ConnectionTasks:
         await self._tasks.close()
 
     def request(self, kinds: Iterable[ListKind]) -> None:
-        """Request some lists again, in the background."""
+        """Request the lists of these kinds in the background, except those that are not kept."""
         self._stale |= set(kinds) & set(self._lists.kinds)
         if self._stale:
             self._has_stale.set()

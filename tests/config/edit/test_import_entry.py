@@ -176,7 +176,10 @@ def test_imported_paths_of_a_project_become_absolute(
 
 @pytest.mark.parametrize(
     ("level", "notes"),
-    [("project", ("/p/.env is a project file and may change",)), ("local", ())],
+    [
+        ("project", ("it reads variables from /p/.env, which the project can change",)),
+        ("local", ()),
+    ],
 )
 def test_the_imported_env_file_of_a_project_becomes_absolute(
     level: str, notes: tuple[str, ...]

@@ -181,7 +181,7 @@ async def test_names_are_routed_to_the_server_that_owns_them() -> None:
             "Unknown tool: git_none; git has not listed its items: it answered with error -32601",
         ),
         ("none", [], False, False, f"Unknown tool: none{TOOLS}"),
-        (None, [], False, False, f"Unknown tool: {TOOLS}"),
+        (None, [], False, False, "params.name is required: the name of a tool"),
     ],
 )
 async def test_the_error_for_an_unknown_name_mentions_a_server_that_may_have_it(
@@ -291,7 +291,7 @@ async def test_completion_requests_to_a_server_contain_its_own_name_of_the_promp
     [
         ({"name": "git_none"}, f"Unknown prompt: git_none{PROMPTS}"),
         ({"name": "git_log"}, f"Unknown prompt: git_log{PROMPTS}"),
-        ({}, f"Unknown prompt: None{PROMPTS}"),
+        ({}, "params.ref.name is required: the name of a prompt"),
         (
             {"uri": "b:{x}"},
             "Unknown resource template: b:{x}; resources/templates/list returns the available "

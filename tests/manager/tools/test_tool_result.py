@@ -137,7 +137,7 @@ def test_the_path_of_a_tool_contains_its_server_and_program() -> None:
     assert MCPTool("n", "s", {"name": "t"}, call).path == "mcp:t"
 
 
-def test_an_invalid_schema_becomes_an_empty_object_schema() -> None:
+def test_a_schema_that_is_not_of_an_object_becomes_an_empty_object_schema() -> None:
     for schema in (
         *(None, 7, "x", [], {"properties": {}}, {"type": "object"}, {"type": "string"}),
         *({"type": 5}, {"type": ["object", "null"]}, {"type": "object", "properties": []}),

@@ -124,7 +124,7 @@ def _configured_names() -> dict[str, str]:
 
 
 def _facts(login: StoredLogin, names: Mapping[str, str], now: float) -> dict[str, Any]:
-    """Return the facts about a login that may be displayed: no tokens and secrets."""
+    """Return the facts about a login that may be displayed, without tokens and secrets."""
     expires = login.tokens.expires_at
     return {
         "name": names.get(login.url),

@@ -176,8 +176,8 @@ def _refused(answer: _Answer, endpoint: str) -> CommandError:
     text = answer.body.decode("utf-8", "replace").strip()
     hint = f"pass --admin-token TOKEN, or set {TOKEN}" if answer.status == 401 else ""
     if answer.status == 404 and answer.headers.get("x-admin-api") == "off":
-        hint = f"set {TOKEN} when starting `fairlead up`, or `admin_token` in the file of "
-        hint += "`fairlead gateway`"
+        hint = f"set {TOKEN} when starting `fairlead up`, or `admin_token` in the gateway "
+        hint += "file"
     # The HTTP endpoint checks the client token before the admin API receives the request.
     if answer.status == 401 and "www-authenticate" in answer.headers:
         text = "The gateway requires the token of a client"

@@ -78,7 +78,7 @@ class ServerCheck:
     failed: CommandError | None = None
     approved: bool = True
     facts: dict[str, Any] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()  # variables that are not set
+    missing: tuple[str, ...] = ()  # variables that the entry uses and that are not set
     secrets: list[str] = field(default_factory=list)
     stderr: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_WORDS))
     # True if the limit for all servers was shorter than this server's limit.

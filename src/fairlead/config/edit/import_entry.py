@@ -62,7 +62,10 @@ def _anchor(found: FoundServer, adopted: ImportedEntry) -> ImportedEntry:
     if isinstance(file := fields.get("envFile"), str):
         fields["envFile"] = _joined(found.workspace, file)
         if found.level == "project":
-            notes = (*notes, f"{fields['envFile']} is a project file and may change")
+            notes = (
+                *notes,
+                f"it reads variables from {fields['envFile']}, which the project can change",
+            )
     return ImportedEntry(fields, notes)
 
 

@@ -11,13 +11,11 @@ from ...client.api.list_budget import ListTooLarge
 from ...errors import LoginRequired, RpcError
 from ...interceptor import Exchange
 from ...protocol.caller import Caller
-from ...protocol.own_errors import own_error
 from ...protocol.public_reason import public_reason
 from ...protocol.targets.list_kind import ListKind
 from ...protocol.targets.targets import Target
 from ...protocol.targets.unique_names import full_name, may_belong_to
 from ...relay.request_params import reference_of, with_members
-from ...wire.error_codes import INVALID_PARAMS
 from ..backends.backend import Member
 from ..backends.registry import BackendRegistry
 from .list_requests import MergedLists
@@ -93,7 +91,7 @@ class Router:
         """Return the server that owns the resource of a request."""
         uri, caller = exchange.head.uri, exchange.caller
         if isinstance(uri, UnsetType):
-            raise own_error(INVALID_PARAMS, "params.uri is required: the URI of a resource")
+            raise self.unknown(ListKind.RESOURCES, None, exchange)
         # Wait for all servers: a starting server may list the URI too and take precedence.
         if not self._registry.is_ready:
             await self._lists.ready()

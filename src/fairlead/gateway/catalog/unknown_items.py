@@ -25,6 +25,12 @@ _MESSAGES: Final = {
     ListKind.RESOURCES: "Resource not found",
     ListKind.TEMPLATES: "Unknown resource template",
 }
+_MEMBERS: Final = {
+    ListKind.TOOLS: "name is required: the name of a tool",
+    ListKind.PROMPTS: "name is required: the name of a prompt",
+    ListKind.RESOURCES: "uri is required: the URI of a resource",
+    ListKind.TEMPLATES: "uri is required: the URI of a resource template",
+}
 _ITEMS: Final = {ListKind.TEMPLATES: "resource templates"}
 _MOST: Final = 3  # maximum number of suggested names
 
@@ -54,7 +60,10 @@ class UnknownItems(Struct, eq=False):
 
         `reason` explains why the item is unknown, and replaces the suggestion.
         """
-        hint = reason or self._hint(kind, name or "", exchange, view, server)
+        if not name:
+            place = "params.ref" if exchange.method == "completion/complete" else "params"
+            return own_error(INVALID_PARAMS, f"{place}.{_MEMBERS[kind]}")
+        hint = reason or self._hint(kind, name, exchange, view, server)
         message = f"{_MESSAGES[kind]}: {name}{hint}"
         if kind is not ListKind.RESOURCES:
             return own_error(INVALID_PARAMS, message)

@@ -333,7 +333,7 @@ class RuleSet(InterceptorBase):
         """Return the rules that may apply to a message; most messages have none."""
         message, head = exchange.message, exchange.head
         place: _Place
-        # The name and the URI identify the targets only if no resolver or action maps them.
+        # Without a resolver, a replaced name and `rename` actions, the name and URI may suffice.
         plain = exchange.resolver is None and exchange.displayed is None and not self._renames
         if plain and head_determines_targets(message.method, head):
             place = message.method, exchange.direction, type(message), head.name, head.uri

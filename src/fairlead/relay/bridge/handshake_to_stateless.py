@@ -181,11 +181,11 @@ class HandshakeToStateless:
             raise own_error(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
         if session is None:
             return b"{}"  # without a session, the client has no stream for notifications
+        # `follow` reads `session.uris` of all sessions, so change it first.
         if exchange.method == "resources/subscribe":
             session.uris.add(uri)
         else:
             session.uris.discard(uri)
-        # Change `session.uris` first, because `follow` subscribes for all sessions.
         followed = await self.follow()
         if followed and (uri not in session.uris or self._granted is None or uri in self._granted):
             return b"{}"

@@ -225,11 +225,13 @@ class ChangeBroadcaster:
     # Plain functions, because each suspended coroutine of an idle stream needs 300 bytes.
 
     def listen(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> _Serving:
-        """Serve one `subscriptions/listen` until it is cancelled or the server stops.
+        """Return a coroutine that serves one `subscriptions/listen` until it is cancelled, its
+        token expires or the server stops.
+
+        The coroutine raises RpcError if the client has too many streams or subscriptions.
 
         Raises:
-            RpcError: The filter is malformed or not supported, or the client has too many streams;
-                now or when the result is awaited.
+            RpcError: The filter is malformed, or needs a capability that the client lacks.
         """
         honoured = self._honoured(exchange, capabilities)
         counted = self.admitted(exchange, len(honoured.get("resourceSubscriptions", ())))

@@ -65,7 +65,7 @@ async def test_the_queue_is_congested_above_the_high_water_mark() -> None:
     assert limit._waiting == 0
 
 
-async def test_drain_raises_on_a_closed_outgoing_queue() -> None:
+async def test_drain_raises_if_the_limit_is_closed_while_congested() -> None:
     limit = ConcurrencyLimit(1)
     await limit.take(1)
     tasks = await waiting(limit, HIGH_WATER + 1)

@@ -233,7 +233,7 @@ async def test_a_cancelled_initialize_is_awaited_for_two_seconds(
     assert [asked.headers["mcp-session-id"] for asked in door.of("DELETE")] == ended
 
 
-async def test_an_initialize_request_that_was_not_sent_is_not_awaited(
+async def test_teardown_does_not_wait_for_an_initialize_that_was_cancelled_before_it_was_sent(
     virtual_time: VirtualTime,
 ) -> None:
     async def answer(asked: Asked) -> HttpResponse:

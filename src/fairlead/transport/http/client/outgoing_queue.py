@@ -86,7 +86,7 @@ class ConcurrencyLimit:
         """Wait until the queue is below its high-water mark.
 
         Raises:
-            ChannelClosed: The queue was closed.
+            ChannelClosed: The limit was closed while too many messages were waiting.
         """
         while self.congested:
             if self._closed:
