@@ -145,3 +145,23 @@ def test_an_unknown_package_attribute_raises_attribute_error() -> None:
 def test_each_package_exports_exactly_the_expected_names(module: str, name: str) -> None:
     assert name in importlib.import_module(module).__all__
     assert hasattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("FastMCP", "use `MCPServer`"),
+        ("Client", "use `MCPClient.connect(target)`"),
+        ("ToolError", "use `MCPToolError`"),
+    ],
+)
+def test_importing_a_name_of_another_library_names_the_replacement(name: str, remedy: str) -> None:
+    with pytest.raises(ImportError) as failed:
+        exec(f"from fairlead import {name}")
+    assert str(failed.value) == f"cannot import name {name!r} from 'fairlead': {remedy}"
+
+
+def test_a_missing_name_of_the_package_is_an_attribute_error() -> None:
+    assert not hasattr(fairlead, "NoSuchName")
+    with pytest.raises(ImportError, match="cannot import name 'NoSuchName'"):
+        exec("from fairlead import NoSuchName")

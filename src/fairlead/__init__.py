@@ -76,6 +76,16 @@ _HOMES = {
     "mcp_tool": "fairlead.server.features.tool_modules",
 }
 
+# Names of FastMCP and of the official SDK, and what to use instead of them.
+_REPLACED = {
+    "Client": "use `MCPClient.connect(target)`",
+    "ClientSession": "use `MCPClient.connect(target)`",
+    "Depends": "dependencies are not injected; use `lifespan=` of `MCPServer` and `ctx.state`",
+    "FastMCP": "use `MCPServer`",
+    "Server": "use `MCPServer`",
+    "ToolError": "use `MCPToolError`",
+}
+
 
 def _configured_entry(name: str) -> Any:
     """Return an awaitable for the entry of a configured server, for `MCPClient.connect`."""
@@ -97,5 +107,5 @@ late_functions["authorizer_for"] = _authorizer_for
 
 # Hidden from type checkers, which would otherwise accept any misspelled name.
 if not TYPE_CHECKING:
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__, _HOMES, _REPLACED)
     __dir__ = public_names(__name__)

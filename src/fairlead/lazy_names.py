@@ -11,15 +11,23 @@ __all__ = ["call_late", "late_functions", "lazy_names", "public_names"]
 late_functions: dict[str, Callable[..., Any]] = {}
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_names(
+    package: str, homes: Mapping[str, str], replaced: Mapping[str, str] | None = None
+) -> Callable[[str], Any]:
     """Return a module-level `__getattr__` for `package` that imports names on first use.
 
-    `homes` maps each name to the full name of the module that defines it.
+    `homes` maps each name to the full name of the module that defines it. `replaced` maps names of
+    other libraries to what to use instead of them.
     """
 
     def load(name: str) -> Any:
         home = homes.get(name)
         if home is None:
+            if replaced is not None and name in replaced:
+                # `from package import name` drops the message of an AttributeError.
+                raise ImportError(
+                    f"cannot import name {name!r} from {package!r}: {replaced[name]}", name=package
+                )
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(home), name)
         # Stored in the package, so that `__getattr__` runs only once for each name.

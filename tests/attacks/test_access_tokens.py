@@ -235,6 +235,32 @@ async def test_an_hmac_signature_with_the_text_of_a_public_rsa_key_is_refused() 
         assert (await refused(f"{signed}.{sealed}", one=one))[0] == 401
 
 
+@pytest.mark.covers("AUT-06")
+@pytest.mark.parametrize(
+    ("members", "accepted"),
+    [
+        ({}, ["RS256", "PS256"]),
+        ({"alg": "PS256"}, ["PS256"]),
+        ({"alg": "RSA-OAEP"}, []),
+        ({"use": "enc"}, []),
+        ({"key_ops": ["encrypt"]}, []),
+    ],
+    ids=str,
+)
+async def test_a_key_verifies_only_the_algorithm_that_the_key_set_names(
+    members: dict[str, Any], accepted: list[str]
+) -> None:
+    pair = RSAKey.generate_key(2048, {"kid": "first"})
+    jwks = {"keys": [{**pair.as_dict(private=False), **members}, *OTHER.published]}
+    one = access(issuer=TokenIssuer(MINT.issuer, jwks=jwks))
+    found = []
+    for algorithm in ("RS256", "PS256"):
+        token = MINT.token(HERE, key=pair, header={"alg": algorithm})
+        if isinstance(await verdict(token, one=one), TokenPrincipal):
+            found.append(algorithm)
+    assert found == accepted
+
+
 @pytest.mark.parametrize(
     ("first", "last", "accepted"),
     [("else", HERE, True), (HERE, "https://else.example/mcp", False)],

@@ -45,6 +45,21 @@ def test_a_subcommand_without_its_group_suggests_the_full_command(command: str) 
     assert f"did you mean `fairlead mcp {command}`?" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "suggested"),
+    [
+        ("run", "fairlead serve server.py"),
+        ("dev", "fairlead tools -- python server.py"),
+        ("install", "fairlead mcp add NAME -- python server.py"),
+        ("version", "fairlead --version"),
+    ],
+)
+def test_a_command_of_fastmcp_suggests_the_one_of_fairlead(command: str, suggested: str) -> None:
+    done = fairlead(command, "server.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: Unknown command '{command}'\nhint: did you mean `{suggested}`?\n"
+
+
 def test_the_help_text_of_doctor_has_at_most_88_columns() -> None:
     shown = fairlead("doctor", "--help").stdout
     assert max(map(len, shown.splitlines())) <= 88

@@ -509,6 +509,7 @@ class Noted:
         self.default: Any = None
         self.all_connections = list(connections)
         relay: Any = self.relay
+        self.opener = relay.pool.opener
         relay.pool = self
         relay._bridge = lambda connection: self
 

@@ -276,3 +276,15 @@ def test_a_server_says_how_its_clients_log_in_and_connect(
     first, *shown, last = capsys.readouterr().err.splitlines()
     assert (first, last) == ("serving: n at http://here/mcp", "stop: Ctrl-C or SIGTERM")
     assert shown == lines
+
+
+@pytest.mark.parametrize(
+    ("transport", "method"), [("stdio", "run_stdio()"), ("http", "run_http(port=8080)")]
+)
+async def test_run_in_an_event_loop_names_the_method_to_await(transport: str, method: str) -> None:
+    with pytest.raises(RuntimeError) as failed:
+        MCPServer("s", transport=transport).run()
+    assert str(failed.value) == (
+        "`server.run()` starts an event loop, but one is running: "
+        f"use `await server.{method}`, or call `run()` outside of coroutines"
+    )

@@ -5,6 +5,8 @@ import os
 import pty
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -59,7 +61,8 @@ class Fairlead:
 
     async def __call__(self, *arguments: str) -> tuple[int, str, str]:
         process = await self.start(*arguments)
-        out, err = await process.communicate()
+        with killed_on_error(process):
+            out, err = await process.communicate()
         assert process.returncode is not None
         return process.returncode, out.decode(), err.decode()
 
@@ -101,8 +104,9 @@ class TerminalCommand:
 async def log_in(fairlead: Fairlead, *arguments: str, command: str = "login") -> tuple[int, str]:
     """Run `fairlead login` or an equal command, and visit the page that it prints."""
     process = await fairlead.start(*command.split(), *arguments)
-    await complete(await login_page(process))
-    return await ended(process)
+    with killed_on_error(process):
+        await complete(await login_page(process))
+        return await ended(process)
 
 
 async def login_page(process: asyncio.subprocess.Process) -> str:
@@ -119,8 +123,20 @@ async def complete(page: str) -> None:
 async def log_in_with_code(fairlead: Fairlead, *arguments: str) -> tuple[int, str]:
     """Run `fairlead login --device` and confirm the code that it prints."""
     process = await fairlead.start("login", "--device", *arguments)
-    await confirm_code(await _shown(process, r"^or open (http\S+)$"))
-    return await ended(process)
+    with killed_on_error(process):
+        await confirm_code(await _shown(process, r"^or open (http\S+)$"))
+        return await ended(process)
+
+
+@contextmanager
+def killed_on_error(process: asyncio.subprocess.Process) -> Iterator[None]:
+    """Kill a command if the test fails or ends first; the event loop waits for it otherwise."""
+    try:
+        yield
+    except BaseException:
+        with suppress(ProcessLookupError):
+            process.kill()
+        raise
 
 
 async def _shown(process: asyncio.subprocess.Process, pattern: str) -> str:

@@ -114,10 +114,19 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _find_elsewhere(name: str) -> str | None:
-    """Return the full command line for a subcommand of `fairlead mcp`."""
+    """Return the command line for a subcommand of `fairlead mcp` or a command of FastMCP."""
     from .mcp.mcp import COMMANDS
 
-    return f"fairlead mcp {name}" if name in COMMANDS else None
+    return f"fairlead mcp {name}" if name in COMMANDS else _COMMANDS_OF_FASTMCP.get(name)
+
+
+_COMMANDS_OF_FASTMCP = {
+    "dev": "fairlead tools -- python server.py",
+    "inspect": "fairlead tools -- python server.py",
+    "install": "fairlead mcp add NAME -- python server.py",
+    "run": "fairlead serve server.py",
+    "version": "fairlead --version",
+}
 
 
 def _nobody_reads() -> int:

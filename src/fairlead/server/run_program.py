@@ -40,8 +40,15 @@ def run_server(server: RunnableServer) -> None:
 
     Raises:
         ConfigError: The configured transport is neither "stdio" nor "http".
+        RuntimeError: This thread runs an event loop.
     """
     config = server.config
+    if _in_event_loop():
+        method = "run_http(port=8080)" if config.transport == "http" else "run_stdio()"
+        raise RuntimeError(
+            "`server.run()` starts an event loop, but one is running: "
+            f"use `await server.{method}`, or call `run()` outside of coroutines"
+        )
 
     def print_url(url: str) -> None:
         # The same lines as those of `fairlead serve`.
@@ -63,6 +70,14 @@ def run_server(server: RunnableServer) -> None:
         say = f"serving: {config.name} on stdin and stdout. Stop with Ctrl-C or Ctrl-D.\n"
         sys.stderr.write(say)
     run_program(server.run_stdio)
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _access_lines(server: RunnableServer, url: str) -> list[str]:

@@ -53,7 +53,7 @@ FILE = """
 issuer = "{issuer}"
 public_url = "{url}"
 [[auth.rules]]
-client = "everybody"
+client = "users"
 admin = true
 """
 

@@ -137,8 +137,8 @@ async def test_scopes_of_a_first_login_are_requested_but_not_required() -> None:
         assert challenge_of(refused).scopes == ("notes:read", "notes:write")
 
 
-async def test_clients_are_never_told_to_request_offline_access() -> None:
-    """Clients request it by themselves; it is no scope of a resource."""
+async def test_challenges_never_contain_the_scope_offline_access() -> None:
+    """Clients request this scope by themselves; it does not belong to a resource."""
     async with protected(scopes=["offline_access", "notes:read"]) as (web, issuer):
         for token in (None, issuer.token(web.url, scope="other")):
             answer = await call(web, "write", token)

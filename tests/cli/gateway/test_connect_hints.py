@@ -45,7 +45,7 @@ def test_install_links_contain_the_encoded_server_entry() -> None:
         query = parse_qs(urlsplit(found[host]).query)
         assert query["name"] == ["my notes"]
         assert json.loads(base64.b64decode(query["config"][0])) == {"url": URL}
-    command, link, preview, page = found["VS Code"].splitlines()
+    command, link, preview, page, file = found["VS Code"].splitlines()
     entry = {"name": "my notes", "type": "http", "url": URL}
     assert json.loads(shlex.split(command)[2]) == entry
     assert json.loads(unquote(link.removeprefix("vscode:mcp/install?"))) == entry
@@ -54,6 +54,9 @@ def test_install_links_contain_the_encoded_server_entry() -> None:
     assert shown == "for a README: [Install in VS Code]"
     assert urlsplit(badge).hostname == "vscode.dev"
     assert parse_qs(urlsplit(badge.removesuffix(")")).query) == {"url": [link]}
+    name, place, content = file.split(": ", 2)
+    assert (name, place) == ("for one project", ".vscode/mcp.json")
+    assert json.loads(content) == {"servers": {"my notes": {"type": "http", "url": URL}}}
     goose = parse_qsl(urlsplit(found["Goose"]).query)
     assert [value for key, value in goose if key == "arg"][-2:] == ["proxy", URL]
 
@@ -129,3 +132,22 @@ def test_connect_hints_use_python_m_if_fairlead_was_started_as_a_module() -> Non
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     words = shlex.split(json.loads(done.stdout)["Fairlead"])
     assert words[1:] == ["-m", "fairlead", "tools", URL]
+
+
+@pytest.mark.parametrize("words", [("s3cret",), ("s3cret", URL), (URL, "s3cret")])
+def test_a_token_that_is_passed_for_the_hints_is_an_error_that_does_not_show_it(
+    words: tuple[str, ...],
+) -> None:
+    before = [words[0]] if words[0] == URL else []
+    done = fairlead("connect-hints", *before, "--token", *words[len(before) :])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: --token takes no value here\n"
+        "hint: the output has a placeholder for the token: `fairlead connect-hints --token URL`\n"
+    )
+
+
+def test_an_unknown_option_of_the_hints_is_named() -> None:
+    done = fairlead("connect-hints", "--token", "--nmae", "notes", URL)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: Unrecognized arguments: --nmae ")

@@ -102,3 +102,10 @@ def test_the_error_for_a_lost_server_has_its_exit_code_and_stderr() -> None:
     assert str(lost).startswith("Could not connect: it crashed before the handshake was complete")
     assert (lost.exit_code, lost.stderr, lost.public) == (3, ("a",), "crashed")
     assert "the connection closed" in str(_lost(ChannelClosed()))
+
+
+def test_the_error_for_a_script_that_does_not_run_its_server_has_the_remedy() -> None:
+    remedy = "a server must run until its stdin closes: check that it calls `server.run()`"
+    assert _lost(ChannelClosed("it exited", exit_code=0)).hint == remedy
+    assert not _lost(ChannelClosed("it exited", exit_code=0, stderr=("bye",))).hint
+    assert not _lost(ChannelClosed("it exited", exit_code=1)).hint

@@ -98,6 +98,19 @@ async def test_a_path_whose_challenge_names_another_endpoint_is_skipped() -> Non
         assert await find_endpoint(f"{origin}/wrong") == f"{origin}/mcp"
 
 
+@pytest.mark.parametrize("guarded", [("/",), ("/team/",)], ids=["every path", "one folder"])
+async def test_the_root_is_preferred_if_the_server_demands_a_token_for_every_path(
+    guarded: tuple[str],
+) -> None:
+    async def demand(call: Call) -> None:
+        await (demand_token if call.path.startswith(guarded) else site())(call)
+
+    async with asyncio.timeout(LIMIT), raw_server(demand) as served:
+        origin = f"http://127.0.0.1:{served.port}"
+        expected = "/mcp" if guarded == ("/",) else "/team/mcp"
+        assert await find_endpoint(f"{origin}/team") == f"{origin}{expected}"
+
+
 async def test_the_search_for_an_endpoint_sends_no_credentials() -> None:
     seen: list[Call] = []
 

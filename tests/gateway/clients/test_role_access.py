@@ -222,8 +222,8 @@ async def test_a_first_login_requests_the_scopes_of_the_last_rule_that_needs_som
             for token in (None, "x.y.z"):
                 status, _, challenge = await place.post("tools/list", {}, token, path)
                 assert (status, 'scope="mcp"' in (challenge or "")) == (401, True)
-        everybody = '[[auth.rules]]\nclient = "everybody"\n'
-        place.path.write_text(place.path.read_text() + everybody)
+        users = '[[auth.rules]]\nclient = "users"\n'
+        place.path.write_text(place.path.read_text() + users)
         await place.access.follow(read_gateway_file(place.path), place.gateway)
         _, _, challenge = await place.post("tools/list", {}, None)
         assert "scope=" not in (challenge or "")

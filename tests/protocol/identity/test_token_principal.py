@@ -63,7 +63,7 @@ def test_a_principal_with_an_expiry_that_is_not_a_time_is_unusable(expires: Any)
 @pytest.mark.parametrize("subject", ["", "ann"])
 def test_a_principal_without_a_subject_is_unusable(subject: str) -> None:
     fault = TokenPrincipal(issuer=A, subject=subject).fault
-    assert fault == (None if subject else "it has no subject")
+    assert fault == (None if subject else "its `subject` is missing")
 
 
 def test_the_name_of_a_token_principal_contains_its_encoded_parts() -> None:

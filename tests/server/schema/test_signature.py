@@ -860,3 +860,30 @@ def test_a_default_in_the_annotation_overrides_the_parameter_default_in_the_sche
     kind = Annotated[list[int], pydantic.Field(json_schema_extra={"default": [7]})]
     assert schema_of(kind, [3])["default"] == [7]
     assert schema_of(list[int], [3])["default"] == [3]
+
+
+def make_resource() -> int:
+    return 1
+
+
+@pytest.mark.parametrize("form", ["default", "annotation"])
+@pytest.mark.parametrize("library", ["fastmcp", "mcp"])
+def test_a_dependency_of_another_library_is_not_a_parameter(library: str, form: str) -> None:
+    if library == "fastmcp":
+        dependency: Any = pytest.importorskip("fastmcp.dependencies").Depends(make_resource)
+    else:
+        sdk = pytest.importorskip("mcp.server.mcpserver", reason="the official SDK 2.x")
+        dependency = sdk.Resolve(make_resource)
+
+    def by_default(pool: int = dependency) -> int:
+        return pool
+
+    def by_annotation(pool: Annotated[int, dependency]) -> int:
+        return pool
+
+    with pytest.raises(TypeError) as failed:
+        MCPServer("s").tool(by_default if form == "default" else by_annotation)
+    assert str(failed.value).endswith(
+        "parameter 'pool' is a dependency, and dependencies are not injected: yield the value "
+        "from `lifespan=` of the server, and use `ctx.state`"
+    )

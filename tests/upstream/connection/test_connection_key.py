@@ -1,6 +1,7 @@
 """Keys of connections, which are equal for clients that a server cannot distinguish."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -125,10 +126,25 @@ def test_clients_that_a_server_can_distinguish_have_different_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    "remembering", [connection_key.normal_capabilities, connection_key._version]
+    "remembering", [connection_key.normal_capabilities, connection_key._remembered]
 )
 def test_parsed_capabilities_and_versions_are_cached_up_to_a_limit(remembering: Any) -> None:
     remembering.cache_clear()
     for number in range(257):
         remembering(b'{"n":%d}' % number)
     assert remembering.cache_info().currsize == 256
+
+
+def test_long_introductions_are_not_kept_in_memory() -> None:
+    long, before = 1 << 20, connection_key._remembered.cache_info().misses
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            said = introduction(number=number, padding="x" * long)
+            assert key_of_session(caller(), said).revision == "2025-11-25"
+        del said
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * long
+    assert connection_key._remembered.cache_info().misses == before

@@ -148,7 +148,7 @@ class _Gateway:
     async def send_with_login(
         self, method: str, path: str, body: bytes | None, endpoint: str
     ) -> _Answer | None:
-        """Send a request with the token of the stored login; None if there is no login.
+        """Send a request with the token of the stored login; return None without a login.
 
         Raises:
             CommandError: The gateway cannot be reached, or the login cannot be used.

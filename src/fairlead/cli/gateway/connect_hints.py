@@ -77,7 +77,7 @@ def connect_hints(
 
 
 def run(argv: Sequence[str]) -> int:
-    options = Parser(
+    parser = Parser(
         "connect-hints",
         "Show how Claude Code, Cursor, VS Code and other programs connect to a gateway or server "
         "that runs at a URL: a command, a link, or an entry for their configuration file.",
@@ -87,8 +87,16 @@ def run(argv: Sequence[str]) -> int:
         JSON,
         examples="  fairlead connect-hints\n"
         "  fairlead connect-hints http://127.0.0.1:8080/mcp --name notes --token",
-    ).parse_args(argv)
-    if not options.url.startswith(("http://", "https://")):
+    )
+    options, unknown = parser.parse_known_args(argv)
+    is_url = options.url.startswith(("http://", "https://"))
+    if options.token and (unknown or not is_url) and not any(x.startswith("-") for x in unknown):
+        # In other commands, `--token` takes the token, which an error must not show.
+        hint = f"the output has a placeholder for the token: `{parser.prog} --token URL`"
+        raise UsageError("--token takes no value here", hint=hint)
+    if unknown:
+        parser.error(f"unrecognized arguments: {visible(' '.join(unknown))}")
+    if not is_url:
         raise UsageError(f"Invalid URL {visible(options.url)!r}: expected http:// or https://")
     hints = connect_hints(options.url, has_token=options.token, name=options.name, all_hosts=True)
     if as_json(options, dict(hints)):
@@ -139,6 +147,7 @@ def _vscode(to: Endpoint) -> str:
             f"vscode-insiders:mcp/install?{encoded}",
             # Pages such as a README can only link to web addresses.
             f"for a README: [Install in VS Code]({page})",
+            f"for one project: .vscode/mcp.json: {_line(to.remote, 'vscode', to.name)}",
         ]
     )
 

@@ -209,10 +209,16 @@ def _credentials_hint(exc: HttpError, url: str, has_authorization: bool) -> str:
 def _lost(exc: ChannelClosed, output: Sequence[str] = ()) -> ConnectFailed:
     """Build the error for a connection that closed before the server answered, with its output."""
     reason = exc.reason or "the connection closed"
-    return ConnectFailed(
+    lost = ConnectFailed(
         f"Could not connect: {reason} before the handshake was complete",
         exit_code=exc.exit_code,
         stderr=exc.stderr,
         output=output,
         public=exc.public,
     )
+    if exc.exit_code == 0 and not exc.stderr:
+        lost.hint = lost.hint or _NO_RUN
+    return lost
+
+
+_NO_RUN = "a server must run until its stdin closes: check that it calls `server.run()`"

@@ -21,14 +21,18 @@ async def find_endpoint(url: str) -> str | None:
 
     The requests contain no credentials.
     """
+    # A server may demand a token for every path: then only the last one, at the root, is likely.
+    guarded: str | None = None
     try:
         async with timeouts.timeout(PROBE_TIMEOUT):
             for candidate in _candidates(url):
-                if await _serves_mcp(candidate):
+                serves = await _serves_mcp(candidate)
+                if serves:
                     return candidate
+                guarded = candidate if serves is None else guarded
     except TimeoutError:
         pass
-    return None
+    return guarded
 
 
 def _candidates(url: str) -> Iterator[str]:
@@ -47,7 +51,8 @@ def _candidates(url: str) -> Iterator[str]:
             yield origin + other
 
 
-async def _serves_mcp(url: str) -> bool:
+async def _serves_mcp(url: str) -> bool | None:
+    """Return None if the server demands a token, and does not say for which endpoint."""
     from ...transport.http.client.http1.http_client import HttpClient
     from ...transport.http.client.http1.url import EndpointUrl
 
@@ -59,8 +64,10 @@ async def _serves_mcp(url: str) -> bool:
             # A protected server may refuse every path; its challenge then names the path of the
             # endpoint.
             found = pick_challenge(parse_challenges(challenge))
-            metadata = [] if found is None else found.values("resource_metadata")
-            return found is not None and not any(named_endpoint(url, one) for one in metadata)
+            if found is None:
+                return False
+            metadata = found.values("resource_metadata")
+            return not any(named_endpoint(url, one) for one in metadata) if metadata else None
         kind = reply.header("content-type") or ""
         if kind.startswith("text/event-stream"):
             return reply.status == 200

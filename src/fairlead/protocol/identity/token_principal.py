@@ -152,7 +152,7 @@ class TokenPrincipal:
         Functions of programs create principals from claims that may be missing.
         """
         if not isinstance(self.subject, str) or not self.subject:
-            return "it has no subject"
+            return "its `subject` is missing"
         end = self.expires
         # Booleans are integers in Python; the bound excludes NaN, which never expires.
         is_time = isinstance(end, int | float) and not isinstance(end, bool) and end < 1e11

@@ -59,7 +59,7 @@ class TextSignature:
             hints = {}
         self.context_name = context_parameter(hints, Context)
         for parameter in inspect.signature(function).parameters.values():
-            require_names("the function", parameter)
+            require_names("the function", parameter, hints.get(parameter.name))
             if parameter.kind is parameter.VAR_KEYWORD:
                 self.takes_any = True
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):

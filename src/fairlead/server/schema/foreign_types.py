@@ -16,6 +16,7 @@ __all__ = [
     "as_model",
     "converter",
     "from_json",
+    "is_dependency",
     "is_path",
     "is_pydantic_field",
     "require_type",
@@ -86,6 +87,19 @@ def is_pydantic_field(value: Any) -> bool:
     """Return True for a `Field(...)` of pydantic."""
     # Compared by name, so that pydantic is not imported.
     return type(value).__name__ == "FieldInfo" and type(value).__module__ == "pydantic.fields"
+
+
+def is_dependency(value: Any) -> bool:
+    """Return True for an object that other libraries replace by the result of a function.
+
+    For example, `Depends(...)` of FastMCP and FastAPI, and `Resolve(...)` of the official SDK.
+    """
+    names = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__}
+    return not names.isdisjoint(_DEPENDENCIES)
+
+
+# Compared by name, so that these libraries are not imported. FastMCP's are of `uncalled_for`.
+_DEPENDENCIES = {("uncalled_for", "Dependency"), ("fastapi", "Depends"), ("mcp", "Resolve")}
 
 
 def is_path(kind: type) -> bool:

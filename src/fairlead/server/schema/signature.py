@@ -21,7 +21,7 @@ from msgspec import Raw
 from ...protocol.schema.validation import Checker, FieldError, InvalidArguments, reasons
 from ...wire.json import UNREADABLE, read_json
 from .docstrings import parameter_texts
-from .foreign_types import converter, from_json, is_pydantic_field
+from .foreign_types import converter, from_json, is_dependency, is_pydantic_field
 from .header_annotation import flat_headers
 from .msgspec_types import to_msgspec_type
 from .object_fields import with_default
@@ -161,7 +161,7 @@ class Signature:
                 continue
             if name == self.context_name:
                 continue
-            require_names(self.where, parameter)
+            require_names(self.where, parameter, hints.get(name))
             self._keyword_only |= parameter.kind is parameter.KEYWORD_ONLY
             kind, default = hints.get(name, Any), parameter.default
             if is_pydantic_field(default):  # `days: int = Field(3, ge=1)`
@@ -300,12 +300,18 @@ def require_bound(function: Callable[..., Any]) -> None:
         )
 
 
-def require_names(where: str, parameter: inspect.Parameter) -> None:
-    """Check that a parameter has a name for callers.
+def require_names(where: str, parameter: inspect.Parameter, kind: Any = None) -> None:
+    """Check that callers can pass a parameter by its name; `kind` is its resolved annotation.
 
     Raises:
-        TypeError: The parameter is positional-only.
+        TypeError: The parameter is positional-only, or another library would inject its value.
     """
+    metadata = getattr(kind or parameter.annotation, "__metadata__", ())
+    if any(map(is_dependency, (parameter.default, *metadata))):
+        raise TypeError(
+            f"{where}: parameter {parameter.name!r} is a dependency, and dependencies are not "
+            "injected: yield the value from `lifespan=` of the server, and use `ctx.state`"
+        )
     if parameter.kind is parameter.POSITIONAL_ONLY:
         raise TypeError(
             f"{where}: parameter {parameter.name!r} is positional-only; arguments are passed by "

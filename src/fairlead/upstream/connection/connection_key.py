@@ -61,14 +61,20 @@ def key_of_session(caller: Caller, introduction: bytes) -> ConnectionKey:
     """
     return ConnectionKey(
         False,
-        _version(bytes(introduction)),
+        _proposed(bytes(introduction)),
         normal_capabilities(caller.capabilities),
         caller.principal,
         can_be_asked(caller.capabilities),
     )
 
 
-@lru_cache(maxsize=256)
+def _proposed(introduction: bytes) -> str:
+    """Return the revision that a client proposed; "" if it is unknown."""
+    # Clients choose the length of `initialize`, so long ones would fill the cache.
+    short = len(introduction) < 4096
+    return _remembered(introduction) if short else _version(introduction)
+
+
 def _version(introduction: bytes) -> str:
     try:
         found = msgspec.json.decode(introduction, type=_Introduction).protocol_version
@@ -76,6 +82,9 @@ def _version(introduction: bytes) -> str:
         return ""
     # Clients may propose any text, so all unknown revisions have one key.
     return "" if find_revision(found) is None else found
+
+
+_remembered = lru_cache(maxsize=256)(_version)
 
 
 class _Introduction(Struct, rename="camel"):

@@ -155,7 +155,7 @@ class UpstreamPool(OpenConnections):
                     if not room:
                         raise
                 else:
-                    # It may have ended, or be reserved for the client that had the last turn.
+                    # The connection may be lost, or reserved for the call that had its last turn.
                     if alive[place].alive and self.serves(alive[place], caller):
                         return alive[place], turn
                     turn.release()
