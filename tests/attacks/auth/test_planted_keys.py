@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fairlead import MCPClient
+from fairlead import MCPClient, MCPClientConfig
 from fairlead.auth.client.api_key import ApiKeyAuthorizer
 from fairlead.auth.storage.file_store import FileCredentialStore
 from fairlead.auth.storage.sealing_key import SealingKey
@@ -186,7 +186,9 @@ async def test_a_tape_contains_no_token_that_its_server_repeats(tmp_path: Path) 
         provider.scripts["mcp"] = TokenServer(lambda token: token == f"access-{MARK}")
         command = [sys.executable, "-m", "fairlead", "record", "monday", provider.url]
         environment = {"FAIRLEAD_HOME": str(tmp_path)}
-        async with MCPClient.connect_stdio(command, env=environment) as client:
+        # With a fixed version, the client does not start the command twice if it begins slowly.
+        config = MCPClientConfig(protocol_version="2026-07-28")
+        async with MCPClient.connect_stdio(command, config, env=environment) as client:
             result = await client.call("quote")
     assert f"hello access-{MARK}" in str(result)  # the client gets the text unchanged
     [tape] = [path for path in tmp_path.rglob("*.tape.jsonl") if "monday" in path.name]
