@@ -85,6 +85,8 @@ def named_arguments(
     is_method = positional[:1] in (("self",), ("cls",))
     needed = positional[is_method : len(positional) - len(function.__defaults__ or ())]
     shown = function.__qualname__.removesuffix(".__init__")
+    if form.startswith("@"):  # the class of the method may be a base class that users do not know
+        shown = form.partition("(")[0]
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:

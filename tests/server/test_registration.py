@@ -235,7 +235,7 @@ def test_the_error_for_a_resource_without_a_uri_shows_the_correct_form() -> None
             return "9 to 5"
 
     with pytest.raises(
-        TypeError, match=r'resource needs uri: use @server.resource\("scheme://path"'
+        TypeError, match=r'^@server.resource needs uri: use @server.resource\("scheme://path"'
     ):
         server.resource(title="Hours")
     with pytest.raises(ValueError, match="invalid URI 'hours': expected scheme://path, such as "):
@@ -245,7 +245,9 @@ def test_the_error_for_a_resource_without_a_uri_shows_the_correct_form() -> None
 
 def test_the_error_for_an_incomplete_completion_shows_the_correct_form() -> None:
     server: Any = MCPServer("s")
-    with pytest.raises(TypeError, match="completion needs reference and argument: use @server.c"):
+    with pytest.raises(
+        TypeError, match="^@server.completion needs reference and argument: use @server.c"
+    ):
 
         @server.completion
         def cities(typed: str) -> list[str]:

@@ -261,5 +261,5 @@ RUN_KEYWORDS = {
     "path": "use `await server.run_http(path=...)`",
     "port": f"use {_RUN}",
     "show_banner": "no banner is shown",
-    "transport": f"`server.run()` serves stdio; for HTTP, use {_RUN}",
+    "transport": f"use {_RUN}; for stdio, use `server.run()`",
 }

@@ -92,6 +92,7 @@ async def test_the_rules_of_2025_03_26_apply_only_if_resource_metadata_are_missi
             await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
         place = f"{provider.origin}/.well-known/oauth-protected-resource/mcp"
         assert str(caught.value).startswith(f"{place} responded")
+        assert ("pass the token instead of logging in" in str(caught.value)) == (status == 401)
         assert (caught.value.step, caught.value.temporary) == ("discovery", False)
         assert (provider.steps["none"], provider.visits) == (0, [])
 

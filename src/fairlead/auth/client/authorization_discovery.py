@@ -190,9 +190,12 @@ async def _published(
         if document is not None:
             return document
         if found.status != 404 and unusable is None:
+            # Metadata are public, so a server that demands a token for them has no login.
+            end = "; if its operator gave you a token, pass the token instead of logging in"
             unusable = AuthorizationError(
                 f"{plain_url(url)} responded with HTTP {found.status} and without valid metadata: "
-                "expected a JSON document, or HTTP 404 if there is none",
+                "expected a JSON document, or HTTP 404 if there is none"
+                f"{end if found.status == 401 else ''}",
                 step="discovery",
             )
     if unusable is not None:

@@ -55,10 +55,12 @@ class Screen:
         self._json = json
         self._told: Sequence[SkippedServer] = ()
         self._said: dict[str, str] = {}  # last line of each server
+        self._file: str | None = None  # path of the gateway file, until its folder is explained
         self._waiting = BackgroundTasks()
 
     def opened(self, wanted: ChosenServers) -> None:
         """Report that the endpoint is listening; servers may still be connecting."""
+        self._file = None if wanted.file is None else wanted.file.path
         if self._json:
             return
         page = self._url.rpartition("/")[0] + "/" if self._url.startswith("http") else ""
@@ -100,6 +102,16 @@ class Screen:
             _tell("help", f"{suggest('doctor')} suggests fixes for the servers that failed")
         sys.stdout.flush()
 
+    def _explain_folder(self) -> None:
+        """Explain relative paths if the gateway was started in another folder than its file's."""
+        if self._file is None:
+            return
+        here, folder = os.getcwd(), os.path.dirname(os.path.abspath(self._file))
+        self._file = None
+        if os.path.realpath(folder) != os.path.realpath(here):
+            _tell("help", f"relative paths apply to the current folder, {here}; if the servers are")
+            _tell("", f"in {folder}, start the gateway there, or set `cwd` of the servers")
+
     def happened(self, event: StatusEvent) -> None:
         """Report a status change of a server."""
         if self._json or event.kind == "connecting":
@@ -122,6 +134,8 @@ class Screen:
         if self._said.get(name) != news:
             self._said[name] = news
             _tell(name, news, _COLOURS.get(event.kind, "2"), event_time(sys.stdout))
+            if "No such file or directory" in (event.error or ""):
+                self._explain_folder()
 
     def close(self) -> None:
         for task in self._waiting:
