@@ -19,6 +19,7 @@ from ...protocol.caller import ANONYMOUS, Caller, can_be_asked, has_roots
 from ...protocol.conversation.era_probe import RefusedInitialize, judge_refused_initialize
 from ...protocol.identity.client_capabilities import for_handshake_server
 from ...protocol.public_reason import public_reason
+from ...transport import timeouts
 from ..server_target import ServerTarget
 from ..starts.start_limiter import StartLimiter
 from .caller_subscriptions import CallerSubscriptions
@@ -349,7 +350,7 @@ class UpstreamPool(OpenConnections):
         """
         if self.target.is_process:
             await self.opener.starts.wait_for_others()
-        async with asyncio.timeout(limit):
+        async with timeouts.timeout(limit):
             if caller.stateless or introduction is None:
                 return await self.for_caller(caller)
             return await self._for_session(introduction, caller, NO_SESSION)
