@@ -9,10 +9,10 @@ that equals no name, not even `""`. Parameters that take a principal have no def
 principal is a type error.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from functools import lru_cache, wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -42,6 +42,7 @@ __all__ = [
     "Meta",
     "ParamsHead",
     "Principal",
+    "cached_if_short",
     "can_be_asked",
     "check_declaration",
     "has_capability",
@@ -56,6 +57,8 @@ __all__ = [
     "target_of",
 ]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
@@ -272,19 +275,33 @@ def _names_no_mode(capabilities: Mapping[str, Any]) -> bool:
     return elicitation.get("form") is None and elicitation.get("url") is None
 
 
+def cached_if_short(
+    maxsize: int,
+) -> Callable[[Callable[Concatenate[bytes, P], T]], Callable[Concatenate[bytes, P], T]]:
+    """Return a decorator for functions of bytes that a client chooses: short ones are cached.
+
+    Long ones are not, so that clients cannot fill the memory with a cache.
+    """
+
+    def decorate(
+        function: Callable[Concatenate[bytes, P], T],
+    ) -> Callable[Concatenate[bytes, P], T]:
+        cached: Any = lru_cache(maxsize)(function)
+
+        @wraps(function)
+        def call(raw: bytes, /, *others: P.args, **options: P.kwargs) -> T:
+            chosen = cached if len(raw) < _LONGEST_CACHED else function
+            return cast(T, chosen(raw, *others, **options))
+
+        return call
+
+    return decorate
+
+
+@cached_if_short(256)  # because every call reads it
 def can_be_asked(capabilities: bytes) -> bool:
     """Return True if a server may send requests to a client with these capabilities."""
-    # Long capabilities are decoded each time, so that clients cannot fill the cache with them.
-    short = len(capabilities) < 1024
-    return _remembered(capabilities) if short else _asks_back(capabilities)
-
-
-def _asks_back(capabilities: bytes) -> bool:
     return _declares(capabilities, ("elicitation", "sampling", "roots"))
-
-
-# Cached, because every call reads it.
-_remembered = lru_cache(maxsize=256)(_asks_back)
 
 
 def has_roots(capabilities: bytes) -> bool:
@@ -349,6 +366,7 @@ def unsupported_version(requested: str) -> RpcError:
     )
 
 
+_LONGEST_CACHED = 4096  # bytes
 _OPENING_BRACE = ord("{")
 _STATELESS_BY_NAME = {revision.value: revision for revision in STATELESS}
 

@@ -2,26 +2,39 @@
 
 import json
 import tracemalloc
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.protocol.caller import ANONYMOUS, Caller, Principal, principal_from
+from fairlead.protocol.caller import (
+    ANONYMOUS,
+    Caller,
+    Principal,
+    can_be_asked,
+    principal_from,
+)
+from fairlead.protocol.identity.client_capabilities import (
+    for_handshake_server,
+    for_stateless_server,
+)
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
-from fairlead.upstream.connection import connection_key
 from fairlead.upstream.connection.connection_key import (
     STATELESS,
     ConnectionKey,
     key_of_caller,
     key_of_session,
+    normal_capabilities,
 )
 from tests.support.single_exchange import exchange
 
 ADA = principal_from("ada")
 UI = "io.modelcontextprotocol/ui"
 VERSION = NEWEST_HANDSHAKE.value
+LONG = 1 << 20
 
 
 def caller(capabilities: Any = None, principal: Principal = ANONYMOUS) -> Caller:
@@ -32,6 +45,10 @@ def caller(capabilities: Any = None, principal: Principal = ANONYMOUS) -> Caller
 
 def caller_key(caller: Caller) -> ConnectionKey:
     return key_of_caller(caller.capabilities, caller.principal)
+
+
+def declaration(**members: Any) -> bytes:
+    return json.dumps(members).encode()
 
 
 def introduction(**members: Any) -> bytes:
@@ -84,14 +101,14 @@ def test_a_session_and_a_stateless_caller_share_a_key_unless_they_accept_server_
 )
 def test_capabilities_that_do_not_affect_servers_are_removed(declared: Any, normal: Any) -> None:
     data = declared if isinstance(declared, bytes) else json.dumps(declared).encode()
-    assert json.loads(connection_key.normal_capabilities(data)) == normal
+    assert json.loads(normal_capabilities(data)) == normal
 
 
 @given(st.permutations(["roots", "sampling", "elicitation", "experimental"]))
 def test_the_order_of_capabilities_is_ignored(names: list[str]) -> None:
     declared = json.dumps({name: {} for name in names}).encode()
     expected = b'{"elicitation":{"form":{}},"roots":{},"sampling":{}}'
-    assert connection_key.normal_capabilities(declared) == expected
+    assert normal_capabilities(declared) == expected
 
 
 @pytest.mark.parametrize(
@@ -126,25 +143,36 @@ def test_clients_that_a_server_can_distinguish_have_different_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    "remembering", [connection_key.normal_capabilities, connection_key._remembered]
+    "function",
+    [
+        normal_capabilities,
+        can_be_asked,
+        for_handshake_server,
+        for_stateless_server,
+        partial(key_of_caller, principal=ANONYMOUS),
+    ],
 )
-def test_parsed_capabilities_and_versions_are_cached_up_to_a_limit(remembering: Any) -> None:
-    remembering.cache_clear()
-    for number in range(257):
-        remembering(b'{"n":%d}' % number)
-    assert remembering.cache_info().currsize == 256
+def test_long_capabilities_are_not_kept_in_memory(function: Any) -> None:
+    held = held_after(function, (declaration(number=n, padding="x" * LONG) for n in range(20)))
+    assert held < 2 * LONG
 
 
 def test_long_introductions_are_not_kept_in_memory() -> None:
-    long, before = 1 << 20, connection_key._remembered.cache_info().misses
+    def proposed(params: bytes) -> None:
+        assert key_of_session(caller(), params).revision == "2025-11-25"
+
+    held = held_after(proposed, (introduction(number=n, padding="x" * LONG) for n in range(20)))
+    assert held < 2 * LONG
+
+
+def held_after(function: Callable[[bytes], object], inputs: Iterator[bytes]) -> int:
+    """Return the memory that a function keeps after calls with all inputs, in bytes."""
     tracemalloc.start()
     try:
-        for number in range(20):
-            said = introduction(number=number, padding="x" * long)
-            assert key_of_session(caller(), said).revision == "2025-11-25"
-        del said
+        for one in inputs:
+            function(one)
+        del one
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held < 2 * long
-    assert connection_key._remembered.cache_info().misses == before
+    return held

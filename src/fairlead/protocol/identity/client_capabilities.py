@@ -1,9 +1,8 @@
 """Conversion of a client's capabilities for a server of the other era."""
 
-from functools import lru_cache
-
 from msgspec import Raw
 
+from ..caller import cached_if_short
 from ..downgrade.capabilities import downgrade_capabilities
 from ..json_edit import encoded, members_of
 from ..revisions import NEWEST_HANDSHAKE
@@ -14,7 +13,7 @@ __all__ = ["PASSED_EXTENSIONS", "for_handshake_server", "for_stateless_server"]
 PASSED_EXTENSIONS = ("io.modelcontextprotocol/ui",)
 
 
-@lru_cache(maxsize=256)
+@cached_if_short(256)
 def for_handshake_server(capabilities: bytes) -> bytes:
     """Convert a stateless client's capabilities for `initialize`."""
     # The eras define tasks differently, so they are removed with everything the revision lacks.
@@ -22,7 +21,7 @@ def for_handshake_server(capabilities: bytes) -> bytes:
     return _with_extensions(known)
 
 
-@lru_cache(maxsize=256)
+@cached_if_short(256)
 def for_stateless_server(capabilities: bytes) -> bytes:
     """Convert a handshake client's capabilities for the `_meta` of each stateless request."""
     members = members_of(capabilities) or {}

@@ -3,13 +3,19 @@
 Clients with equal keys look the same to a server and may share a connection.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from ...protocol.caller import ANONYMOUS, Caller, Principal, can_be_asked, principal_name
+from ...protocol.caller import (
+    ANONYMOUS,
+    Caller,
+    Principal,
+    cached_if_short,
+    can_be_asked,
+    principal_name,
+)
 from ...protocol.identity.client_capabilities import PASSED_EXTENSIONS, for_handshake_server
 from ...protocol.revisions import NEWEST_HANDSHAKE, find_revision
 from .upstream_connection import UpstreamConnection
@@ -47,7 +53,7 @@ class ConnectionKey(Struct, frozen=True, cache_hash=True):
 STATELESS = ConnectionKey(stateless=True)
 
 
-@lru_cache(maxsize=1024)  # cached, because it is called for every request
+@cached_if_short(1024)  # because it is called for every request
 def key_of_caller(capabilities: bytes, principal: Principal) -> ConnectionKey:
     """Return the key of a stateless caller at a server of the handshake era."""
     normal = normal_capabilities(for_handshake_server(capabilities))
@@ -68,14 +74,9 @@ def key_of_session(caller: Caller, introduction: bytes) -> ConnectionKey:
     )
 
 
+@cached_if_short(256)
 def _proposed(introduction: bytes) -> str:
     """Return the revision that a client proposed; "" if it is unknown."""
-    # Clients choose the length of `initialize`, so long ones would fill the cache.
-    short = len(introduction) < 4096
-    return _remembered(introduction) if short else _version(introduction)
-
-
-def _version(introduction: bytes) -> str:
     try:
         found = msgspec.json.decode(introduction, type=_Introduction).protocol_version
     except (msgspec.DecodeError, RecursionError):
@@ -84,14 +85,11 @@ def _version(introduction: bytes) -> str:
     return "" if find_revision(found) is None else found
 
 
-_remembered = lru_cache(maxsize=256)(_version)
-
-
 class _Introduction(Struct, rename="camel"):
     protocol_version: str = ""
 
 
-@lru_cache(maxsize=256)
+@cached_if_short(256)
 def normal_capabilities(capabilities: bytes) -> bytes:
     """Return the capabilities that servers act on, in the same form for equivalent declarations.
 
