@@ -253,7 +253,9 @@ async def test_held_messages_are_resumed_or_blocked_on_the_command_line() -> Non
             held = await desk.wait()
             code, out, _ = await run("intercept", "list", "--url", base)
             assert code == 0
-            assert f"#{held.id} → tools/call red_speak: the request; block in" in out
+            assert (
+                f"#{held.id} → tools/call red_speak: request held; default action `block` in" in out
+            )
             assert SECRET not in out
             params = json.dumps({"name": "red_speak", "arguments": {"text": "two"}})
             number = str(held.id)

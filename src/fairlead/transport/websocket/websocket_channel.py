@@ -53,7 +53,10 @@ class WriteQueue:
         failed: Callable[[Exception], None],
         given_up: Callable[[str], None],
     ) -> None:
-        """`failed` is called with an exception of `send`, `given_up` with the reason to give up."""
+        """`failed` is called with the exception if `send` raises.
+
+        `given_up` is called with a reason if the peer reads too slowly, and closes the connection.
+        """
         self.congested = False
         self._send = send
         self._failed = failed
