@@ -377,7 +377,7 @@ async def test_http_apps_serve_added_servers_and_stop_serving_removed_ones() -> 
         assert (served(app), served(other)) == ({"/mcp/blue"}, set())
 
 
-async def test_new_views_apply_to_connected_clients_immediately() -> None:
+async def test_new_views_replace_the_settings_and_are_reported_to_interceptors() -> None:
     told: list[str] = []
 
     class Keeping(Passing):
@@ -417,7 +417,7 @@ def test_the_default_port_of_a_gateway_is_8765() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["server.py", {"a": {"command": "uvx"}}, 5])
-async def test_servers_passed_in_place_of_a_manager_are_rejected_with_the_correct_call(
+async def test_the_error_for_servers_passed_as_the_manager_names_the_correct_call(
     wrong: Any,
 ) -> None:
     with pytest.raises(TypeError, match=r"^manager must be an MCPManager, .*gateway\.connect\("):

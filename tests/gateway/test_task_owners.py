@@ -105,7 +105,7 @@ def of(principal: Any, method: str, **params: Any) -> Exchange:
 
 
 async def test_a_list_contains_the_tasks_of_its_client_only() -> None:
-    """In the handshake era, a call returns its task in a member."""
+    """In the handshake era, the result of a call has its task in the member `task`."""
     owners, page = TaskOwners(), [{"taskId": name, "status": "working"} for name in "abc"]
 
     async def forward(request: Exchange) -> bytes:

@@ -43,7 +43,7 @@ class Counts(SyncInterceptor):
 
 
 async def serving(place: Scene, dice: random.Random, dies: float) -> None:
-    """Send progress right before each response, which must be delivered after it."""
+    """Answer most calls, some of them right after progress; disconnect with probability `dies`."""
 
     async def serve(server: Server) -> None:
         while line := await server.inbox.get():
