@@ -124,7 +124,7 @@ class OwnProvider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshTok
 
 
 class Person:
-    """A user who logs in wherever the client sends them."""
+    """A user who logs in at every page that a client opens."""
 
     def __init__(self) -> None:
         self.visits: list[AuthorizationRequest] = []
