@@ -21,7 +21,7 @@ CAPABLE = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSI
 
 
 async def task_server(call: Call) -> None:
-    """Answer each call with a new task, and everything about tasks to any client."""
+    """Answer each call with a new task, and requests about any task from any client."""
     params = call.message.get("params", {})
     match call.rpc:
         case "tools/list":

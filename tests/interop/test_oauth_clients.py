@@ -28,7 +28,7 @@ from tests.support.oidc_provider import Provider, running_provider
 
 LIMIT = 50.0
 LIFETIME = 3  # seconds of a token in tests of renewals
-RENEW_AFTER_REFUSAL = ("TypeScript", "mcp-remote")  # others renew by their clock
+RENEW_AFTER_REFUSAL = ("TypeScript", "mcp-remote")  # the other clients renew by their clock
 
 PLACES = ["server", "/mcp", "/mcp/plain"]
 BY_EVERY_PEER = pytest.mark.parametrize("peer", PEERS)

@@ -13,7 +13,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class FakeServer:
-    """A stub for server calls that lists the given items."""
+    """A fake server that lists the given items."""
 
     def __init__(self, name: str, state: str = "connected", **lists: Any) -> None:
         self.name, self.lists = name, lists

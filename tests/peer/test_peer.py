@@ -712,7 +712,7 @@ async def test_a_request_on_an_ended_connection_fails_without_being_sent() -> No
         (ValueError("secret"), -32603, "Internal error"),
     ],
 )
-async def test_error_responses_of_a_failing_handler_hide_details(
+async def test_the_error_response_of_a_failing_handler_shows_only_protocol_errors(
     error: Exception, code: int, message: str
 ) -> None:
     async def handle(exchange: Exchange) -> Answer:
@@ -816,7 +816,7 @@ async def test_up_to_64_listening_requests_do_not_count_towards_the_limit(
     one_more = asyncio.create_task(asyncio.Event().wait())
     work.running[-1] = one_more  # type: ignore[assignment]
     work.mark_long_lived(one_more)  # type: ignore[arg-type]
-    assert is_full(work)  # the 65th counts
+    assert is_full(work)  # the 65th listening request counts
     for task in (*tasks, one_more):
         task.cancel()
     await asyncio.wait((*tasks, one_more))

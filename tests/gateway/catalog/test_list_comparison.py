@@ -250,7 +250,7 @@ async def test_a_failed_comparison_is_repeated_once_on_a_connection_of_a_client(
 
 
 async def test_a_comparison_that_fails_on_connections_of_clients_is_not_repeated() -> None:
-    """Listing may be what makes the process of the client exit."""
+    """The list requests may be the reason for the exit of the client's process."""
     place, upstream = Place(), FakeUpstream()
     connections = [connection_with("a", "b", opened_for=SAMPLING) for _ in range(4)]
 

@@ -104,7 +104,7 @@ async def scene(
     deny: str = "*_secret",
     interceptors: Sequence[Interceptor] = (),
 ) -> AsyncIterator[Place]:
-    """Run a gateway with two issuers; items that match `deny` are hidden from `staff`."""
+    """Run a gateway with two issuers; `staff` cannot use items that match `deny`."""
     sock = socket.create_server(("127.0.0.1", 0))
     port = sock.getsockname()[1]
     sock.close()
