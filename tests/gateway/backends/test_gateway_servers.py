@@ -247,7 +247,9 @@ async def test_a_connection_that_is_not_shared_declares_no_capabilities(
     assert given == {"on_roots": None}
 
 
-async def test_requests_from_a_server_are_never_sent_to_the_gateway_itself(place: Place) -> None:
+async def test_the_input_callbacks_of_a_shared_connection_raise_an_assertion_error(
+    place: Place,
+) -> None:
     capabilities = ("elicitation", "sampling", "roots")
     servers = place.make(RelaySettings(share="all", capabilities=capabilities, health_interval=0))
     await place.add(red=process())

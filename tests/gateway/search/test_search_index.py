@@ -197,7 +197,7 @@ except ConfigError as exc:
     assert done.stdout == "the search for tools needs bm25s: run `pip install 'fairlead[search]'`\n"
 
 
-def test_the_search_library_is_imported_by_the_first_search() -> None:
+def test_the_search_library_is_not_imported_before_the_first_search() -> None:
     program = """
 import sys
 from fairlead.gateway.search.search_index import ToolSearchIndex
@@ -260,7 +260,7 @@ def test_the_error_for_an_unknown_tool_suggests_similar_names() -> None:
     )
 
 
-def test_the_arguments_for_the_called_tool_stay_encoded() -> None:
+def test_arguments_of_search_tools_are_decoded_except_those_for_the_called_tool() -> None:
     assert read_arguments(
         "search_tools", Raw(b'{"query":"x","limit":"5"}')
     ) == SearchToolsArguments("x", 5)
