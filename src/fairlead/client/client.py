@@ -478,9 +478,7 @@ class MCPClient(CallbackMixin):
 async def _configured(
     name: str, connect_to: "Callable[[MCPServerEntry, str], ConnectionAttempt[MCPClient]]"
 ) -> "ConnectionAttempt[MCPClient]":
-    """Look up a configured server, with a function from the layer that reads configuration
-    files.
-    """
+    """Look up a configured server, and return the attempt to connect to it."""
     return connect_to(await call_late("configured_entry", name), name)
 
 

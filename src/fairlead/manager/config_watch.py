@@ -45,7 +45,7 @@ def snapshot_reader(
     inputs: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Callable[[], ConfigSnapshot]:
-    """Return a function that reads all files again.
+    """Return a function that reads all configuration files.
 
     Accepts the options of `discover_and_load_mcp_tools` and ignores those that do not affect files.
     """
@@ -101,7 +101,7 @@ class Reloader:
         *,
         interval: float | None = None,
     ) -> None:
-        """Create a watcher. `load` reads all files; it is called in a thread."""
+        """Create a reloader. `load` reads all files; it is called in a thread."""
         self._manager = manager
         self._load = load
         self._interval = INTERVAL if interval is None else interval

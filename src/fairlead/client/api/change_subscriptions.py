@@ -63,7 +63,7 @@ class SubscriptionMixin(ListMixin):
             await self.request("resources/unsubscribe", {"uri": uri})
 
     async def listen(self, *changes: WatchedChanges) -> None:
-        """Request notifications about list changes.
+        """Request notifications about changes of these lists, and of no others.
 
         Servers of the handshake era send them without a request.
         """

@@ -1,7 +1,7 @@
 """Tools in model providers' formats: schemas and dispatch, without the providers' libraries.
 
 Tool calls may be dicts or objects from the packages `openai` and `anthropic`. The `source` of a
-tool is a manager, a client, or a function that returns the tool with a name.
+tool is a manager, a client, or a function that returns the tool with a given name.
 """
 
 from collections.abc import Iterable, Mapping

@@ -21,7 +21,7 @@ ToolLookup: TypeAlias = Callable[[str], MCPTool | None] | ToolOwner | MCPClient
 
 
 def find_tool(source: ToolLookup, name: str) -> MCPTool | None:
-    """Return the tool with this name. For a client, the server decides whether it exists.
+    """Return the tool with this name, or None. For a client, the server decides if it exists.
 
     Raises:
         TypeError: The source is neither a manager, nor a client, nor a function.

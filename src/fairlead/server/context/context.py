@@ -190,7 +190,7 @@ class Context:
     def cancelled(self) -> bool:
         """Return True if the call was cancelled or has timed out.
 
-        Synchronous handlers cannot be interrupted and should call this from time to time.
+        Synchronous handlers cannot be interrupted and should read this from time to time.
         """
         return self._over or (self._task is not None and self._task.cancelling() > 0)
 
@@ -454,7 +454,7 @@ class Context:
 
 
 class InputRoundEnded(BaseException):
-    """Raised in a synchronous handler when the round ends. Not an `Exception`; do not catch it."""
+    """Raised by `Context.wait` when the call is over. Not an `Exception`; do not catch it."""
 
 
 def _is_in_loop() -> bool:

@@ -172,7 +172,7 @@ class OutputSchemaBuilder:
         return {"$ref": f"#/$defs/{self._named[kind]}"}
 
     def _reserve(self, kind: Any) -> str:
-        """Return the name of a definition that does not exist yet, but may refer to itself."""
+        """Reserve the name of a definition, which may refer to itself while it is built."""
         name = self._free_name(re.sub(r"[^\w.\-]", "_", _label(kind)))
         self._named[kind], self.defs[name] = name, {}
         return name
@@ -254,7 +254,7 @@ def _fixed_array(items: list[dict[str, Any]], least: int) -> dict[str, Any]:
 
 
 def _enumeration(values: list[Any], constant: bool) -> dict[str, Any]:
-    """Return the schema of fixed values; a single `constant` value is not a list."""
+    """Return the schema of fixed values. With `constant`, a single value becomes a `const`."""
     names = {**_NAMES, list: "array", tuple: "array"}
     kinds = {type(value) for value in values}
     if not kinds <= names.keys():
