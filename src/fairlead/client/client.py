@@ -239,7 +239,7 @@ class MCPClient(CallbackMixin):
         if "authorizer" not in ways:
             given, ways["authorizer"] = with_auth(given, auth)
         elif auth is not None:
-            raise TypeError("pass either auth or http['authorizer']")
+            raise TypeError("pass either auth or http['authorizer'], not both")
         return cls._connect(
             lambda options: transport_of(given, http=ways, on_stderr=on_stderr, **options),
             config,

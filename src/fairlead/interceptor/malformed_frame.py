@@ -1,4 +1,4 @@
-"""Frames that violate the protocol and cannot be answered, for logs and tapes."""
+"""Received frames that violate the protocol, for logs and tapes."""
 
 from collections.abc import Callable
 from typing import Literal, TypeAlias

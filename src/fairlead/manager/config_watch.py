@@ -92,7 +92,7 @@ def _is_same(old: ServerSpec | None, now: ServerSpec | None) -> bool:
 
 
 class Reloader:
-    """Checks files periodically and applies their changes to a manager."""
+    """Task that checks files periodically and applies their changes to a manager."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds of the first and the longest p
 
 
 class UrlElicitations(Struct):
-    """Asks the user to visit pages, for all calls of a client."""
+    """Requests to the user to visit pages, for all calls of a client."""
 
     answers: InputCallbacks
     limit: int = 20  # rounds

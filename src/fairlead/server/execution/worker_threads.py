@@ -57,8 +57,8 @@ class WorkerThreads:
         """Run a function in a thread. Cancelling abandons it; its thread is reused when it returns.
 
         Raises:
-            MCPToolError: RATE_LIMITED, too many functions are waiting or abandoned, or no thread can
-                be started.
+            MCPToolError: RATE_LIMITED, too many functions are waiting or abandoned, or no thread
+                can be started.
         """
         if self._busy >= self._limit + self._queue_limit or self._abandoned >= 2 * self._limit:
             raise self._overloaded()
