@@ -70,7 +70,7 @@ class PosedQuestion:
     def give(self, answer: Mapping[str, Any]) -> bool:
         """Answer the question, unless it has an answer already.
 
-        Return False if the question was withdrawn: the time for the answer is over.
+        Return False if the question was cancelled, because its time limit has passed.
         """
         if not self.answer.done():
             self.answer.set_result(answer)

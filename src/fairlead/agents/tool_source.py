@@ -58,7 +58,7 @@ class ToolSource:
         try:
             listed = await self._source.list_tools()
         except (FairleadError, OSError) as exc:
-            log.warning("the tools could not be listed: %s", exc)
+            log.warning("the tools could not be listed; the last list is used: %s", exc)
             return list(self._catalog.tools)
         name = self._source.server.get("serverInfo", {}).get("name")
         return list(self._catalog.build([(str(name or "server"), listed, False)]))

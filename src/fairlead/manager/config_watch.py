@@ -125,7 +125,9 @@ class Reloader:
             return reading.files
         # keeps watching, because the next change to the files may fix the error
         except Exception:
-            log.exception("the configuration could not be reloaded")
+            log.exception(
+                "the configuration could not be reloaded; it is read again after a change"
+            )
             return files
 
 

@@ -258,7 +258,7 @@ def _is_final(error: FairleadError, peer: Peer) -> bool:
     if isinstance(error, TransportError) and not refused:
         log.debug("a subscription was lost: %s", error)
         return False
-    log.warning("a subscription has ended: %s", error)
+    log.warning("a subscription has ended and is not reopened: %s", error)
     return True
 
 

@@ -46,7 +46,7 @@ def to_anthropic(tools: Iterable[AnyTool]) -> list[dict[str, Any]]:
 
 
 async def run_openai(source: ToolLookup, call: Any) -> dict[str, Any]:
-    """Run a tool call from a chat completion and return the message with its result.
+    """Run a tool call from a chat completion and return the `tool` message with its result.
 
     A message with the role `tool` can only contain text, so images and audio are named in it;
     `run_openai_messages` also returns them.

@@ -104,7 +104,7 @@ class ToolSession:
             for name in bound:
                 self.registry.remove(name)
         except Exception:  # the registry is the host's code and may raise any exception
-            log.exception("the tools could not be unbound")
+            log.exception("the tools could not be unbound; some remain in the registry")
         if self.mcp_manager is not None and self._owned:
             await self.mcp_manager.close()
 

@@ -293,7 +293,7 @@ class Journal:
         self._bytes -= OVERHEAD + len(entry.params) + len(entry.result)
         self.dropped += 1
         if len(self._open) >= self._max_entries:
-            # The caller that registered the oldest open entry never called `end`.
+            # The caller of the oldest open entry has probably forgotten `end`, so the entry is dropped.
             del self._open[next(iter(self._open))]
 
 

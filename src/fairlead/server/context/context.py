@@ -298,7 +298,7 @@ class Context:
         return form.read(await self._ask("elicitation/create", params, "elicitation.form", key))
 
     async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> str:
-        """Send the user to a page, for data that must not pass through the client. Return the
+        """Ask the user to open a page, for data that must not pass through the client. Return the
         action.
 
         "accept" means that the user agreed to open the page, not that they completed it.

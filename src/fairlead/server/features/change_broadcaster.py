@@ -1,7 +1,7 @@
 """Notifications of changed lists and resources, for clients of both eras.
 
 A change is a key, not a message: until the first change of a list or URI has been sent to a client,
-further ones of the same list or URI are merged with it. A slow client therefore costs at most one
+further changes of it are merged with the first. A slow client therefore costs at most one
 entry for each list and for each URI it subscribed to.
 """
 

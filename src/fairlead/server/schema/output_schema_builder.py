@@ -58,7 +58,7 @@ class OutputSchemaBuilder:
         self._named: dict[Any, str] = {}  # names of the definitions by class
 
     def root(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return a complete schema with its definitions; a reference is resolved."""
+        """Return a schema with its definitions; a reference is replaced by its definition."""
         name = referenced_name(schema)
         if name is not None:
             schema = {**self.defs[name], **{k: v for k, v in schema.items() if k != "$ref"}}
@@ -283,7 +283,7 @@ def _tag(kind: Any) -> list[Field]:
 
 def _with_default(schema: dict[str, Any], default: Any) -> dict[str, Any]:
     if isinstance(default, RESPELLED):
-        # Loaded on first use, as in `NativeOutput`.
+        # Loaded on first use: few defaults are bytes or durations.
         from .pydantic_format import in_pydantic_format
 
         default = in_pydantic_format(default)
