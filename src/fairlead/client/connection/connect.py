@@ -1,4 +1,4 @@
-"""Opening a client's connection, with retries for servers of another era."""
+"""Opening a client's connection; if a server refuses an era, the other one is tried."""
 
 import logging
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
@@ -207,7 +207,7 @@ def _credentials_hint(exc: HttpError, url: str, has_authorization: bool) -> str:
 
 
 def _lost(exc: ChannelClosed, output: Sequence[str] = ()) -> ConnectFailed:
-    """Build the error for a connection that closed before the server answered, with its output."""
+    """Build the error for a connection that closed before the handshake was complete."""
     reason = exc.reason or "the connection closed"
     lost = ConnectFailed(
         f"Could not connect: {reason} before the handshake was complete",

@@ -293,7 +293,7 @@ class Journal:
         self._bytes -= OVERHEAD + len(entry.params) + len(entry.result)
         self.dropped += 1
         if len(self._open) >= self._max_entries:
-            # The caller of the oldest open entry has probably forgotten `end`, so the entry is dropped.
+            # Dropped, because the caller of the oldest open entry has probably forgotten `end`.
             del self._open[next(iter(self._open))]
 
 

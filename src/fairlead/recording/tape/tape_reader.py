@@ -142,7 +142,7 @@ class TapeReader:
 
 
 class LineIndex:
-    """Index of a tape's lines, with which a line can be read again by its number.
+    """Index of a tape's lines, for reading a line again by its number.
 
     The files stay open, so that they can be read after they were renamed or deleted. Locations are
     stored in arrays of numbers, because a tape may have millions of lines.
