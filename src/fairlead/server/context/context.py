@@ -302,6 +302,9 @@ class Context:
         action.
 
         "accept" means that the user agreed to open the page, not that they completed it.
+
+        Raises:
+            CannotAsk: The client did not declare `elicitation.url`.
         """
         import secrets
 
@@ -327,6 +330,10 @@ class Context:
 
         A string is one message of the user; `options` are parameters as on the wire, such as
         `systemPrompt`.
+
+        Raises:
+            CannotAsk: The client did not declare `sampling`, or `sampling.tools` for tools.
+            TypeError: An option is unknown.
         """
         require_known(options, ("max_tokens", *_SAMPLING), lazy_hints(_HINTS, "SAMPLE_KEYWORDS"))
         if isinstance(messages, str):
@@ -337,7 +344,12 @@ class Context:
         return _object(answer, "sampling")
 
     async def roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
-        """Return the folders that the client wants the server to work in."""
+        """Return the folders that the client wants the server to work in.
+
+        Raises:
+            CannotAsk: The client did not declare `roots`.
+            RpcError: -32602, the response is malformed.
+        """
         answer = _object(await self._ask("roots/list", {}, "roots", key), "roots")
         found = answer.get("roots")
         if not isinstance(found, list):

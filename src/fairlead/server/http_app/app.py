@@ -44,7 +44,7 @@ class PageHandler(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """True if requests can be served; `/ready` returns it to callers without a token."""
+        """True if requests can be served; `/ready` returns it."""
         ...
 
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None: ...
