@@ -64,7 +64,7 @@ def blocks_json(value: Any) -> bytes | None:
 
 
 def plain_blocks(value: Any) -> bytes | None:
-    """Return the JSON of a list with blocks as data; None for values that are not such a list."""
+    """Return the JSON of a list with content blocks, in which other items stay data; else None."""
     if not isinstance(value, list | tuple) or not _is_mixed_content(value):
         return None
     return to_json([_block(item) if _is_block(item) else Raw(json_of(item)) for item in value])
