@@ -132,7 +132,7 @@ async def test_valid_tokens_are_accepted(claims: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-async def test_tokens_with_wrong_audience_lifetime_or_kind_are_refused(
+async def test_tokens_with_invalid_or_unsuitable_claims_are_refused(
     claims: dict[str, Any],
 ) -> None:
     """Covers wrong audiences, expired tokens, ID tokens, and bound tokens without a proof."""
@@ -247,7 +247,7 @@ async def test_an_hmac_signature_with_the_text_of_a_public_rsa_key_is_refused() 
     ],
     ids=str,
 )
-async def test_a_key_verifies_only_the_algorithm_that_the_key_set_names(
+async def test_a_key_verifies_only_the_algorithms_that_its_members_allow(
     members: dict[str, Any], accepted: list[str]
 ) -> None:
     pair = RSAKey.generate_key(2048, {"kid": "first"})

@@ -61,7 +61,9 @@ def is_hidden(sign: str) -> bool:
 @given(st.text(), st.characters(), st.text())
 @example("", "\U000e0001", "")
 @example("a", "\u200d", "b")
-def test_hidden_characters_are_removed_from_a_line(before: str, sign: str, after: str) -> None:
+def test_displayed_lines_and_texts_contain_no_hidden_characters(
+    before: str, sign: str, after: str
+) -> None:
     shown = visible(before + sign + after)
     left = [c for c in shown if is_hidden(c) and c not in "\u200d\ufe0e\ufe0f"]
     assert left == []

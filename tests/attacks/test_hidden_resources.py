@@ -69,7 +69,9 @@ async def test_invalid_server_names_are_not_quoted_in_responses(tmp_path: Path, 
             assert reply.status == 404
 
 
-async def test_a_configured_audience_is_accepted_at_every_endpoint(tmp_path: Path) -> None:
+async def test_a_configured_audience_is_the_only_one_accepted_at_every_endpoint(
+    tmp_path: Path,
+) -> None:
     async with scene(tmp_path, audience="urn:gateway") as place:
         token = place.a.token("urn:gateway", sub="ann", scope="mcp")
         for path in ("/mcp", "/mcp/red", "/mcp/blue"):

@@ -93,7 +93,7 @@ async def test_a_server_killed_while_listing_is_retried_only_if_it_was_connected
 
 
 @pytest.mark.covers("DEC-11", "HST-55", "HST-24")
-async def test_calls_survive_kills_and_no_call_is_executed_twice(
+async def test_read_only_calls_survive_kills_and_no_other_call_is_executed_twice(
     tmp_path: Path, loop_kind: str
 ) -> None:
     server = Rough(tmp_path, "a")

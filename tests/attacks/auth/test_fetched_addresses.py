@@ -53,7 +53,9 @@ PREFIXES = {
 )
 @pytest.mark.parametrize("address", PRIVATE)
 @pytest.mark.parametrize("prefix", ["{}", *PREFIXES.values()], ids=["plain", *PREFIXES])
-def test_private_addresses_are_refused_in_every_ipv6_notation(address: str, prefix: str) -> None:
+def test_private_ipv4_addresses_are_refused_also_in_every_ipv6_notation(
+    address: str, prefix: str
+) -> None:
     assert not is_public_address(prefix.format(address))
 
 
@@ -374,7 +376,7 @@ async def test_a_compressed_document_is_limited_by_its_decompressed_size() -> No
             await GuardedFetcher(allow_loopback=True).get(served.url)
 
 
-async def test_endless_headers_and_bodies_are_refused() -> None:
+async def test_a_response_with_endless_headers_is_refused() -> None:
     async def endless(call: Call) -> None:
         await call.raw(b"HTTP/1.1 200 OK\r\n")
         while True:

@@ -172,7 +172,7 @@ def approve(provider: ScriptedProvider) -> Any:
 @example([Damage("replace", 0, "error", "invalid_client")], 401, "application/json")
 @example([Damage("replace", 0, "access_token", None)], 200, "application/json")
 @example([Damage("replace", 0, "token_type", "mac")], 200, "application/json")
-def test_only_a_refusal_of_the_refresh_token_ends_a_stored_login(
+def test_no_damaged_renewal_response_ends_a_stored_login(
     damages: list[Damage], status: int, kind: str
 ) -> None:
     async def renew() -> None:
@@ -276,7 +276,7 @@ def test_a_code_is_exchanged_only_if_the_redirect_has_one_code_and_the_state_and
 
 
 @pytest.mark.parametrize("step", ["resource", "metadata", "register", "token"])
-async def test_an_endless_response_raises_an_error_at_the_time_limit(
+async def test_a_response_that_stops_before_its_end_raises_an_error_at_the_time_limit(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.auth.guarded_fetch.DOCUMENT_TIMEOUT", 0.5)

@@ -160,7 +160,7 @@ async def test_logs_and_errors_of_a_failed_renewal_contain_no_secrets(
 
 
 @pytest.mark.parametrize("text", [f"the secret client-{MARK} is wrong", f"a\nb {MARK}", "x" * 5000])
-async def test_an_error_code_that_contains_spaces_is_not_shown(text: str) -> None:
+async def test_an_error_code_with_spaces_or_of_excessive_length_is_not_shown(text: str) -> None:
     """Some servers send a sentence with request values where a code without spaces is expected."""
 
     async def refuse(call: Call) -> None:
