@@ -1,4 +1,4 @@
-"""Calls of a tool source that elicitations interrupt, without a framework."""
+"""Calls through a tool source without a framework: elicitations, late answers and errors."""
 
 import asyncio
 import subprocess

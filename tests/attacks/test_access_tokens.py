@@ -135,7 +135,7 @@ async def test_valid_tokens_are_accepted(claims: dict[str, Any]) -> None:
 async def test_tokens_with_invalid_or_unsuitable_claims_are_refused(
     claims: dict[str, Any],
 ) -> None:
-    """Covers wrong audiences, expired tokens, ID tokens, and bound tokens without a proof."""
+    """Covers audiences, times, issuers, subjects, ID tokens, and bound tokens without a proof."""
     assert (await refused(MINT.token(claims.pop("aud", HERE), **dated(claims))))[0] == 401
 
 

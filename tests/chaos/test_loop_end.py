@@ -1,4 +1,4 @@
-"""An event loop that ends during requests, when all tasks are cancelled at once."""
+"""An event loop that ends while a server has an open connection: all tasks are cancelled at once."""
 
 import subprocess
 import sys

@@ -44,7 +44,11 @@ class Neighbour:
 async def scene(
     folder: Path, *rough: Rough, startup: str = "wait", **options: object
 ) -> AsyncIterator[MCPManager]:
-    """Run a manager with these servers and a `Neighbour`; check it and leaks at the end."""
+    """Run a manager with these servers and a `Neighbour`.
+
+    At the end, check that the neighbour was not affected and that no process, task or
+    descriptor is left.
+    """
     neighbour = Neighbour(folder)
     async with nothing_left(folder), MCPManager(**options) as manager:  # type: ignore[arg-type]
         await manager.connect_servers({"calm": neighbour.entry})

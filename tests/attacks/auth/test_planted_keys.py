@@ -1,6 +1,7 @@
-"""API keys, printed headers and logins behind a gateway that keeps a journal, metrics and an audit.
+"""API keys, logins and headers printed by helper programs, which a gateway uses for its servers.
 
-Each secret contains a mark, which is searched for in everything that the gateway writes and shows.
+Each secret contains a mark, which is searched for in the journal, metrics, audit log, output and
+files of the gateway.
 """
 
 import asyncio

@@ -200,7 +200,7 @@ async def run(home: Path, *arguments: str, messages: str = "") -> str:
 
 
 async def serve_tools(call: Call) -> None:
-    """A stateless server with one tool that accepts only the marked token."""
+    """Serve one tool without sessions to requests with the marked token, and refuse all others."""
 
     async def tools(call: Call) -> None:
         tool = {"name": "marked_tool", "inputSchema": {"type": "object"}}

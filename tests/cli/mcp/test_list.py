@@ -104,7 +104,7 @@ def test_list_starts_no_server_and_shows_tools_found_by_the_last_run(home: Path)
     ]
 
 
-def test_listing_twenty_servers_of_which_one_hangs_takes_half_a_second(home: Path) -> None:
+def test_listing_twenty_servers_takes_less_than_half_a_second_of_processor_time(home: Path) -> None:
     entries = {f"s{n}": python(SERVER, str(n)) for n in range(19)}
     has(home, hangs=python(HANGS), **entries)
     command = [sys.executable, "-m", "fairlead", "list", "--project", str(home)]
