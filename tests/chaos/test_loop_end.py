@@ -1,4 +1,4 @@
-"""An event loop that ends while a server has an open connection: all tasks are cancelled at once."""
+"""An event loop that ends, and cancels all tasks at once, while a server has a connection."""
 
 import subprocess
 import sys
