@@ -155,7 +155,7 @@ async def test_a_token_for_another_audience_is_refused_from_every_issuer(
 @pytest.mark.parametrize(
     ("minutes", "why"), [(10, "not valid yet (iat)"), (-10, "the token has expired")]
 )
-async def test_the_refusal_names_the_time_claim_if_the_clock_of_the_issuer_is_off(
+async def test_the_refusal_names_the_reason_if_the_clock_of_the_issuer_is_off(
     minutes: int, why: str
 ) -> None:
     """The clock of the issuer differs; its tokens are valid for five minutes."""
@@ -269,7 +269,7 @@ async def test_a_key_verifies_only_the_algorithms_that_its_members_allow(
 async def test_checks_and_principal_use_the_last_of_repeated_members(
     first: str, last: str, accepted: bool
 ) -> None:
-    """Checks and programs read the same value; RFC 7519, section 4, allows this or a refusal."""
+    """RFC 7519, section 4: repeated members are refused, or only the last one is used."""
     claims = json.dumps(MINT.claims(last, sub="bob"))
     text = claims.replace("{", f'{{"aud": "{first}", "sub": "admin", "exp": 1, ', 1)
     head = base64.urlsafe_b64encode(b'{"alg": "none", "alg": "ES256", "kid": "first"}')

@@ -236,7 +236,7 @@ async def test_dropping_a_cached_result_releases_the_size_of_its_request() -> No
     assert cache._size == 0
 
 
-async def test_a_huge_notification_does_not_close_the_connection(tmp_path: Path) -> None:
+async def test_huge_notifications_do_not_close_the_connection(tmp_path: Path) -> None:
     source = """
     for n in range(30):
         tell("x" * 1_000_000, {})

@@ -9,7 +9,7 @@ from tests.support.http_server import serving
 
 
 @pytest.mark.attack(
-    "a second `Authorization`, `Host` or `Mcp-Session-Id` header, with any method",
+    "a second `Authorization`, `Host` or `Mcp-Session-Id` header in a GET or DELETE request",
     "security-relevant headers may occur only once",
     "400, and the session is unchanged",
 )
