@@ -174,7 +174,7 @@ async def spend(place: Place) -> None:
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("server", ["", "notes"])
 @in_one_loop
-async def test_interceptors_see_every_message_with_the_principal_of_its_client(
+async def test_interceptors_see_the_messages_of_a_client_with_its_principal(
     host: Host, entry: str, server: str
 ) -> None:
     kind_of, place = ENTRIES[entry], host.places["identity"]

@@ -66,7 +66,7 @@ def test_the_help_text_of_doctor_has_at_most_88_columns() -> None:
     assert "Check configuration files, required programs" in shown
 
 
-def test_an_unknown_command_without_a_similar_one_lists_all_commands() -> None:
+def test_the_error_for_an_unknown_command_without_a_similar_one_lists_commands() -> None:
     assert "expected one of serve, list, mcp, doctor, tools, call, " in fairlead("xyzzy").stderr
     assert "Unknown option '--frobnicate'" in fairlead("--frobnicate").stderr
 

@@ -251,7 +251,7 @@ def test_on_a_terminal_the_final_table_replaces_the_earlier_ones(home: Path) -> 
     assert first_words == ["bad", "good", "theirs", "bad:", "→", "Run"]
 
 
-def test_without_a_terminal_each_server_has_one_line(home: Path) -> None:
+def test_without_a_terminal_the_list_has_one_line_per_server_and_one_per_error(home: Path) -> None:
     name = "a-server-with-a-name-of-some-length-" + "x" * 80
     has(home, **{name: {"command": f"/nowhere/{'y' * 80}"}})
     shown = at_home(home, "list", "--connect", "--project", str(home / "project")).stdout
