@@ -340,7 +340,9 @@ async def test_redirects_count_towards_the_request_limit_of_a_discovery() -> Non
 
 @pytest.mark.usefixtures("virtual_time")
 @pytest.mark.parametrize("step", ["resource", "metadata"])
-async def test_discovery_fails_after_ten_seconds_if_the_server_does_not_respond(step: str) -> None:
+async def test_discovery_fails_after_at_most_ten_seconds_if_the_server_does_not_respond(
+    step: str,
+) -> None:
     async with scripted_provider() as provider:
         provider.scripts[step] = hang
         begin = asyncio.get_running_loop().time()
@@ -351,7 +353,7 @@ async def test_discovery_fails_after_ten_seconds_if_the_server_does_not_respond(
 
 
 @pytest.mark.usefixtures("virtual_time")
-async def test_discovery_fails_after_thirty_seconds_if_documents_arrive_slowly() -> None:
+async def test_discovery_fails_after_at_most_thirty_seconds_if_documents_arrive_slowly() -> None:
     async def slow(call: Call) -> None:
         await asyncio.sleep(9)
         await call.answer(404)
