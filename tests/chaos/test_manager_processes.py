@@ -203,7 +203,7 @@ async def test_server_processes_end_even_if_their_disconnection_is_cancelled(
                 await asyncio.sleep(0)
             ending.cancel()
             await asyncio.wait((ending,))
-        # the disconnection was cancelled before it started
+        # server "a" is still there if its disconnection was cancelled before it started
         if "a" in manager.get_all_server_names():
             await manager.disconnect_server("a")
         assert manager.get_all_server_names() == ["calm"]

@@ -61,7 +61,7 @@ async def test_the_error_for_a_server_without_a_login_names_the_login_command() 
         assert "run `fairlead login notes`" in str(report.errors[0])
 
 
-# Prints the token that it got as the result of a tool.
+# A server whose tool returns the access token in its environment.
 PROGRAM = """
 import os
 from fairlead import MCPServer

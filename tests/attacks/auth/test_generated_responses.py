@@ -158,7 +158,7 @@ def authorizer_at(provider: ScriptedProvider, step: str) -> OAuthAuthorizer:
 def approve(provider: ScriptedProvider) -> Any:
     def redirect(login: AuthorizationRequest) -> str:
         query = parse_qs(urlsplit(login.url).query)
-        # The page of a pushed request knows the state from the request.
+        # A pushed request contains the state; the URL of its login page does not.
         state = query.get("state") or parse_qs(provider.of("par")[-1].body.decode())["state"]
         return f"{login.redirect_uri}?code=code-1&state={state[0]}&iss={provider.issuer}"
 

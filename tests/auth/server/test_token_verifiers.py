@@ -191,7 +191,7 @@ def test_a_token_with_a_changed_character_or_a_truncated_part_is_refused(
     """Change one character of a part of the token, or cut the part off at any place."""
     pieces = MINT.token(HERE).split(".")
     piece = pieces[part]
-    # The last character of a signature has bits without a meaning.
+    # Some bits of the last character of a signature are unused.
     place %= len(piece) - 1
     other = chr(ord(piece[place]) ^ mask) if kind == "flip" else ""
     pieces[part] = piece[:place] + other + (piece[place + 1 :] if kind == "flip" else "")
