@@ -155,7 +155,9 @@ async def test_a_form_encoded_error_response_is_treated_as_an_error() -> None:
     ("lifetime", "longest"),
     [(10**30, LONGEST), (-(10**30), 0.0), ("3600", 3600.0), (1e308, LONGEST), (0, 0.0)],
 )
-async def test_huge_and_negative_token_lifetimes_are_limited(lifetime: Any, longest: float) -> None:
+async def test_huge_negative_and_zero_token_lifetimes_are_limited(
+    lifetime: Any, longest: float
+) -> None:
     async with scripted_provider() as provider:
         provider.token = {"expires_in": lifetime}
         login = await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
