@@ -47,7 +47,7 @@ def _without_length(text: str) -> str:
 
 
 async def test_tokens_do_not_reveal_servers_outside_of_the_view(tmp_path: Path) -> None:
-    """Whether or not a server exists, a token for its path gets 404 and any other token 401."""
+    """A token for the path gets 404, any other token 401, and one of a user without a role 403."""
     async with scene(tmp_path) as place:
         place.gateway.show({}, View(), {"staff": View(servers=("red",))})
         assert await place.status(place.ann(to="/mcp/red"), "/mcp/red") == 200
@@ -69,7 +69,9 @@ async def test_invalid_server_names_are_not_quoted_in_responses(tmp_path: Path, 
             assert reply.status == 404
 
 
-async def test_a_configured_audience_is_accepted_at_every_endpoint(tmp_path: Path) -> None:
+async def test_a_configured_audience_is_the_only_one_accepted_at_every_endpoint(
+    tmp_path: Path,
+) -> None:
     async with scene(tmp_path, audience="urn:gateway") as place:
         token = place.a.token("urn:gateway", sub="ann", scope="mcp")
         for path in ("/mcp", "/mcp/red", "/mcp/blue"):
