@@ -141,7 +141,7 @@ class ProcessChannel(LineChannel):
         _open.add(self)
 
     async def run(self, deliver: Deliver) -> None:
-        """Deliver messages as in `Channel` until the process exits or closes an end.
+        """Deliver messages as in `Channel` until the process exits, or closes its stdin or stdout.
 
         Raises:
             ChannelClosed: Always, with the exit code and the last lines of stderr.

@@ -53,7 +53,11 @@ class WriteQueue:
         failed: Callable[[Exception], None],
         given_up: Callable[[str], None],
     ) -> None:
-        """`failed` is called with an exception of `send`, `given_up` with the reason to give up."""
+        """`failed` is called with an exception of `send`.
+
+        `given_up` is called if the queue was dropped because the peer does not read; its argument
+        is the reason for the close frame.
+        """
         self.congested = False
         self._send = send
         self._failed = failed
