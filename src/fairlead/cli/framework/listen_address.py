@@ -309,7 +309,7 @@ class ListenAddress:
 
 
 class ClientNeeds(NamedTuple):
-    """What a client of a server needs: a token, a login or nothing."""
+    """The requirements of a server for its clients: a token, a login or nothing."""
 
     has_token: bool = False
     has_login: bool = False
@@ -317,7 +317,7 @@ class ClientNeeds(NamedTuple):
 
     @classmethod
     def of(cls, settings: HttpSettings) -> "ClientNeeds":
-        """Return what the settings of a server require."""
+        """Return the requirements in the settings of a server."""
         auth: Any = settings.auth  # from a server, so it is a `ServerAuth`
         if auth is None:
             return cls(settings.auth_token is not None)
