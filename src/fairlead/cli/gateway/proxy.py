@@ -283,7 +283,7 @@ def _require_url(target: ConnectTarget) -> None:
 
 
 def _show(line: str) -> None:
-    """Forward a line of the server's stderr unchanged, as if there were no proxy."""
+    """Forward a line of the server's stderr without a prefix, as if there were no proxy."""
     from ..framework.output import safe
 
     sys.stderr.write(f"{safe(line)}\n")

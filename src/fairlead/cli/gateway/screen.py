@@ -91,7 +91,7 @@ class Screen:
         self._leave_out(wanted)
 
     async def settle(self, wanted: ChosenServers) -> None:
-        """Wait a limited time until every server is connected or has failed, then print the state."""
+        """Wait until all servers are connected or have failed, but not long, and print the state."""
         with contextlib.suppress(TimeoutError):
             async with timeouts.timeout(READY_LIMIT):
                 for member in list(self._gateway.members.values()):
