@@ -91,7 +91,7 @@ class Screen:
         self._leave_out(wanted)
 
     async def settle(self, wanted: ChosenServers) -> None:
-        """Wait until all servers are connected or have failed, but not long, and print the state."""
+        """Wait briefly until all servers are connected or have failed, and print the state."""
         with contextlib.suppress(TimeoutError):
             async with timeouts.timeout(READY_LIMIT):
                 for member in list(self._gateway.members.values()):
