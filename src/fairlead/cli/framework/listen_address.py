@@ -124,7 +124,7 @@ class ListenAddress:
         """Return the HTTP settings. An `auth_token` in `more` is used if the options set no token.
 
         Raises:
-            CommandError: Other machines could connect without a token.
+            UsageError: Other machines could connect without a token.
         """
         settings = HttpSettings(
             allowed_hosts=self.hosts,
@@ -146,7 +146,7 @@ class ListenAddress:
         """Return the store for sessions that survive a restart, if `--sessions` is set.
 
         Raises:
-            CommandError: The file cannot be used.
+            UsageError: The file cannot be used.
         """
         if self.sessions is None:
             return None

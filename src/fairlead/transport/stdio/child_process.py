@@ -57,6 +57,7 @@ async def spawn(
     Raises:
         ConnectFailed: The command could not be started; the message contains the command and the
             cause.
+        NotImplementedError: The system is not POSIX.
     """
     if os.name != "posix":
         raise NotImplementedError(
