@@ -503,7 +503,7 @@ def test_an_imported_entry_keeps_the_folder_of_its_project(person: Person) -> No
     person.does("mcp", "approve", "p", "--yes")
     done = person.does("mcp", "import", "cursor", "p")
     assert done.code == 0
-    assert "is a project file and may change" in done.err
+    assert "which the project can change" in done.err
     copied = person.read("ours/mcp.json")["mcpServers"]["p"]
     project = str(person.project)
     assert copied["command"] == f"{project}/sub/run"

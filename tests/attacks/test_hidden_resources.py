@@ -36,7 +36,7 @@ async def test_metadata_and_challenges_do_not_reveal_servers(tmp_path: Path) -> 
         for path in (HIDDEN, UNKNOWN):
             metadata = f"{place.url}/.well-known/oauth-protected-resource{path}"
             challenge = (await place.post("tools/list", {}, None, path))[2]
-            assert challenge == f'Bearer resource_metadata="{metadata}"'
+            assert challenge == f'Bearer scope="mcp", resource_metadata="{metadata}"'
             async with place.web.get(metadata) as reply:
                 assert (await reply.json())["resource"] == place.url + path
 
@@ -64,7 +64,7 @@ async def test_invalid_server_names_are_not_quoted_in_responses(tmp_path: Path, 
     async with scene(tmp_path) as place:
         metadata = f"{place.url}/.well-known/oauth-protected-resource/mcp"
         status, _, challenge = await place.post("tools/list", {}, None, f"/mcp/{name}")
-        assert (status, challenge) == (401, f'Bearer resource_metadata="{metadata}"')
+        assert (status, challenge) == (401, f'Bearer scope="mcp", resource_metadata="{metadata}"')
         async with place.web.get(f"{metadata}/{name}") as reply:
             assert reply.status == 404
 

@@ -53,10 +53,10 @@ class WriteQueue:
         failed: Callable[[Exception], None],
         given_up: Callable[[str], None],
     ) -> None:
-        """`failed` is called with an exception of `send`.
+        """`failed` is called with the exception if `send` raises.
 
-        `given_up` is called if the queue was dropped because the peer does not read; its argument
-        is the reason for the close frame.
+        `given_up` is called if the peer reads too slowly; its argument is the reason for the close
+        frame.
         """
         self.congested = False
         self._send = send
