@@ -111,7 +111,7 @@ def test_a_script_is_run_by_its_interpreter(tmp_path: Path, script: Path) -> Non
     ("target", "text"),
     [
         ("missing.py", "server script not found: 'missing.py' is not a file"),
-        ("./missing", "server script not found: 'missing' is not a file"),
+        ("./missing", "server script not found: './missing' is not a file"),
         (Path("missing"), "server script not found"),
         (Path(__file__).with_name("missing.js"), "server script not found"),
         ("ftp://example.com", "unknown URL scheme 'ftp': expected http, https, ws, wss or unix"),

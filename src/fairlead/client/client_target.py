@@ -2,10 +2,8 @@
 
 import os
 import re
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -68,7 +66,7 @@ def read_target(target: Any) -> MCPServerEntry | Attachable | ConfiguredName:
     if isinstance(target, str):
         return _read_text(target)
     if isinstance(target, os.PathLike):
-        return _script(Path(os.fspath(target)))
+        return _script(os.fspath(target))
     if isinstance(target, Mapping):
         return read_entry(_only_entry(dict(target)))
     if isinstance(target, _ENTRIES):
@@ -132,17 +130,25 @@ def command_words(command: object) -> list[str]:
 def _read_text(text: str) -> MCPServerEntry | ConfiguredName:
     if match := _URL.match(text):
         return _remote(text, (match[1] or match[2]).lower())
-    path = Path(text).expanduser()
-    if path.is_file():
-        return _script(path)
-    words = shlex.split(text) if " " in text.strip() else [text.strip()]
+    if os.path.isfile(os.path.expanduser(text)):
+        return _script(text)
+    words = _words(text)
     if not words or not words[0]:
         raise ConfigError("cannot connect to an empty string: " + _EXPECTED)
     if len(words) > 1:
         return _command(words)
-    if path.suffix in _INTERPRETERS or text.startswith((".", "/", "~")):
-        return _script(path)
+    if os.path.splitext(text)[1] in _INTERPRETERS or text.startswith((".", "/", "~")):
+        return _script(text)
     return ConfiguredName(words[0])
+
+
+def _words(text: str) -> list[str]:
+    if " " not in text.strip():
+        return [text.strip()]
+    # Imported here, because few programs connect to a command in a string.
+    import shlex
+
+    return shlex.split(text)
 
 
 def _remote(url: str, scheme: str) -> MCPServerEntry:
@@ -156,17 +162,15 @@ def _remote(url: str, scheme: str) -> MCPServerEntry:
     raise ConfigError(f"unknown URL scheme {scheme!r}: expected http, https, ws, wss or unix")
 
 
-def _script(path: Path) -> MCPServerEntry:
+def _script(text: str) -> MCPServerEntry:
     """Return the entry that runs a script or another program."""
-    path = path.expanduser()
-    if not path.is_file():
-        raise ConfigError(f"server script not found: {str(path)!r} is not a file")
-    runner = _INTERPRETERS.get(path.suffix.lower(), ())
+    path = os.path.expanduser(text)
+    if not os.path.isfile(path):
+        raise ConfigError(f"server script not found: {path!r} is not a file")
+    runner = _INTERPRETERS.get(os.path.splitext(path)[1].lower(), ())
     if not runner and not os.access(path, os.X_OK):
-        raise ConfigError(
-            f"{str(path)!r} is not executable: expected a .py or .js file or a program"
-        )
-    return _command([*runner, str(path.absolute())])
+        raise ConfigError(f"{path!r} is not executable: expected a .py or .js file or a program")
+    return _command([*runner, os.path.abspath(path)])
 
 
 def _command(words: list[str]) -> MCPServerEntry:
