@@ -596,7 +596,9 @@ async def test_a_server_request_that_the_revision_does_not_support_is_refused() 
 
 
 @pytest.mark.parametrize("tracked", [True, False])
-async def test_progress_of_the_client_is_sent_to_the_server(tracked: bool) -> None:
+async def test_progress_of_the_client_is_sent_to_the_server_if_its_request_has_a_token(
+    tracked: bool,
+) -> None:
     peer, server = OnePeer(Revision.V2025_11_25), Outbox()
     note = Notification("notifications/progress", Raw(b'{"progressToken":9,"progress":1}'))
 

@@ -597,7 +597,7 @@ async def test_notifications_of_a_session_without_a_connection_are_sent_to_a_sta
         (False, False, False, False),
     ],
 )
-async def test_a_client_that_disconnects_is_unsubscribed(
+async def test_the_subscriptions_of_a_client_end_when_it_disconnects(
     alive: bool, own: bool, others: bool, unsubscribed: bool
 ) -> None:
     connection = NotedConnection(alive=alive)

@@ -263,7 +263,7 @@ async def test_a_replaced_tool_is_also_replaced_in_the_outer_server() -> None:
     ids=["nothing", "no meta", "meta"],
 )
 @pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
-async def test_a_stateless_result_names_the_outer_server(
+async def test_only_stateless_results_name_the_outer_server(
     result: bytes | None, expected: Any, stateless: bool
 ) -> None:
     outer, inner = MCPServer("outer"), MCPServer("inner")

@@ -502,7 +502,7 @@ async def test_annotations_and_meta_are_sent_in_revisions_that_have_them() -> No
         assert set(tool) == {"name", "inputSchema"}
 
 
-async def test_a_return_type_without_a_json_form_is_rejected_at_registration() -> None:
+async def test_parameters_without_a_json_form_and_positional_only_ones_are_rejected() -> None:
     server = MCPServer("s")
     with pytest.raises(TypeError, match=r"bad: parameter 'x' has no JSON form"):
 
@@ -709,7 +709,7 @@ async def test_closing_a_server_closes_its_streams_and_connections() -> None:
         assert server.metrics()["connections"] == 0
 
 
-async def test_metrics_count_running_calls_and_failures() -> None:
+async def test_metrics_contain_connections_malformed_messages_and_mounted_servers() -> None:
     server = MCPServer("s")
     assert server.metrics() == {
         "connections": 0,

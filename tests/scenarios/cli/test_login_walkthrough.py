@@ -138,7 +138,7 @@ async def test_two_terminals_share_a_login_and_its_renewals(
         assert before["expiresIn"] <= 4
 
         async def terminal() -> None:
-            # Each call takes some time, so the loop ends after a few.
+            # Each call takes some time, so the loop ends after a few calls.
             while time.time() < before["expiresAt"]:
                 code, out, err = await fairlead("call", "whoami", url)
                 assert (code, out) == (0, f"alice of {issuer}\n"), err

@@ -101,7 +101,7 @@ async def until(condition: Any) -> None:
 
 @pytest.mark.parametrize(("status", "refused"), [(200, True), (400, False)])
 @pytest.mark.parametrize("code", [-32600, -32602])
-async def test_a_client_receives_the_error_response_of_a_server_that_supports_both_eras(
+async def test_an_error_response_to_initialize_reaches_the_client_unless_its_status_is_400(
     code: int, status: int, refused: bool
 ) -> None:
     async def answer(call: Call) -> None:

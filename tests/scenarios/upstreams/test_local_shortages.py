@@ -43,7 +43,7 @@ CASES = [*SHORTAGES.items(), ("memory", MemoryError)]
 
 
 class Machine:
-    """Counts the starts of processes, and lets them fail while the machine lacks a resource."""
+    """A machine that counts the starts of processes, and fails them while a resource is exhausted."""
 
     def __init__(self) -> None:
         self.starts = 0

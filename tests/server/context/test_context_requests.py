@@ -204,7 +204,9 @@ async def test_a_context_returns_the_meta_of_its_request_unchanged(params: Any, 
     assert context_of(Edge(), params=params).meta == meta
 
 
-async def test_a_context_contains_the_principal_of_its_caller() -> None:
+async def test_a_context_has_the_caller_state_and_ids_of_its_request_and_closes_its_stream() -> (
+    None
+):
     given = exchange(principal="ann", info=b'{"name":"c"}', stateless=False)
     context = Context(given, state="shared")
     assert (context.principal, context.client, context.state) == ("ann", "c", "shared")

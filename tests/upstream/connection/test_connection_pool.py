@@ -51,7 +51,7 @@ class FakeConnection(SimpleNamespace):
     """A stub of a connection with only the attributes that describe its use."""
 
     quiet = False
-    number = 7  # for sessions
+    number = 7  # the number of the session in `OWN_KEY`, for stubs that stand for sessions
     on_idle: Any = None
 
     __hash__ = object.__hash__
@@ -446,7 +446,7 @@ async def test_the_last_connection_of_a_server_stays_open_unless_it_is_lazy(
 @pytest.mark.parametrize(
     ("unused", "used", "closed_after"), [(100.0, 0.0, None), (0.0, 100.0, 130.0)]
 )
-async def test_a_single_idle_limit_of_zero_means_never(
+async def test_an_idle_limit_of_zero_disables_only_this_limit(
     virtual_time: VirtualTime, unused: float, used: float, closed_after: float | None
 ) -> None:
     pool = new_pool(idle_close=unused, idle_close_used=used)

@@ -527,7 +527,7 @@ async def test_slots_are_assigned_in_order_and_waiting_bytes_are_counted() -> No
     await asyncio.wait((third,))
 
 
-async def test_drain_raises_when_the_queue_is_closed() -> None:
+async def test_every_drain_that_waits_raises_when_the_limit_is_closed() -> None:
     limit = ConcurrencyLimit(1)
     await limit.take(1)
     waiting = asyncio.create_task(limit.take(HIGH_WATER + 1))

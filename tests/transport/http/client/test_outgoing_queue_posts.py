@@ -173,7 +173,7 @@ ERROR = {"jsonrpc": "2.0", "id": None, "error": {"code": -7, "message": "no"}}
 
 
 @pytest.mark.parametrize("status", [400, 403])
-async def test_a_403_response_to_the_probe_is_raised_as_an_error(status: int) -> None:
+async def test_only_a_403_response_to_the_probe_is_raised_as_an_http_error(status: int) -> None:
     async def answer(asked: Asked) -> HttpResponse:
         return reply(status, ERROR)
 
