@@ -380,7 +380,7 @@ async def test_a_list_change_during_a_call_is_sent_to_all_sessions() -> None:
             assert told["params"] == {"vendor": 1}
 
 
-async def test_turns_are_granted_in_order_and_to_every_owner() -> None:
+async def test_turns_are_granted_in_order_of_arrival_and_skip_cancelled_waiters() -> None:
     turns = TurnLock()
     held = turns.try_take("a")
     assert held is not None

@@ -115,7 +115,9 @@ async def test_the_response_is_returned_after_the_notifications_recorded_before_
     assert edge.told == [("notifications/x", {"n": 1})]
 
 
-async def test_the_player_has_no_rest_if_no_step_follows_the_response(tmp_path: Path) -> None:
+async def test_the_player_has_no_remaining_steps_if_none_follows_the_response(
+    tmp_path: Path,
+) -> None:
     (cue,) = script(tmp_path, up(id=1, method="a"), down(id=1, result={}))
     playing, _ = player(cue)
     await playing.play_until_response()

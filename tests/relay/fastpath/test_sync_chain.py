@@ -370,7 +370,7 @@ class Pausing:
 
 
 @pytest.mark.covers("GTW-06")
-async def test_an_interceptor_that_passes_a_request_is_not_called() -> None:
+async def test_an_interceptor_whose_passes_method_returns_true_is_not_called() -> None:
     pausing = Pausing()
     async with between(pausing) as (_, client, server):
         for method in ("vendor/one", "tools/call", "vendor/two"):

@@ -43,7 +43,7 @@ CASES = [*SHORTAGES.items(), ("memory", MemoryError)]
 
 
 class Machine:
-    """A machine that counts the starts of processes, and fails them while a resource is exhausted."""
+    """A replacement for `subprocess.Popen` that counts starts and fails them while `error` is set."""
 
     def __init__(self) -> None:
         self.starts = 0

@@ -81,7 +81,7 @@ async def test_a_sampling_request_contains_the_given_messages_and_options() -> N
     assert malformed.value.code == -32602
 
 
-async def test_url_elicitation_sends_the_user_to_a_page() -> None:
+async def test_url_elicitation_sends_the_url_and_returns_the_action_of_the_user() -> None:
     edge = Edge({"action": "decline"})
     context = context_of(edge)
     assert await context.elicit_url("Sign in", "https://a.b/") == "decline"

@@ -665,7 +665,7 @@ async def test_a_queue_over_sixteen_times_the_limit_is_dropped(
     await channel.close()
 
 
-async def test_the_error_after_a_failed_write_has_the_reason_from_the_reader() -> None:
+async def test_a_failed_write_fails_later_sends_but_only_the_reader_ends_the_channel() -> None:
     held = Held()
     held.fault = WebSocketClosed(1006, "broken pipe")
     channel = WebSocketChannel(CONTEXT, held)

@@ -662,7 +662,7 @@ async def test_a_closed_pool_opens_no_connection() -> None:
     [(False, True), (True, False), (None, False)],
     ids=["wants a handshake", "stateless", "not known"],
 )
-async def test_a_stateless_request_uses_an_open_handshake_connection(
+async def test_a_stateless_request_uses_a_handshake_connection_only_of_a_handshake_server(
     stateless: bool | None, found: bool
 ) -> None:
     pool, connection, of_all = new_pool(), used_by(), used_by(stateless=True)

@@ -338,7 +338,7 @@ async def test_a_refused_stream_is_not_requested_again_after_an_unresolved_refus
     assert (one.refused, len(one.door.asked), one.errors) == ([403], 1, [])
 
 
-async def test_an_unresolved_refusal_raises_an_error_if_the_stream_was_open_before(
+async def test_an_unresolved_refusal_is_reported_if_the_stream_was_open_before(
     virtual_time: VirtualTime,
 ) -> None:
     one = Listening(ended({"n": 1}), reply(403), reply(405))

@@ -161,7 +161,7 @@ def test_bearer_tokens_are_verified(header: str | None, expected: object) -> Non
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize("name", ["", "token", "oauth:issuer ann", "ci"])
 async def test_a_function_cannot_return_the_name_of_another_principal(name: str) -> None:
-    """The owner's token, subjects of issuers, and clients with a configured token."""
+    """These names belong to the owner's token, subjects of issuers, and configured clients."""
 
     async def later(token: str) -> str:
         return name

@@ -190,7 +190,7 @@ async def test_a_redirect_to_another_origin_is_refused(location: str, host: str)
 
 
 @pytest.mark.parametrize(("status", "again"), [(308, ["end"]), (307, ["start", "end"])])
-async def test_a_permanent_redirect_is_remembered(status: int, again: list[str]) -> None:
+async def test_only_a_permanent_redirect_is_remembered(status: int, again: list[str]) -> None:
     door = Redirecting(start=(status, "/end"))
     await door.open("GET", {})
     door.asked.clear()
