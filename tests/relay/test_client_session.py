@@ -648,7 +648,7 @@ async def test_extra_members_of_a_response_reach_the_server() -> None:
     assert len(edge.added) == 1
 
 
-async def test_interceptors_receive_extra_members_of_a_response() -> None:
+async def test_interceptors_can_change_extra_members_of_a_response() -> None:
     class Changing(InterceptorBase):
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             return await proceed(exchange)

@@ -43,7 +43,7 @@ CASES = [*SHORTAGES.items(), ("memory", MemoryError)]
 
 
 class Machine:
-    """A replacement for `subprocess.Popen` that counts starts and fails them while `error` is set."""
+    """A replacement for `subprocess.Popen` that counts starts, and fails if `error` is set."""
 
     def __init__(self) -> None:
         self.starts = 0

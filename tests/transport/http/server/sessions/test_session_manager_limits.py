@@ -76,7 +76,7 @@ async def test_a_session_is_found_only_for_its_principal(virtual_time: VirtualTi
     assert manager.closing
 
 
-async def test_a_client_at_its_limit_loses_an_idle_session() -> None:
+async def test_a_client_at_its_limit_loses_an_idle_session_or_is_refused() -> None:
     server = Server()
     manager = SessionManager(HttpSettings(max_sessions_per_client=2), server)
     first, second = (manager.open(at("10.0.0.1"), ANONYMOUS) for _ in range(2))
