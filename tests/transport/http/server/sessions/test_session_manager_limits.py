@@ -230,7 +230,7 @@ async def test_a_session_is_not_restored_if_the_server_refuses_the_handshake(
     await both.new.close()
 
 
-async def test_a_terminated_session_is_deleted_from_the_store() -> None:
+async def test_a_stored_session_is_deleted_when_it_ends_but_not_when_its_server_stops() -> None:
     both = Restoring()
     one, other, third = [await both.keep() for _ in range(3)]
     await both.old.end(one)
