@@ -850,7 +850,7 @@ async def test_run_stdio_serves_stdin_and_stdout_as_a_channel(
         ),
     ],
 )
-async def test_the_error_for_an_unknown_name_has_the_closest_one_and_the_list(
+async def test_the_error_for_an_unknown_name_suggests_the_closest_one_unless_interceptors_exist(
     method: str, params: dict[str, Any], message: str
 ) -> None:
     async def pass_on(exchange: Exchange, proceed: Proceed) -> Answer:

@@ -236,7 +236,7 @@ class Sessions:
         return json.loads(bytes(answer or b""))
 
 
-async def test_a_session_subscribes_and_unsubscribes() -> None:
+async def test_a_listen_request_is_sent_only_if_the_subscriptions_of_a_session_change() -> None:
     place = Sessions()
     (one,) = place.sessions
     assert await place.ask("ping", {}) == {}

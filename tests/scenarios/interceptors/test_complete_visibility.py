@@ -181,7 +181,7 @@ async def test_a_tape_replays_requests_in_results(tmp_path: Path, matching: Any)
 
 
 @pytest.mark.parametrize("path", ["", "/asking"])
-async def test_interceptors_of_a_gateway_process_requests_in_results_over_http(
+async def test_interceptors_of_a_gateway_process_input_requests_in_results_over_http(
     path: str,
 ) -> None:
     watch, guest = Watch(), Guest()

@@ -262,7 +262,7 @@ async def test_an_error_from_the_relay_names_its_source() -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_relay_resumes_a_broken_stream_from_its_server() -> None:
+async def test_a_client_resumes_a_broken_stream_of_a_relay() -> None:
     desk = Desk()
     target = MCPServer("behind")
 

@@ -145,7 +145,7 @@ async def test_a_server_that_exits_when_it_is_listed_in_one_era_serves_clients_o
 
 
 @pytest.mark.parametrize("declares", [(), ("elicitation",)], ids=["plain", "elicitation"])
-async def test_lists_that_change_and_are_announced_continuously_have_a_limited_cost(
+async def test_lists_that_change_continuously_cause_few_requests_notifications_and_starts(
     tmp_path: Path, declares: tuple[str, ...]
 ) -> None:
     log = ServerLog(tmp_path)

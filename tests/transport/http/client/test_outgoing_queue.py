@@ -547,7 +547,7 @@ async def test_every_drain_that_waits_raises_when_the_limit_is_closed() -> None:
 # Closing
 
 
-async def test_notifications_and_responses_are_sent_while_the_channel_closes() -> None:
+async def test_queued_notifications_and_responses_are_sent_before_the_channel_closes() -> None:
     gate = asyncio.Event()
     done: list[str] = []
 

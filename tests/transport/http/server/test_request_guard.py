@@ -115,7 +115,7 @@ def test_resources_embedded_by_other_sites_are_refused(
     assert refused(guard(), host="localhost", **headers) == status
 
 
-def test_refusals_name_the_setting_to_change() -> None:
+def test_refusals_of_hosts_and_origins_name_the_setting_to_change() -> None:
     one = guard()
     found = one.refuse({b"host": b"h" * 200}, HERE)
     assert found is not None
