@@ -386,7 +386,7 @@ async def test_a_session_that_waits_for_its_turn_is_moved_to_another_connection(
 
 
 @pytest.mark.parametrize("why", ["borrowed", "another pending call"])
-async def test_a_session_that_cannot_be_moved_waits_for_its_turn(
+async def test_a_call_is_rejected_after_turn_timeout_if_its_session_cannot_be_moved(
     virtual_time: VirtualTime, why: str
 ) -> None:
     connection: Any = OneConnection(borrowed=why == "borrowed")

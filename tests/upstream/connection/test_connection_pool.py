@@ -186,7 +186,7 @@ async def test_the_pool_closes_the_connection_of_a_quiet_session_at_its_limit() 
         (ANONYMOUS, 5, 1, 1),
     ],
 )
-async def test_connections_are_limited_for_each_principal_and_in_total(
+async def test_unused_connections_are_closed_to_keep_the_limit_of_a_principal_and_of_the_pool(
     virtual_time: VirtualTime, principal: Principal, held: int, reserved: int, ended: int
 ) -> None:
     pool = new_pool(max_connections=6)
