@@ -158,7 +158,7 @@ class Guest:
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("matching", ["strict", "tolerant"])
-async def test_a_tape_replays_requests_in_results(tmp_path: Path, matching: Any) -> None:
+async def test_a_tape_replays_input_requests_in_results(tmp_path: Path, matching: Any) -> None:
     guest, journal = Guest(), Journal()
     with TapeWriter(tmp_path / "one") as tape:
         relay = Relay(asking(), interceptors=[Journaling(journal), Recorder(tape)], era="stateless")

@@ -221,7 +221,7 @@ async def test_a_server_that_exits_while_subscriptions_are_restored_is_suspended
             started = await eventually(
                 lambda: _started_after(log, 1.5), lambda counts: counts[0] == counts[1]
             )
-            # Besides the first two processes, each of two keys is started at most seven times.
+            # The first two processes, and at most seven starts for each of two connection keys.
             assert started[1] <= 2 + 2 * 7
 
 

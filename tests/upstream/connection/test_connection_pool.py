@@ -277,7 +277,7 @@ async def test_a_connection_can_be_opened_after_the_time_given_in_the_error(
 @pytest.mark.parametrize(
     ("unused", "rests"), [(10.0, True), (0.0, False)], ids=["idle", "just used"]
 )
-async def test_the_default_connection_counts_and_may_be_closed_to_make_room(
+async def test_the_default_connection_counts_towards_the_limit_and_may_be_closed(
     virtual_time: VirtualTime, unused: float, rests: bool
 ) -> None:
     pool = new_pool(max_connections=1)

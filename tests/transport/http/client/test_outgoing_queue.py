@@ -304,7 +304,7 @@ def rpcs(one: ScriptedChannel) -> list[str]:
     return [asked.rpc for asked in one.door.asked]
 
 
-async def test_messages_wait_for_an_earlier_notification() -> None:
+async def test_requests_and_notifications_wait_for_an_earlier_notification() -> None:
     held = Held("first")
     async with ScriptedChannel.over(held) as one:
         one.channel.send(Notification("first"))

@@ -26,7 +26,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.covers("HTT-06")
-async def test_any_2xx_status_accepts_a_notification() -> None:
+async def test_any_2xx_status_accepts_a_notification_and_400_refuses_it() -> None:
     async def rest(call: Call) -> None:
         if call.message["params"]["n"] == 3:
             await call.answer(400, "no")

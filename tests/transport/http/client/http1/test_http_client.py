@@ -26,7 +26,7 @@ async def hello(call: Call) -> None:
 
 @pytest.mark.covers("HTT-17")
 @pytest.mark.parametrize("trust", ["system", "file", "context", "nobody"])
-async def test_the_certificate_of_a_server_is_verified(
+async def test_the_certificate_of_a_server_is_verified_unless_verification_is_disabled(
     trust: str, certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
