@@ -69,7 +69,7 @@ def wanted(**questions: tuple[str, Any]) -> dict[str, Any]:
 # Requests in results
 
 
-async def test_interceptors_process_requests_in_results_together_with_their_responses() -> None:
+async def test_interceptors_process_input_requests_in_results_and_their_responses() -> None:
     watch = Watch()
     async with asyncio.timeout(LIMIT), scene("stateless", interceptors=[watch]) as place:
         client = await place.session(ASKED)
@@ -99,7 +99,7 @@ async def test_interceptors_process_requests_in_results_together_with_their_resp
         assert not place.relay.pool.connections[0].calls
 
 
-async def test_interceptors_can_change_and_reject_requests_in_results() -> None:
+async def test_interceptors_can_change_and_reject_input_requests_in_results() -> None:
     class Meddle:
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             if exchange.direction is UP:

@@ -234,7 +234,7 @@ async def test_a_channel_whose_sink_is_a_thread_has_no_descriptor(tmp_path: Path
         await running
 
 
-async def test_printed_text_does_not_reach_the_channel(
+async def test_printed_text_is_not_written_to_the_pipe_of_the_channel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with standing_in("pipes", tmp_path) as ends:

@@ -67,7 +67,7 @@ async def test_requests_wait_for_earlier_notifications() -> None:
 
 
 @pytest.mark.covers("HTT-16")
-async def test_a_full_pool_does_not_block_responses_and_cancellations() -> None:
+async def test_a_full_pool_does_not_block_responses_of_the_client() -> None:
     """Nine calls wait for responses of the client, and the pool has three connections."""
     answers = asyncio.Queue[Any]()
 
