@@ -703,7 +703,7 @@ async def test_closing_a_server_closes_its_streams_and_connections() -> None:
         ending = asyncio.create_task(server.end_streams())
         assert (await wire.next())["result"]["_meta"] == {key: "l"}
         await ending
-        await wire.ask("tools/list", {"_meta": META})  # The connection stays open after the errors.
+        await wire.ask("tools/list", {"_meta": META})  # the connection stays open
         assert server.metrics()["connections"] == 1
         await server.close()
         assert server.metrics()["connections"] == 0
