@@ -278,7 +278,7 @@ async def test_the_reason_of_a_disconnection_is_reported_for_the_first_missing_r
     assert not report.same
 
 
-def test_a_report_without_differing_calls_has_no_differences() -> None:
+def test_a_report_is_the_same_only_if_no_call_differs_or_fails() -> None:
     assert ReplayReport().same
     good, bad = ComparedCall(1, "a"), ComparedCall(2, "b", error="no")
     assert (good.same, bad.same) == (True, False)

@@ -611,7 +611,7 @@ async def test_only_the_unexpected_exit_of_a_process_counts_as_a_loss(
     assert (pool.losses._losses, pool.connections) == ({}, [])
 
 
-async def test_a_dead_connection_of_a_session_counts_before_its_loss_is_reported(
+async def test_a_dead_connection_of_a_session_counts_as_a_loss_before_it_is_reported(
     virtual_time: VirtualTime,
 ) -> None:
     pool = new_pool()
