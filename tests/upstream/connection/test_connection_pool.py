@@ -704,7 +704,7 @@ async def test_requests_that_cannot_wait_use_an_open_default_connection() -> Non
         (False, ADA, b"{}", True, False),
     ],
 )
-async def test_only_anonymous_clients_without_capabilities_use_the_default_connection(
+async def test_only_anonymous_clients_without_capabilities_use_a_handshake_default_connection(
     stateless: bool, principal: Principal, capabilities: bytes, in_session: bool, used: bool
 ) -> None:
     pool, connection = new_pool(), used_by(stateless=stateless)
