@@ -149,7 +149,7 @@ def test_the_public_phrase_of_an_error_is_empty_by_default(make: Any) -> None:
         ({"retry-after": ""}, None),
     ],
 )
-def test_the_retry_after_attribute_must_be_a_number(
+def test_retry_after_is_none_unless_the_header_is_a_number_of_seconds(
     headers: dict[str, str], seconds: float | None
 ) -> None:
     assert HttpError(429, headers=headers).retry_after == seconds

@@ -238,7 +238,7 @@ def test_long_values_are_not_part_of_messages() -> None:
         MCPServer("s", port="1" * 1000)
 
 
-def test_too_many_positional_arguments_are_not_reported_as_an_argument_of_another_name() -> None:
+def test_the_error_for_too_many_positional_arguments_names_the_maximum() -> None:
     with pytest.raises(TypeError) as caught:
         MCPServer("s", "Read me.")  # type: ignore[misc]
     most = "MCPServer takes at most 1 positional argument, not 2: pass the others by name"

@@ -152,7 +152,7 @@ def test_the_wire_package_does_not_contain_method_names() -> None:
 
 
 @pytest.mark.covers("ARC-03")
-def test_only_the_protocol_layer_compares_version_strings() -> None:
+def test_only_the_protocol_cli_and_demo_packages_compare_version_strings() -> None:
     for file in FILES:
         if layer_of(file) in ("protocol", "cli", "demo", None):
             continue

@@ -72,7 +72,7 @@ def test_source_files_have_a_limited_number_of_lines() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
-def test_test_files_have_the_path_of_their_module() -> None:
+def test_most_test_files_have_the_path_of_their_module() -> None:
     """At least 85 % of the test files have the same path as the module that they test."""
     files = [
         path.relative_to(TESTS)

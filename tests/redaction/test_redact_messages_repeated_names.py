@@ -14,7 +14,7 @@ leaves = st.one_of(texts, st.integers(0, 9), st.none(), st.just(1.5))
 
 
 class Pairs(list[Any]):
-    """Generate the members of an object in which names may repeat."""
+    """The members of an object in which names may repeat."""
 
 
 values = st.recursive(

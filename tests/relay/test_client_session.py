@@ -380,7 +380,7 @@ async def test_a_list_change_during_a_call_is_sent_to_all_sessions() -> None:
             assert told["params"] == {"vendor": 1}
 
 
-async def test_turns_are_granted_in_order_and_to_every_owner() -> None:
+async def test_turns_are_granted_in_order_of_arrival_and_skip_cancelled_waiters() -> None:
     turns = TurnLock()
     held = turns.try_take("a")
     assert held is not None
@@ -596,7 +596,9 @@ async def test_a_server_request_that_the_revision_does_not_support_is_refused() 
 
 
 @pytest.mark.parametrize("tracked", [True, False])
-async def test_progress_of_the_client_is_sent_to_the_server(tracked: bool) -> None:
+async def test_progress_of_the_client_is_sent_to_the_server_if_its_request_has_a_token(
+    tracked: bool,
+) -> None:
     peer, server = OnePeer(Revision.V2025_11_25), Outbox()
     note = Notification("notifications/progress", Raw(b'{"progressToken":9,"progress":1}'))
 
@@ -646,7 +648,7 @@ async def test_extra_members_of_a_response_reach_the_server() -> None:
     assert len(edge.added) == 1
 
 
-async def test_interceptors_receive_extra_members_of_a_response() -> None:
+async def test_interceptors_can_change_extra_members_of_a_response() -> None:
     class Changing(InterceptorBase):
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             return await proceed(exchange)

@@ -129,7 +129,7 @@ async def test_a_notification_is_recorded_once_for_each_receiving_client(
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_list_changes_at_the_endpoint_of_a_server_are_recorded_once(
+async def test_change_notifications_at_the_endpoint_of_a_server_are_recorded_once(
     tmp_path: Path, version: str
 ) -> None:
     place, ears = tmp_path / "one", Ears()

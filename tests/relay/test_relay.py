@@ -189,7 +189,7 @@ async def test_an_unpaired_surrogate_becomes_a_replacement_character() -> None:
 
 
 @pytest.mark.covers("DEC-13")
-async def test_deeply_nested_values_are_forwarded_or_rejected() -> None:
+async def test_values_are_forwarded_unless_they_are_nested_too_deeply() -> None:
     async with scene() as place:
         client, server = await opened(place, "handshake")
         deep = '{"x":' + "[" * 400 + "]" * 400 + "}"
@@ -597,7 +597,7 @@ async def test_notifications_of_a_session_without_a_connection_are_sent_to_a_sta
         (False, False, False, False),
     ],
 )
-async def test_a_client_that_disconnects_is_unsubscribed(
+async def test_the_subscriptions_of_a_client_end_when_it_disconnects(
     alive: bool, own: bool, others: bool, unsubscribed: bool
 ) -> None:
     connection = NotedConnection(alive=alive)
@@ -693,7 +693,7 @@ async def test_sessions_with_subscriptions_are_reconnected_after_a_loss(
     assert reconnected == [(waiting, began + 0.5)]
 
 
-async def test_sessions_that_lost_the_default_connection_join_the_next_connection() -> None:
+async def test_listening_sessions_that_lost_the_default_connection_join_the_next_one() -> None:
     noted, connection, reconnected = Noted(), NotedConnection(), list[Any]()
     connection.borrowed = True
 

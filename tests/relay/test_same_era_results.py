@@ -238,7 +238,9 @@ async def test_the_server_gets_the_lowest_log_level_of_all_sessions(
 
 
 @pytest.mark.parametrize("params", [None, {}, {"level": 7}])
-async def test_a_missing_log_level_is_forwarded_so_that_the_server_rejects_it(params: Any) -> None:
+async def test_a_missing_or_invalid_log_level_is_forwarded_to_be_rejected_by_the_server(
+    params: Any,
+) -> None:
     connection = OneConnection()
     session = session_of(connection, "alert")
     await in_session(connection, session, "logging/setLevel", params)
@@ -384,7 +386,7 @@ async def test_a_session_that_waits_for_its_turn_is_moved_to_another_connection(
 
 
 @pytest.mark.parametrize("why", ["borrowed", "another pending call"])
-async def test_a_session_that_cannot_be_moved_waits_for_its_turn(
+async def test_a_call_is_rejected_after_turn_timeout_if_its_session_cannot_be_moved(
     virtual_time: VirtualTime, why: str
 ) -> None:
     connection: Any = OneConnection(borrowed=why == "borrowed")

@@ -24,7 +24,7 @@ def test_absent_parameters_are_decoded_as_an_empty_object() -> None:
     [b'{"n":"x"}', b"[]", b"{", b'{"a":' + b"[" * 100_000],
     ids=["type", "list", "truncated", "deep"],
 )
-def test_parameters_of_the_wrong_type_are_rejected(params: bytes) -> None:
+def test_parameters_that_cannot_be_decoded_are_rejected(params: bytes) -> None:
     with pytest.raises(RpcError) as refused:
         decode_params(Raw(params), Params)
     assert refused.value.code == -32602

@@ -160,7 +160,7 @@ async def test_a_request_is_handled_in_the_trace_of_its_sender(
     assert seen == [inner]
 
 
-async def test_inline_handling_can_be_disabled() -> None:
+async def test_inline_and_awaited_handling_have_the_same_results_and_errors() -> None:
     dispatcher = RequestDispatcher(inline=False)
 
     def now(exchange: Exchange) -> Answer:

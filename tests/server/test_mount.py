@@ -218,7 +218,7 @@ async def test_a_mounted_tool_can_request_input_in_rounds() -> None:
         assert done["content"][0]["text"] == "hello Ada"
 
 
-async def test_a_mounted_tool_runs_in_its_own_server_if_inline_tools_are_present() -> None:
+async def test_an_inline_tool_of_a_mounted_server_passes_the_interceptors_of_its_server() -> None:
     seen: list[str] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -263,7 +263,7 @@ async def test_a_replaced_tool_is_also_replaced_in_the_outer_server() -> None:
     ids=["nothing", "no meta", "meta"],
 )
 @pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
-async def test_a_stateless_result_names_the_outer_server(
+async def test_only_stateless_results_name_the_outer_server(
     result: bytes | None, expected: Any, stateless: bool
 ) -> None:
     outer, inner = MCPServer("outer"), MCPServer("inner")

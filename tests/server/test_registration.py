@@ -105,7 +105,9 @@ def test_a_resource_has_the_properties_given_at_registration() -> None:
     [("text", "text"), (None, ""), (lambda: "made", "made"), ("", "")],
     ids=["text", "nothing", "function", "empty"],
 )
-async def test_the_content_of_a_resource_may_be_a_constant(given: Any, text: str) -> None:
+async def test_the_content_of_a_resource_may_be_a_text_a_function_or_absent(
+    given: Any, text: str
+) -> None:
     server = MCPServer("s")
     server.register_resource("r://{1}", "one", content_provider=given)
     answer = await ask(server, "resources/read", {"uri": "r://{1}"})

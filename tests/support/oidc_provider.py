@@ -84,7 +84,7 @@ class Provider:
 
     def __init__(self, issuer: str) -> None:
         self.issuer = issuer
-        self.visits: list[AuthorizationRequest] = []  # of scripted users
+        self.visits: list[AuthorizationRequest] = []  # requests that scripted users received
 
     async def counts(self) -> dict[str, int]:
         """Return the number of requests for each grant, by `grant status`."""

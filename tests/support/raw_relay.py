@@ -193,7 +193,7 @@ class Scene:
 
     def __init__(self, relay: Relay, front: str) -> None:
         self.relay = relay
-        self.era = ""  # of new servers
+        self.era = ""  # the era of new servers
         self.servers: list[Server] = []
         self._new: asyncio.Queue[Server] = asyncio.Queue()
         self._front = front

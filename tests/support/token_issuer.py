@@ -78,7 +78,7 @@ class RunningIssuer(TokenMint):
         super().__init__()
         self.counts: Counter[str] = Counter()
         self.headers: dict[str, str] = {}  # extra headers of the key set response
-        self.status = 200  # of all documents
+        self.status = 200  # HTTP status of all documents
         # If set to an event, the key set is sent once the event is set.
         self.gate: asyncio.Event | None = None
         self.introspected: Any = {"active": False}

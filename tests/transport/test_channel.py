@@ -95,7 +95,7 @@ async def test_messages_sent_before_closing_are_delivered(pair: Pair) -> None:
 async def test_a_closed_channel_refuses_to_send(pair: Pair) -> None:
     async with pair() as (left, right):
         await left.close()
-        await left.close()  # harmless
+        await left.close()  # a second call has no effect
         with pytest.raises(ChannelClosed) as refused:
             left.send(Notification("x"))
         assert refused.value.delivered is False

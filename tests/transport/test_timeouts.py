@@ -1,4 +1,4 @@
-"""Timeouts end with TimeoutError in cancelled tasks, too, and leave cancellations alone."""
+"""Tests that timeouts raise TimeoutError even in cancelled tasks, and hide no cancellation."""
 
 import ast
 import asyncio
@@ -25,7 +25,7 @@ Limit = Callable[[float | None], asyncio.Timeout]
 
 
 async def outcome_in_cleanup(limited: Callable[[], Awaitable[object]]) -> object:
-    """Return the exception of a wait during the cleanup of a cancelled task."""
+    """Return the result of a wait during the cleanup of a cancelled task, or its exception type."""
     began, outcome = asyncio.Event(), asyncio.get_running_loop().create_future()
 
     async def work() -> None:
@@ -57,7 +57,7 @@ async def test_timeout_in_a_cancelled_task_raises_timeout_error(limit: Limit) ->
 
 
 @KINDS
-async def test_wait_that_ends_in_time_has_a_result(limit: Limit) -> None:
+async def test_a_wait_that_ends_in_time_returns_its_result(limit: Limit) -> None:
     async def limited() -> str:
         async with limit(LIMIT):
             return "done"
@@ -84,7 +84,7 @@ async def test_timeout_in_a_running_task_raises_timeout_error(limit: Limit) -> N
             await asyncio.Event().wait()
 
 
-async def test_deadline_is_a_time_of_the_loop() -> None:
+async def test_timeout_at_takes_a_time_of_the_event_loop_or_none() -> None:
     with pytest.raises(TimeoutError):
         async with timeouts.timeout_at(asyncio.get_running_loop().time()):
             await asyncio.Event().wait()
@@ -92,7 +92,7 @@ async def test_deadline_is_a_time_of_the_loop() -> None:
         assert clock.when() is None
 
 
-def test_every_module_uses_these_timeouts() -> None:
+def test_no_module_uses_the_timeouts_of_asyncio() -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in sorted(SOURCE.rglob("*.py"))

@@ -21,7 +21,7 @@ from tests.support.virtual_time import VirtualTime
 # Connecting
 
 
-async def test_an_upstream_connects_lists_and_stops_its_server(
+async def test_an_upstream_connects_to_its_server_lists_its_tools_and_stops_it(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:

@@ -71,7 +71,7 @@ class FakeSession(ClientSession):
         return self._news
 
 
-async def test_sessions_of_a_lost_connection_move_to_the_next_connection(
+async def test_only_listening_sessions_of_a_lost_connection_move_to_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     upstream = make({"command": "x"})

@@ -62,7 +62,7 @@ def test_an_encoded_failure_decodes_to_the_same_failure(
     assert decode(encode(made)) == made
 
 
-def test_the_error_for_an_unreadable_request_has_a_null_id_or_none() -> None:
+def test_an_error_without_a_request_id_has_a_null_id_or_no_id() -> None:
     assert encode(failure(None, -32700, "?")) == (
         b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}'
     )

@@ -152,7 +152,7 @@ def test_a_parser_can_continue_with_the_last_id_of_an_earlier_stream() -> None:
 
 @pytest.mark.covers("SSE-01")
 @pytest.mark.parametrize("size", [1, 7, 64, 10_000])
-def test_an_event_over_the_limit_is_counted_and_dropped(size: int) -> None:
+def test_an_event_over_the_limit_is_reported_with_its_size_and_dropped(size: int) -> None:
     parser = EventParser(100)
     stream = b"id: 4\ndata: " + b"x" * 5000 + b"\ndata: more\n\ndata: next\n\n"
     found: list[Event | EventTooLong] = []
@@ -181,7 +181,7 @@ def test_the_size_limit_applies_to_all_lines_of_an_event_together() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 9, 1000])
-def test_long_comments_are_not_part_of_an_event(size: int) -> None:
+def test_long_comments_do_not_count_towards_the_size_of_an_event(size: int) -> None:
     parser = EventParser(30)
     stream = b"data: 1\n:" + b"c" * 400 + b"\ndata: 2\n: ping\n\n:" + b"c" * 70 + b"\ndata: 3\n\n"
     found: list[Event | EventTooLong] = []
@@ -237,9 +237,7 @@ def test_an_encoded_event_is_parsed_to_the_same_event(
         ("[" * 100_000, None),
     ],
 )
-def test_parsing_a_text_with_events_returns_the_data_of_the_first_event(
-    text: str, value: Any
-) -> None:
+def test_parse_sse_returns_the_first_json_value_of_the_data_lines(text: str, value: Any) -> None:
     assert parse_sse(text) == value
 
 

@@ -323,8 +323,8 @@ def test_long_names_are_truncated_and_not_kept_in_memory() -> None:
     assert len(journal.records()) == 50
 
 
-async def test_a_journal_in_a_relay_does_not_keep_messages_in_memory() -> None:
-    """Measure the memory of a whole relay with a journal."""
+async def test_a_journal_in_a_relay_keeps_only_the_params_of_a_long_message() -> None:
+    """A megabyte of blanks next to the params is not kept."""
     journal = Journal()
     async with scene(interceptors=[Journaling(journal)]) as place:
         client = await place.session()

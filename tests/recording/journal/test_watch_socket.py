@@ -192,7 +192,7 @@ async def test_sockets_of_dead_processes_are_removed_and_other_sockets_are_liste
     assert [one.name for one in short.iterdir()] == ["other"]
 
 
-def test_a_socket_that_sends_invalid_data_does_not_hide_other_sockets(short: Path) -> None:
+def test_a_socket_that_sends_invalid_data_is_neither_listed_nor_removed(short: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
         there.bind(str(short / "odd-1.sock"))
         there.listen(2)

@@ -115,7 +115,9 @@ async def test_the_response_is_returned_after_the_notifications_recorded_before_
     assert edge.told == [("notifications/x", {"n": 1})]
 
 
-async def test_the_player_has_no_rest_if_no_step_follows_the_response(tmp_path: Path) -> None:
+async def test_the_player_has_no_remaining_steps_if_none_follows_the_response(
+    tmp_path: Path,
+) -> None:
     (cue,) = script(tmp_path, up(id=1, method="a"), down(id=1, result={}))
     playing, _ = player(cue)
     await playing.play_until_response()
@@ -165,7 +167,9 @@ async def test_playback_awaits_or_cancels_a_server_request_as_recorded(
     assert playing._asked == {}
 
 
-async def test_a_client_error_does_not_stop_the_playback(tmp_path: Path) -> None:
+async def test_playback_continues_if_the_client_cannot_answer_a_server_request(
+    tmp_path: Path,
+) -> None:
     (cue,) = script(
         tmp_path,
         up(id=1, method="a"),
@@ -202,7 +206,7 @@ async def test_replayed_progress_has_the_token_of_the_current_client(tmp_path: P
     ("related", "peer", "told", "sent"),
     [(1, True, 1, 0), (None, True, 0, 1), (None, False, 1, 0), (1, False, 1, 0)],
 )
-async def test_notifications_unrelated_to_a_call_are_sent_on_the_connection(
+async def test_notifications_unrelated_to_a_call_are_sent_on_the_connection_if_any(
     tmp_path: Path, related: int | None, peer: bool, told: int, sent: int
 ) -> None:
     (cue,) = script(

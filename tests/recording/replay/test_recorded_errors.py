@@ -7,7 +7,9 @@ from fairlead.recording.replay.script import read_refusal
 
 
 @pytest.mark.parametrize("raw", [None, Raw(b"5"), Raw(b'{"code":"x","message":"no"}')])
-def test_an_invalid_recorded_error_is_replayed_as_an_internal_error(raw: Raw | None) -> None:
+def test_a_missing_or_invalid_recorded_error_is_replayed_as_an_internal_error(
+    raw: Raw | None,
+) -> None:
     assert read_refusal(raw) == (
         -32603,
         "The recorded response cannot be decoded",

@@ -261,7 +261,9 @@ def test_connection_and_access_errors_are_reported_as_an_unavailable_server(
     assert replaying._is_away(error) is away
 
 
-async def test_a_disconnected_server_is_reported_once(tmp_path: Path) -> None:
+async def test_the_reason_of_a_disconnection_is_reported_for_the_first_missing_response(
+    tmp_path: Path,
+) -> None:
     place = tape(tmp_path, ask(1, "a"), ask(2, "b"), ask(3, "c"), answer(1), answer(2), answer(3))
 
     def ends(server: FakeServer, request: Request) -> None:
@@ -276,7 +278,7 @@ async def test_a_disconnected_server_is_reported_once(tmp_path: Path) -> None:
     assert not report.same
 
 
-def test_a_report_without_differing_calls_has_no_differences() -> None:
+def test_a_report_is_the_same_only_if_no_call_differs_or_fails() -> None:
     assert ReplayReport().same
     good, bad = ComparedCall(1, "a"), ComparedCall(2, "b", error="no")
     assert (good.same, bad.same) == (True, False)

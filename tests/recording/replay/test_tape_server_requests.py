@@ -143,7 +143,7 @@ async def test_strict_sessions_are_replayed_in_the_recorded_order(
 
 
 @pytest.mark.parametrize(("seq", "begun"), [(1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
-async def test_strict_replay_continues_in_the_session_of_the_sought_entry(
+async def test_seek_continues_a_strict_replay_in_the_session_of_the_given_entry(
     tmp_path: Path, seq: int, begun: int
 ) -> None:
     # The last requests of the two sessions are entries 3 and 7, with responses 4 and 8.
@@ -158,7 +158,7 @@ async def test_strict_replay_continues_in_the_session_of_the_sought_entry(
     assert server._begun == (begun if seq not in (4, 8) else begun + 1)
 
 
-async def test_notifications_are_replayed_in_the_background_until_the_server_closes(
+async def test_steps_of_a_notification_are_replayed_in_the_background_until_the_close(
     tmp_path: Path,
 ) -> None:
     server = TapeServer(

@@ -97,7 +97,7 @@ def test_a_tape_of_another_version_is_rejected(tmp_path: Path) -> None:
         ("parts", 0),
     ],
 )
-def test_invalid_metadata_values_are_replaced_by_defaults(
+def test_metadata_with_an_invalid_value_is_replaced_by_the_defaults(
     tmp_path: Path, member: str, value: float
 ) -> None:
     reader = tape(tmp_path, line(1), name="x", **{member: value})

@@ -214,7 +214,7 @@ async def test_recorded_sessions_have_labels_and_contain_no_secrets(tmp_path: Pa
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_the_recorder_of_a_gateway_stores_the_server_of_each_message(
+async def test_the_recorder_of_a_gateway_stores_a_call_once_with_its_session(
     tmp_path: Path, version: str
 ) -> None:
     tape = TapeWriter(tmp_path / "one")

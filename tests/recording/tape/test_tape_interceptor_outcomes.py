@@ -229,7 +229,9 @@ def test_the_session_id_is_not_recorded_with_the_transport() -> None:
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_an_existing_tape_is_overwritten_only_on_request(tmp_path: Path, overwrite: bool) -> None:
+def test_an_existing_output_file_is_overwritten_only_on_request(
+    tmp_path: Path, overwrite: bool
+) -> None:
     place = tmp_path / "file"
     place.write_bytes(b"old")
     if overwrite:
@@ -247,7 +249,7 @@ def test_an_existing_tape_is_overwritten_only_on_request(tmp_path: Path, overwri
         output_file.check_not_existing(tmp_path / "folder", overwrite=overwrite)
 
 
-def test_a_tape_that_another_process_creates_concurrently_is_not_overwritten(
+def test_an_output_file_that_another_process_creates_is_not_overwritten(
     tmp_path: Path,
 ) -> None:
     place = tmp_path / "file"

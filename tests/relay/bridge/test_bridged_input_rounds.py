@@ -289,7 +289,7 @@ async def test_a_rejected_elicitation_is_answered_with_cancel() -> None:
     assert given == [{"inputResponses": {"k": {"action": "cancel"}}}]
 
 
-async def test_the_error_names_a_client_that_disconnected() -> None:
+async def test_an_input_request_without_a_response_fails_the_call_with_the_reason() -> None:
     client = HandshakeClient(RequestTimeout(3.0, "roots/list"))
     with pytest.raises(RpcError, match="roots/list was not answered: the client ") as caught:
         await client.finish(wanted(k={"method": "roots/list"}))

@@ -236,7 +236,7 @@ class Sessions:
         return json.loads(bytes(answer or b""))
 
 
-async def test_a_session_subscribes_and_unsubscribes() -> None:
+async def test_a_listen_request_is_sent_only_if_the_subscriptions_of_a_session_change() -> None:
     place = Sessions()
     (one,) = place.sessions
     assert await place.ask("ping", {}) == {}
@@ -316,7 +316,7 @@ async def test_the_lists_of_a_server_are_subscribed_once() -> None:
     assert (place.listening.lists, place.listening.listened) == ({"tools", "resources"}, 2)
 
 
-async def test_notifications_reach_the_subscribed_sessions() -> None:
+async def test_updates_reach_the_subscribed_sessions_and_list_changes_every_session() -> None:
     place = Sessions(count=2)
     one, other = place.sessions
     one.uris.add("a:1")

@@ -355,7 +355,7 @@ async def test_subscriptions_are_restored_after_a_restart_of_the_server() -> Non
         }
 
 
-async def test_ping_and_other_handshake_only_methods_are_answered_by_the_relay() -> None:
+async def test_a_relay_answers_ping_drops_roots_changes_and_converts_errors_and_results() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()

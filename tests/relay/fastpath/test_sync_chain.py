@@ -283,7 +283,7 @@ async def test_the_reason_for_a_cancellation_reaches_the_interceptors(turns: int
     assert call._task.cancelled()
 
 
-def test_a_chain_with_an_asynchronous_interceptor_always_needs_a_task() -> None:
+def test_a_chain_with_an_asynchronous_interceptor_without_passes_needs_a_task() -> None:
     assert SyncChain([], forever).possible
     assert SyncChain([made("half passes", [])], forever).possible
     assert not SyncChain([made("passes", [])], forever).possible
@@ -370,7 +370,7 @@ class Pausing:
 
 
 @pytest.mark.covers("GTW-06")
-async def test_an_interceptor_that_passes_a_request_is_not_called() -> None:
+async def test_an_interceptor_whose_passes_method_returns_true_is_not_called() -> None:
     pausing = Pausing()
     async with between(pausing) as (_, client, server):
         for method in ("vendor/one", "tools/call", "vendor/two"):

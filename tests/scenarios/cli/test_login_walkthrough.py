@@ -138,7 +138,7 @@ async def test_two_terminals_share_a_login_and_its_renewals(
         assert before["expiresIn"] <= 4
 
         async def terminal() -> None:
-            # Each call takes some time, so the loop ends after a few.
+            # Each call takes some time, so the loop ends after a few calls.
             while time.time() < before["expiresAt"]:
                 code, out, err = await fairlead("call", "whoami", url)
                 assert (code, out) == (0, f"alice of {issuer}\n"), err
@@ -151,7 +151,9 @@ async def test_two_terminals_share_a_login_and_its_renewals(
         assert (await fairlead("logout", url))[1] == f"Logged out of {url}.\n"
 
 
-async def test_the_example_authorization_server_refuses_unknown_clients_codes_and_tokens() -> None:
+async def test_the_example_authorization_server_refuses_foreign_redirects_and_unknown_codes() -> (
+    None
+):
     challenge = {"code_challenge": "x", "code_challenge_method": "S256"}
     query = {"response_type": "code", "client_id": "c", "resource": "r", **challenge}
     form = {

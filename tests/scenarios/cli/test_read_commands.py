@@ -70,7 +70,7 @@ def test_a_server_command_without_two_dashes_is_rejected_with_the_correct_form(
     assert f"`fairlead {command} -- python server.py`" in done.stderr
 
 
-def test_a_prompt_argument_is_completed(tmp_path: Path) -> None:
+def test_a_prompt_argument_is_completed_and_the_tools_of_a_file_are_listed(tmp_path: Path) -> None:
     file = tmp_path / "server.py"
     file.write_text(
         """

@@ -498,7 +498,7 @@ async def test_ended_sessions_of_a_gateway_leave_no_objects_in_memory(front: str
         assert not any(one.sessions for pool in pools for one in pool.connections)
 
 
-async def test_closing_a_gateway_closes_its_clients_and_servers_and_ends_its_tasks() -> None:
+async def test_closing_a_gateway_disconnects_its_sessions_and_stops_its_servers() -> None:
     gateway = Gateway()
     await gateway.connect({"red": program("red"), "blue": program("blue")})
     async with asyncio.timeout(LIMIT):

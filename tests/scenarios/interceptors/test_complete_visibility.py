@@ -69,7 +69,7 @@ def wanted(**questions: tuple[str, Any]) -> dict[str, Any]:
 # Requests in results
 
 
-async def test_interceptors_process_requests_in_results_together_with_their_responses() -> None:
+async def test_interceptors_process_input_requests_in_results_and_their_responses() -> None:
     watch = Watch()
     async with asyncio.timeout(LIMIT), scene("stateless", interceptors=[watch]) as place:
         client = await place.session(ASKED)
@@ -99,7 +99,7 @@ async def test_interceptors_process_requests_in_results_together_with_their_resp
         assert not place.relay.pool.connections[0].calls
 
 
-async def test_interceptors_can_change_and_reject_requests_in_results() -> None:
+async def test_interceptors_can_change_and_reject_input_requests_in_results() -> None:
     class Meddle:
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             if exchange.direction is UP:
@@ -158,7 +158,7 @@ class Guest:
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("matching", ["strict", "tolerant"])
-async def test_a_tape_replays_requests_in_results(tmp_path: Path, matching: Any) -> None:
+async def test_a_tape_replays_input_requests_in_results(tmp_path: Path, matching: Any) -> None:
     guest, journal = Guest(), Journal()
     with TapeWriter(tmp_path / "one") as tape:
         relay = Relay(asking(), interceptors=[Journaling(journal), Recorder(tape)], era="stateless")
@@ -181,7 +181,7 @@ async def test_a_tape_replays_requests_in_results(tmp_path: Path, matching: Any)
 
 
 @pytest.mark.parametrize("path", ["", "/asking"])
-async def test_interceptors_of_a_gateway_process_requests_in_results_over_http(
+async def test_interceptors_of_a_gateway_process_input_requests_in_results_over_http(
     path: str,
 ) -> None:
     watch, guest = Watch(), Guest()

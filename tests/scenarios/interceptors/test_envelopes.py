@@ -87,7 +87,7 @@ async def test_envelopes_contain_the_http_path_and_the_session(where: str, versi
 
 @pytest.mark.covers("GTW-01")
 @pytest.mark.parametrize("where", ["relay", "door"])
-async def test_interceptors_can_block_a_notification_without_a_session(
+async def test_the_envelope_of_a_notification_without_a_session_has_its_direction_and_path(
     where: str,
 ) -> None:
     seen = Seen()

@@ -91,7 +91,7 @@ async def test_result_fragments_from_a_server_are_redacted_and_recorded(tmp_path
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_interceptors_of_a_client_process_received_fragments(
+async def test_interceptors_of_a_client_process_the_fragments_it_receives(
     tmp_path: Path, version: str
 ) -> None:
     heard: list[Any] = []

@@ -220,7 +220,7 @@ async def test_cancelled_server_requests_pass_the_interceptors_of_server_and_cli
 
 @pytest.mark.parametrize("where", ["server", "client"])
 @pytest.mark.parametrize(("version", "over"), EVERYWHERE)
-async def test_rejected_messages_are_dropped_and_changed_messages_are_forwarded_changed(
+async def test_rejected_notifications_are_dropped_and_changed_ones_are_forwarded(
     version: str, over: str, where: str
 ) -> None:
     async def change(exchange: Exchange, proceed: Proceed) -> Answer:

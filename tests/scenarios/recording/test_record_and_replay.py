@@ -48,7 +48,7 @@ calls = st.lists(st.tuples(texts, objects, steps, st.booleans(), objects), max_s
 
 
 class Tape:
-    """Return the lines of a tape as a recorder would write them."""
+    """The lines of a tape, as a recorder would write them."""
 
     def __init__(self, *, stateless: bool) -> None:
         self.lines: list[bytes] = []

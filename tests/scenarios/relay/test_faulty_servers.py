@@ -68,7 +68,7 @@ async def test_calls_of_a_hanging_server_time_out_and_the_server_is_killed_at_th
 
 
 @pytest.mark.parametrize("plan", [{"hang": "initialize"}, {"exit": 3}, {"die": "initialize"}])
-async def test_a_server_that_does_not_start_is_reported_with_a_reason(
+async def test_requests_to_a_server_that_does_not_start_get_errors_and_cause_few_starts(
     tmp_path: Path, plan: dict[str, Any]
 ) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:

@@ -83,9 +83,7 @@ class Meddle:
         return await proceed(exchange)
 
 
-async def test_rejected_messages_are_not_forwarded_and_changed_messages_are_forwarded_changed() -> (
-    None
-):
+async def test_rejected_messages_are_dropped_and_changed_ones_are_forwarded() -> None:
     async with scene(interceptors=[Meddle()]) as place:
         client = await place.session(ASKED)
         server = await place.server()

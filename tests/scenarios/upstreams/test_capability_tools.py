@@ -157,7 +157,7 @@ async def test_lists_of_every_server_are_compared_for_a_client_that_makes_no_cal
 
 
 @pytest.mark.parametrize("reason", ["lazy", "share", "changing"])
-async def test_lists_of_lazy_shared_or_changing_servers_are_not_compared(
+async def test_lists_of_lazy_or_shared_servers_are_not_compared_and_changing_ones_only_once(
     tmp_path: Path, reason: str
 ) -> None:
     log = ServerLog(tmp_path)

@@ -40,7 +40,7 @@ def proposed(log: ServerLog, pid: int) -> list[Any]:
 
 @both_endpoints
 @both_eras
-async def test_elicitations_of_a_server_with_both_eras_reach_the_client(
+async def test_requests_of_a_server_with_both_eras_reach_the_client(
     tmp_path: Path, endpoint: str, era: str
 ) -> None:
     log = ServerLog(tmp_path)

@@ -147,12 +147,12 @@ async def test_a_parked_call_and_a_session_do_not_share_a_process(
         assert '"value": "late"' in await parked
 
 
-# Requests that start no process
+# Requests that start no further process
 
 
 @pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
 @pytest.mark.parametrize("eras", [["handshake"], ["stateless"]], ids=lambda eras: eras[0])
-async def test_list_requests_and_listen_streams_start_no_process(
+async def test_list_requests_and_listen_streams_start_no_further_process(
     tmp_path: Path, version: str, eras: list[str]
 ) -> None:
     log = ServerLog(tmp_path)
@@ -168,7 +168,7 @@ async def test_list_requests_and_listen_streams_start_no_process(
         assert len(log.started()) == len(names)
 
 
-async def test_a_stateless_listen_stream_with_input_capabilities_starts_no_process(
+async def test_a_stateless_listen_stream_with_input_capabilities_starts_no_further_process(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
@@ -183,7 +183,7 @@ async def test_a_stateless_listen_stream_with_input_capabilities_starts_no_proce
         assert log.running() == log.started()[:1]
 
 
-async def test_subscriptions_and_log_levels_start_no_process(tmp_path: Path) -> None:
+async def test_subscriptions_and_log_levels_start_no_further_process(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),

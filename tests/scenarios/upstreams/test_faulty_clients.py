@@ -36,7 +36,7 @@ both_endpoints = pytest.mark.parametrize("endpoint", ENDPOINTS)
 
 
 @both_endpoints
-async def test_clients_with_invented_capabilities_start_no_process(
+async def test_clients_with_invented_capabilities_start_no_further_process(
     tmp_path: Path, endpoint: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -152,7 +152,7 @@ async def test_a_limited_number_of_processes_serves_lists_for_all_capabilities(
 
 @both_endpoints
 @pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
-async def test_a_client_that_reconnects_in_a_loop_starts_no_processes(
+async def test_a_client_that_reconnects_in_a_loop_starts_at_most_two_further_processes(
     tmp_path: Path, endpoint: str, version: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -251,7 +251,7 @@ async def test_clients_that_disappear_after_initialize_do_not_block_other_client
         await until(lambda: len(log.running()) <= most)
 
 
-async def test_requests_with_an_unknown_session_start_no_process(tmp_path: Path) -> None:
+async def test_requests_with_an_unknown_session_start_no_further_process(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     message = {
         "jsonrpc": "2.0",

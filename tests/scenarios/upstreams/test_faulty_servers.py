@@ -145,7 +145,7 @@ async def test_a_server_that_exits_when_it_is_listed_in_one_era_serves_clients_o
 
 
 @pytest.mark.parametrize("declares", [(), ("elicitation",)], ids=["plain", "elicitation"])
-async def test_lists_that_change_and_are_announced_continuously_have_a_limited_cost(
+async def test_lists_that_change_continuously_cause_few_requests_notifications_and_starts(
     tmp_path: Path, declares: tuple[str, ...]
 ) -> None:
     log = ServerLog(tmp_path)
@@ -221,7 +221,7 @@ async def test_a_server_that_exits_while_subscriptions_are_restored_is_suspended
             started = await eventually(
                 lambda: _started_after(log, 1.5), lambda counts: counts[0] == counts[1]
             )
-            # Besides the first two processes, each of two keys is started at most seven times.
+            # The first two processes, and at most seven starts for each of two connection keys.
             assert started[1] <= 2 + 2 * 7
 
 

@@ -43,7 +43,7 @@ CASES = [*SHORTAGES.items(), ("memory", MemoryError)]
 
 
 class Machine:
-    """Counts the starts of processes, and lets them fail while the machine lacks a resource."""
+    """A replacement for `subprocess.Popen` that counts starts, and fails if `error` is set."""
 
     def __init__(self) -> None:
         self.starts = 0

@@ -111,7 +111,7 @@ async def forty_users(
 
 
 @pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
-async def test_forty_users_that_only_request_lists_start_no_process(
+async def test_forty_users_that_only_request_lists_start_no_further_process(
     tmp_path: Path, version: str
 ) -> None:
     log = ServerLog(tmp_path)

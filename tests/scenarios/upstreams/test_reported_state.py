@@ -35,7 +35,7 @@ async def crash(client: Client) -> None:
         await client.call("die")
 
 
-async def test_a_server_with_only_a_connection_of_a_client_is_connected_everywhere(
+async def test_a_server_with_only_a_connection_of_a_client_is_reported_as_connected(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
     """The default connection is closed when it is idle and a client has its own connection."""

@@ -73,7 +73,7 @@ async def test_many_unreadable_lines_cause_few_warnings(caplog: pytest.LogCaptur
     assert "it was skipped (47 similar lines since the last warning)" in warnings(caplog)[-1]
 
 
-def test_a_gateway_prints_the_warning_with_the_time_unless_it_runs_on_a_terminal(
+def test_a_gateway_without_a_terminal_prints_the_warning_with_the_time(
     person: Person,
 ) -> None:
     file = person.project / "gateway.toml"

@@ -81,7 +81,7 @@ async def test_a_sampling_request_contains_the_given_messages_and_options() -> N
     assert malformed.value.code == -32602
 
 
-async def test_url_elicitation_sends_the_user_to_a_page() -> None:
+async def test_url_elicitation_sends_the_url_and_returns_the_action_of_the_user() -> None:
     edge = Edge({"action": "decline"})
     context = context_of(edge)
     assert await context.elicit_url("Sign in", "https://a.b/") == "decline"
@@ -204,7 +204,9 @@ async def test_a_context_returns_the_meta_of_its_request_unchanged(params: Any, 
     assert context_of(Edge(), params=params).meta == meta
 
 
-async def test_a_context_contains_the_principal_of_its_caller() -> None:
+async def test_a_context_has_the_caller_state_and_ids_of_its_request_and_closes_its_stream() -> (
+    None
+):
     given = exchange(principal="ann", info=b'{"name":"c"}', stateless=False)
     context = Context(given, state="shared")
     assert (context.principal, context.client, context.state) == ("ann", "c", "shared")

@@ -217,7 +217,7 @@ def test_an_elicitation_is_accepted_only_if_its_action_is_accept() -> None:
     assert form.read(Raw(b'{"action":"decline","content":{"value":true}}')).accepted is False
 
 
-def test_a_pydantic_model_is_a_flat_form() -> None:
+def test_a_pydantic_model_describes_a_form() -> None:
     assert ElicitationForm(Booking).schema == {
         "type": "object",
         "properties": {

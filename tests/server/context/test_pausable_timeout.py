@@ -11,7 +11,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class Clock:
-    """Start a timeout of 5 seconds for the current task, and record when it expires."""
+    """A timeout of 5 seconds for the current task, and the times at which it expired."""
 
     def __init__(self, now: VirtualTime) -> None:
         self.deadlines: Deadlines[Any] = Deadlines(asyncio.get_running_loop())

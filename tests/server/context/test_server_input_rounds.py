@@ -427,7 +427,7 @@ def test_values_that_are_equal_in_json_have_the_same_digest() -> None:
     assert digest("1") != digest(1)
 
 
-def test_an_elicitation_with_a_nested_form_is_rejected() -> None:
+def test_nested_form_fields_are_rejected_and_lists_of_choices_are_accepted() -> None:
     class Nested(msgspec.Struct):
         inner: Order
 

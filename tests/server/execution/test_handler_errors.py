@@ -152,7 +152,9 @@ async def test_a_malformed_message_is_rejected_and_logged(caplog: pytest.LogCapt
 
 
 @pytest.mark.covers("SRV-16")
-async def test_errors_raised_by_interceptors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_of_requests_with_interceptors_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def guard(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.target == "denied":
             raise RpcError(-32602, "not for you")

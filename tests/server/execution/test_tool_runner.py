@@ -333,7 +333,7 @@ async def test_the_failure_of_a_detached_tool_is_logged(
     assert failed.exc_info
 
 
-def test_tool_timeouts_work_in_each_event_loop() -> None:
+def test_tools_and_their_timeouts_work_in_successive_event_loops() -> None:
     server = server_with_tools()
 
     @server.tool(timeout=0.02)

@@ -155,7 +155,7 @@ def test_a_file_resource_is_read_as_text_if_it_is_utf8(
     assert entry.provider() == content
 
 
-def test_a_directory_cannot_be_read_as_a_file_resource(tmp_path: Path) -> None:
+def test_directories_and_missing_files_cannot_be_file_resources(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is not a file$"):
         file_resource(str(tmp_path))
     with pytest.raises(FileNotFoundError, match="No such file"):

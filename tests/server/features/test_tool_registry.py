@@ -134,7 +134,7 @@ def test_the_name_of_a_removed_tool_can_be_used_again() -> None:
     assert registry.get("double") is second
 
 
-def test_tools_with_the_same_source_and_definition_are_equal() -> None:
+def test_a_second_tool_of_a_name_needs_the_same_source_and_definition_or_replace() -> None:
     registry, one, two = MCPToolRegistry(), tool_from_function(double), tool_from_function(double)
     assert registry.register(one, source=double) is one
     assert registry.register(two, source=double) is one

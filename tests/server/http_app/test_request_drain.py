@@ -64,7 +64,9 @@ async def place(drain: DrainPlan) -> AsyncIterator[Place]:
 
 
 @pytest.mark.parametrize("transport", ["websocket", "sse", "session", "stateless"])
-async def test_requests_of_every_transport_are_counted_and_finish(transport: str) -> None:
+async def test_running_requests_of_every_transport_finish_before_the_server_stops(
+    transport: str,
+) -> None:
     async with place(DrainPlan(limit=600.0)) as it, aiohttp.ClientSession() as web:
         version = "2026-07-28" if transport == "stateless" else "2025-06-18"
         entries = {

@@ -179,12 +179,14 @@ def test_each_tool_error_code_has_an_http_status(code: str, status: int) -> None
         ({"isError": True}, "The tool failed"),
     ],
 )
-def test_the_error_result_of_a_tool_has_an_http_error_status(result: Any, message: str) -> None:
+def test_the_error_message_is_read_from_the_error_result_of_a_tool(
+    result: Any, message: str
+) -> None:
     assert rest._tool_error(result).message == message
 
 
 class Api:
-    """Return the REST API of a server, without a socket."""
+    """The REST API of a server, without a socket."""
 
     def __init__(self, server: MCPServer, **settings: Any) -> None:
         self.app = server.create_http_app(**settings)

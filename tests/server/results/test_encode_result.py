@@ -159,7 +159,7 @@ def test_media_can_be_read_from_files(tmp_path: Path) -> None:
     ]
 
 
-def test_invalid_media_in_a_result_are_rejected(tmp_path: Path) -> None:
+def test_media_require_an_existing_file_and_exactly_one_of_data_and_path(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Image(path=tmp_path / "none.png")
     with pytest.raises(TypeError, match="Audio requires exactly one of data and path"):

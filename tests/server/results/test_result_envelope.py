@@ -16,14 +16,14 @@ ENDING = {
 KEPT = {"ttlMs": 0, "cacheScope": "private"}
 
 
-def test_a_stateless_result_contains_the_server_info() -> None:
+def test_only_stateless_results_contain_the_server_info() -> None:
     envelope = ResultEnvelope({"name": "s"})
     assert json.loads(envelope.answered(b'"a":1', STATELESS)) == {"a": 1, **ENDING}
     assert json.loads(envelope.answered(b'"a":1', SESSION)) == {"a": 1}
 
 
 @pytest.mark.parametrize("caller", [STATELESS, SESSION], ids=["stateless", "handshake"])
-def test_a_stateless_list_result_has_cache_hints(caller: Caller) -> None:
+def test_only_stateless_list_results_have_cache_hints(caller: Caller) -> None:
     plain = ResultEnvelope({"name": "s"})
     public = ResultEnvelope({"name": "s"}, b'"ttlMs":5,"cacheScope":"public"')
     own = plain.listed(b'"a":1', caller, b'"ttlMs":7')

@@ -675,7 +675,7 @@ def test_definitions_with_the_same_name_are_numbered() -> None:
     assert Signature(function).schema["$defs"].keys() == {"Inner", "Inner_2", "Inner_3"}
 
 
-def test_a_tuple_argument_must_have_the_length_of_its_type() -> None:
+def test_the_schema_of_a_tuple_parameter_requires_its_length() -> None:
     def function(pair: tuple[int, str]) -> None: ...
 
     assert Signature(function).schema["properties"]["pair"] == {

@@ -17,7 +17,8 @@ ERAS = (NEWEST_HANDSHAKE, NEWEST)
 # streams ("events"), or HTTP+SSE ("sse").
 OURS = [("auto", era) for era in ERAS] + [("events", era) for era in ERAS]
 OURS += [("sse", NEWEST_HANDSHAKE)]
-# Kinds of connections of our client: with and without server messages during a call.
+# Kinds of connections of our client by what a server can send during a call: messages before
+# the response (`TALKATIVE`), or only the response (`TERSE`).
 TALKATIVE = [("events", era) for era in ERAS] + [("sse", NEWEST_HANDSHAKE)]
 TERSE = [("json", era) for era in ERAS] + [("stateless", NEWEST_HANDSHAKE)]
 

@@ -53,7 +53,7 @@ async def test_the_length_of_a_stderr_line_is_limited() -> None:
 
 
 @pytest.mark.parametrize("count", [MOST, MOST + 1, MOST + 100])
-async def test_a_flood_on_stderr_is_kept_but_not_passed_to_the_callback(
+async def test_stderr_lines_over_the_rate_limit_are_kept_but_not_passed_on(
     virtual_time: VirtualTime, count: int
 ) -> None:
     heard: list[str] = []

@@ -128,7 +128,7 @@ async def test_a_lack_of_descriptors_after_the_start_leaves_no_process(loop_kind
             try:
                 await channel.connect()
             except OSError:
-                assert process.returncode is not None  # collected
+                assert process.returncode is not None  # the process was reaped
                 assert count < 2
         await channel.close()
         await left.nothing()
@@ -486,7 +486,7 @@ def test_a_restarted_reaper_receives_all_remaining_process_groups(
     reaper.register(111)
     reaper.register(333)
     reaper.unregister(333)
-    os.close(pipes[0][0])  # killed
+    os.close(pipes[0][0])  # as if the first reaper had been killed
     try:
         reaper.register(222)
         told = os.read(pipes[1][0], 100).splitlines()

@@ -217,7 +217,7 @@ async def test_a_pipe_that_cannot_be_reopened_is_used_directly(
         assert (os.get_blocking(0), os.get_blocking(1)) == (True, True), "restored"
 
 
-async def test_a_sink_in_a_thread_has_no_descriptor_of_its_own(tmp_path: Path) -> None:
+async def test_a_channel_whose_sink_is_a_thread_has_no_descriptor(tmp_path: Path) -> None:
     """A direct write to the descriptor could block the loop."""
     with standing_in("files", tmp_path):
         async with asyncio.timeout(5), open_stdio() as channel:
@@ -234,7 +234,7 @@ async def test_a_sink_in_a_thread_has_no_descriptor_of_its_own(tmp_path: Path) -
         await running
 
 
-async def test_printed_text_does_not_reach_the_channel(
+async def test_printed_text_is_not_written_to_the_pipe_of_the_channel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with standing_in("pipes", tmp_path) as ends:

@@ -102,7 +102,7 @@ async def our_server(**options: Any) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def peer_at(url: str, **options: Any) -> AsyncIterator[Peer]:
-    """A peer on a client channel, before the handshake."""
+    """Yield a peer on a client channel, before the handshake."""
     settings = {name: options.pop(name) for name in ("handler", "on_error") if name in options}
     told: asyncio.Queue[Notification] = asyncio.Queue()
     channel = await connect_websocket(url, proxy=None, **options)
@@ -299,7 +299,7 @@ async def test_sending_on_a_socket_that_is_not_open_fails() -> None:
 
 
 @pytest.mark.covers("WSK-06")
-async def test_unknown_frames_of_a_server_are_ignored() -> None:
+async def test_unknown_and_invalid_frames_of_a_server_do_not_end_the_connection() -> None:
     async def script(connection: ServerConnection) -> None:
         request = parse(await connection.recv())
         for _ in range(200):  # more than the limit on invalid lines from stdio servers
@@ -665,7 +665,7 @@ async def test_a_queue_over_sixteen_times_the_limit_is_dropped(
     await channel.close()
 
 
-async def test_the_error_after_a_failed_write_has_the_reason_from_the_reader() -> None:
+async def test_a_failed_write_fails_later_sends_but_only_the_reader_ends_the_channel() -> None:
     held = Held()
     held.fault = WebSocketClosed(1006, "broken pipe")
     channel = WebSocketChannel(CONTEXT, held)

@@ -415,7 +415,7 @@ async def test_a_server_that_lists_handshake_versions_is_not_probed(shared: bool
 
 @both_ways
 @pytest.mark.parametrize("code", [-32600, -32601, -32602, -32020, -32022])
-async def test_a_server_without_a_handshake_is_found_by_every_error_code(
+async def test_a_server_without_a_handshake_is_recognized_by_every_error_code(
     code: int, shared: bool
 ) -> None:
     async with scene(quiet=BY_HAND, shared=shared) as place:

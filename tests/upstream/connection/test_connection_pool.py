@@ -51,7 +51,7 @@ class FakeConnection(SimpleNamespace):
     """A stub of a connection with only the attributes that describe its use."""
 
     quiet = False
-    number = 7  # for sessions
+    number = 7  # the number of the session in `OWN_KEY`, for stubs that stand for sessions
     on_idle: Any = None
 
     __hash__ = object.__hash__
@@ -186,7 +186,7 @@ async def test_the_pool_closes_the_connection_of_a_quiet_session_at_its_limit() 
         (ANONYMOUS, 5, 1, 1),
     ],
 )
-async def test_connections_are_limited_for_each_principal_and_in_total(
+async def test_unused_connections_are_closed_to_keep_the_limit_of_a_principal_and_of_the_pool(
     virtual_time: VirtualTime, principal: Principal, held: int, reserved: int, ended: int
 ) -> None:
     pool = new_pool(max_connections=6)
@@ -277,7 +277,7 @@ async def test_a_connection_can_be_opened_after_the_time_given_in_the_error(
 @pytest.mark.parametrize(
     ("unused", "rests"), [(10.0, True), (0.0, False)], ids=["idle", "just used"]
 )
-async def test_the_default_connection_counts_and_may_be_closed_to_make_room(
+async def test_the_default_connection_counts_towards_the_limit_and_may_be_closed(
     virtual_time: VirtualTime, unused: float, rests: bool
 ) -> None:
     pool = new_pool(max_connections=1)
@@ -446,7 +446,7 @@ async def test_the_last_connection_of_a_server_stays_open_unless_it_is_lazy(
 @pytest.mark.parametrize(
     ("unused", "used", "closed_after"), [(100.0, 0.0, None), (0.0, 100.0, 130.0)]
 )
-async def test_a_single_idle_limit_of_zero_means_never(
+async def test_an_idle_limit_of_zero_disables_only_this_limit(
     virtual_time: VirtualTime, unused: float, used: float, closed_after: float | None
 ) -> None:
     pool = new_pool(idle_close=unused, idle_close_used=used)
@@ -611,7 +611,7 @@ async def test_only_the_unexpected_exit_of_a_process_counts_as_a_loss(
     assert (pool.losses._losses, pool.connections) == ({}, [])
 
 
-async def test_a_dead_connection_of_a_session_counts_before_its_loss_is_reported(
+async def test_a_dead_connection_of_a_session_counts_as_a_loss_before_it_is_reported(
     virtual_time: VirtualTime,
 ) -> None:
     pool = new_pool()
@@ -662,7 +662,7 @@ async def test_a_closed_pool_opens_no_connection() -> None:
     [(False, True), (True, False), (None, False)],
     ids=["wants a handshake", "stateless", "not known"],
 )
-async def test_a_stateless_request_uses_an_open_handshake_connection(
+async def test_a_stateless_request_uses_a_handshake_connection_only_of_a_handshake_server(
     stateless: bool | None, found: bool
 ) -> None:
     pool, connection, of_all = new_pool(), used_by(), used_by(stateless=True)
@@ -704,7 +704,7 @@ async def test_requests_that_cannot_wait_use_an_open_default_connection() -> Non
         (False, ADA, b"{}", True, False),
     ],
 )
-async def test_only_anonymous_clients_without_capabilities_use_the_default_connection(
+async def test_only_anonymous_clients_without_capabilities_use_a_handshake_default_connection(
     stateless: bool, principal: Principal, capabilities: bytes, in_session: bool, used: bool
 ) -> None:
     pool, connection = new_pool(), used_by(stateless=stateless)

@@ -260,7 +260,7 @@ async def test_a_server_request_that_the_client_does_not_answer_is_refused(
     assert message in refused.value.message
 
 
-async def test_an_elicitation_is_sent_to_the_client_of_the_call_or_to_the_only_session() -> None:
+async def test_a_server_request_is_sent_to_the_client_of_the_call_or_to_the_only_session() -> None:
     connection, session, other = connection_of(), FakeSession(), FakeSession()
     other.outcome = b'{"from":"other"}'
     question = exchange("roots/list", {}, way=DOWN)

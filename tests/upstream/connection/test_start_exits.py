@@ -58,4 +58,4 @@ def test_another_process_is_tried_after_five_minutes(virtual_time: VirtualTime) 
     assert known.concern(ROOTS)
     virtual_time.now += 1
     assert not known.concern(ROOTS)
-    assert not known.count(SAMPLING)  # the exits have nothing to do with each other
+    assert not known.count(SAMPLING)  # the first exit is too old to count

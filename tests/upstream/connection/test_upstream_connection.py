@@ -45,7 +45,7 @@ def only_connection(place: Scene) -> UpstreamConnection:
 @either_way
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @pytest.mark.parametrize("end", ["result", "error", "cancel"])
-async def test_a_call_leaves_no_state_behind_with_any_outcome(
+async def test_a_connection_forgets_a_call_after_any_outcome(
     interceptors: Any, era: str, end: str
 ) -> None:
     async with scene(era, interceptors=interceptors) as place:

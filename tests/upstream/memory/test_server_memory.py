@@ -138,7 +138,7 @@ def test_facts_of_another_version_or_in_an_oversized_file_are_ignored() -> None:
     assert memory.load(RED) == UNKNOWN
 
 
-def test_facts_of_a_later_release_are_ignored() -> None:
+def test_unknown_facts_of_a_later_release_are_ignored() -> None:
     store = MemoryStore()
     memory = ServerMemory(store)
     memory.save(RED, SINGLE)

@@ -70,7 +70,7 @@ def test_members_of_the_final_event_other_than_content_are_kept() -> None:
     assert json.loads(bytes(done.result))["x"] == 1
 
 
-def test_an_error_event_after_fragments_is_the_error_response() -> None:
+def test_an_error_event_is_the_error_response() -> None:
     error = {"code": 7, "message": "no", "data": {"x": 1}}
     for payload in (error, {"error": error}, {"jsonrpc": "2.0", "id": 3, "error": error}):
         refused = FragmentAssembler(1).take(event("error", payload))

@@ -381,7 +381,7 @@ async def test_a_404_for_the_listening_stream_renews_the_session() -> None:
         assert one.channel.session_id == "s1"
 
 
-async def test_drain_returns_at_once_on_a_closed_channel() -> None:
+async def test_drain_returns_when_the_congested_channel_is_closed() -> None:
     async def never(asked: Asked) -> HttpResponse:
         await asyncio.Event().wait()
         raise AssertionError

@@ -308,7 +308,7 @@ async def test_a_response_that_is_not_an_event_stream_ends_listening_without_an_
 
 @pytest.mark.usefixtures("no_jitter")
 @pytest.mark.parametrize(("status", "errors"), [(405, 0), (500, 8), (400, 8)])
-async def test_a_refused_reconnection_counts_as_a_failure(
+async def test_a_refused_reconnection_is_a_failure_unless_the_status_is_405(
     virtual_time: VirtualTime, status: int, errors: int
 ) -> None:
     one = Listening(ended({"n": 1}), *(reply(status) for _ in range(20)))
@@ -338,7 +338,7 @@ async def test_a_refused_stream_is_not_requested_again_after_an_unresolved_refus
     assert (one.refused, len(one.door.asked), one.errors) == ([403], 1, [])
 
 
-async def test_an_unresolved_refusal_raises_an_error_if_the_stream_was_open_before(
+async def test_an_unresolved_refusal_is_reported_if_the_stream_was_open_before(
     virtual_time: VirtualTime,
 ) -> None:
     one = Listening(ended({"n": 1}), reply(403), reply(405))

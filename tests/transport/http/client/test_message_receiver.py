@@ -153,7 +153,7 @@ async def test_fragments_without_a_final_event_are_attached_to_the_error() -> No
 
 
 @pytest.mark.covers("SSE-04")
-async def test_an_error_event_after_fragments_is_the_error_response() -> None:
+async def test_an_error_event_is_the_error_response() -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         error = {"code": 7, "message": "broken", "data": [1]}

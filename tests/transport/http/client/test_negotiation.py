@@ -223,7 +223,7 @@ async def test_mode_sse_does_not_fall_back_if_the_server_is_unreachable(
         await open_http("http://a.example", mode="sse")
 
 
-async def test_mode_http_sends_no_data_before_the_first_message() -> None:
+async def test_open_http_returns_a_negotiating_channel_without_connecting() -> None:
     channel = await open_http("http://a.example")
     assert type(channel) is NegotiatingChannel
     await channel.close()

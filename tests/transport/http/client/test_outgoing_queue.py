@@ -67,7 +67,7 @@ async def test_requests_wait_for_earlier_notifications() -> None:
 
 
 @pytest.mark.covers("HTT-16")
-async def test_a_full_pool_does_not_block_responses_and_cancellations() -> None:
+async def test_a_full_pool_does_not_block_responses_of_the_client() -> None:
     """Nine calls wait for responses of the client, and the pool has three connections."""
     answers = asyncio.Queue[Any]()
 
@@ -304,7 +304,7 @@ def rpcs(one: ScriptedChannel) -> list[str]:
     return [asked.rpc for asked in one.door.asked]
 
 
-async def test_messages_wait_for_an_earlier_notification() -> None:
+async def test_requests_and_notifications_wait_for_an_earlier_notification() -> None:
     held = Held("first")
     async with ScriptedChannel.over(held) as one:
         one.channel.send(Notification("first"))
@@ -527,7 +527,7 @@ async def test_slots_are_assigned_in_order_and_waiting_bytes_are_counted() -> No
     await asyncio.wait((third,))
 
 
-async def test_drain_raises_when_the_queue_is_closed() -> None:
+async def test_every_drain_that_waits_raises_when_the_limit_is_closed() -> None:
     limit = ConcurrencyLimit(1)
     await limit.take(1)
     waiting = asyncio.create_task(limit.take(HIGH_WATER + 1))
@@ -547,7 +547,7 @@ async def test_drain_raises_when_the_queue_is_closed() -> None:
 # Closing
 
 
-async def test_notifications_and_responses_are_sent_while_the_channel_closes() -> None:
+async def test_queued_notifications_and_responses_are_sent_before_the_channel_closes() -> None:
     gate = asyncio.Event()
     done: list[str] = []
 

@@ -26,7 +26,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.covers("HTT-06")
-async def test_any_2xx_status_accepts_a_notification() -> None:
+async def test_any_2xx_status_accepts_a_notification_and_400_refuses_it() -> None:
     async def rest(call: Call) -> None:
         if call.message["params"]["n"] == 3:
             await call.answer(400, "no")
@@ -173,7 +173,7 @@ ERROR = {"jsonrpc": "2.0", "id": None, "error": {"code": -7, "message": "no"}}
 
 
 @pytest.mark.parametrize("status", [400, 403])
-async def test_a_403_response_to_the_probe_is_raised_as_an_error(status: int) -> None:
+async def test_only_a_403_response_to_the_probe_is_raised_as_an_http_error(status: int) -> None:
     async def answer(asked: Asked) -> HttpResponse:
         return reply(status, ERROR)
 

@@ -156,7 +156,7 @@ async def test_the_body_timeout_is_disabled_if_the_asgi_server_measures_it(
 # Responses
 
 
-async def test_a_response_has_the_headers_that_its_body_needs() -> None:
+async def test_a_response_has_the_given_headers_and_the_headers_for_its_body() -> None:
     call = Call()
     call.extra = ((b"x-extra", b"1"),)
     await call.answer(200, b"{}", headers=[(b"x-own", b"2")])

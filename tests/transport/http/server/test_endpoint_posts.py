@@ -83,7 +83,7 @@ async def test_a_post_with_an_unknown_session_gets_a_404() -> None:
 
 
 @pytest.mark.covers("DEC-18", "PRO-04")
-async def test_a_message_without_a_session_is_served() -> None:
+async def test_requests_without_a_session_are_served_and_responses_are_refused() -> None:
     async with serving(make_server()) as web:
         assert (await web.post(call("add", {"a": 1, "b": 2}))).text == "3"
         headers = {"MCP-Protocol-Version": "2025-06-18"}

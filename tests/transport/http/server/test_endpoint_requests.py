@@ -234,7 +234,9 @@ async def test_unsupported_methods_get_a_405_with_the_allowed_methods(method: st
     ("origin", "status"),
     [("https://page.example", 204), ("https://evil.example", 403), (None, 403)],
 )
-async def test_cors_preflights_are_answered(origin: str | None, status: int) -> None:
+async def test_only_cors_preflights_of_allowed_origins_are_accepted(
+    origin: str | None, status: int
+) -> None:
     async with endpoint(allowed_origins=("https://page.example",)) as app:
         for wanted in ("x-a, x-b", None):
             more = {"origin": origin, "access-control-request-headers": wanted}

@@ -222,7 +222,9 @@ async def test_requests_are_refused_above_the_limit_of_unread_bytes() -> None:
 
 
 @pytest.mark.parametrize(("size", "congested"), [(1 << 20, False), ((1 << 20) + 1, True)])
-async def test_senders_wait_for_a_slow_reader(size: int, congested: bool) -> None:
+async def test_a_stream_is_congested_above_one_mebibyte_of_unread_events(
+    size: int, congested: bool
+) -> None:
     channel = SseSession(TransportContext(transport_type="sse"), ANONYMOUS)
     channel.stream.attach(object())
     channel.stream.put(bytes(size))

@@ -115,7 +115,7 @@ def test_resources_embedded_by_other_sites_are_refused(
     assert refused(guard(), host="localhost", **headers) == status
 
 
-def test_refusals_name_the_setting_to_change() -> None:
+def test_refusals_of_hosts_and_origins_name_the_setting_to_change() -> None:
     one = guard()
     found = one.refuse({b"host": b"h" * 200}, HERE)
     assert found is not None
@@ -161,7 +161,7 @@ def test_bearer_tokens_are_verified(header: str | None, expected: object) -> Non
 @pytest.mark.covers("AUT-06")
 @pytest.mark.parametrize("name", ["", "token", "oauth:issuer ann", "ci"])
 async def test_a_function_cannot_return_the_name_of_another_principal(name: str) -> None:
-    """The owner's token, subjects of issuers, and clients with a configured token."""
+    """These names belong to the owner's token, subjects of issuers, and configured clients."""
 
     async def later(token: str) -> str:
         return name

@@ -174,7 +174,9 @@ def test_inline_requests_are_answered_immediately(answer: Any, done: Any) -> Non
     [{}, {"inline_methods": {"x"}}, {**inline(b"{}"), "inline_methods": {"y"}}, inline(None)],
     ids=["nothing", "no handler", "another method", "no response"],
 )
-async def test_other_requests_are_handled_in_a_task(settings: dict[str, Any]) -> None:
+async def test_requests_that_cannot_be_answered_inline_are_handled_in_a_task(
+    settings: dict[str, Any],
+) -> None:
     async def handle(exchange: Exchange) -> Answer:
         return None if settings else b'{"a":1}'
 

@@ -17,7 +17,7 @@ LIMIT = 10.0
 
 
 class Standing:
-    """A verdict that tests withdraw."""
+    """The verdict on a token, which tests withdraw."""
 
     def __init__(self) -> None:
         self.until = time.time() + 600
@@ -72,7 +72,6 @@ async def test_a_stream_ends_once_its_token_is_invalid_or_of_another_principal(
 
 
 async def test_an_http_sse_stream_lasts_as_long_as_the_newest_token_of_its_client() -> None:
-    """HTTP+SSE: the stream lasts as long as the newest token of its client."""
     first, second, ended = Standing(), Standing(), asyncio.Event()
     whose: list[Principal] = [ann(time.time() + 0.2, first)]
     with expiring(lambda: whose[0], ended.set):
@@ -101,7 +100,9 @@ async def test_a_stream_ends_if_its_token_cannot_be_verified_for_too_long(
 
 
 @pytest.mark.parametrize("who", [ANONYMOUS, "bob", ScopedName("bot"), ann()])
-async def test_a_withdrawn_token_does_not_end_streams_of_other_clients(who: Principal) -> None:
+async def test_a_stream_of_a_client_whose_authorization_does_not_expire_stays_open(
+    who: Principal,
+) -> None:
     ended = asyncio.Event()
     with expiring(lambda: who, ended.set):
         await asyncio.sleep(0)

@@ -26,7 +26,7 @@ async def hello(call: Call) -> None:
 
 @pytest.mark.covers("HTT-17")
 @pytest.mark.parametrize("trust", ["system", "file", "context", "nobody"])
-async def test_the_certificate_of_a_server_is_verified(
+async def test_the_certificate_of_a_server_is_verified_unless_verification_is_disabled(
     trust: str, certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -190,7 +190,7 @@ async def test_a_redirect_to_another_origin_is_refused(location: str, host: str)
 
 
 @pytest.mark.parametrize(("status", "again"), [(308, ["end"]), (307, ["start", "end"])])
-async def test_a_permanent_redirect_is_remembered(status: int, again: list[str]) -> None:
+async def test_only_a_permanent_redirect_is_remembered(status: int, again: list[str]) -> None:
     door = Redirecting(start=(status, "/end"))
     await door.open("GET", {})
     door.asked.clear()

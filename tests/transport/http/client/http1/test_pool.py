@@ -106,7 +106,7 @@ async def test_an_expired_connection_is_not_reused(virtual_time: VirtualTime) ->
 @pytest.mark.parametrize(
     ("method", "sent_again"), [("GET", True), ("DELETE", True), ("POST", False)]
 )
-async def test_idempotent_requests_are_retried_on_a_new_connection(
+async def test_only_idempotent_requests_are_retried_on_a_new_connection(
     method: str, sent_again: bool
 ) -> None:
     pool = Pool()
@@ -357,7 +357,7 @@ async def test_waiting_for_unread_data_to_be_processed_uses_no_timer(
     await pool.close()
 
 
-async def test_status_407_means_that_the_request_was_not_delivered() -> None:
+async def test_status_407_from_a_proxy_raises_a_connect_failure() -> None:
     answer = b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 9\r\n\r\n"
     pool = Pool(answers=answer)
     reply = await pool.ask("GET", URL, {}, None)

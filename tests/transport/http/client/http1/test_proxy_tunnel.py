@@ -353,9 +353,7 @@ async def test_the_error_names_an_unreachable_proxy(
 
 
 @pytest.mark.parametrize("url", ["socks5://ada:secret@h:1", "http://ada:secret@h:port", "http://"])
-async def test_a_proxy_with_an_unsupported_scheme_is_rejected(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_invalid_proxy_url_is_rejected(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("all_proxy", url)
     async with door_to("https://a.example") as door:
         with pytest.raises(ConnectFailed, match="Invalid proxy .*expected http://HOST:PORT") as bad:

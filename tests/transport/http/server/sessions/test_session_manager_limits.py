@@ -76,7 +76,7 @@ async def test_a_session_is_found_only_for_its_principal(virtual_time: VirtualTi
     assert manager.closing
 
 
-async def test_a_client_at_its_limit_loses_an_idle_session() -> None:
+async def test_a_client_at_its_limit_loses_an_idle_session_or_is_refused() -> None:
     server = Server()
     manager = SessionManager(HttpSettings(max_sessions_per_client=2), server)
     first, second = (manager.open(at("10.0.0.1"), ANONYMOUS) for _ in range(2))
@@ -230,7 +230,7 @@ async def test_a_session_is_not_restored_if_the_server_refuses_the_handshake(
     await both.new.close()
 
 
-async def test_a_terminated_session_is_deleted_from_the_store() -> None:
+async def test_a_stored_session_is_deleted_when_it_ends_but_not_when_its_server_stops() -> None:
     both = Restoring()
     one, other, third = [await both.keep() for _ in range(3)]
     await both.old.end(one)

@@ -92,7 +92,7 @@ async def test_a_deleted_session_does_not_count_towards_the_limit(make: Make) ->
         await store.save(stored(f"k{number}", 100.0 + number))
     await store.delete("k0")
     await store.save(stored("k2", 102.0))
-    await store.save(stored("k2", 103.0))  # again
+    await store.save(stored("k2", 103.0))  # replaces the session `k2`
     assert [await store.load(f"k{n}") is not None for n in range(3)] == [False, True, True]
     hits = STORED_SESSIONS.hits
     await store.save(stored("k3", 104.0))

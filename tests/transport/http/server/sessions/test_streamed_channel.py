@@ -209,7 +209,7 @@ async def test_a_session_belongs_to_its_principal() -> None:
 
 
 @pytest.mark.covers("SRV-10")
-async def test_the_server_stops_with_open_streams() -> None:
+async def test_open_streams_do_not_delay_the_shutdown_of_the_server() -> None:
     server, loop = make_server(), asyncio.get_running_loop()
     async with contextlib.AsyncExitStack() as stack:
         web = await stack.enter_async_context(serving(server))
